@@ -61,6 +61,8 @@ class Snapshot:
         staleness_s: Age of what is known of each zone's intensity, grid time.
         load_forecast: What the load to provide for was chosen from, by model.
         fixed: Settings that plans are made from; empty: not known.
+        removed: Models with variants that are not the deployment's any more, but may still run:
+            a rollout must know what they serve.
         objective_by: Identity of the operator who ordered objective and strategy; "": not known.
     """
 
@@ -79,6 +81,7 @@ class Snapshot:
     staleness_s: Mapping[str, float] = field(default_factory=dict)
     load_forecast: Mapping[str, LoadForecast] = field(default_factory=dict)
     fixed: FixedInputs = field(default_factory=dict)
+    removed: tuple[Model, ...] = ()
     objective_by: str = ""
 
     @property
@@ -216,7 +219,7 @@ def pose(snapshot: Snapshot, settings: Settings, *, leeway: float = 1.0) -> Prob
 def running(snapshot: Snapshot) -> tuple[Segment, ...]:
     """Return what runs in the strategies' words; what runs on GPUs we lack is left out."""
     gpus = {gpu.uuid: gpu for gpu in snapshot.all_gpus}
-    offered = feasibility.variants(snapshot.models)
+    offered = {**feasibility.variants(snapshot.removed), **feasibility.variants(snapshot.models)}
     return tuple(
         feasibility.placed(
             each.spec,
@@ -237,11 +240,14 @@ def staying(snapshot: Snapshot) -> tuple[Segment, ...]:
     plan is made as if it did not run, and its rollout stops it.
     """
     leaving = {each.spec.segment_id for each in snapshot.running if each.state in _LEAVING}
-    gpus = {gpu.uuid for gpu in snapshot.gpus}
+    gpus, offered = {gpu.uuid for gpu in snapshot.gpus}, feasibility.variants(snapshot.models)
     return tuple(
         each
         for each in running(snapshot)
-        if each.segment_id not in leaving and each.gpu_uuid in gpus and each.kind.throughput_rps > 0
+        if each.segment_id not in leaving
+        and each.gpu_uuid in gpus
+        and each.kind.throughput_rps > 0
+        and (each.kind.model, each.kind.variant) in offered
     )
 
 

@@ -68,6 +68,25 @@ async def test_the_first_report_is_the_node_as_the_hardware_is(
     assert await running.node() == planner.node
 
 
+async def test_variants_of_a_reloaded_file_can_be_started(
+    node: tuple[Planner, Agent], tmp_path: Path, model: Path
+) -> None:
+    planner, running = node
+    settings = running.reloads.deployment
+    known = settings.models["m"]
+    more = known.model_copy(update={"variants": {**known.variants, "w": known.variants["v"]}})
+    changed = settings.model_copy(update={"models": {"m": more}}).read_from(None, "d1g357")
+    await planner.create("3g.20gb", 0)
+    spec = segment_spec(variant="w")
+    before = await planner.start(spec)
+    await running.reloads.apply(changed)
+    after = await planner.start(spec)
+
+    assert (before.ok, before.status) == (False, "NOT_FOUND")
+    assert after.ok
+    await planner.until(lambda: planner.config_digest == "d1g357")
+
+
 async def test_a_segment_from_its_slice_over_a_killed_worker_to_its_end(
     node: tuple[Planner, Agent], tmp_path: Path
 ) -> None:

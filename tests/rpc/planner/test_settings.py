@@ -27,6 +27,7 @@ from tests.support.planner.planner_client import (
     plan,
     quiet,
     refused,
+    shares,
     variants,
 )
 
@@ -100,6 +101,25 @@ async def test_a_dry_run_shows_the_plan_that_would_follow_and_changes_nothing(
     assert answer.outcome.proposal_id == ""
     assert await plan(suite.stub) == first
     assert await listed(suite.stub) == {}
+
+
+async def test_a_variant_is_removed_without_losing_capacity_where_there_is_room(
+    tmp_path: Path, grid: Grid
+) -> None:
+    """The rollout knows what the removed variant serves, and replaces it GPU by GPU."""
+    settings = deployment(tmp_path, grid.port)
+    agent = Agent("node-a", ("GPU-1", "GPU-2"))
+    async with planner(settings) as stub, living(agent, stub):
+        await active(stub, 1)
+        await change(stub, {"models.digits.variants.large": "null"})
+        call = stub.Watch(planner_pb2.WatchRequest())
+        async for seen in call:
+            assert shares(seen.routing) == pytest.approx(1.0)
+            if seen.plan.version > 1 and seen.plan.state == plan_pb2.PLAN_STATE_ACTIVE:
+                break
+        call.cancel()
+
+    assert variants(seen.routing) == {"small"}
 
 
 async def test_a_removed_variant_serves_until_the_rollout_stops_it(suite: Suite) -> None:

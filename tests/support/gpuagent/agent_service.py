@@ -21,6 +21,7 @@ from cinquefoil.planner.v1.planner_pb2_grpc import (
 from services.gpuagent.app import run
 from services.gpuagent.devices.fake_nvml import gpu_uuid
 from services.kit import config
+from services.kit.process.reload import Reloads
 from services.kit.rpc import dial, serving
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class Planner(PlannerServiceServicer):
 
     def __init__(self) -> None:
         self.node = inventory_pb2.Node()
+        self.config_digest = ""
         self.energy: dict[str, inventory_pb2.GpuEnergy] = {}
         self.drifts: list[planner_pb2.ProfileDrift] = []
         self.first_requests: list[planner_pb2.JoinRequest] = []
@@ -99,6 +101,7 @@ class Planner(PlannerServiceServicer):
                 first = False
             if request.HasField("node"):
                 self.node = request.node
+                self.config_digest = request.config_digest
             if request.HasField("drifts"):
                 self.drifts = list(request.drifts.drifts)
             self.energy |= {energy.gpu_uuid: energy for energy in request.energy}
@@ -246,9 +249,10 @@ async def planning(port: int = 0) -> AsyncIterator[tuple[Planner, int]]:
 
 @dataclass
 class Agent:
-    """A running agent. Attributes: stub (its service), stop (ends it)."""
+    """A running agent. Attributes: stub (its service), reloads (of its file), stop (ends it)."""
 
     stub: GpuAgentServiceAsyncStub
+    reloads: Reloads
     stop: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def node(self) -> inventory_pb2.Node:
@@ -266,13 +270,15 @@ class Agent:
 async def agent(settings: config.Deployment) -> AsyncIterator[Agent]:
     """Run an agent in this process; it drains its workers at the end."""
     stop, port = asyncio.Event(), asyncio.get_running_loop().create_future()
-    task = asyncio.create_task(run(settings, stop, port.set_result), name="agent")
+    reloads = Reloads(settings)
+    running = run(settings, stop, port.set_result, reloads=reloads)
+    task = asyncio.create_task(running, name="agent")
     await asyncio.wait([task, port], return_when=asyncio.FIRST_COMPLETED)
     if task.done():
         await task
     try:
         async with dial(f"127.0.0.1:{port.result()}") as channel:
-            yield Agent(GpuAgentServiceStub(channel), stop)
+            yield Agent(GpuAgentServiceStub(channel), reloads, stop)
     finally:
         stop.set()
         await asyncio.wait_for(task, PATIENCE_S)

@@ -44,6 +44,14 @@ def test_a_new_table_dials_what_is_new_and_leaves_alone_what_stays() -> None:
     assert registry.table.revision == 2
 
 
+def test_a_model_that_a_reload_brings_has_the_limits_of_the_file() -> None:
+    registry = ModelRegistry(table(1, cats=["a"]), {"cats": Limits()})
+    registry.limits.update({"dogs": Limits(max_queue=7)})
+    registry.swap(table(2, cats=["a"], dogs=["b"]))
+
+    assert registry.model("dogs").limits.max_queue == 7
+
+
 def test_a_model_that_leaves_the_table_still_answers_what_is_being_computed() -> None:
     registry = ModelRegistry(table(1, cats=["a"]), {"cats": Limits()})
     (dialed,) = registry.swap(table(2, cats=["a"]))

@@ -16,7 +16,7 @@ from services.planner.core.fleet import Fleet
 from services.planner.core.forecast.demand import Demand
 from services.planner.core.grid_signal import GridSignal
 from services.planner.core.load_report import LoadReport
-from services.planner.core.model import Model, Period
+from services.planner.core.model import Model, Period, Variant
 from services.planner.core.online_search.corrected_profile import corrected
 from services.planner.core.online_search.counter_readings import CounterReadings, Reading
 from services.planner.core.online_search.profile_corrections import Beliefs
@@ -49,6 +49,8 @@ class ClusterState:
         fixed: Settings that plans are made from.
         beliefs: What live measurements taught about the profiles.
         profiled: The models with the profiles as they are; empty: `models`.
+        removed: Variants that the deployment has no more since a change at run time, by model: they
+            may still run.
         settings: The planner's; objective and strategy in them are the deployment's.
     """
 
@@ -70,6 +72,7 @@ class ClusterState:
     beliefs: Beliefs = field(default_factory=Beliefs)
     profiled: tuple[Model, ...] = ()
     objective_by: str = ""
+    removed: tuple[Model, ...] = ()
     settings: Settings = field(default_factory=Settings)
 
     def __post_init__(self) -> None:
@@ -128,6 +131,7 @@ class ClusterState:
             self.strategy, self.objective_by = now.strategy, principal
         update = {"objective": now.objective, "strategy": now.strategy}
         self.settings = before.model_copy(update=update)
+        self.removed = _removed((*self.removed, *self.profiled), models)
         self.profiled = models
         self.believe(self.beliefs)
         self.fleet.configure(deployment.nodes)
@@ -269,6 +273,7 @@ class ClusterState:
                 for model, each in self.demand.forecasts().items()
             },
             fixed=self.fixed,
+            removed=self.removed,
             objective_by=self.objective_by,
         )
 
@@ -353,6 +358,22 @@ class ClusterState:
             changed=changed,
             now_s=self.clock.monotonic(),
         )
+
+
+def _removed(before: Iterable[Model], now: Iterable[Model]) -> tuple[Model, ...]:
+    """Return the variants of models of before that are not offered any more; later ones count."""
+    offered = feasibility.variants(now)
+    found: dict[str, dict[str, Variant]] = {}
+    models: dict[str, Model] = {}
+    for model in before:
+        models[model.name] = model
+        gone = {
+            each.name: each for each in model.variants if (model.name, each.name) not in offered
+        }
+        found.setdefault(model.name, {}).update(gone)
+    return tuple(
+        replace(models[name], variants=tuple(gone.values())) for name, gone in found.items() if gone
+    )
 
 
 def aims(deployment: Deployment) -> dict[str, ServiceTarget]:
