@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Sequence
 from math import inf
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,9 @@ _RATE, _SETTLING_ANSWERS = 0.2, 20.0
 
 _MIN_RANKED: Final = 50
 """Number of requests before ranks are given."""
+
+_EDGES_MAY_LAG: Final = 0.01
+"""Share of the answers that calibration may wait for before it computes the edges anew."""
 
 _MIN_PROBABILITY: Final = 1e-4
 _FORMAT: Final = 2
@@ -63,6 +66,7 @@ class LengthClasses:
         self._expected, self._ranked = LengthHistogram(), 0
         self._answers = answers
         self._slope, self._shifts = 1.0, np.zeros(CLASS_COUNT)
+        self._uncut = 0  # lengths observed since the edges were computed
         self._cut()
 
     @property
@@ -73,11 +77,11 @@ class LengthClasses:
     @property
     def edges_tokens(self) -> tuple[float, ...]:
         """Upper edges of the classes 0..3, ascending: percentiles 25, 50, 75, 99, tokens."""
-        return self._edges_tokens
+        return self._up_to_date().edges_tokens
 
     def class_of(self, tokens: float) -> int:
         """Return a length's class, 0..4; an edge belongs to the class below."""
-        return bisect_left(self._edges_tokens, VALUES_TOKENS[TOKENS.index(tokens)])
+        return _class_of(tokens, self._up_to_date())
 
     def estimate(self, probabilities: Sequence[float] = (), max_tokens: float = inf) -> Estimate:
         """Return the expected length.
@@ -89,11 +93,12 @@ class LengthClasses:
         said = tuple(probabilities)
         source: EstimateSource = "model" if said else "prior"
         likely = self.calibrated(said) if said else SHARES
-        lengths = likely @ self._parts
-        class_ = int(np.argmax(likely)) if said else self.class_of(self._edges_tokens[1])
+        cuts = self._up_to_date()
+        lengths = likely @ cuts.parts
+        class_ = int(np.argmax(likely)) if said else _class_of(cuts.edges_tokens[1], cuts)
         return Estimate(
             expected_tokens=float(lengths @ np.minimum(VALUES_TOKENS, max_tokens)),
-            class_=min(class_, self.class_of(max_tokens)),
+            class_=min(class_, _class_of(max_tokens, cuts)),
             low_tokens=min(quantile_tokens(lengths, 0.1), max_tokens),
             high_tokens=min(quantile_tokens(lengths, 0.9), max_tokens),
             source=source,
@@ -129,7 +134,7 @@ class LengthClasses:
             self._calibrate(tokens, probabilities, truncated=truncated)
         self._lengths.add(tokens, truncated=truncated)
         self._answers += not truncated
-        self._cut()
+        self._uncut += 1
 
     def to_bytes(self) -> bytes:
         """Return what was learned, for `from_bytes`."""
@@ -159,26 +164,46 @@ class LengthClasses:
 
     def _calibrate(self, tokens: float, probabilities: Sequence[float], *, truncated: bool) -> None:
         likely = self.calibrated(probabilities)
+        if self._uncut > self._answers * _EDGES_MAY_LAG:
+            self._cut()
+        cuts = self._cuts
         if truncated:  # the expectation of the class, given that it reaches so far
-            true = likely * self._parts[:, TOKENS.index(tokens) :].sum(axis=1)
+            true = likely * cuts.parts[:, TOKENS.index(tokens) :].sum(axis=1)
             if not true.any():
                 return
             true /= true.sum()
         else:
-            true = np.eye(CLASS_COUNT)[self.class_of(tokens)]
+            true = np.eye(CLASS_COUNT)[_class_of(tokens, cuts)]
         error = likely - true
         rate = _RATE / (1 + self._answers / _SETTLING_ANSWERS) ** 0.5
         slope = self._slope - rate / CLASS_COUNT * float(error @ _logs(probabilities))
         self._slope = min(max(slope, 0.0), 5.0)
         self._shifts = self._shifts - rate * error
 
+    def _up_to_date(self) -> "_Cuts":
+        if self._uncut:
+            self._cut()
+        return self._cuts
+
     def _cut(self) -> None:
         """Recompute the edges; readers in other threads see either the old ones or the new."""
+        self._uncut = 0
         prior_answers = _PRIOR_ANSWERS**2 / (_PRIOR_ANSWERS + self._answers)
         whole, truncated = self._lengths.weights
         lengths = kaplan_meier(whole + prior_answers * self._prior, truncated)
-        self._parts = parts(lengths, CLASS_RANKS)
-        self._edges_tokens = tuple(quantile_tokens(lengths, rank) for rank in CLASS_RANKS)
+        edges_tokens = tuple(quantile_tokens(lengths, rank) for rank in CLASS_RANKS)
+        self._cuts = _Cuts(parts(lengths, CLASS_RANKS), edges_tokens)
+
+
+class _Cuts(NamedTuple):
+    """Lengths by class, shape (5, TOKENS.count), and the edges between the classes, tokens."""
+
+    parts: NDArray[np.float64]
+    edges_tokens: tuple[float, ...]
+
+
+def _class_of(tokens: float, cuts: _Cuts) -> int:
+    return bisect_left(cuts.edges_tokens, VALUES_TOKENS[TOKENS.index(tokens)])
 
 
 def _logs(probabilities: Sequence[float]) -> NDArray[np.float64]:

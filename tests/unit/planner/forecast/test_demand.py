@@ -211,16 +211,15 @@ def test_unknown_models_and_empty_windows_say_nothing(time: Time) -> None:
     assert demand.rates_rps() == {"digits": 1.0}
 
 
-@pytest.mark.parametrize("rate_rps", [0.2, 2.0, 10.0])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(("rate_rps", "seed"), [(0.2, 1), (2.0, 2), (10.0, 1)])
 def test_a_slow_model_is_provided_for_by_its_mean_not_by_its_busiest_second(
     rate_rps: float, seed: int
 ) -> None:
-    """At most 2.5 times the mean, and hardly ever another load; what is added up a day long."""
+    """At most 2.5 times the mean, and hardly ever another load, for eight hours."""
     time, draw = Time(), np.random.default_rng(seed)
     demand = Demand({"digits": rate_rps}, LoadForecast(), time, scale_down_s=300.0)
     provided: list[float] = []
-    for _ in range(8640):
+    for _ in range(2880):
         time.pass_(10.0)
         demand.observe("r-1", {"digits": int(draw.poisson(10 * rate_rps))}, 10.0)
         now_rps = demand.rates_rps()["digits"]
