@@ -5,25 +5,36 @@ python -m benchmarks.request_cost [--json FILE]
 Each part is timed by itself. A frame carries 16 small requests (284 bytes) or one image (602 kB).
 `protobuf` is the same part done with protobuf's own classes. `answered` is all of a small request
 from its bytes to its answer: head, dispatcher, account and receipt, future and callbacks, with a
-worker that answers at once; `served` adds the guard that is around every call.
+worker that answers at once; `served` adds the guard that is around every call. `caller's role` and
+`identity` are what mutual TLS adds: whether the bearer of the certificate may call the method, and
+who takes turns, asked of a real call's context.
 """
 
 import asyncio
 import time
 from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import grpc
 import uvloop
+import yaml
 
 from benchmarks.harness import Figures, main
-from benchmarks.router.messages import request
+from benchmarks.router import messages
+from benchmarks.router.backend import raw
+from benchmarks.router.messages import INFER, request
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from inference import grpc_service_pb2
 from services.kit.clock import RealClock
+from services.kit.config import Access as Settings
+from services.kit.config import Tls
 from services.kit.request_cost import Cost
+from services.kit.rpc import Access, caller, dial, serving
 from services.kit.rpc.guard import guard
 from services.kit.telemetry import logs
+from services.local.pki import TRUST_DOMAIN, Authority, Identity, settings
 from services.router.adapters.worker_stream import to_result
 from services.router.core.accounting.account import Account
 from services.router.core.frames import frame
@@ -31,6 +42,7 @@ from services.router.core.model import Instance, ModelRoutes, Request, RoutingTa
 from services.router.core.model_registry import ModelRegistry
 from services.router.core.wire import read_head
 from services.router.core.worker_port import Hello, Result, WorkerListener
+from services.router.frontend.client_identity import client_of
 from services.router.runtime.callers import Callers, call_later
 from services.router.runtime.decision_executor import DecisionExecutor
 from services.router.runtime.engine import Engine
@@ -63,6 +75,8 @@ def measure() -> list[Figures]:
     ]
     rows = [{"part": name, "us": _least_us(once) / per} for name, once, per in parts]
     rows += uvloop.run(_whole())
+    with TemporaryDirectory(prefix="bench-cost-") as folder:
+        rows += uvloop.run(_checks(Path(folder)))
     return [Figures("CPU time per request", rows, f"The least of {_ROUNDS} rounds.")]
 
 
@@ -154,6 +168,36 @@ async def _whole() -> list[dict[str, Any]]:
         {"part": "answered", "us": await _least_in_flight_us(answered)},
         {"part": "served", "us": await _least_in_flight_us(served)},
     ]
+
+
+async def _checks(folder: Path) -> list[dict[str, Any]]:
+    """Time the checks of a caller within a call that a certificate was shown for."""
+    authority = Authority.made(folder, TRUST_DOMAIN)
+    for role, name in (("router", ""), ("client", "app")):
+        authority.issue(Identity(role, name, ("127.0.0.1",)), days=1)
+    tls = Tls.model_validate(yaml.safe_load(settings(folder, TRUST_DOMAIN))["tls"])
+    access, rows = Access(Settings().principals), list[dict[str, Any]]()
+
+    async def answered(body: bytes, context: Any) -> bytes:
+        checks = {
+            "caller's role": lambda: access.admit(INFER, context),
+            "identity": lambda: client_of(context, caller()),
+        }
+        rows.extend({"part": name, "us": _least_us(once)} for name, once in checks.items())
+        return body
+
+    async with (
+        serving(
+            "127.0.0.1:0",
+            lambda server: server.add_generic_rpc_handlers((raw(answered),)),
+            (),
+            tls=tls.of("router"),
+            access=access,
+        ) as server,
+        dial(f"127.0.0.1:{server.port}", tls.of("client", "app")) as channel,
+    ):
+        await messages.infer(channel)(_BODY)
+    return rows
 
 
 async def _least_in_flight_us(once: Any) -> float:
