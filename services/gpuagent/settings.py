@@ -1,5 +1,7 @@
 """What the deployment file says, in the agent's words."""
 
+import os
+import pwd
 from pathlib import Path
 
 from services.gpuagent.core.gpu_types import GpuModel
@@ -22,8 +24,12 @@ from services.kit.config import (
     Runtime,
     Workers,
 )
+from services.kit.errors import FailedPrecondition
 from services.kit.profiles.factory import clock_sensitivity, load_profile, load_stages
+from services.kit.telemetry import logs
 from services.kit.units import BYTES_PER_MIB
+
+_log = logs.get("settings")
 
 
 def metered_gpu_of(node: Node, gpu: GpuModel) -> MeteredGpu:
@@ -95,7 +101,9 @@ def external_of(runtime: Runtime) -> External | None:
     return External(
         command=runtime.command,
         environment=tuple(runtime.environment.items()),
+        environment_file=runtime.environment_file and runtime.environment_file.absolute(),
         address=runtime.address,
+        tls=None if runtime.tls is None else TlsFiles(**dict(runtime.tls)),
         model_name=runtime.model_name,
         model_version=runtime.model_version,
     )
@@ -126,7 +134,31 @@ def home_of(deployment: Deployment, name: str, folder: Path) -> WorkerDefaults:
         tls=None if tls is None else TlsFiles(**dict(tls)),
         node=name,
         principals=None if principals is None else dict(principals),
+        user=worker_user_of(node, name),
     )
+
+
+def worker_user_of(node: Node, name: str) -> tuple[int, int] | None:
+    """Return the user and group that a node's workers run as; None: the agent's.
+
+    Raises:
+        FailedPrecondition: There is no such user, or the agent may not change to it.
+    """
+    wanted, root = node.worker_user, os.geteuid() == 0
+    if wanted is None:
+        if root and node.controlled:
+            _log.warning("workers run as root; nodes.<n>.worker_user names another user", node=name)
+        return None
+    where = f"nodes.{name}.worker_user"
+    if not root:
+        raise FailedPrecondition.at(where, "only an agent that is root can start another's workers")
+    try:
+        found = pwd.getpwuid(int(wanted)) if wanted.isdigit() else pwd.getpwnam(wanted)
+    except KeyError:
+        if not wanted.isdigit():
+            raise FailedPrecondition.at(where, f"there is no user {wanted!r}") from None
+        return int(wanted), int(wanted)
+    return found.pw_uid, found.pw_gid
 
 
 def sharing_of(node: Node, folder: Path, clock: Clock) -> SliceSharing:

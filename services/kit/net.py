@@ -2,6 +2,7 @@
 
 import errno
 import ipaddress
+import re
 import secrets
 import socket
 from contextlib import suppress
@@ -38,6 +39,14 @@ def is_loopback_host(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def without_password(text: str) -> str:
+    """Return text with the passwords of its URL replaced: before a host, and in the query.
+
+    A password that should have been escaped, "a/b" or "a@b", is replaced as a whole.
+    """
+    return re.sub(r"(?<=password=)[^&]*", "***", re.sub(r"(://[^:@/?]*):.*@", r"\1:***@", text))
 
 
 def host_of(peer: str) -> str:

@@ -24,6 +24,16 @@ def secured() -> bool:
     return True
 
 
+GIVEN = frozenset({"cinquefoil.yaml", "images.npy", "pki"})
+"""What the test itself writes."""
+
+
+def modes_of(folder: Path) -> dict[str, int]:
+    """Return the permissions of what the suite wrote, by name."""
+    written = (each for each in folder.rglob("*") if not GIVEN & {*each.relative_to(folder).parts})
+    return {each.name: each.stat().st_mode & 0o777 for each in written}
+
+
 def nothing_lost(report: dict[str, Any]) -> bool:
     """Tell whether every request was answered; on failure pytest shows the report."""
     return not report["errors"] and report["answered"] == report["sent"] > 0
@@ -61,6 +71,13 @@ async def test_certificates_that_are_renewed_every_second_lose_nothing(
         await asyncio.wait({load}, timeout=1)
 
     assert nothing_lost(await load)
+
+
+async def test_what_services_write_is_their_user_s_alone(running: Running, folder: Path) -> None:
+    """State, database, specs of workers, logs: whatever the umask of who starts the suite."""
+    modes = modes_of(folder)
+    assert {"planner.sqlite3", "journal.json", "carbon.log"} <= modes.keys()
+    assert {name: oct(mode) for name, mode in modes.items() if mode & 0o077} == {}
 
 
 async def test_nothing_accepted_is_lost_when_services_are_killed(

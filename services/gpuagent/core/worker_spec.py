@@ -28,14 +28,18 @@ class External:
     Attributes:
         command: Program and arguments that start it; (): it runs already, at `address`.
         environment: Added to the program's environment.
+        environment_file: File of further variables, which are not part of the spec.
         address: "host:port" of one that runs already.
+        tls: Certificates to call `address` with; None: plaintext.
         model_name: The name that it knows the model by.
         model_version: The version requested of it; "": its choice.
     """
 
     command: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
+    environment_file: Path | None = None
     address: str = ""
+    tls: TlsFiles | None = None
     model_name: str = ""
     model_version: str = ""
 
@@ -88,6 +92,7 @@ class WorkerSpec:
         tls: Certificates; None: plaintext.
         node: Name of its node.
         principals: Patterns of identities by role; None: every caller may do everything.
+        user: User and group to run as, by number; None: the agent's.
     """
 
     segment_id: str
@@ -113,6 +118,7 @@ class WorkerSpec:
     tls: TlsFiles | None = None
     node: str = ""
     principals: dict[str, tuple[str, ...]] | None = None
+    user: tuple[int, int] | None = None
 
     @property
     def slots(self) -> int:
@@ -139,6 +145,8 @@ def load(path: Path) -> WorkerSpec:
         data["tls"] = _tls(data["tls"])
     if data.get("principals") is not None:
         data["principals"] = {role: tuple(each) for role, each in data["principals"].items()}
+    if data.get("user") is not None:
+        data["user"] = tuple(data["user"])
     if data.get("external") is not None:
         data["external"] = _external(data["external"])
     if data.get("generative") is not None:
@@ -148,7 +156,14 @@ def load(path: Path) -> WorkerSpec:
 
 def _external(data: dict[str, Any]) -> External:
     pairs = tuple((name, value) for name, value in data["environment"])
-    return External(**{**data, "command": tuple(data["command"]), "environment": pairs})
+    file, tls = data.get("environment_file"), data.get("tls")
+    read: dict[str, Any] = {
+        "command": tuple(data["command"]),
+        "environment": pairs,
+        "environment_file": None if file is None else Path(file),
+        "tls": None if tls is None else _tls(tls),
+    }
+    return External(**(data | read))
 
 
 def _curve(data: dict[str, Any]) -> CostCurve:

@@ -32,6 +32,7 @@ class WorkerDefaults:
         tls: Certificates they serve with; None: plaintext.
         node: Name of the node.
         principals: Patterns of identities by role; None: every caller may do everything.
+        user: User and group that they run as, by number; None: the agent's.
     """
 
     folder: Path
@@ -41,6 +42,7 @@ class WorkerDefaults:
     tls: TlsFiles | None = None
     node: str = ""
     principals: dict[str, tuple[str, ...]] | None = None
+    user: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,4 +156,5 @@ class WorkerAllocator:
             tls=self._home.tls,
             node=self._home.node,
             principals=self._home.principals,
+            user=self._home.user,
         )

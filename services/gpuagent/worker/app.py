@@ -5,7 +5,7 @@ import os
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -18,6 +18,7 @@ from services.gpuagent.worker.confinement import confine
 from services.gpuagent.worker.core.batcher import Batcher
 from services.gpuagent.worker.core.credits import Credits
 from services.gpuagent.worker.external_model import external_model
+from services.gpuagent.worker.external_server import with_environment_file
 from services.gpuagent.worker.generative.executor import LanguageModel, SlotExecutor
 from services.gpuagent.worker.generative.llama import Llama
 from services.gpuagent.worker.generative.shared_device import SharedDevice
@@ -71,8 +72,13 @@ class _Core:
     executor: Intake[Any, Any]
 
 
-async def run(spec: WorkerSpec, stop: asyncio.Event) -> None:
+async def run(spec: WorkerSpec, counters: SharedCounters, stop: asyncio.Event) -> None:
     """Serve one process of one segment until `stop`, or until no agent has shown life for long.
+
+    Args:
+        spec: What it serves.
+        counters: Of its GPU.
+        stop: Ends it.
 
     Raises:
         RuntimeError: The model cannot be loaded.
@@ -80,12 +86,11 @@ async def run(spec: WorkerSpec, stop: asyncio.Event) -> None:
         ModelLost: The model could not go on.
     """
     clock = RealClock()
-    with opened(spec.ledger) as counters:
-        async with _core(spec, counters, clock) as core:
-            async with _served(spec, WorkerServicer(_hello(spec, core.model), core.executor)):
-                core.device.claim(os.getpid())
-                failure = await _work(spec, core, counters, stop)
-            core.device.release()
+    async with _core(spec, counters, clock) as core:
+        async with _served(spec, WorkerServicer(_hello(spec, core.model), core.executor)):
+            core.device.claim(os.getpid())
+            failure = await _work(spec, core, counters, stop)
+        core.device.release()
     if failure:
         raise ModelLost(failure)
 
@@ -203,11 +208,16 @@ def launch(path: Path) -> int:
     spec = worker_spec.load(path)
     logs.configure(f"worker {spec.segment_id}/{spec.slot}", level=spec.log_level)
     collect_seldom()
-    confine(starts_programs=spec.external is not None and bool(spec.external.command))
     try:
-        _bind(spec.cores)
-        with export.exported("worker"):
-            uvloop.run(_until_stopped(spec), loop_factory=Loop)
+        with opened(spec.ledger) as counters:
+            if spec.external is not None:
+                spec = replace(spec, external=with_environment_file(spec.external))
+            # What only the agent may read is read or open by now.
+            starts_programs = spec.external is not None and bool(spec.external.command)
+            confine(starts_programs=starts_programs, user=spec.user)
+            _bind(spec.cores)
+            with export.exported("worker"):
+                uvloop.run(_until_stopped(spec, counters), loop_factory=Loop)
     except AddressTaken:
         _log.warning("address in use", listen=spec.listen)
         return worker_spec.ADDRESS_TAKEN
@@ -230,9 +240,9 @@ def _bind(cores: tuple[int, ...]) -> None:
         raise RuntimeError(f"may not run on the cores {cores}: {error}") from error
 
 
-async def _until_stopped(spec: WorkerSpec) -> None:
+async def _until_stopped(spec: WorkerSpec, counters: SharedCounters) -> None:
     stop = asyncio.Event()
     signals = asyncio.create_task(serve_until(stop), name="signals")
-    await run(spec, stop)
+    await run(spec, counters, stop)
     stop.set()
     await signals

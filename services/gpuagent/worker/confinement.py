@@ -1,6 +1,8 @@
 """What a worker gives up before it reads a model: it parses files and requests of others."""
 
 import errno
+import os
+import pwd
 import resource
 from typing import Final
 
@@ -46,30 +48,51 @@ _PROGRAMS: Final = ("execve", "execveat")
 _log = logs.get("confinement")
 
 
-def confine(*, starts_programs: bool) -> None:
+def confine(*, starts_programs: bool, user: tuple[int, int] | None = None) -> None:
     """Give up, for this process and what it starts: privileges, capabilities, core dumps, calls.
+
+    Files that are open stay open; what it opens later, it opens as `user`.
 
     Core dumps would hold clients' data. Where libseccomp is missing, or a rule cannot be loaded,
     the rest holds, and a line says so.
 
     Args:
         starts_programs: Whether the worker starts a server that computes in its stead.
+        user: User and group to become; None: those that it has.
+
+    Raises:
+        RuntimeError: It may not become that user.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     pyprctl.set_no_new_privs()
-    _drop_capabilities()
+    _drop_capabilities(user)
     try:
         _filter_calls(_FORBIDDEN if starts_programs else (*_FORBIDDEN, *_PROGRAMS))
     except (ImportError, OSError, RuntimeError) as error:
         _log.warning("system calls are not filtered", error=str(error))
 
 
-def _drop_capabilities() -> None:
+def _drop_capabilities(user: tuple[int, int] | None) -> None:
     pyprctl.cap_ambient_clear_all()
     if pyprctl.Cap.SETPCAP in pyprctl.CapState.get_current().effective:
         for capability in pyprctl.capbset.probe():
             pyprctl.capbset_drop(capability)
+    if user is not None:
+        _become(*user)
     pyprctl.CapState(set(), set(), set()).set_current()
+
+
+def _become(user_id: int, group_id: int) -> None:
+    try:
+        os.setgroups([])
+        os.setresgid(group_id, group_id, group_id)
+        os.setresuid(user_id, user_id, user_id)
+    except OSError as error:
+        raise RuntimeError(f"may not become user {user_id}, group {group_id}: {error}") from error
+    try:
+        os.environ["HOME"] = pwd.getpwuid(user_id).pw_dir
+    except KeyError:
+        os.environ["HOME"] = "/"
 
 
 def _filter_calls(forbidden: tuple[str, ...]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import grpc
 
@@ -30,6 +30,9 @@ from services.kit.errors import (
     from_status,
 )
 from services.kit.rpc import dial
+
+if TYPE_CHECKING:
+    from services.kit.config import Tls
 
 _INFER: Final = "/inference.GRPCInferenceService/ModelInfer"
 _STREAM: Final = "/inference.GRPCInferenceService/ModelStreamInfer"
@@ -71,7 +74,8 @@ async def external_model(
     """
     async with (
         started(external, spec.file) as server,
-        dial(server.address, dead_after_s=None) as channel,
+        # Same attributes as the deployment's, without loading pydantic.
+        dial(server.address, cast("Tls | None", external.tls), dead_after_s=None) as channel,
     ):
         model = ExternalModel(spec, channel, server, clock)
         while not await model.ready():

@@ -6,8 +6,11 @@ import re
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
+
+from dotenv import dotenv_values
 
 from services.gpuagent.core.worker_spec import External
 from services.kit.net import free_port
@@ -43,6 +46,27 @@ class Server:
         if not await self.ended(_GRACE_S):
             self._process.kill()
             await self._process.wait()
+
+
+def with_environment_file(external: External) -> External:
+    """Return the server with the variables of its file in its environment. Reads the file: blocks.
+
+    Raises:
+        RuntimeError: The file cannot be read, or a line has no value.
+    """
+    file = external.environment_file
+    if file is None:
+        return external
+    try:
+        with file.open(encoding="utf-8") as lines:
+            found = dotenv_values(stream=lines, interpolate=False)
+    except (OSError, UnicodeDecodeError) as error:
+        raise RuntimeError(f"runtime.environment_file: {error}") from error
+    read = {name: value for name, value in found.items() if value is not None}
+    if read.keys() != found.keys():
+        lacking = ", ".join(sorted(found.keys() - read.keys()))
+        raise RuntimeError(f"runtime.environment_file: {file}: must be NAME=value: {lacking}")
+    return replace(external, environment=tuple({**dict(external.environment), **read}.items()))
 
 
 @asynccontextmanager

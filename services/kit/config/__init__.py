@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from services.kit.config.access import Access, Principal, Role, Tls, Tokens
+from services.kit.config.access import Access, ClientTls, Principal, Role, Tls, Tokens
 from services.kit.config.carbon_sources import (
     CarbonAwareSdkSource,
     ElectricityMapsSource,
@@ -43,7 +43,7 @@ from services.kit.config.models import (
     TableProfile,
     Variant,
 )
-from services.kit.config.mqtt import Mqtt, MqttTls, PowerMeters
+from services.kit.config.mqtt import Mqtt, PowerMeters
 from services.kit.config.nodes import Cpu, Mps, Node, Workers
 from services.kit.config.planning import (
     Embodied,
@@ -255,6 +255,34 @@ class Deployment(Section):
         yield "router.http_listen", self.router.http_listen
         for name, node in self.nodes.items():
             yield f"nodes.{name}.worker_host", f"{node.worker_host}:0"
+
+    @model_validator(mode="after")
+    def _external_servers_are_reached_safely(self) -> Deployment:
+        """Requests leave this machine encrypted, or the deployment says that it does not care."""
+        if self.access is not None and self.access.insecure:
+            return self
+        for model, settings in self.models.items():
+            for name, variant in settings.variants.items():
+                runtime = variant.runtime
+                if not isinstance(runtime, ExternalRuntime) or runtime.tls is not None:
+                    continue
+                if runtime.address and not is_loopback(runtime.address):
+                    raise ValueError(
+                        f"models.{model}.variants.{name}.runtime.address: {runtime.address} is "
+                        "beyond this machine: give tls, or say access: {insecure: true}"
+                    )
+        return self
+
+    @model_validator(mode="after")
+    def _mps_has_one_user(self) -> Deployment:
+        for name, node in self.nodes.items():
+            real = node.simulated is None and node.cpu is None
+            if node.worker_user is not None and real and self.planner.max_processes > 1:
+                raise ValueError(
+                    f"nodes.{name}.worker_user: only the agent's own user reaches its MPS daemons: "
+                    "set planner.max_processes: 1"
+                )
+        return self
 
     @model_validator(mode="after")
     def _tokens_have_a_port(self) -> Deployment:

@@ -68,6 +68,25 @@ class Tls(Section):
         )
 
 
+class ClientTls(Section):
+    """Encrypts connections to a server that is not ours; its name must be its certificate's.
+
+    Attributes:
+        ca_file: Authorities of the server's certificate, PEM. None: the machine's.
+        certificate_file, key_file: Certificate to show, PEM. None: none.
+    """
+
+    ca_file: Path | None = None
+    certificate_file: Path | None = None
+    key_file: Path | None = None
+
+    @model_validator(mode="after")
+    def _both_or_none(self) -> ClientTls:
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise ValueError("give both certificate_file and key_file, or neither")
+        return self
+
+
 class Tokens(Section):
     """JSON Web Tokens that inference clients may show instead of a certificate (RFC 7519).
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, model_validator
 
+from services.kit.config.access import ClientTls
 from services.kit.config.section import Address, Fraction, Name, NonNegative, Positive, Section
 
 _MIN_STAGES: Final = 2
@@ -100,7 +101,10 @@ class ExternalRuntime(Section):
     Attributes:
         command: Program and arguments.
         environment: Added to the program's environment.
+        environment_file: File of further variables, NAME=value a line, for secrets: each worker
+            reads it when it starts, and it is neither copied nor logged.
         address: "host:port" of a running server.
+        tls: Encrypts the connection to `address`; required beyond this machine.
         model_name: Name of the model at the server. Empty: the variant's.
         model_version: Version of the model at the server. Empty: the server's choice.
     """
@@ -108,7 +112,9 @@ class ExternalRuntime(Section):
     kind: Literal["external"]
     command: tuple[str, ...] = ()
     environment: dict[str, str] = Field(default_factory=dict)
+    environment_file: Path | None = None
     address: Address = ""
+    tls: ClientTls | None = None
     model_name: str = ""
     model_version: str = ""
 
@@ -118,6 +124,10 @@ class ExternalRuntime(Section):
             raise ValueError("give either command or address")
         if self.command and not _mentions_port((*self.command, *self.environment.values())):
             raise ValueError('"{port}" must be in command or environment: the server serves there')
+        misplaced = "tls" if self.command else "environment_file"
+        if getattr(self, misplaced) is not None:
+            other = "address" if self.command else "command"
+            raise ValueError(f"{misplaced}: only with {other}")
         return self
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
+from services.kit.config.access import ClientTls
 from services.kit.config.section import Positive, Section
 from services.kit.net import split_address
 
@@ -21,25 +22,6 @@ def _broker(value: str) -> str:
 Broker = Annotated[str, AfterValidator(_broker)]
 Topic = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^#+\x00]+$")]
 """One topic, not a pattern of several."""
-
-
-class MqttTls(Section):
-    """Encrypts the connection; the broker's name must be its certificate's.
-
-    Attributes:
-        ca_file: Authorities of the broker's certificate, PEM. None: the machine's.
-        certificate_file, key_file: Certificate of the services, PEM. None: none.
-    """
-
-    ca_file: Path | None = None
-    certificate_file: Path | None = None
-    key_file: Path | None = None
-
-    @model_validator(mode="after")
-    def _both_or_none(self) -> MqttTls:
-        if (self.certificate_file is None) != (self.key_file is None):
-            raise ValueError("give both certificate_file and key_file, or neither")
-        return self
 
 
 class PowerMeters(Section):
@@ -71,7 +53,7 @@ class Mqtt(Section):
     """
 
     broker: Broker
-    tls: MqttTls | None = None
+    tls: ClientTls | None = None
     username: str = ""
     password_file: Path | None = None
     client_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")] = "cinquefoil"

@@ -93,6 +93,8 @@ class Node(Endpoint):
         pue: Power usage effectiveness: wall energy per device energy.
         state_dir: Journal, meters and (simulated) hardware state.
         worker_host: Address that workers bind and routers connect to.
+        worker_user: User that workers run as, by name or number, where the agent is root: it must
+            be able to read models and the workers' certificates. None: the agent's.
         allow_mig_mode: Whether the agent may enable MIG mode on an idle GPU.
         allow_clocks: Whether the agent may lock SM clocks (always for simulated GPUs).
         clock_loop: "miad": the agent lowers SM clocks below the plan's while requests meet the
@@ -116,6 +118,7 @@ class Node(Endpoint):
     pue: Annotated[float, Field(ge=1)] = 1.0
     state_dir: Path = Path("out/state")
     worker_host: str = "127.0.0.1"
+    worker_user: Annotated[str, Field(pattern=r"^[a-z0-9_][a-z0-9_.-]{0,31}$")] | None = None
     allow_mig_mode: bool = False
     allow_clocks: bool = False
     clock_loop: Annotated[Literal["off", "miad"], BeforeValidator(_yaml_off)] = "off"

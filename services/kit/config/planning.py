@@ -19,6 +19,7 @@ from services.kit.config.section import (
     Positive,
     Section,
 )
+from services.kit.net import without_password
 from services.kit.segment import MOST_BATCH
 
 
@@ -286,4 +287,4 @@ class Planner(Endpoint):
     @field_serializer("database", when_used="json")
     def _without_password(self, database: Path | str) -> str:
         # Settings are logged and printed as JSON.
-        return re.sub(r"(?<=password=)[^&]*|(?<=:)[^:@/]+(?=@)", "***", str(database))
+        return without_password(str(database))

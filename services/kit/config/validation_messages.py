@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from pydantic_core import ErrorDetails
 
+from services.kit.net import without_password
+
 Loc = tuple[int | str, ...]
 Schema = Mapping[str, Any]
 
@@ -53,7 +55,7 @@ def worded(item: ErrorDetails, schema: Schema) -> tuple[Loc, str]:
             message = f"cannot be a name, which matches {item['ctx']['pattern']}"
         case other:
             message = _SHAPES.get(other, _OUGHT.sub("must ", item["msg"]))
-    given = repr(item["input"])
+    given = without_password(repr(item["input"]))
     return loc, f"{message}; got {given if len(given) <= _LONGEST else f'{given[:_LONGEST]}...'}"
 
 

@@ -18,7 +18,7 @@ from prometheus_client import Counter, Gauge
 
 from services.kit.backoff import Backoff
 from services.kit.clock import Clock
-from services.kit.config.mqtt import Mqtt, MqttTls
+from services.kit.config import ClientTls, Mqtt
 from services.kit.mqtt.payload import MAX_BYTES, Message, Refused, to_json
 from services.kit.net import split_address
 from services.kit.rpc.reconnect import Reconnector, raise_if_cancelled
@@ -208,7 +208,7 @@ def _secrets(settings: Mqtt) -> _Secrets:
     return _Secrets(None if settings.tls is None else _context(settings.tls), password)
 
 
-def _context(tls: MqttTls) -> ssl.SSLContext:
+def _context(tls: ClientTls) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=tls.ca_file)
     if tls.certificate_file is not None:
         context.load_cert_chain(tls.certificate_file, tls.key_file)

@@ -1,6 +1,7 @@
 """Start and end of a service process."""
 
 import asyncio
+import os
 import sys
 from collections.abc import Awaitable
 from pathlib import Path
@@ -40,6 +41,7 @@ def launch(service: str, run: Run, config: Path | None = None) -> int:
         0 after a drain; 1 for an error of the service; 2 for a mistake in the deployment file or a
         file that it names, or for a missing library that the environment requires. A crash raises.
     """
+    os.umask(0o077)  # state, logs and keys are this user's alone
     status = 0
     try:
         serve(service, run, load(config_path(config)))

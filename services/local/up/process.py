@@ -2,10 +2,13 @@
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
 from services.kit.backoff import Backoff
 from services.kit.config import Tls
@@ -112,7 +115,7 @@ class Process:
         return child.returncode
 
     async def _spawn(self) -> asyncio.subprocess.Process:
-        with self.log.open("ab") as output:
+        with self._output() as output:
             return await asyncio.create_subprocess_exec(
                 *self.program.argv,
                 stdin=asyncio.subprocess.DEVNULL,
@@ -121,6 +124,10 @@ class Process:
                 env=self._environment,
                 start_new_session=True,  # ctrl-c is the suite's to hear, not each service's
             )
+
+    def _output(self) -> BinaryIO:
+        """Open the log; only this user may read it."""
+        return open(self.log, "ab", opener=partial(os.open, mode=0o600))
 
     async def _until_serving(self) -> None:
         if self.program.health:

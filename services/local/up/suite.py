@@ -106,7 +106,7 @@ class Suite:
             self._keeper.result()
 
     async def __aenter__(self) -> Self:
-        self.logs.mkdir(parents=True, exist_ok=True)
+        self.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._keeper = asyncio.create_task(self._keep(), name="suite")
         serving = asyncio.create_task(self._all_serve(), name="suite.start")
         try:

@@ -1,11 +1,15 @@
 """What workers are told of their agent, and who can read it."""
 
+import os
 from pathlib import Path
 
 import pytest
 
+from services.gpuagent import settings
 from services.gpuagent.core.worker_spec import External, WorkerSpec
 from services.gpuagent.supervision import processes
+from services.kit.config import Node
+from services.kit.errors import FailedPrecondition
 
 
 async def test_a_worker_sees_nothing_of_its_agents_secrets(
@@ -40,3 +44,27 @@ def test_a_spec_is_its_owners_alone(tmp_path: Path) -> None:
 
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize(("user", "found"), [("nobody", 65534), ("65534", 65534), ("61234", 61234)])
+def test_a_root_agent_s_workers_run_as_the_user_of_the_deployment(
+    monkeypatch: pytest.MonkeyPatch, user: str, found: int
+) -> None:
+    """By name or number, of which the machine need not know."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    node = Node(zone="Z", worker_user=user)
+    ids = settings.worker_user_of(node, "n")
+    assert ids is not None
+    assert ids[0] == found
+
+
+@pytest.mark.parametrize(
+    ("agent", "user", "why"),
+    [(1000, "nobody", "only an agent that is root"), (0, "no-such-user", "there is no user")],
+)
+def test_a_user_that_workers_cannot_become_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, agent: int, user: str, why: str
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: agent)
+    with pytest.raises(FailedPrecondition, match=rf"nodes\.n\.worker_user: {why}"):
+        settings.worker_user_of(Node(zone="Z", worker_user=user), "n")

@@ -290,7 +290,21 @@ def test_the_examples_in_the_repository_are_valid() -> None:
         assert found.models["chat"].discipline == "ssjf", name
 
 
+def test_a_mistake_in_a_url_is_shown_without_its_password(path: Path) -> None:
+    source = "{kind: neso, url: 'https://ada:hunter2@x.org'}"
+    (found,) = mistakes(path, TEXT.replace("{kind: synthetic}", source))
+    assert "carbon.zones.US-CAL.source.url: must match" in found
+    assert "hunter2" not in found
+
+
 CERTIFICATES = "tls: {certificate_file: a.pem, key_file: a.key, ca_file: ca.pem"
+
+
+def server(said: str) -> tuple[str]:
+    """Return the runtime of the deployment's variant, whose section is the last."""
+    return (f"        runtime: {{kind: external, {said}}}",)
+
+
 BEYOND = "planner: {listen: '0.0.0.0:1'}"
 
 
@@ -310,6 +324,9 @@ BEYOND = "planner: {listen: '0.0.0.0:1'}"
         (("access: {roles: {admin: [x]}}",), "access.roles.admin"),
         (("access: {roles: {viewer: ['a*b']}}",), "access.roles.viewer.0"),
         (("router: {token_listen: '127.0.0.1:1'}",), "router.token_listen: give access.tokens"),
+        (server("address: 'gpu-3:8001'"), "runtime.address: gpu-3:8001 is beyond this machine"),
+        (server("command: [x, '{port}'], tls: {}"), "tls: only with address"),
+        (server("address: '127.0.0.1:1', environment_file: f"), "environment_file: only with co"),
     ],
 )
 def test_what_others_can_reach_says_who_may_use_it(
@@ -321,7 +338,13 @@ def test_what_others_can_reach_says_who_may_use_it(
 
 @pytest.mark.parametrize(
     "said",
-    [(BEYOND, "access: {insecure: true}"), (BEYOND, CERTIFICATES + "}", "access: {}"), ()],
+    [
+        (BEYOND, "access: {insecure: true}"),
+        (BEYOND, CERTIFICATES + "}", "access: {}"),
+        (*server("address: 'gpu-3:8001', tls: {}"),),
+        (*server("address: 'gpu-3:8001'"), "access: {insecure: true}"),
+        (),
+    ],
 )
 def test_who_says_so_may_listen_anywhere(path: Path, said: tuple[str, ...]) -> None:
     path.write_text("\n".join((TEXT, *said)))

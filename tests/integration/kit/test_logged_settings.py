@@ -26,7 +26,7 @@ def test_the_log_has_the_settings_without_their_secrets(deployment: Deploy) -> N
     }
     model = {"slo": {"latency_s": 1}, "demand_rps": 1, "variants": {"v": variant}}
     made = deployment(
-        {"models": {"m": model}, "planner": {"database": "postgresql://u:s%2Fhunter2@db/plans"}}
+        {"models": {"m": model}, "planner": {"database": "postgresql://u:s/hunter2@db/plans"}}
     )
     logged = json.dumps(shown(made))
 

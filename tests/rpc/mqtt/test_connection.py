@@ -14,7 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from services.kit.clock import RealClock
-from services.kit.config import Mqtt, MqttTls
+from services.kit.config import ClientTls, Mqtt
 from services.kit.mqtt import BrokerConnection, Message, Refused
 from tests.support.mosquitto import Broker, brokering
 
@@ -197,7 +197,7 @@ async def test_a_password_that_is_put_right_is_used_at_the_next_try(tmp_path: Pa
 async def test_tls_is_spoken_to_a_broker_whose_certificate_is_vouched_for(tmp_path: Path) -> None:
     _certificate(tmp_path)
     async with brokering(_with_tls(tmp_path)) as broker:
-        link = link_to(broker, tls=MqttTls(ca_file=tmp_path / "broker.crt"))
+        link = link_to(broker, tls=ClientTls(ca_file=tmp_path / "broker.crt"))
         link.retain(TOPIC, {"intensity": 300})
         async with linked(link):
             assert json.loads(await broker.retained(TOPIC))["intensity"] == 300
@@ -208,7 +208,7 @@ async def test_tls_is_spoken_to_a_broker_whose_certificate_is_vouched_for(tmp_pa
 async def test_a_broker_that_nobody_vouches_for_hears_nothing(tmp_path: Path) -> None:
     _certificate(tmp_path)
     async with brokering(_with_tls(tmp_path)) as broker:
-        link = link_to(broker, tls=MqttTls())
+        link = link_to(broker, tls=ClientTls())
         with capture_logs() as logs:
             async with linked(link):
                 await until(lambda: bool(logs))

@@ -15,11 +15,16 @@ import pytest
 
 from cinquefoil.gpuagent.v1 import inventory_pb2, worker_pb2
 from inference import grpc_service_pb2 as oip
-from services.gpuagent.core.worker_spec import External
+from inference.grpc_service_pb2_grpc import add_GRPCInferenceServiceServicer_to_server
+from services.gpuagent.core.worker_spec import External, TlsFiles
+from services.gpuagent.worker.external_server import with_environment_file
 from services.kit import config
 from services.kit.net import free_port
+from services.kit.rpc import serving
+from tests.support.certificates import issued
 from tests.support.gpuagent.agent_service import NODE, agent, planning, segment_spec
 from tests.support.gpuagent.agent_service import deployment as simple_deployment
+from tests.support.oip_server import Doubler
 from tests.support.paths import SUPPORT
 from tests.support.worker.worker_process import (
     Router,
@@ -156,6 +161,53 @@ async def test_a_server_that_runs_already_is_attached_to_and_left_running(tmp_pa
     finally:
         server.kill()
         await server.wait()
+
+
+async def test_a_server_that_runs_elsewhere_is_called_with_tls(tmp_path: Path) -> None:
+    """The server asks for a certificate: a worker in plaintext or without one gets no answer."""
+    tls = issued(tmp_path / "pki", "worker/triton", "client/app")
+
+    def register(server: Any) -> None:
+        add_GRPCInferenceServiceServicer_to_server(Doubler(tmp_path / "fault"), server)  # type: ignore[abstract]
+
+    async with serving("127.0.0.1:0", register, (), tls=tls.of("worker", "triton")) as server:
+        shown = dict(tls.of("client", "app")) | {"require_client_certificate": False}
+        external = External(
+            address=f"localhost:{server.port}", model_name="doubler", tls=TlsFiles(**shown)
+        )
+        async with bridged(tmp_path, external) as router:
+            result = await router.ask(request(1, 2))
+    assert output(result.response, "y") == [2.0, 4.0]
+
+
+async def test_a_server_s_secrets_come_from_a_file_that_is_not_copied(tmp_path: Path) -> None:
+    """Quoted or not; they are in the server's environment, and not in the worker's spec."""
+    secrets = tmp_path / "secrets.env"
+    secrets.write_text("# of the registry\nTOKEN='hunter2 $HOME'\nexport PLAIN=hunter2\n")
+    external = doubling(
+        tmp_path / "fault", environment=(("PLAIN", "x"), ("MORE", "y")), environment_file=secrets
+    )
+    spec = worker_spec(tmp_path, tmp_path / "no-file", external=external)
+    async with worker(spec) as running, routed(spec.listen):
+        (server,) = servers_below(running.process.pid)
+        environment, written = server.environ(), (tmp_path / "worker-0.json").read_text()
+    found = {name: environment[name] for name in ("TOKEN", "PLAIN", "MORE")}
+    assert found == {"TOKEN": "hunter2 $HOME", "PLAIN": "hunter2", "MORE": "y"}
+    assert "secrets.env" in written
+    assert "hunter2" not in written
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [(None, "No such file"), ("TOKEN\n", "must be NAME=value: TOKEN")]
+)
+def test_a_file_of_secrets_that_cannot_be_used_is_named(
+    tmp_path: Path, text: str | None, why: str
+) -> None:
+    if text is not None:
+        (tmp_path / "secrets.env").write_text(text)
+    external = External(command=("x", "{port}"), environment_file=tmp_path / "secrets.env")
+    with pytest.raises(RuntimeError, match=rf"runtime\.environment_file: .*{why}"):
+        with_environment_file(external)
 
 
 async def test_a_server_that_cannot_start_says_why(

@@ -3,12 +3,14 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from ctypes.util import find_library
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import psutil
 import pytest
 import pytest_asyncio
 from grpc_health.v1 import health_pb2
@@ -55,6 +57,32 @@ async def slow(model: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIt
     )
     async with worker(spec) as running:
         yield running
+
+
+@pytest.fixture
+def readable(model: Path) -> Iterator[Path]:
+    """A model that every user can read; tests' folders are their user's alone."""
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o711)
+        copied = Path(folder) / "model.onnx"
+        copied.write_bytes(model.read_bytes())
+        yield copied
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+async def test_the_worker_of_an_agent_that_is_root_runs_as_another_user(
+    readable: Path, tmp_path: Path
+) -> None:
+    """It has read its spec and mapped the agent's counters before; both stay closed to it."""
+    spec = worker_spec(tmp_path, readable, user=(65534, 65534))
+    async with worker(spec) as running, routed(spec.listen) as router:
+        result = await router.ask(infer_request([[1.0, 2.0]]))
+        process = psutil.Process(running.process.pid)
+        users, groups = process.uids(), process.gids()
+    assert result.status == ""
+    assert {*users, *groups} == {65534}
+    assert spec.ledger.stat().st_uid == 0
+    assert spec.ledger.stat().st_mode & 0o777 == 0o600
 
 
 async def test_hello_says_what_is_served_and_health_says_serving(plain: Running) -> None:

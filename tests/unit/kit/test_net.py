@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.kit.net import host_of, is_host, is_loopback, split_address
+from services.kit.net import host_of, is_host, is_loopback, split_address, without_password
 
 
 @pytest.mark.parametrize(
@@ -47,3 +47,24 @@ def test_a_host_is_told_from_a_name(peer: str) -> None:
 )
 def test_only_this_machines_own_addresses_are_loopback(address: str, loopback: bool) -> None:
     assert is_loopback(address) is loopback
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://u:hunter2@db:5432/plans", "postgresql://u:***@db:5432/plans"),
+        ("postgresql://u:s/hunter2@db/plans", "postgresql://u:***@db/plans"),
+        ("postgresql://u:s@hunter2@db/plans", "postgresql://u:***@db/plans"),
+        ("postgresql://u:%2Fhunter2@db/plans", "postgresql://u:***@db/plans"),
+        (
+            "postgresql://db/plans?password=hunter2&ssl=x",
+            "postgresql://db/plans?password=***&ssl=x",
+        ),
+        ("https://:hunter2@x.org", "https://:***@x.org"),
+        ("postgresql://u@db:5432/plans", "postgresql://u@db:5432/plans"),
+        ("out/state/planner.sqlite3", "out/state/planner.sqlite3"),
+    ],
+)
+def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
+    """Also one that its writer forgot to escape."""
+    assert without_password(url) == shown

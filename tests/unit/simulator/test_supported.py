@@ -119,7 +119,7 @@ NO_MEANING = {
         models.accuracy_unit mqtt
     """,
     "files": """
-        carbon.cache_dir nodes.state_dir models.variants.file planner.database
+        carbon.cache_dir nodes.state_dir nodes.worker_user models.variants.file planner.database
         planner.accounting.retention_d
     """,
     "nothing fails": """
