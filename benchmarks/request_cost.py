@@ -7,7 +7,7 @@ Each part is timed by itself. A frame carries 16 small requests (284 bytes) or o
 from its bytes to its answer: head, dispatcher, account and receipt, future and callbacks, with a
 worker that answers at once; `served` adds the guard that is around every call. `caller's role` and
 `identity` are what mutual TLS adds: whether the bearer of the certificate may call the method, and
-who takes turns, asked of a real call's context.
+who takes turns, from the context of a real call.
 """
 
 import asyncio
