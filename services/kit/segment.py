@@ -1,4 +1,4 @@
-"""Segments as the planner requests and the agent reports them."""
+"""Segments and slices as the planner requests and the agent reports them."""
 
 import re
 from dataclasses import dataclass
@@ -112,3 +112,37 @@ class SegmentSpec:
                 f"spec.limits: one per process, {self.processes}, or none; got {len(self.limits)}",
                 field="spec.limits",
             )
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSlice:
+    """Create a slice at an explicit placement."""
+
+    gpu_uuid: str
+    placement: Placement
+
+    def __str__(self) -> str:
+        return f"create {self.placement} on {self.gpu_uuid}"
+
+
+@dataclass(frozen=True, slots=True)
+class DestroySlice:
+    """Destroy a slice on which nothing runs."""
+
+    gpu_uuid: str
+    placement: Placement
+
+    def __str__(self) -> str:
+        return f"destroy {self.placement} on {self.gpu_uuid}"
+
+
+@dataclass(frozen=True, slots=True)
+class LockClock:
+    """Hold a GPU's SM clock at `clock_mhz`, or as near as the driver can; 0: give it back."""
+
+    gpu_uuid: str
+    clock_mhz: int
+
+    def __str__(self) -> str:
+        clock = f"hold {self.clock_mhz} MHz" if self.clock_mhz else "give the clock back"
+        return f"{clock} on {self.gpu_uuid}"

@@ -9,18 +9,11 @@ from services.gpuagent.core.batch_costs import Costs
 from services.gpuagent.core.worker_config import tabulate
 from services.kit.config import Deployment
 from services.kit.config import Node as NodeSettings
-from services.kit.segment import SegmentSpec, SegmentState
+from services.kit.segment import CreateSlice, DestroySlice, LockClock, SegmentSpec, SegmentState
 from services.planner.core.fleet import Fleet, Node, NodeGpu, RunningSegment
 from services.planner.core.model import GpuType, Model, Variant
 from services.planner.core.online_search.counter_readings import SegmentCounters
-from services.planner.core.placement.actions import (
-    Action,
-    CreateSlice,
-    DestroySlice,
-    LockClock,
-    StartSegment,
-    StopSegment,
-)
+from services.planner.core.placement.actions import Action, StartSegment, StopSegment
 from services.router.core.model import InstanceId
 from services.simulator.device import Device
 from services.simulator.router import Router

@@ -11,8 +11,8 @@ from services.gpuagent.devices.fake_nvml import FakeNvml, NoActivity, install
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.kit.config import Objective
 from services.kit.profiles.core.analytic import AnalyticProfile
+from services.kit.segment import CreateSlice, DestroySlice
 from services.planner.core.model import Gpu, GpuType, Model, Pool, Problem, Segment, Variant
-from services.planner.core.placement.actions import CreateSlice, DestroySlice
 from services.planner.core.placement.placement import place
 from services.planner.core.placement.rollout import plan_rollout
 from services.planner.core.problem import catalog

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 
 from services.gpuagent.core.gpu_types import GpuInfo
 from services.kit.errors import ServiceError
-from services.kit.mig import Placement
-from services.kit.segment import SegmentSpec, SegmentState
+from services.kit.segment import CreateSlice, DestroySlice, LockClock, SegmentSpec, SegmentState
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,28 +53,6 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateSlice:
-    """Create a slice at an explicit placement."""
-
-    gpu_uuid: str
-    placement: Placement
-
-    def __str__(self) -> str:
-        return f"create {self.placement} on {self.gpu_uuid}"
-
-
-@dataclass(frozen=True, slots=True)
-class DestroySlice:
-    """Destroy a slice on which nothing runs."""
-
-    gpu_uuid: str
-    placement: Placement
-
-    def __str__(self) -> str:
-        return f"destroy {self.placement} on {self.gpu_uuid}"
-
-
-@dataclass(frozen=True, slots=True)
 class StartSegment:
     """Start a segment's workers on an existing slice and wait until they answer."""
 
@@ -95,18 +72,6 @@ class StopSegment:
 
     def __str__(self) -> str:
         return f"stop {self.segment_id}"
-
-
-@dataclass(frozen=True, slots=True)
-class LockClock:
-    """Hold a GPU's SM clock at `clock_mhz`, or as near as the driver can; 0: give it back."""
-
-    gpu_uuid: str
-    clock_mhz: int
-
-    def __str__(self) -> str:
-        clock = f"hold {self.clock_mhz} MHz" if self.clock_mhz else "give the clock back"
-        return f"{clock} on {self.gpu_uuid}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,6 @@ from typing import Final
 from services.gpuagent.core.gpu_types import GpuInfo
 from services.gpuagent.core.model import (
     Action,
-    CreateSlice,
-    DestroySlice,
-    LockClock,
     Node,
     SetMigMode,
     StartSegment,
@@ -30,7 +27,7 @@ from services.gpuagent.core.model import (
 )
 from services.kit.errors import InvalidArgument, NotFound
 from services.kit.mig import WHOLE, Placement
-from services.kit.segment import SegmentSpec
+from services.kit.segment import CreateSlice, DestroySlice, LockClock, SegmentSpec
 
 STOP_GRACE_S: Final = 10.0
 """Time that accepted requests may take when a segment stops, s."""

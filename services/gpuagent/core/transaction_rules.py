@@ -12,9 +12,6 @@ from typing import Final
 
 from services.gpuagent.core.model import (
     Action,
-    CreateSlice,
-    DestroySlice,
-    LockClock,
     Node,
     SetMigMode,
     StartSegment,
@@ -23,7 +20,7 @@ from services.gpuagent.core.model import (
 )
 from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound
 from services.kit.mig import WHOLE, Placement
-from services.kit.segment import SegmentSpec, SegmentState
+from services.kit.segment import CreateSlice, DestroySlice, LockClock, SegmentSpec, SegmentState
 
 UNDO_GRACE_S: Final = 1.0
 """For segments that a transaction started: no client knows them yet."""

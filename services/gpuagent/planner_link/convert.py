@@ -13,9 +13,6 @@ from services.gpuagent.core.gpu_types import GpuInfo, GpuModel
 from services.gpuagent.core.model import (
     Action,
     ClockState,
-    CreateSlice,
-    DestroySlice,
-    LockClock,
     Node,
     Outcome,
     SetMigMode,
@@ -30,7 +27,7 @@ from services.gpuagent.reconfigure.transactions import Reconfigured
 from services.kit.errors import InvalidArgument
 from services.kit.mig import Placement
 from services.kit.rpc.record_mapping import from_message, to_message
-from services.kit.segment import SegmentSpec
+from services.kit.segment import CreateSlice, DestroySlice, LockClock, SegmentSpec
 
 _ACTIONS: Final = {
     CreateSlice: "create_slice",

@@ -8,15 +8,7 @@ from typing import Final
 
 from services.gpuagent.core.device_port import IN_USE
 from services.gpuagent.core.gpu_types import GpuInfo
-from services.gpuagent.core.model import (
-    Action,
-    CreateSlice,
-    DestroySlice,
-    LockClock,
-    SetMigMode,
-    StartSegment,
-    StopSegment,
-)
+from services.gpuagent.core.model import Action, SetMigMode, StartSegment, StopSegment
 from services.gpuagent.core.worker_config import WorkerConfig, WorkerConfigBuilder
 from services.gpuagent.devices.clock_locks import ClockLocks
 from services.gpuagent.devices.device_thread import DeviceThread
@@ -29,7 +21,7 @@ from services.kit.errors import (
     Unavailable,
 )
 from services.kit.mig import WHOLE
-from services.kit.segment import SegmentSpec
+from services.kit.segment import CreateSlice, DestroySlice, LockClock, SegmentSpec
 
 NO_ANSWER: Final = "NO_ANSWER"
 _PAUSES_S: Final = (0.1, 0.2, 0.4, 0.8)

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from services.gpuagent.core.model import LockClock
 from services.gpuagent.devices.clock_locks import ClockLocks
 from services.gpuagent.devices.device_thread import DeviceThread
 from services.gpuagent.supervision.segments import Segments
 from services.kit.clock import Clock
 from services.kit.errors import ServiceError
+from services.kit.segment import LockClock
 from services.kit.telemetry import logs
 
 _log = logs.get("gpu_loss_watch")

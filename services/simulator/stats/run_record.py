@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from services.kit.config import Deployment
+from services.kit.segment import CreateSlice
 from services.planner.core.decide import Decision
-from services.planner.core.placement.actions import CreateSlice, StartSegment
+from services.planner.core.placement.actions import StartSegment
 from services.planner.core.plan import Plan
 from services.simulator.scenario import Policy
 from services.simulator.stats.sampled_intervals import SampledInterval

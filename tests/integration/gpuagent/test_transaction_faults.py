@@ -12,20 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.gpuagent.core import gpu_types
-from services.gpuagent.core.model import (
-    CreateSlice,
-    DestroySlice,
-    LockClock,
-    Node,
-    SetMigMode,
-    StartSegment,
-    StopSegment,
-    Transaction,
-)
+from services.gpuagent.core.model import Node, SetMigMode, StartSegment, StopSegment, Transaction
 from services.gpuagent.core.reconcile import DesiredGpu, reconcile
 from services.gpuagent.devices.fake_nvml import Code
 from services.kit.mig import WHOLE, Placement
-from services.kit.segment import SegmentSpec
+from services.kit.segment import CreateSlice, DestroySlice, LockClock, SegmentSpec
 from tests.support.examples import examples
 from tests.support.gpuagent.nvml_faults import InjectedFault
 from tests.support.gpuagent.transactions import CHANGING, TYPES, Agent, State, World, live, machine

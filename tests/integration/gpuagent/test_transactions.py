@@ -8,20 +8,12 @@ import pynvml
 import pytest
 
 from services.gpuagent.core.gpu_types import load
-from services.gpuagent.core.model import (
-    CreateSlice,
-    DestroySlice,
-    LockClock,
-    SetMigMode,
-    StartSegment,
-    StopSegment,
-    Transaction,
-)
+from services.gpuagent.core.model import SetMigMode, StartSegment, StopSegment, Transaction
 from services.gpuagent.core.transaction_rules import UNDO_GRACE_S, PriorState, undo
 from services.gpuagent.devices.fake_nvml import Code
 from services.gpuagent.devices.nvml import reading
 from services.kit.mig import Placement
-from services.kit.segment import SegmentSpec
+from services.kit.segment import CreateSlice, DestroySlice, LockClock, SegmentSpec
 from tests.support.gpuagent.nvml_faults import InjectedFault
 from tests.support.gpuagent.transactions import Agent, World, live, machine
 

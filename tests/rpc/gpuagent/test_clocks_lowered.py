@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from services.gpuagent.core.model import LockClock
 from services.gpuagent.devices.clock_locks import ClockLocks
 from services.gpuagent.devices.device_thread import DeviceThread
 from services.gpuagent.devices.hardware import gpus_of
 from services.gpuagent.shared_memory.shared_counters import opened
 from services.kit.config import Node
 from services.kit.errors import InvalidArgument
+from services.kit.segment import LockClock
 
 
 @dataclass

@@ -11,9 +11,6 @@ from services.gpuagent.core import gpu_types
 from services.gpuagent.core.gpu_types import GpuInfo
 from services.gpuagent.core.model import (
     ClockState,
-    CreateSlice,
-    DestroySlice,
-    LockClock,
     Node,
     Segment,
     SetMigMode,
@@ -24,7 +21,7 @@ from services.gpuagent.core.model import (
 from services.gpuagent.core.reconcile import DesiredGpu, gaps, reconcile
 from services.kit.errors import InvalidArgument, NotFound
 from services.kit.mig import Placement
-from services.kit.segment import SegmentSpec, SegmentState
+from services.kit.segment import CreateSlice, DestroySlice, LockClock, SegmentSpec, SegmentState
 from tests.support.layouts import layouts
 
 MODEL = gpu_types.load("a30")

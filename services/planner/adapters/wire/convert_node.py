@@ -10,17 +10,18 @@ from services.kit.errors import InvalidArgument
 from services.kit.mig import WHOLE, Geometry, Placement, SliceKind, full_layouts
 from services.kit.rpc.condition_messages import conditions_from
 from services.kit.rpc.record_mapping import from_message, to_message
-from services.kit.segment import MOST_PROCESSES, SegmentSpec, SegmentState, check_name
-from services.planner.core.fleet import Node, NodeGpu, RunningSegment
-from services.planner.core.model import GpuType
-from services.planner.core.placement.actions import (
-    Action,
+from services.kit.segment import (
+    MOST_PROCESSES,
     CreateSlice,
     DestroySlice,
     LockClock,
-    StartSegment,
-    StopSegment,
+    SegmentSpec,
+    SegmentState,
+    check_name,
 )
+from services.planner.core.fleet import Node, NodeGpu, RunningSegment
+from services.planner.core.model import GpuType
+from services.planner.core.placement.actions import Action, StartSegment, StopSegment
 
 _HIGHEST_PUE = 3.0
 _MOST_GPUS: Final = 128

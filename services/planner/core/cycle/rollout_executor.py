@@ -6,14 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from services.kit.errors import ServiceError
+from services.kit.segment import CreateSlice, DestroySlice, LockClock
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.environment import Environment, NodeChange
 from services.planner.core.decide import Decision
 from services.planner.core.placement.actions import (
     Action,
-    CreateSlice,
-    DestroySlice,
-    LockClock,
     Rollout,
     Stage,
     StartSegment,

@@ -3,32 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from services.kit.mig import Placement
+from services.kit.segment import CreateSlice, DestroySlice, LockClock
 from services.planner.core.model import Segment
-
-
-@dataclass(frozen=True, slots=True)
-class CreateSlice:
-    """Create a slice."""
-
-    gpu_uuid: str
-    placement: Placement
-
-
-@dataclass(frozen=True, slots=True)
-class DestroySlice:
-    """Destroy a slice on which nothing runs."""
-
-    gpu_uuid: str
-    placement: Placement
-
-
-@dataclass(frozen=True, slots=True)
-class LockClock:
-    """Hold a GPU's SM clock at `clock_mhz`; 0: give it back to the driver."""
-
-    gpu_uuid: str
-    clock_mhz: int
 
 
 @dataclass(frozen=True, slots=True)

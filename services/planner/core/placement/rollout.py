@@ -17,8 +17,9 @@ at the lower clock. Workers run on meanwhile.
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from services.kit.segment import LockClock
 from services.planner.core.model import Gpu, Model, Queue, Segment, queue_of
-from services.planner.core.placement.actions import LockClock, Rollout, Stage
+from services.planner.core.placement.actions import Rollout, Stage
 from services.planner.core.placement.placement import clocks
 from services.planner.core.placement.segment_changes import (
     SegmentChange,

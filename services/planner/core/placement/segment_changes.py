@@ -6,14 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from services.kit.mig import Placement
+from services.kit.segment import CreateSlice, DestroySlice
 from services.planner.core.model import Gpu, Model, Segment
-from services.planner.core.placement.actions import (
-    Action,
-    CreateSlice,
-    DestroySlice,
-    StartSegment,
-    StopSegment,
-)
+from services.planner.core.placement.actions import Action, StartSegment, StopSegment
 
 
 @dataclass(frozen=True, slots=True)

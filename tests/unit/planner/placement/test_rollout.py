@@ -11,16 +11,9 @@ from hypothesis import given
 
 from services.kit.mig import Placement
 from services.kit.profiles.core.analytic import AnalyticProfile
+from services.kit.segment import CreateSlice, DestroySlice, LockClock
 from services.planner.core.model import Configuration, Gpu, Problem, Segment
-from services.planner.core.placement.actions import (
-    Action,
-    CreateSlice,
-    DestroySlice,
-    LockClock,
-    Rollout,
-    StartSegment,
-    StopSegment,
-)
+from services.planner.core.placement.actions import Action, Rollout, StartSegment, StopSegment
 from services.planner.core.placement.placement import clocks, place
 from services.planner.core.placement.rollout import plan_rollout
 from tests.support.examples import examples

@@ -14,7 +14,7 @@ from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.kit.config import Goals
 from services.kit.errors import InvalidArgument
 from services.kit.mig import WHOLE, Placement
-from services.kit.segment import SegmentSpec, SegmentState
+from services.kit.segment import CreateSlice, DestroySlice, LockClock, SegmentSpec, SegmentState
 from services.planner.adapters.wire.convert import (
     changes_from,
     load_from,
@@ -25,13 +25,7 @@ from services.planner.adapters.wire.convert import (
 )
 from services.planner.adapters.wire.convert_node import change_to, node_from, step_to
 from services.planner.core.model import Pool, Segment, SegmentKind
-from services.planner.core.placement.actions import (
-    CreateSlice,
-    DestroySlice,
-    LockClock,
-    StartSegment,
-    StopSegment,
-)
+from services.planner.core.placement.actions import StartSegment, StopSegment
 from services.planner.core.plan import (
     Inputs,
     LoadForecast,
