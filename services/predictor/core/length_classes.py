@@ -32,7 +32,7 @@ _MIN_RANKED: Final = 50
 """Number of requests before ranks are given."""
 
 _EDGES_MAY_LAG: Final = 0.01
-"""Share of the answers that calibration may wait for before it computes the edges anew."""
+"""Share of the answers that calibration may wait for before it computes the edges again."""
 
 _MIN_PROBABILITY: Final = 1e-4
 _FORMAT: Final = 2
