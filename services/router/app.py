@@ -203,7 +203,7 @@ class _Router:
     def register(self, server: grpc.aio.Server) -> None:
         """Add the servicers."""
         add_inference(self._inference, server)
-        status = RouterServicer(self._engine, self._id, self._started_at, self.config)
+        status = RouterServicer(self._engine, self._id, self._started_at, self.config, self._clock)
         add_RouterServiceServicer_to_server(status, server)
 
     async def reload(self, deployment: Deployment) -> None:

@@ -226,17 +226,23 @@ class RouterServicer(RouterServiceServicer):
     """The router's own status."""
 
     def __init__(
-        self, engine: Engine, router_id: str, started_at: datetime, config: ConfigDigests
+        self,
+        engine: Engine,
+        router_id: str,
+        started_at: datetime,
+        config: ConfigDigests,
+        clock: Clock,
     ) -> None:
         self._engine = engine
         self._router_id = router_id
         self._started_at = started_at
         self._config = config
+        self._clock = clock
 
     async def GetStatus(
         self, request: router_pb2.GetStatusRequest, context: Context
     ) -> router_pb2.GetStatusResponse:
         """Return queues, instances and latencies as they are now."""
-        status = to_status(self._engine, self._router_id, self._started_at)
+        status = to_status(self._engine, self._router_id, self._started_at, self._clock)
         status.config_digest = self._config.own
         return status

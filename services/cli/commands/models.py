@@ -26,7 +26,9 @@ def models() -> None:
 
 @app.command("policy")
 async def policy(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
-    model: Annotated[str, typer.Argument(help="Model as cinquefoil.yaml names it.")],
+    model: Annotated[
+        str, typer.Argument(help="Model as cinquefoil.yaml names it; none: list all of them.")
+    ] = "",
     discipline: Annotated[
         str, typer.Option(help=f"Which request is next: {', '.join(DISCIPLINES)}.")
     ] = "",
@@ -46,13 +48,18 @@ async def policy(  # noqa: PLR0913, PLR0917 - a command's options are its argume
     config: Config = DEPLOYMENT,
     json: Json = False,
 ) -> None:
-    """Show or change how a model's requests are queued and how instances are chosen.
+    """Show or change how models' requests are queued and how instances are chosen.
 
     What is not given stays as it is. Routers follow at once; the policy survives restarts.
     """
     from cinquefoil.planner.v1.planner_pb2 import SetPolicyRequest
-    from services.cli.plan.orders import set_policy
+    from services.cli.plan.orders import list_policies, set_policy
 
+    if not model:
+        if discipline or choice or threshold is not None or reset:
+            raise typer.BadParameter("name the model that the options are for")
+        await list_policies(config, as_json=json)
+        return
     request = SetPolicyRequest(
         model=model,
         discipline=discipline,

@@ -4,11 +4,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import typer
+from rich.console import Console
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
-from services.cli.client import ask
+from services.cli.client import ask, connected, first
 from services.cli.console.durations import later
 from services.cli.console.proto_json import document, print_json
+from services.cli.console.tables import table
+from services.kit.config.loader import load
 
 ORDER_S = 60.0
 """An order waits for the rollout under way, if there is one."""
@@ -78,6 +81,23 @@ async def set_policy(config: Path, request: planner_pb2.SetPolicyRequest, *, as_
         f"{policy.instance_choice}{threshold if policy.instance_choice == 'carbondis' else ''}.",
         as_json=as_json,
     )
+
+
+async def list_policies(config: Path, *, as_json: bool) -> None:
+    """Show the policies of all models, as routers follow them."""
+    request = planner_pb2.WatchRequest()
+    async with connected(load(config)) as clients:
+        found = await first(clients.planner.Watch(request))
+    routes = found.routing.models if found is not None else ()
+    if as_json:
+        names = ("model", "discipline", "instance_choice", "intensity_threshold")
+        print_json([{name: getattr(each, name) for name in names} for each in routes])
+        return
+    rows = table("", "model", "discipline", "instance choice", ">threshold")
+    for each in routes:
+        used = f"{each.intensity_threshold:g}" if each.instance_choice == "carbondis" else "-"
+        rows.add_row(each.model, each.discipline, each.instance_choice, used)
+    Console().print(rows)
 
 
 def _report_plan(plan: plan_pb2.Plan, sentence: str, *, as_json: bool) -> None:

@@ -29,11 +29,12 @@ def proposal(answer: planner_pb2.DryRunResponse, applied: int | None) -> Rendera
     ]
     if plan.degraded:
         parts.append(Text(f"degraded: {plan.degraded}", style="yellow"))
-    parts.append(explanation(answer.explanation))
+    # What changes leads; why follows.
     if answer.HasField("diff"):
         parts.append(difference(answer.diff))
     else:
         parts.append(segments("Segments", plan.segments))
+    parts.append(explanation(answer.explanation))
     if plan.prediction.parked_gpus:
         parts.append(Text(_parked(plan.prediction)))
     if plan.prediction.wanted_gpus:

@@ -20,7 +20,16 @@ Row = SimpleNamespace
 """An object of the document; `json.dumps(..., default=vars)` writes it."""
 
 _RUNS = ("model", "variant", "stage", "batch_size", "processes")
-_COUNTS = ("queue_depth", "in_flight", "answered", "failed", "retried", "late", "accuracy")
+_COUNTS = (
+    "rate_rps",
+    "queue_depth",
+    "in_flight",
+    "answered",
+    "failed",
+    "retried",
+    "late",
+    "accuracy",
+)
 
 
 def document(  # noqa: PLR0913  # one argument per service, and what they say
@@ -111,6 +120,7 @@ def _gpus(fleet: FleetNode) -> Iterator[Row]:
             type=gpu.type.name,
             power_w=account.power_w,
             energy_j=account.total_j,
+            compute_slices=max((kind.compute_slices for kind in gpu.type.profiles), default=1),
             slices=list(_slices(fleet.node, gpu)),
         )
 
@@ -122,15 +132,18 @@ def _slices(node: Node, gpu: Gpu) -> Iterator[Row]:
         for segment in node.segments
         if segment.spec.gpu_uuid == gpu.uuid
     }
+    widths = {kind.name: kind.compute_slices for kind in gpu.type.profiles}
     for each in gpu.slices:
         name = slice_name(each.placement)
         segment = running.get(name, Segment())
         state = word(SegmentState.Name(segment.state), "SEGMENT_STATE_") if name in running else ""
         yield Row(
             placement=name,
+            start=each.placement.start,
+            compute_slices=widths.get(each.placement.profile, max(widths.values(), default=1)),
             **_copied(segment.spec, *_RUNS),
             state=state,
-            **_copied(segment, "restarts", "reason"),
+            **_copied(segment, "restarts", "reason", "execution_provider"),
         )
 
 

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from services.cli.console.conditions import condition_line
 from services.cli.console.quantities import alternatives, carbon, duration, energy, percent
+from services.cli.console.slice_bars import SliceCells, bar, labels
 from services.cli.console.tables import table
 from services.cli.console.variant_names import Namer, namer
 from services.cli.status.document import Row
@@ -24,6 +25,7 @@ def render(status: Row) -> RenderableType:
         parts.append(_zones(status))
     if status.gpus:
         parts.append(_gpus(status))
+        parts.append(_bars(status))
     if status.models:
         parts.append(_models(status))
     parts += _summary(status)
@@ -82,17 +84,38 @@ def _rows_of_gpu(gpu: Row, runs: Namer) -> Iterator[tuple[str, ...]]:
     for each in gpu.slices:
         name = runs(each.model, each.variant, each.stage) if each.model else "-"
         size = f"{each.batch_size}x{each.processes}" if each.model else "-"
-        yield (*head, each.placement, name, size, each.state or "-")
+        yield (*head, each.placement, name, size, _state(each))
         head = ("", "", "", "")
     if not gpu.slices:
         yield (*head, "-", "-", "-", "-")
 
 
+def _state(piece: Row) -> str:
+    """Return a segment's state, and on a GPU what computes."""
+    provider = piece.execution_provider.removesuffix("ExecutionProvider")
+    shown = f" ({provider})" if provider not in ("", "CPU") else ""
+    return f"{piece.state or '-'}{shown}"
+
+
+def _bars(status: Row) -> Table:
+    """Return one bar per GPU, a cell for each compute slice."""
+    rows = Table.grid(padding=(0, 2))
+    known = labels(f"{s.model}/{s.variant}" for g in status.gpus for s in g.slices if s.model)
+    rows.add_row()
+    for gpu in status.gpus:
+        pieces = (
+            SliceCells(s.start, s.compute_slices, f"{s.model}/{s.variant}" if s.model else "")
+            for s in gpu.slices
+        )
+        rows.add_row(f"{gpu.node}/{gpu.index}", bar(gpu.compute_slices, pieces, known))
+    return rows
+
+
 def _models(status: Row) -> Table:
     rows = table(
         "Models",
-        *("model", "variant", ">share", ">workers", ">p50/p95/SLO ms"),
-        *(">queue", ">answered", ">failed", ">late"),
+        *("model", "variant", ">share", ">up", ">p50/p95/SLO ms"),
+        *(">req/s", ">queue", ">answered", ">fail/late"),
     )
     for model in status.models:
         for row in _rows_of_model(model):
@@ -103,14 +126,15 @@ def _models(status: Row) -> Table:
 def _rows_of_model(model: Row) -> Iterator[tuple[str, ...]]:
     latencies = (model.p50_s, model.p95_s, model.slo_latency_s)
     head = model.model
-    counts = (model.queue_depth, model.answered, model.failed, model.late)
+    bad = f"{model.failed}/{model.late}"
+    counts = (f"{model.rate_rps:.1f}", model.queue_depth, model.answered, bad)
     numbers = (
         "/".join("-" if each is None else f"{each * 1e3:.0f}" for each in latencies),
         *map(str, counts),
     )
     for variant in model.variants or (_NO_VARIANT,):
         workers = f"{variant.connected}/{variant.instances}"
-        yield (head, variant.variant, percent(variant.share), workers, *numbers)
+        yield (head, variant.variant, f"{variant.share:.0%}", workers, *numbers)
         head, numbers = "", ("",) * 5
 
 

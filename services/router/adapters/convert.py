@@ -6,6 +6,7 @@ from typing import get_args
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from cinquefoil.router.v1 import router_pb2
+from services.kit.clock import Clock
 from services.kit.config import Deployment, Discipline, InstanceChoice
 from services.router.core.accounting.account import Account
 from services.router.core.dispatch.dispatcher import Dispatcher
@@ -113,8 +114,11 @@ def _named(quantiles_s: dict[float, float]) -> dict[str, float]:
     return {f"{percentile:g}": value for percentile, value in quantiles_s.items()}
 
 
-def to_status(engine: Engine, router_id: str, started_at: datetime) -> router_pb2.GetStatusResponse:
+def to_status(
+    engine: Engine, router_id: str, started_at: datetime, clock: Clock
+) -> router_pb2.GetStatusResponse:
     """Return queues, instances and latencies as they are now."""
+    now_s, age_s = clock.monotonic(), (clock.now() - started_at).total_seconds()
     status = router_pb2.GetStatusResponse(
         router_id=router_id,
         routing_revision=engine.registry.table.revision,
@@ -123,6 +127,7 @@ def to_status(engine: Engine, router_id: str, started_at: datetime) -> router_pb
             _model_status(
                 engine.registry.dispatchers(dispatcher.routes.model),
                 engine.accounts[dispatcher.routes.model],
+                engine.accounts[dispatcher.routes.model].stats.rate_rps(now_s, age_s),
             )
             for dispatcher in engine.registry
         ],
@@ -131,7 +136,9 @@ def to_status(engine: Engine, router_id: str, started_at: datetime) -> router_pb
     return status
 
 
-def _model_status(dispatchers: Sequence[Dispatcher], account: Account) -> router_pb2.ModelStatus:
+def _model_status(
+    dispatchers: Sequence[Dispatcher], account: Account, rate_rps: float
+) -> router_pb2.ModelStatus:
     """Return the status of a model, all stages of its pipelines together."""
     stats, dispatcher = account.stats, dispatchers[0]
     total = stats.since_start()
@@ -152,6 +159,7 @@ def _model_status(dispatchers: Sequence[Dispatcher], account: Account) -> router
         instances=[
             _instance_status(state) for each in dispatchers for state in each.states.values()
         ],
+        rate_rps=rate_rps,
     )
 
 

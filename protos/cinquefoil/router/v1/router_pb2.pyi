@@ -116,6 +116,7 @@ class ModelStatus(_message.Message):
     CARBON_GCO2E_FIELD_NUMBER: _builtins.int
     ACCURACY_FIELD_NUMBER: _builtins.int
     INSTANCES_FIELD_NUMBER: _builtins.int
+    RATE_RPS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The model."""
     accepted: _builtins.int
@@ -140,6 +141,10 @@ class ModelStatus(_message.Message):
     """Its carbon. Unit: gCO2e."""
     accuracy: _builtins.float
     """Mean stated accuracy of the variants that answered, weighted by requests."""
+    rate_rps: _builtins.float
+    """Requests that ended per second, over the shortest of `router.slo_windows_s` or since the router
+    started, whichever is shorter. Unit: 1/s.
+    """
     @_builtins.property
     def latency_s(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """Latency quantiles since start: "50", "95", "99". Unit: s."""
@@ -165,10 +170,11 @@ class ModelStatus(_message.Message):
         carbon_gco2e: _builtins.float = ...,
         accuracy: _builtins.float = ...,
         instances: _abc.Iterable[Global___InstanceStatus] | None = ...,
+        rate_rps: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "accuracy", b"accuracy", "answered", b"answered", "carbon_gco2e", b"carbon_gco2e", "energy_j", b"energy_j", "failed", b"failed", "in_flight", b"in_flight", "instances", b"instances", "late", b"late", "latency_s", b"latency_s", "model", b"model", "queue_depth", b"queue_depth", "retried", b"retried", "slo_latency_s", b"slo_latency_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "accuracy", b"accuracy", "answered", b"answered", "carbon_gco2e", b"carbon_gco2e", "energy_j", b"energy_j", "failed", b"failed", "in_flight", b"in_flight", "instances", b"instances", "late", b"late", "latency_s", b"latency_s", "model", b"model", "queue_depth", b"queue_depth", "rate_rps", b"rate_rps", "retried", b"retried", "slo_latency_s", b"slo_latency_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -229,6 +229,17 @@ class ModelStats:
             for name, count in zip(list(self.variants), answered, strict=False)
         }
 
+    def rate_rps(self, now_s: float, age_s: float) -> float:
+        """Return the requests that ended per second, over the shortest window.
+
+        Args:
+            now_s: Monotonic time.
+            age_s: How long requests have been counted.
+        """
+        window_s = min(self._history.windows_s)
+        good, bad, *_ = self._grown(window_s, now_s)
+        return (good + bad) / max(min(window_s, age_s), 1.0)
+
     @property
     def good_and_bad(self) -> tuple[int, int]:
         """Requests answered in time, and those that were not; errors of clients are neither."""
