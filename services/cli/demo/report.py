@@ -92,7 +92,7 @@ def saving(of: float, against: float) -> float:
 
 
 def render(base: Figures, cinquefoil: Figures) -> RenderableType:
-    """Return the table and the line that sums it up."""
+    """Return the table and the headline, with the gain and its price."""
     rows = table("Equal load, equal GPUs", "a day of the grid", ">BASE", ">Cinquefoil")
 
     def add(label: str, words: Callable[[Figures], str]) -> None:
@@ -106,12 +106,20 @@ def render(base: Figures, cinquefoil: Figures) -> RenderableType:
     add("carbon per request", lambda one: carbon(one.carbon_gco2e_per_request))
     add("GPUs powered", lambda one: str(one.gpus))
     add("plans / reconfigurations", lambda one: f"{one.plans} / {one.reconfigurations}")
+    return Group(rows, Text(), Text(headline(base, cinquefoil), style="bold"))
+
+
+def headline(base: Figures, cinquefoil: Figures) -> str:
+    """Return what was gained and what it cost, in words."""
     less_carbon = saving(cinquefoil.carbon_gco2e_per_request, base.carbon_gco2e_per_request)
     less_energy = saving(cinquefoil.energy_j_per_request, base.energy_j_per_request)
     points = (cinquefoil.accuracy - base.accuracy) * 100
-    line = Text(
+    later_ms = cinquefoil.p95_ms - base.p95_ms
+    kept = "within" if cinquefoil.p95_ms <= cinquefoil.slo_ms else "above"
+    lost = "no request was lost" if not cinquefoil.lost else f"{cinquefoil.lost} requests were lost"
+    return (
         f"Cinquefoil saved {percent(less_carbon)} of the carbon and {percent(less_energy)} of the "
-        f"energy of BASE, at {points:+.2f} points of accuracy.",
-        style="bold",
+        f"energy of BASE. The price: {points:+.2f} points of accuracy and {later_ms:+.0f} ms at "
+        f"p95 ({cinquefoil.p95_ms:.0f} ms, {kept} the objective of {cinquefoil.slo_ms:.0f} ms); "
+        f"{lost}."
     )
-    return Group(rows, Text(), line)

@@ -91,5 +91,15 @@ def test_the_table_says_what_was_saved() -> None:
     assert "5 / 4 / 1" in text
 
 
+def test_the_headline_names_the_price_beside_the_gain() -> None:
+    base = report.figures(counted(), START, END, [], 0.2)
+    better = replace(base, accuracy=base.accuracy - 0.01, p95_ms=190.0, lost=0)
+    later = 190.0 - base.p95_ms
+    text = report.headline(base, better)
+
+    assert f"The price: -1.00 points of accuracy and {later:+.0f} ms at p95" in text
+    assert text.endswith("(190 ms, within the objective of 200 ms); no request was lost.")
+
+
 def test_nothing_against_nothing_saves_nothing() -> None:
     assert report.saving(0.0, 0.0) == 0.0
