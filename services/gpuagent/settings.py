@@ -131,6 +131,7 @@ def home_of(deployment: Deployment, name: str, folder: Path) -> WorkerDefaults:
         host=node.worker_host,
         orphan_timeout_s=node.orphan_timeout_s,
         log_level=deployment.log_level,
+        message_bytes=deployment.router.worker_message_bytes,
         tls=None if tls is None else TlsFiles(**dict(tls)),
         node=name,
         principals=None if principals is None else dict(principals),

@@ -6,6 +6,7 @@ import secrets
 import socket
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 
 import grpc
 from prometheus_client import CollectorRegistry
@@ -145,7 +146,13 @@ class _Router:
         self._carbon = CarbonClient()
         dead_after_s, identity = self._settings.worker_dead_after_s, deployment.identity("router")
         self.streams = WorkerStreams(
-            lambda endpoint: dial(endpoint, identity, dead_after_s=dead_after_s), self._clock
+            partial(
+                dial,
+                tls=identity,
+                dead_after_s=dead_after_s,
+                message_bytes=self._settings.worker_message_bytes,
+            ),
+            self._clock,
         )
         registry = ModelRegistry(
             first_table(deployment), limits(deployment), byte_budget(deployment), self._carbon

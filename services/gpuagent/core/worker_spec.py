@@ -89,6 +89,7 @@ class WorkerSpec:
         siblings: Slots of all the segment's processes, its own included.
         orphan_timeout_s: It ends when no agent showed life for so long, s.
         log_level: As the deployment's.
+        message_bytes: Largest message between routers and workers.
         tls: Certificates; None: plaintext.
         node: Name of its node.
         principals: Patterns of identities by role; None: every caller may do everything.
@@ -115,6 +116,7 @@ class WorkerSpec:
     siblings: tuple[int, ...] = ()
     orphan_timeout_s: float = 60.0
     log_level: str = "info"
+    message_bytes: int = 64 * 2**20
     tls: TlsFiles | None = None
     node: str = ""
     principals: dict[str, tuple[str, ...]] | None = None

@@ -29,6 +29,7 @@ class WorkerDefaults:
         host: Address they bind.
         orphan_timeout_s: They end themselves when no agent looked after them for so long, s.
         log_level: As the deployment's.
+        message_bytes: Largest message between routers and workers.
         tls: Certificates they serve with; None: plaintext.
         node: Name of the node.
         principals: Patterns of identities by role; None: every caller may do everything.
@@ -39,6 +40,7 @@ class WorkerDefaults:
     host: str
     orphan_timeout_s: float
     log_level: str = "info"
+    message_bytes: int = 64 * 2**20
     tls: TlsFiles | None = None
     node: str = ""
     principals: dict[str, tuple[str, ...]] | None = None
@@ -153,6 +155,7 @@ class WorkerAllocator:
             siblings=siblings,
             orphan_timeout_s=self._home.orphan_timeout_s,
             log_level=self._home.log_level,
+            message_bytes=self._home.message_bytes,
             tls=self._home.tls,
             node=self._home.node,
             principals=self._home.principals,

@@ -31,7 +31,6 @@ from services.gpuagent.worker.servicer import WorkerServicer
 from services.kit.clock import Clock, RealClock
 from services.kit.errors import FailedPrecondition
 from services.kit.rpc import ADDRESS_TAKEN, Access, Limits, serving
-from services.kit.rpc.channel import MAX_MESSAGE_BYTES
 from services.kit.telemetry import logs
 
 if TYPE_CHECKING:
@@ -169,7 +168,7 @@ async def _served(spec: WorkerSpec, servicer: WorkerServicer) -> AsyncIterator[N
             tls=cast("Tls | None", spec.tls),  # same attributes, without loading pydantic
             access=None if spec.principals is None else Access(spec.principals, node=spec.node),
             grace_s=0.5,
-            limits=Limits(message_bytes=MAX_MESSAGE_BYTES),
+            limits=Limits(message_bytes=spec.message_bytes),
         ):
             yield
     except FailedPrecondition as error:  # errors of the block come as groups, from its TaskGroup

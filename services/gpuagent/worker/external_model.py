@@ -74,8 +74,12 @@ async def external_model(
     """
     async with (
         started(external, spec.file) as server,
-        # Same attributes as the deployment's, without loading pydantic.
-        dial(server.address, cast("Tls | None", external.tls), dead_after_s=None) as channel,
+        dial(
+            server.address,
+            cast("Tls | None", external.tls),  # the deployment's attributes, without pydantic
+            dead_after_s=None,
+            message_bytes=spec.message_bytes,
+        ) as channel,
     ):
         model = ExternalModel(spec, channel, server, clock)
         while not await model.ready():

@@ -1,8 +1,8 @@
 """The Open Inference Protocol's messages <-> arrays."""
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
@@ -164,7 +164,8 @@ def _feeds(request: pb.ModelInferRequest, signature: Signature) -> Iterator[tupl
         _check(tensor, known[tensor.name], field)
         if raw and tensor.HasField("contents"):
             raise InvalidArgument.at(
-                f"{field}.contents", "give raw_input_contents or contents, not both"
+                f"{field}.contents",
+                f"{tensor.name!r}: give raw_input_contents or contents, not both",
             )
         yield tensor.name, _array(tensor, raw[number] if raw else None, number)
     missing = [name for name in known if name not in seen]
@@ -190,16 +191,31 @@ def _check(tensor: pb.ModelInferRequest.InferInputTensor, spec: TensorSpec, fiel
 def _array(tensor: pb.ModelInferRequest.InferInputTensor, raw: bytes | None, number: int) -> Array:
     if raw is not None:
         field = f"raw_input_contents[{number}]"
-        return tensors.decode(raw, tensor.datatype, tensor.shape, field=field)
+        return _named(tensor, tensors.decode, raw, field)
     contents = tensors.DATATYPES[tensor.datatype].contents
     if not contents:
         raise InvalidArgument(
-            f"inputs[{number}]: {tensor.datatype} travels as raw_input_contents only",
+            f"inputs[{number}] ({tensor.name!r}): "
+            f"{tensor.datatype} travels as raw_input_contents only",
             field="raw_input_contents",
         )
     elements = getattr(tensor.contents, contents)
     field = f"inputs[{number}].contents.{contents}"
-    return tensors.from_elements(elements, tensor.datatype, tensor.shape, field=field)
+    return _named(tensor, tensors.from_elements, elements, field)
+
+
+def _named(
+    tensor: pb.ModelInferRequest.InferInputTensor,
+    read: Callable[..., Array],
+    given: bytes | Sequence[Any],
+    field: str,
+) -> Array:
+    """Return the array that `read` makes of what is given; its errors name the tensor."""
+    try:
+        return read(given, tensor.datatype, tensor.shape, field=field)
+    except InvalidArgument as error:
+        problem = error.message.removeprefix(f"{field}: ")
+        raise InvalidArgument(f"{field} ({tensor.name!r}): {problem}", field=field) from None
 
 
 def _items(request: pb.ModelInferRequest, feeds: Mapping[str, Array], signature: Signature) -> int:
@@ -207,7 +223,8 @@ def _items(request: pb.ModelInferRequest, feeds: Mapping[str, Array], signature:
     for number, tensor in enumerate(request.inputs):
         if sizes.get(tensor.name, 1) < 1:
             field = f"inputs[{number}].shape"
-            raise InvalidArgument.at(field, "the first size must be >= 1, got 0")
+            problem = f"the first size of {tensor.name!r} must be >= 1, got 0"
+            raise InvalidArgument.at(field, problem)
     if signature.batches and len(set(sizes.values())) > 1:
         raise InvalidArgument.at("inputs", f"all must bring the same number of items, got {sizes}")
     return max(sizes.values(), default=1)

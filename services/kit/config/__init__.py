@@ -126,8 +126,8 @@ class Router(Endpoint):
     listen: Address = "127.0.0.1:8464"
     http_listen: Address = "127.0.0.1:8466"
     processes: Annotated[int, Field(ge=1, le=256)] = 1
-    # Workers take messages of 64 MiB: a request and what the router says of it.
-    max_request_bytes: Annotated[int, Field(ge=1024, le=63 * 2**20)] = 16 * 2**20
+    # 2 GiB is gRPC's limit for a message: a request and what the router says of it.
+    max_request_bytes: Annotated[int, Field(ge=1024, le=2046 * 2**20)] = 16 * 2**20
     max_stream_requests: Annotated[int, Field(ge=1)] = 256
     compression: Literal["none", "deflate", "gzip"] = "none"
     report_interval_s: Positive = 1.0
@@ -150,6 +150,11 @@ class Router(Endpoint):
     max_connection_requests: Annotated[int, Field(ge=1)] = 4096
     quotas: dict[Principal, Quota] = Field(default_factory=dict)
     token_listen: Address = ""
+
+    @property
+    def worker_message_bytes(self) -> int:
+        """Largest message between routers and workers."""
+        return max(self.max_request_bytes + 2**20, 64 * 2**20)
 
     @model_validator(mode="before")
     @classmethod

@@ -19,8 +19,6 @@ DEAD_AFTER_S = 10.0
 """Time within which a peer that vanished (a lost node, a stopped process) is detected, s."""
 
 _OPTIONS = (
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     # grpc's own reconnect delay grows to 2 minutes by default: our peers restart in seconds.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
@@ -31,7 +29,11 @@ _OPTIONS = (
 
 
 def dial(
-    address: str, tls: Tls | None = None, *, dead_after_s: float | None = DEAD_AFTER_S
+    address: str,
+    tls: Tls | None = None,
+    *,
+    dead_after_s: float | None = DEAD_AFTER_S,
+    message_bytes: int = MAX_MESSAGE_BYTES,
 ) -> grpc.aio.Channel:
     """Return a channel to `address` that propagates traces; plaintext unless `tls` is given.
 
@@ -42,11 +44,17 @@ def dial(
         dead_after_s: Time after which calls to a silent peer end with UNAVAILABLE, s, >= 2: our
             servers accept a ping a second. None: no pings, for other servers, which may treat
             them as an attack.
+        message_bytes: Largest message in either direction.
 
     Raises:
         FailedPrecondition: A file of `tls` cannot be read.
     """
-    options = _OPTIONS if dead_after_s is None else (*_OPTIONS, *keepalive(dead_after_s))
+    options = (
+        ("grpc.max_send_message_length", message_bytes),
+        ("grpc.max_receive_message_length", message_bytes),
+        *_OPTIONS,
+        *(() if dead_after_s is None else keepalive(dead_after_s)),
+    )
     if tls is None:
         plain = grpc.aio.insecure_channel(address, options=options)
         return cast(grpc.aio.Channel, TracedChannel(lambda: plain))

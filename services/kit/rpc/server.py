@@ -143,7 +143,7 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
     if access is None and not is_loopback(address):
         _log.warning("every caller that reaches this address may do everything", address=address)
     options = (
-        ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.max_send_message_length", max(limits.message_bytes, MAX_MESSAGE_BYTES)),
         *limits.options(),
         ("grpc.so_reuseport", int(shared_port)),
         ("grpc.keepalive_permit_without_calls", 1),

@@ -21,6 +21,7 @@ EXTENSIONS = (
 )
 
 _HELLO_RETRY_S = 1.0
+_MAX_MESSAGE_BYTES = 2**31 - 1  # gRPC's
 
 
 def transport_limit(max_request_bytes: int) -> int:
@@ -28,7 +29,7 @@ def transport_limit(max_request_bytes: int) -> int:
 
     Up to here the router reads requests that are too large, to name it.
     """
-    return 2 * max_request_bytes + 2**20
+    return min(2 * max_request_bytes + 2**20, _MAX_MESSAGE_BYTES)
 
 
 def read_request_head(request: bytes, max_request_bytes: int) -> Head:

@@ -16,7 +16,7 @@ from cinquefoil.router.v1 import router_pb2
 from cinquefoil.router.v1.router_pb2_grpc import RouterServiceStub
 from inference import grpc_service_pb2 as pb
 from services.kit.config import Deployment
-from services.kit.rpc import serving
+from services.kit.rpc import Limits, serving
 from services.router.app import run
 from tests.support.router.router_peers import ScriptedCarbon, ScriptedPlanner
 
@@ -216,6 +216,7 @@ class World:
                 lambda server: worker_pb2_grpc.add_WorkerServiceServicer_to_server(made, server),
                 (),
                 grace_s=0,
+                limits=Limits(message_bytes=128 * 2**20),
             )
         )
         made.endpoint = f"127.0.0.1:{server.port}"

@@ -212,3 +212,12 @@ def test_raw_strings_round_trip(words: list[str]) -> None:
     raw = tensors.encode(array, "BYTES")
 
     assert tensors.decode(raw, "BYTES", [len(words)], field="x").tolist() == words
+
+
+def test_an_error_about_contents_names_the_tensor_beside_its_index() -> None:
+    request = _raw_request()
+    request.raw_input_contents[0] += b"x"
+
+    with pytest.raises(InvalidArgument, match=r"raw_input_contents\[0\] \('") as refusal:
+        parse(request.SerializeToString(), SIGNATURE)
+    assert refusal.value.field == "raw_input_contents[0]"
