@@ -192,6 +192,7 @@ def _deployment(folder: Path, model: Path, ports: dict[str, str]) -> dict[str, A
     made: dict[str, Any] = yaml.safe_load(EXAMPLE.read_text())
     for service in ("carbon", "planner", "router"):
         made[service]["listen"] = ports[service]
+    made["router"]["http_listen"] = ""
     made["planner"] |= {"database": str(folder / "planner.sqlite3"), "batch_sizes": [1]}
     (node,) = made["nodes"].values()
     node |= {"listen": ports["node"], "state_dir": str(folder / "state"), "cpu": {"cores": 1}}

@@ -33,6 +33,7 @@ def config(folder: Path, convnets: Path) -> Path:
     data = yaml.safe_load((ROOT / "examples/cpu/cinquefoil.yaml").read_text())
     for section in (data["carbon"], data["planner"], data["router"], data["nodes"]["cpu-0"]):
         section["listen"] = f"127.0.0.1:{free_port()}"
+    data["router"]["http_listen"] = ""
     data["nodes"]["cpu-0"] |= {"state_dir": str(folder / "state"), "orphan_timeout_s": 30.0}
     data["planner"]["database"] = str(folder / "planner.sqlite3")
     data["planner"]["triggers"] = {"min_interval_s": 1.0, "settle_s": 0.2}
