@@ -233,6 +233,7 @@ async def test_a_request_without_head_end_does_not_keep_the_router_from_stopping
     writer.close()
 
 
+@pytest.mark.may_block  # copying 66 MiB, in the worker that shares the test's loop, too
 async def test_requests_of_more_than_64_mib_pass_over_http_and_grpc() -> None:
     """As bytes, without a limit of gRPC's own between the router and its worker."""
     row = bytes(66 * 2**20)
