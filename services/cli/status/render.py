@@ -134,7 +134,7 @@ def _rows_of_model(model: Row) -> Iterator[tuple[str, ...]]:
     )
     for variant in model.variants or (_NO_VARIANT,):
         workers = f"{variant.connected}/{variant.instances}"
-        yield (head, variant.variant, f"{variant.share:.0%}", workers, *numbers)
+        yield (head, variant.variant, f"{variant.share:.0%}".replace("%", " %"), workers, *numbers)
         head, numbers = "", ("",) * 5
 
 

@@ -34,7 +34,7 @@ async def test_status_shows_zones_gpus_models_and_the_account(config: Path) -> N
     assert (ended.status, ended.err) == (0, "")
     for said in ("US-CAL", "180.5", "0.87", "3g.20gb@4", "digits/svc", "4x2", "112 W"):
         assert said in ended.out
-    for said in ("100.0 %", "1/2", "41/87/200", "1.5 kJ", "75 mgCO2e", "plan 7"):
+    for said in ("100 %", "1/2", "41/87/200", "1.5 kJ", "75 mgCO2e", "plan 7"):
         assert said in ended.out
 
 
