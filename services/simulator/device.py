@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Protocol
 
+from services.gpuagent.core import gpu_types
 from services.gpuagent.core.worker_slot import Slot
 from services.kit.errors import FailedPrecondition
 from services.kit.mig import Placement
@@ -106,3 +108,21 @@ class Device:
             model = worker.model
             used_j[model] = used_j.get(model, 0.0) + worker.slot.energy_at(request_time_s)
         return used_j
+
+
+@lru_cache
+def gpu_type(name: str) -> GpuType:
+    """Return a GPU type in the planner's words, as a simulated node reports it.
+
+    Raises:
+        NotFound: There is none.
+    """
+    table = gpu_types.load(name)
+    return GpuType(
+        name=table.name,
+        geometry=table.offered,
+        sm_count=table.sm_count,
+        idle_power_w=table.idle_power_w,
+        max_power_w=table.max_power_w,
+        max_clock_mhz=table.max_clock_mhz if table.clock_lock else 0,
+    )

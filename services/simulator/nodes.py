@@ -2,9 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
-from services.gpuagent.core import gpu_types
 from services.gpuagent.core.batch_costs import Costs
 from services.gpuagent.core.worker_config import tabulate
 from services.kit.config import Deployment
@@ -15,7 +13,7 @@ from services.planner.core.model import GpuType, Model, Variant
 from services.planner.core.online_search.counter_readings import SegmentCounters
 from services.planner.core.placement.actions import Action, StartSegment, StopSegment
 from services.router.core.model import InstanceId
-from services.simulator.device import Device
+from services.simulator.device import Device, gpu_type
 from services.simulator.router import Router
 from services.simulator.scenario import Scenario, Timing
 from services.simulator.stats.sampled_intervals import Meters
@@ -171,20 +169,6 @@ def _devices(nodes: Mapping[str, NodeSettings], *, parks: bool) -> Iterator[Devi
     for name, node in nodes.items():
         for index, kind in enumerate(node.simulated or ()):
             yield Device(f"GPU-{name}-{index}", name, gpu_type(kind), parks)
-
-
-@lru_cache
-def gpu_type(name: str) -> GpuType:
-    """Return a GPU type in the planner's words, as a simulated node reports it."""
-    table = gpu_types.load(name)
-    return GpuType(
-        name=table.name,
-        geometry=table.offered,
-        sm_count=table.sm_count,
-        idle_power_w=table.idle_power_w,
-        max_power_w=table.max_power_w,
-        max_clock_mhz=table.max_clock_mhz if table.clock_lock else 0,
-    )
 
 
 def _instances(spec: SegmentSpec) -> Iterator[InstanceId]:

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from cinquefoil.planner.v1 import planner_pb2
+from services.simulator.device import gpu_type
 from services.simulator.loader import read
-from services.simulator.nodes import gpu_type
 from services.simulator.report.figures import Figures, figures
 from services.simulator.run import draw_arrivals, simulate
 from tests.support.running_suite import SHARED, Running

@@ -11,13 +11,11 @@ from rich.console import Console
 from services.cli.console.proto_json import print_json
 from services.cli.console.tables import table
 from services.cli.plan.render_solution import Solution, document, tables
-from services.gpuagent.core import gpu_types
 from services.kit.errors import InvalidArgument
-from services.kit.mig import Geometry
 from services.planner.capacity.fleet_sizing import Terms, lay_out, pose
 from services.planner.capacity.input_files import read_profiles, read_scenario, read_services
-from services.planner.core.model import GpuType
 from services.planner.core.strategies import REGISTRY
+from services.simulator.device import gpu_type
 
 
 def show_solution(  # noqa: PLR0913 - the options of the command
@@ -62,24 +60,6 @@ def show_solution(  # noqa: PLR0913 - the options of the command
     else:
         Console().print(tables(solution))
     return not solution.unserved_rps
-
-
-def gpu_type(name: str) -> GpuType:
-    """Return a GPU type as its agent would report it.
-
-    Raises:
-        NotFound: There is none.
-    """
-    known = gpu_types.load(name)
-    kinds = tuple(kind for kind in known.geometry.kinds if "+" not in kind.name)
-    return GpuType(
-        name=name,
-        geometry=Geometry(known.geometry.memory_slices, kinds),
-        sm_count=known.sm_count,
-        idle_power_w=known.idle_power_w,
-        max_power_w=known.max_power_w,
-        max_clock_mhz=known.max_clock_mhz,
-    )
 
 
 def show_strategies(*, as_json: bool) -> None:

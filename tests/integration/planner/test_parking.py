@@ -11,7 +11,7 @@ from services.planner.adapters.model_loader import load_models
 from services.planner.core.decide import Decision, Snapshot, decide
 from services.planner.core.model import Gpu, Pool
 from services.planner.core.plan_builder import build_plan
-from services.simulator.nodes import gpu_type
+from services.simulator.device import gpu_type
 from tests.support.paths import ROOT
 from tests.support.planner.stored_plans import NOW
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from services.kit.profiles.core.profile import BatchCost
 from services.planner.core.accounting.baseline import baseline_rates
 from services.planner.core.model import Gpu, Pool, Problem
+from services.simulator.device import gpu_type
 from services.simulator.loader import Setting
-from services.simulator.nodes import gpu_type
 from services.simulator.report.figures import Figures, figures
 from services.simulator.report.report import run
 from services.simulator.run import draw_arrivals, simulate
