@@ -7,14 +7,13 @@ number of processes and clock, which the paper does not vary. An edge that does 
 graph of the catalog can have no weight: the variant does not fit on the slice, or is too slow.
 
 A search judges thousands of configurations, so that it keeps the weights in dictionaries by segment
-kind, on which `edit_distance` is `graph_edit_distance` of the graphs.
+kind, on which `edit_distance` is that of the graphs (CLOVER 4.2): another variant for one instance
+costs 2, another slice for it costs 2.
 """
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
-
-from services.planner.core.model import SegmentKind
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -69,18 +68,6 @@ class Edge:
     clock_mhz: int = 0
 
 
-def edge_of(kind: SegmentKind) -> Edge:
-    """Return the edge whose weight counts the segments of a kind."""
-    pool = kind.pool
-    return Edge(
-        VariantVertex(kind.model, kind.variant, kind.stage.index),
-        SliceVertex(pool.type.name, pool.zone, pool.pue, kind.profile),
-        kind.batch_size,
-        kind.processes,
-        kind.clock_mhz,
-    )
-
-
 def configuration_graph(weights: Mapping[Edge, int]) -> Graph:
     """Return the configuration graph with these weights; an edge of weight 0 is left out.
 
@@ -98,16 +85,6 @@ def configuration_graph(weights: Mapping[Edge, int]) -> Graph:
     return graph
 
 
-def graph_edit_distance(one: Graph, other: Graph) -> int:
-    """Return the edit distance of two configuration graphs (CLOVER 4.2).
-
-    Both are read as graphs over the same vertices, so that only edge weights are edited: another
-    variant for one instance costs 2, another slice for it costs 2.
-    """
-    edges = {*one.edges(keys=True), *other.edges(keys=True)}
-    return sum(abs(_weight(one, *edge) - _weight(other, *edge)) for edge in edges)
-
-
 def edit_distance(one: Mapping[Any, int], other: Mapping[Any, int]) -> int:
     """Return the edit distance of two configurations, given as weights by edge or segment kind."""
     keys: set[Hashable] = one.keys() | other.keys()
@@ -117,7 +94,3 @@ def edit_distance(one: Mapping[Any, int], other: Mapping[Any, int]) -> int:
 def are_neighbours(one: Mapping[Any, int], other: Mapping[Any, int]) -> bool:
     """Return whether two configurations differ, and by no more than the neighbourhood's radius."""
     return 0 < edit_distance(one, other) <= NEIGHBOURHOOD
-
-
-def _weight(graph: Graph, variant: VariantVertex, slice_: SliceVertex, edge: Edge) -> int:
-    return int(graph.get_edge_data(variant, slice_, edge, {}).get("weight", 0))

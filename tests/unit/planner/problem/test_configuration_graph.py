@@ -6,7 +6,6 @@ import random
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import networkx as nx
 from hypothesis import given
@@ -15,10 +14,12 @@ from hypothesis import strategies as st
 from services.planner.core.model import SegmentKind
 from services.planner.core.problem.configuration_graph import (
     NEIGHBOURHOOD,
+    Edge,
+    Graph,
+    SliceVertex,
+    VariantVertex,
     configuration_graph,
-    edge_of,
     edit_distance,
-    graph_edit_distance,
 )
 from services.planner.core.strategies.annealing import neighbour
 from tests.support.planner import fleets
@@ -27,8 +28,30 @@ PROBLEM = fleets.problem(fleets.fleet((fleets.pool(), 2), (fleets.pool("t4"), 1)
 segments = st.dictionaries(st.sampled_from(PROBLEM.catalog), st.integers(1, 5), max_size=6)
 
 
-def to_graph(chosen: Mapping[SegmentKind, int]) -> nx.MultiDiGraph[Any]:
+def edge_of(kind: SegmentKind) -> Edge:
+    """Return the edge whose weight counts the segments of a kind."""
+    pool = kind.pool
+    return Edge(
+        VariantVertex(kind.model, kind.variant, kind.stage.index),
+        SliceVertex(pool.type.name, pool.zone, pool.pue, kind.profile),
+        kind.batch_size,
+        kind.processes,
+        kind.clock_mhz,
+    )
+
+
+def to_graph(chosen: Mapping[SegmentKind, int]) -> Graph:
     return configuration_graph({edge_of(kind): count for kind, count in chosen.items()})
+
+
+def graph_edit_distance(one: Graph, other: Graph) -> int:
+    """Both are graphs over the same vertices, so that only edge weights are edited (4.2)."""
+    edges = {*one.edges(keys=True), *other.edges(keys=True)}
+    return sum(abs(weight(one, *edge) - weight(other, *edge)) for edge in edges)
+
+
+def weight(graph: Graph, variant: VariantVertex, slice_: SliceVertex, edge: Edge) -> int:
+    return int(graph.get_edge_data(variant, slice_, edge, {}).get("weight", 0))
 
 
 @given(segments)
