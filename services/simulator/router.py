@@ -199,7 +199,7 @@ class Router:
         worker = self.workers[instance.id]
         stream = _WorkerStream(instance, worker, self._time.env.event())
         self._streams[instance.id] = stream
-        hello = Hello(worker.job.batch_size, b"")
+        hello = Hello(worker.job.batch_size, b"", in_batches=worker.job.batch_size > 1)
         greeted = self._time.env.timeout(self._link_s)
         greeted.callbacks.append(lambda _: listener.hello(instance, hello))
         return stream

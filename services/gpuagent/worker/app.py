@@ -123,7 +123,7 @@ async def _core(spec: WorkerSpec, counters: SharedCounters, clock: Clock) -> Asy
         spec.batch_size if spec.generative is None else 1,
         max(QUEUED_BATCHES * spec.batch_size, QUEUED_LEAST),
     )
-    credits_ = Credits(spec.slots)  # one batch, no reserve: docs/scaling.md has the figures
+    credits_ = Credits(spec.slots)  # one batch; the next one waits beyond them (docs/scaling.md)
     if spec.generative is not None:
         shared = SharedDevice(spec, counters, clock)
         with ThreadPoolExecutor(spec.slots, "slot") as threads:
@@ -186,6 +186,7 @@ def _hello(spec: WorkerSpec, model: Reader[Any]) -> pb.Hello:
         decoupled=model.decoupled,
         execution_provider=model.execution_provider,
         max_batch=model.max_batch,
+        in_batches=spec.generative is None and spec.batch_size > 1,
     )
 
 

@@ -163,7 +163,8 @@ class WorkerStream:
         self._worker.connected()
         credits_ = hello.credits or self._instance.credits
         self._listener.hello(
-            self._instance, Hello(max(credits_, 1), hello.metadata, hello.decoupled)
+            self._instance,
+            Hello(max(credits_, 1), hello.metadata, hello.decoupled, hello.in_batches),
         )
 
     async def _write(self, call: ExecuteCall) -> None:

@@ -14,6 +14,7 @@ class InstanceState:
     Attributes:
         instance: As in the newest routing table that has it.
         credits: Requests it may hold; 0 until its worker said hello.
+        in_batches: It runs requests together, so that as many again may wait for the next batch.
         up: The worker said hello and its stream is open.
         draining: The worker takes no more requests.
         leaving: The routing table has it no more.
@@ -26,6 +27,7 @@ class InstanceState:
 
     instance: Instance
     credits: int = 0
+    in_batches: bool = False
     up: bool = False
     draining: bool = False
     leaving: bool = False
@@ -44,6 +46,11 @@ class InstanceState:
     def free(self) -> bool:
         """Whether it has a credit left."""
         return len(self.in_flight) < self.credits
+
+    @property
+    def most(self) -> int:
+        """Requests it may hold where no instance has a credit left: the next batch, too."""
+        return 2 * self.credits if self.in_batches else self.credits
 
     @property
     def holds_suspect(self) -> bool:

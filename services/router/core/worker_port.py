@@ -37,11 +37,14 @@ class Hello:
         credits: Requests it may hold, >= 1: its batch size.
         metadata: Serialized inference.ModelMetadataResponse without the model's name.
         decoupled: The model answers in parts.
+        in_batches: It runs requests together; it may hold as many again as it has credits, where no
+            instance has a credit left.
     """
 
     credits: int
     metadata: bytes
     decoupled: bool = False
+    in_batches: bool = False
 
 
 class WorkerPort(Protocol):

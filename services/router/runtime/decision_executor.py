@@ -4,6 +4,7 @@ No method here waits: the router runs them on its event loop, the simulator in v
 """
 
 from collections.abc import Callable, Container, Iterable, Sequence
+from functools import partial
 from itertools import count
 from typing import NamedTuple, Protocol
 
@@ -107,7 +108,8 @@ class DecisionExecutor:
         whole = hello if instance.stages == 1 else self._stage_metadata.add(instance, hello)
         if whole is not None:
             self.hellos[instance.model] = whole
-        self._report(instance, Dispatcher.up, hello.credits)
+        up = partial(Dispatcher.up, in_batches=hello.in_batches)
+        self._report(instance, up, hello.credits)
 
     def credits(self, instance: Instance, credits_: int) -> None:
         """Note that the worker may hold so many requests from now on."""

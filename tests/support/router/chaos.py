@@ -142,7 +142,7 @@ class Worker:
             self._after(RESTART_S, self._hello)
             return
         self.up = True
-        self._listener.hello(self.instance, Hello(CREDITS, self._metadata()))
+        self._listener.hello(self.instance, Hello(CREDITS, self._metadata(), in_batches=True))
 
     def _flush(self) -> None:
         self._flushing = False

@@ -144,6 +144,7 @@ class Hello(_message.Message):
     DECOUPLED_FIELD_NUMBER: _builtins.int
     EXECUTION_PROVIDER_FIELD_NUMBER: _builtins.int
     MAX_BATCH_FIELD_NUMBER: _builtins.int
+    IN_BATCHES_FIELD_NUMBER: _builtins.int
     segment_id: _builtins.str
     """The segment this process belongs to."""
     model: _builtins.str
@@ -162,6 +163,8 @@ class Hello(_message.Message):
     """
     max_batch: _builtins.int
     """Requests that the file takes at a time. 0: any number."""
+    in_batches: _builtins.bool
+    """Several works run together: while one batch runs, the next may wait beyond the credits."""
     def __init__(
         self,
         *,
@@ -173,10 +176,11 @@ class Hello(_message.Message):
         decoupled: _builtins.bool = ...,
         execution_provider: _builtins.str = ...,
         max_batch: _builtins.int = ...,
+        in_batches: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["credits", b"credits", "decoupled", b"decoupled", "execution_provider", b"execution_provider", "max_batch", b"max_batch", "metadata", b"metadata", "model", b"model", "segment_id", b"segment_id", "variant", b"variant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["credits", b"credits", "decoupled", b"decoupled", "execution_provider", b"execution_provider", "in_batches", b"in_batches", "max_batch", b"max_batch", "metadata", b"metadata", "model", b"model", "segment_id", b"segment_id", "variant", b"variant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -38,7 +38,8 @@ class WorkerServiceStub:
 
     The worker sends first: `hello` states what it serves and how many requests may be in flight on
     this stream (its credits). The caller sends work up to its credits; the last result of each
-    work returns one. Results arrive in any order. The worker's credits are divided among its
+    work returns one. To a worker that runs batches it may send as much work again, the next batch,
+    while no worker that could take the work has a credit left. Results arrive in any order. The worker's credits are divided among its
     streams in proportion to demand, at least one each; when that changes, `credits` is the new
     number of this stream, and a caller that has more in flight waits for results. The worker stops
     reading from a caller that sends more bytes than its credits allow, or does not read. A worker
@@ -58,7 +59,8 @@ class WorkerServiceAsyncStub(WorkerServiceStub):
 
     The worker sends first: `hello` states what it serves and how many requests may be in flight on
     this stream (its credits). The caller sends work up to its credits; the last result of each
-    work returns one. Results arrive in any order. The worker's credits are divided among its
+    work returns one. To a worker that runs batches it may send as much work again, the next batch,
+    while no worker that could take the work has a credit left. Results arrive in any order. The worker's credits are divided among its
     streams in proportion to demand, at least one each; when that changes, `credits` is the new
     number of this stream, and a caller that has more in flight waits for results. The worker stops
     reading from a caller that sends more bytes than its credits allow, or does not read. A worker
@@ -81,7 +83,8 @@ class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
 
         The worker sends first: `hello` states what it serves and how many requests may be in flight on
         this stream (its credits). The caller sends work up to its credits; the last result of each
-        work returns one. Results arrive in any order. The worker's credits are divided among its
+        work returns one. To a worker that runs batches it may send as much work again, the next batch,
+        while no worker that could take the work has a credit left. Results arrive in any order. The worker's credits are divided among its
         streams in proportion to demand, at least one each; when that changes, `credits` is the new
         number of this stream, and a caller that has more in flight waits for results. The worker stops
         reading from a caller that sends more bytes than its credits allow, or does not read. A worker

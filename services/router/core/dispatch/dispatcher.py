@@ -8,7 +8,8 @@ execute. It reads no clock and does no I/O, so the simulator runs the same code.
                  └──── died, drained ──┘ (or Fail, after too many attempts)
 
 Invariants: a request is answered, failed or cancelled exactly once; an instance never holds more
-requests than its credits; no request waits while an eligible instance has a credit. But requests
+requests than its credits, or twice as many where it runs batches and no instance had a credit left;
+no request waits while an eligible instance has room. But requests
 that a worker died with are suspects, and no instance holds two of them: if one kills its second
 worker as well, it is known which, and those that were with it the first time are answered.
 """
@@ -233,19 +234,28 @@ class Dispatcher:
 
     # ---- instances -----------------------------------------------------------------------------
 
-    def up(self, instance: InstanceId, credits_: int, now_s: float = 0.0) -> list[Decision]:
+    def up(
+        self,
+        instance: InstanceId,
+        credits_: int,
+        now_s: float = 0.0,
+        *,
+        in_batches: bool = False,
+    ) -> list[Decision]:
         """Note that an instance's worker said hello.
 
         Args:
             instance: The instance; unknown ones are ignored.
             credits_: Requests it may hold, >= 1.
             now_s: The time; 0: not given.
+            in_batches: It runs requests together (`InstanceState.most`).
         """
         state = self.states.get(instance)
         if state is None:
             return []
         self._see(now_s)
         state.up, state.draining, state.credits = True, False, credits_
+        state.in_batches = in_batches
         self._pool.touch(state)
         return self._refresh()
 

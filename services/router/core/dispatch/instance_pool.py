@@ -60,7 +60,7 @@ class InstancePool:
     @property
     def slots(self) -> int:
         """Requests that the eligible instances may hold together."""
-        return sum(state.credits for state in self.eligible)
+        return sum(state.most for state in self.eligible)
 
     def mark_leaving(self, wanted: Iterable[Instance]) -> tuple[InstanceState, ...]:
         """Mark the instances that are not wanted any more, and return them."""
@@ -106,18 +106,25 @@ class InstancePool:
     def free(
         self, besides: InstanceId | None = None, *, unsuspected: bool = False
     ) -> InstanceState | None:
-        """Return the instance that takes the next request; None: none has a credit left.
+        """Return the instance that takes the next request; None: none has room.
+
+        Where none has a credit left, one that runs batches takes it for its next batch. So no time
+        passes between full batches, and a request is bound to a busy instance only where no other
+        is free.
 
         Args:
-            besides: An instance that is not to be returned.
+            besides: An instance that is not to be returned; its credits alone count then.
             unsuspected: Only instances without a request that another worker died with.
         """
-        states = [state for state in self.eligible if len(state.in_flight) < state.credits]
-        if besides is not None:
-            states = [state for state in states if state.instance.id != besides]
+        states = self.eligible
         if unsuspected:
-            states = [state for state in states if not state.holds_suspect]
-        return self._choose(states) if states else None
+            states = tuple(state for state in states if not state.holds_suspect)
+        free = [state for state in states if len(state.in_flight) < state.credits]
+        if besides is not None:
+            free = [state for state in free if state.instance.id != besides]
+        elif not free:
+            free = [state for state in states if len(state.in_flight) < state.most]
+        return self._choose(free) if free else None
 
     def touch(self, state: InstanceState) -> None:
         """Note that an instance had an event."""
@@ -137,7 +144,7 @@ class InstancePool:
         return len(state.in_flight)
 
     def capacity(self, now_s: float, slo_latency_s: float) -> Capacity:
-        """Return the capacity of all instances together while all their credits are used.
+        """Return the capacity of all instances together while they hold all that they may.
 
         By Little's law an instance's rate is its requests in flight over the time that each is
         held. Instances without an estimate count as the mean of the others.
@@ -172,10 +179,10 @@ def _capacity(states: Sequence[InstanceState], slo_latency_s: float) -> Capacity
     known = [state for state in states if state.latency.hold_s]
     if not known:
         return Capacity(0.0, 0.0, 0.0)
-    unknown = sum(state.credits for state in states) / sum(state.credits for state in known)
+    unknown = sum(state.most for state in states) / sum(state.most for state in known)
     likely_s = [state.latency.likely_s for state in known]
     return Capacity(
-        rate_rps=unknown * sum(state.credits / state.latency.hold_s for state in known),
+        rate_rps=unknown * sum(state.most / state.latency.hold_s for state in known),
         # Instances that are never in time must not keep requests from waiting for the others.
         likely_s=max((s for s in likely_s if s < slo_latency_s), default=min(likely_s)),
         soonest_s=min(state.latency.soonest_s for state in known),

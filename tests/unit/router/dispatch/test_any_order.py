@@ -44,6 +44,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.waiting: dict[int, PendingRequest] = {}
         self.open: dict[int, PendingRequest] = {}
         self.credits: dict[InstanceId, int] = {}
+        self.in_batches: set[InstanceId] = set()
         self.discipline: Discipline = "fcfs"
 
     def execute(self, decisions: Iterable[Decision]) -> list[Decision]:
@@ -83,7 +84,9 @@ class AnyOrder(RuleBasedStateMachine):
         if sent.deaths:
             assert not any(held.deaths for held in self.held[to.id].values()), "one suspect at most"
         assert to.id in self.takers()
-        assert len(self.held[to.id]) < self.credits[to.id], "never more than the credits"
+        if len(self.held[to.id]) >= self.credits[to.id]:
+            assert len(self.held[to.id]) < self.most(to.id), "never more than two batches"
+            assert sent.deaths or not self.with_credit(), "the next batch where no credit is left"
         assert not sent.ended
         shared = any(self.table[key].share > 0 for key in self.takers())
         assert to.share > 0 or not shared, "without a share only where nobody has one"
@@ -100,6 +103,16 @@ class AnyOrder(RuleBasedStateMachine):
         elsewhere = any(pending.request.number in held for held in self.held.values())
         if pending.request.number in self.open and not elsewhere:
             self.waiting[pending.request.number] = pending
+
+    def most(self, key: InstanceId) -> int:
+        return self.credits[key] * (2 if key in self.in_batches else 1)
+
+    def eligible(self) -> set[InstanceId]:
+        takers = self.takers()
+        return {key for key in takers if self.table[key].share > 0} or takers
+
+    def with_credit(self) -> list[InstanceId]:
+        return [key for key in self.eligible() if len(self.held[key]) < self.credits[key]]
 
     def takers(self) -> set[InstanceId]:
         return (self.up - self.draining) & self.table.keys()
@@ -152,12 +165,13 @@ class AnyOrder(RuleBasedStateMachine):
         self.execute(self.core.swap(replace(self.core.routes, instances=made)))
 
     @precondition(lambda self: self.dialed - self.up)
-    @rule(data=st.data())
-    def rise(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), in_batches=st.booleans())
+    def rise(self, data: st.DataObject, in_batches: bool) -> None:
         key = data.draw(st.sampled_from(sorted(self.dialed - self.up)))
         self.up.add(key)
         self.credits[key] = CREDITS
-        self.execute(self.core.up(key, CREDITS))
+        (self.in_batches.add if in_batches else self.in_batches.discard)(key)
+        self.execute(self.core.up(key, CREDITS, in_batches=in_batches))
 
     @precondition(lambda self: self.up)
     @rule(data=st.data())
@@ -211,9 +225,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @invariant()
     def nothing_waits_while_somebody_is_free(self) -> None:
-        takers = self.takers()
-        shared = {key for key in takers if self.table[key].share > 0}
-        free = [key for key in shared or takers if len(self.held[key]) < self.credits[key]]
+        free = [key for key in self.eligible() if len(self.held[key]) < self.most(key)]
         suspected = [any(held.deaths for held in self.held[key].values()) for key in free]
         suspects = [each for each in self.waiting.values() if each.deaths]
         assert not (free and len(self.waiting) > len(suspects))

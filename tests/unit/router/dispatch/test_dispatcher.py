@@ -371,3 +371,23 @@ def test_an_urgent_request_takes_the_place_of_the_last_in_a_full_queue() -> None
     assert failed.pending is relaxed
     assert failed.error.reason == "QUEUE_FULL"
     assert core.queue_depth == 2
+
+
+def test_the_next_batch_is_handed_out_only_where_no_instance_has_a_credit_left() -> None:
+    """Two instances with two credits each hold four, then the next four; the ninth waits."""
+    a, b = instance("a"), instance("b")
+    core = dispatcher(a, b)
+    for each in (a, b):
+        core.up(each.id, 2, in_batches=True)
+    for number in range(1, 10):
+        core.offer(request(number))
+        held = [len(core.states[each.id].in_flight) for each in (a, b)]
+        assert max(held) <= 2 or min(held) >= 2
+    assert (core.in_flight, core.queue_depth, core.slots) == (8, 1, 8)
+
+
+def test_one_that_runs_requests_one_by_one_is_given_no_next_batch() -> None:
+    core = dispatcher(instance("a"))
+    core.offer(request(1))
+    core.offer(request(2))
+    assert (core.in_flight, core.queue_depth) == (1, 1)
