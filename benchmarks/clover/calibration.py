@@ -18,6 +18,7 @@ from scipy.optimize import least_squares
 
 from benchmarks import _fleets as fleets
 from benchmarks.clover.applications import ACCURACIES, DATA, Fit, profile
+from services.planner.core.model import Pool, SegmentKind
 from services.planner.core.problem.queueing import Station, latency_s
 
 SWEEP = DATA / "measured_arrival_sweep/arrival_sweep.csv"
@@ -105,7 +106,8 @@ def _fit(measured: Sequence[Point]) -> tuple[Fit, float]:
             found.append(math.log(power_w / point.power_w))
         return found
 
-    best = least_squares(misses, [math.log(0.05), 0.0, 0.0, 36.0]).x
+    # Steps beyond those in which the prediction tells utilisations apart.
+    best = least_squares(misses, [math.log(0.05), 0.0, 0.0, 36.0], diff_step=0.02).x
     return _from(best), float(best[3])
 
 
@@ -123,6 +125,18 @@ def _predicted(point: Point, fit: Fit, idle_w: float) -> tuple[float, float]:
         assert cost is not None, "it ran on the real GPU"
         capacity_rps = GPUS / cost.latency_s
         load_rps = point.load_rps / len(point.slices)
-        stations.append(Station(GPUS, capacity_rps, cost.latency_s, load_rps))
+        kind = SegmentKind(
+            model=point.name,
+            variant=variant,
+            pool=Pool(gpu, "", 1.0, 0.0),
+            profile=slice_name,
+            batch_size=1,
+            processes=1,
+            latency_s=cost.latency_s,
+            throughput_rps=1.0 / cost.latency_s,
+            energy_j=cost.energy_j,
+            accuracy=0.0,
+        )
+        stations.append(Station(kind, GPUS, load_rps))
         power_w += min(load_rps, capacity_rps) * cost.energy_j
     return latency_s(tuple(stations), 95.0), power_w

@@ -27,7 +27,9 @@ from services.kit.config.loader import (
 from services.kit.errors import InvalidArgument
 from services.planner.adapters.model_loader import load_models
 from services.planner.core.model import Model
+from services.planner.core.problem.shortfall import unreachable
 from services.simulator import scenario as schema
+from services.simulator.nodes import gpu_type
 from services.simulator.supported import Finding, unsupported
 
 _MIDNIGHT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -70,6 +72,8 @@ def read(path: Path) -> Setting:
         raise ConfigError(path, list(mistakes(error, tree, schema.Scenario))) from error
     deployment = load(found.deployment) if isinstance(found.deployment, Path) else found.deployment
     _refuse(path, tree, found, deployment)
+    models = load_models(deployment)
+    _refuse_unreachable(path, tree, models, deployment)
     carbon = deployment.carbon
     zones = {
         name: zone.model_copy(update={"source": found.carbon[name]})
@@ -86,7 +90,7 @@ def read(path: Path) -> Setting:
     return Setting(
         scenario=found,
         deployment=deployment,
-        models=load_models(deployment),
+        models=models,
         start=start,
         sources=sources,
         columns=dict(_columns(found.load)),
@@ -109,6 +113,23 @@ def _refuse(
                 for where, text in findings
             ],
         )
+
+
+def _refuse_unreachable(
+    path: Path, tree: yaml.Node | None, models: tuple[Model, ...], deployment: Deployment
+) -> None:
+    """Refuse objectives that no variant can meet on the GPUs that are simulated."""
+    names = {name for node in deployment.nodes.values() for name in node.simulated or ()}
+    planner = deployment.planner
+    found = [
+        Mistake(".".join(where), line_of(tree, where), text)
+        for name, text in unreachable(
+            models, map(gpu_type, sorted(names)), planner.objective, planner.batch_sizes
+        )
+        for where in [("deployment", "models", name, "slo", "latency_s")]
+    ]
+    if found:
+        raise ConfigError(path, found)
 
 
 def _unknown(found: schema.Scenario, deployment: Deployment) -> Iterator[Finding]:

@@ -42,6 +42,7 @@ def check(path: Path, deployment: Deployment) -> list[Mistake]:
     tree = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
     findings = [*_sources(deployment), *_networks(deployment), *_tables(deployment)]
     findings += [*_others(deployment), *_gpus(deployment), *_accuracies(deployment)]
+    findings += [*_objectives(deployment)]
     findings += [*_addresses(deployment), *_disciplines(deployment), *_pipelines(deployment)]
     findings += _certificates(deployment, datetime.now(UTC))
     mistakes = [Mistake(".".join(where), line_of(tree, where), text) for where, text in findings]
@@ -163,6 +164,27 @@ def _gpus(deployment: Deployment) -> Iterator[Finding]:
             if gpu not in known:
                 where = ("nodes", name, "simulated")
                 yield where, f"no GPU type {gpu!r}; known are {', '.join(known)}"
+
+
+def _objectives(deployment: Deployment) -> Iterator[Finding]:
+    """Objectives that no variant can meet; only where all GPUs are simulated, hence known."""
+    names = {name for node in deployment.nodes.values() for name in node.simulated or ()}
+    if not all(node.simulated for node in deployment.nodes.values()) or names - {
+        *gpu_types.names()
+    }:
+        return
+    planner = deployment.planner
+    try:
+        from services.planner.adapters.model_loader import load_models  # noqa: PLC0415
+        from services.planner.core.problem.shortfall import unreachable  # noqa: PLC0415
+        from services.simulator.nodes import gpu_type  # noqa: PLC0415
+
+        models = load_models(deployment)
+    except (InvalidArgument, ModuleNotFoundError):  # said elsewhere; not installed
+        return
+    types = map(gpu_type, sorted(names))
+    for name, why in unreachable(models, types, planner.objective, planner.batch_sizes):
+        yield ("models", name, "slo", "latency_s"), why
 
 
 def _accuracies(deployment: Deployment) -> Iterator[Finding]:

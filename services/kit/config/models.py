@@ -302,7 +302,7 @@ class Model(Section):
 
     slo: Slo
     accuracy_unit: str = "top-1"
-    demand_rps: Positive
+    demand_rps: Annotated[float, Field(gt=0, le=1e9)]
     discipline: Discipline = "fcfs"
     overtaking_s: Positive | None = None
     instance_choice: InstanceChoice = "shares"

@@ -111,7 +111,7 @@ class Node(Endpoint):
 
     listen: Address = "127.0.0.1:8463"
     zone: Name
-    simulated: tuple[Name, ...] | None = None
+    simulated: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
     cpu: Cpu | None = None
     gpus: tuple[str, ...] | None = None
     control: bool | None = None

@@ -121,6 +121,9 @@ class Objective(Section):
         latency_share: theta: maximum batch latency as a share of the SLO; the rest is for waiting
             (ParvaGPU section IV-A uses 0.5).
         max_utilisation: rho: maximum used share of a segment's throughput.
+        latency_rule: What a plan promises: "percentile", the SLO's percentile of latencies with
+            requests that come at random (CLOVER Eq. 5), or only "batch", that a batch takes at
+            most theta x SLO (ParvaGPU), as with requests at even intervals.
         switch_price: Price of replacing a segment in objective points, per segment and GPU. A
             change must gain its price within one hour of grid time. A plan without a horizon
             assumes that the next hour is like the present.
@@ -139,6 +142,7 @@ class Objective(Section):
     accuracy_floor: Fraction = 0.0
     latency_share: Annotated[float, Field(gt=0, le=1)] = 0.5
     max_utilisation: Annotated[float, Field(gt=0, le=1)] = 0.7
+    latency_rule: Literal["batch", "percentile"] = "batch"
     switch_price: Annotated[float, Field(ge=0)] = 0.02
     layout_price: Annotated[float, Field(ge=0)] = 0.02
     park_idle_gpus: bool = False
@@ -260,7 +264,7 @@ class Planner(Endpoint):
         placement: Placement of segments on equal slices: "least_change": with the fewest changes;
             "power_aware": also, new segments are placed beside others with a similar
             `variants.<v>.clock_sensitivity`, so that more GPUs' clocks may drop.
-        time_limit_s: Time limit of a strategy, s.
+        time_limit_s: Time limit of a strategy, at most five minutes as in CLOVER, s.
         maintenance: Windows in which plans may change what runs; outside of them only lost
             capacity is replaced. None: plans may at any time.
         accounting: Account of energy and carbon.
@@ -279,7 +283,7 @@ class Planner(Endpoint):
     max_processes: Annotated[int, Field(ge=1, le=8)] = 3
     clock_ratios: Annotated[tuple[ClockRatio, ...], Field(min_length=1)] = (1.0,)
     placement: PlacementRule = "least_change"
-    time_limit_s: Positive = 5.0
+    time_limit_s: Annotated[float, Field(gt=0, le=300)] = 5.0
     maintenance: tuple[MaintenanceWindow, ...] = ()
     accounting: Accounting = Accounting()
     seed: int = 0

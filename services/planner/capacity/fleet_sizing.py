@@ -132,6 +132,7 @@ def pose(
         goals=terms.goals,
         latency_share=terms.latency_share,
         max_utilisation=terms.max_utilisation,
+        latency_rule="batch",
         park_idle_gpus=True,
     )
     models = tuple(_model(service, profiles) for service in services)

@@ -29,6 +29,7 @@ from services.planner.core.placement.actions import Rollout
 from services.planner.core.placement.spares import missing_redundancy, reinforced
 from services.planner.core.plan import LoadForecast
 from services.planner.core.problem import catalog, score
+from services.planner.core.problem.latency_rule import admissible_rps
 from services.planner.core.problem.shortfall import shortfalls
 from services.planner.core.problem.validation import check
 from services.planner.core.service_level import Violation
@@ -254,7 +255,7 @@ def staying(snapshot: Snapshot) -> tuple[Segment, ...]:
 def configuration_of(segments: Iterable[Segment], problem: Problem) -> Configuration:
     """Return the configuration that segments amount to, with the load their shares give them."""
     segments = tuple(segments)
-    demand_rps = {model.name: model.demand_rps for model in problem.models}
+    models = {model.name: model for model in problem.models}
     chosen: defaultdict[tuple[str, str], float] = defaultdict(
         float
     )  # what each variant has of its model's load
@@ -265,8 +266,9 @@ def configuration_of(segments: Iterable[Segment], problem: Problem) -> Configura
     for segment in segments:
         kind = segment.kind
         passed_on = chosen[kind.model, kind.variant] if kind.stage.index else 1.0
-        usable_rps = kind.throughput_rps * problem.objective.max_utilisation
-        wanted_rps = passed_on * segment.share * demand_rps.get(kind.model, 0.0)
+        model = models.get(kind.model)
+        usable_rps = admissible_rps(problem.objective, model, kind) if model else 0.0
+        wanted_rps = passed_on * segment.share * (model.demand_rps if model else 0.0)
         load_rps[kind] = load_rps.get(kind, 0.0) + min(wanted_rps, usable_rps)
     return Configuration(Counter(segment.kind for segment in segments), load_rps)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from services.kit.errors import InvalidArgument
-from services.kit.profiles.core.profile import BatchCost
+from services.kit.profiles.core.profile import BatchCost, Times, batch_times_s
 from services.kit.segment import SegmentSpec
 from services.planner.core.model import (
     Gpu,
@@ -70,7 +70,7 @@ def _faults(
         variant = offered.get((spec.model, spec.variant))
         if variant is None:
             yield f"the deployment has no variant {spec.variant!r} of model {spec.model!r}"
-        elif _cost(spec, gpu, variant, 0) is None:
+        elif _measured(spec, gpu, variant, 0)[0] is None:
             yield f"{spec.variant} does not fit on {spec.placement} of GPU {uuid}"
 
 
@@ -178,7 +178,7 @@ def _kind(spec: SegmentSpec, gpu: Gpu, offered: Offered, clock_mhz: int) -> Segm
     One whose model, variant or stage the deployment no longer has can do nothing for us.
     """
     variant = offered.get((spec.model, spec.variant))
-    cost = None if variant is None else _cost(spec, gpu, variant, clock_mhz)
+    cost, times_s = (None, ()) if variant is None else _measured(spec, gpu, variant, clock_mhz)
     stage = variant.stages[spec.stage][0] if variant and cost else PipelineStage(spec.stage)
     return SegmentKind(
         model=spec.model,
@@ -193,14 +193,23 @@ def _kind(spec: SegmentSpec, gpu: Gpu, offered: Offered, clock_mhz: int) -> Segm
         accuracy=variant.accuracy if variant and cost else 0.0,
         clock_mhz=clock_mhz,
         stage=stage,
+        times_s=times_s,
     )
 
 
-def _cost(spec: SegmentSpec, gpu: Gpu, variant: Variant, clock_mhz: int) -> BatchCost | None:
+def _measured(
+    spec: SegmentSpec, gpu: Gpu, variant: Variant, clock_mhz: int
+) -> tuple[BatchCost | None, Times]:
+    """Return the cost of a full batch, and the times of batches; None: not known."""
     if spec.stage >= len(variant.stages):
-        return None
+        return None, ()
     kind = gpu.pool.type
     shape = kind.shape(kind.geometry.kind(spec.placement.profile))
     ratio = clock_mhz / kind.max_clock_mhz if 0 < clock_mhz < kind.max_clock_mhz else 1.0
     _, profile = variant.stages[spec.stage]
-    return profile.batch(shape, spec.batch_size, spec.processes, clock_ratio=ratio)
+
+    def batch(items: int, busy: int) -> BatchCost | None:
+        return profile.batch(shape, items, busy, clock_ratio=ratio)
+
+    cost = batch(spec.batch_size, spec.processes)
+    return cost, batch_times_s(batch, spec.batch_size, spec.processes) if cost else ()

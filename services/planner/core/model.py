@@ -218,6 +218,8 @@ class SegmentKind:
         accuracy: The variant's.
         clock_mhz: SM clock of the GPU it is on, which all segments there share; 0: not lowered.
         stage: Which part of the variant runs; figures are this part's.
+        times_s: Of a batch of one item, of half a batch (rounded up) and of a full one, each while
+            1, 2, .. processes of the segment run, s; empty: as `latency_s`, the worst case.
     """
 
     model: str
@@ -233,6 +235,22 @@ class SegmentKind:
     clock_mhz: int = 0
     # Kinds are dictionary keys everywhere; the figures tell most stages apart already.
     stage: PipelineStage = field(default=IN_ONE_PIECE, hash=False)
+    times_s: tuple[tuple[float, ...], ...] = field(default=(), hash=False, repr=False)
+
+    @property
+    def single_times_s(self) -> tuple[float, ...]:
+        """Time of one item by itself while 1 .. `processes` of the segment run, s."""
+        return self.times_s[0] if self.times_s else self.full_times_s
+
+    @property
+    def half_times_s(self) -> tuple[float, ...]:
+        """Time of half a batch, rounded up, while 1 .. `processes` of the segment run, s."""
+        return self.times_s[1] if self.times_s else self.full_times_s
+
+    @property
+    def full_times_s(self) -> tuple[float, ...]:
+        """Time of a full batch while 1 .. `processes` of the segment run, s."""
+        return self.times_s[2] if self.times_s else (self.latency_s,) * self.processes
 
     @property
     def queue(self) -> Queue:

@@ -57,6 +57,13 @@ def test_a_good_file_is_fine(tmp_path: Path) -> None:
     ("right", "wrong", "sentence"),
     [
         (
+            "latency_s: 0.2",
+            "latency_s: 0.001",
+            "line 11: models.digits.slo.latency_s: no variant can meet 1 ms: the fastest, tree",
+        ),
+        ("demand_rps: 60", "demand_rps: 1e300", "line 12: models.digits.demand_rps: "),
+        ("[a100-40gb]", "[]", "line 8: nodes.node-0.simulated: needs at least 1"),
+        (
             "    demand_rps: 60\n",
             "    demand_rsp: 60\n",
             "line 12: models.digits.demand_rsp: unknown key",

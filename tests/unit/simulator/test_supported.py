@@ -87,6 +87,7 @@ SIMULATED = [
     "planner.objective.accuracy_floor",
     "planner.objective.latency_share",
     "planner.objective.max_utilisation",
+    "planner.objective.latency_rule",
     "planner.objective.switch_price",
     "planner.objective.layout_price",
     "planner.objective.park_idle_gpus",

@@ -1,5 +1,6 @@
 """The interface between a variant and the hardware."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -69,3 +70,38 @@ class Profile(Protocol):
             clock_ratio: SM clock over the GPU's highest, 0 < ratio <= 1.
         """
         ...
+
+
+Times = tuple[tuple[float, ...], ...]
+
+
+def batch_times_s(
+    batch: Callable[[int, int], BatchCost | None], batch_size: int, processes: int
+) -> Times:
+    """Return the times of a segment's batches, s.
+
+    What was never measured is taken to be as long as the next larger batch that was, or as with the
+    next more processes.
+
+    Args:
+        batch: Cost of a batch of so many items while so many processes run.
+        batch_size: Of the segment, items.
+        processes: Of the segment.
+
+    Returns:
+        Of one item, of half a batch (rounded up) and of a full one, each while 1, 2, .. processes
+        run; empty: a full batch was never measured.
+    """
+
+    def time_s(items: int, busy: int) -> float | None:
+        tried = (
+            batch(number, running)
+            for running in range(busy, processes + 1)
+            for number in range(items, batch_size + 1)
+        )
+        return next((cost.latency_s for cost in tried if cost is not None), None)
+
+    sizes = (1, (batch_size + 1) // 2, batch_size)
+    found = [[time_s(items, busy) for busy in range(1, processes + 1)] for items in sizes]
+    known = tuple(tuple(each for each in times if each is not None) for times in found)
+    return known if all(len(each) == processes for each in known) else ()

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from services.planner.core.explain.explanation import Binding, percent
 from services.planner.core.model import Configuration, Model, Pool, Problem, Score, SegmentKind
 from services.planner.core.problem.catalog import Place, in_time, measure
+from services.planner.core.problem.latency_rule import admissible_rps
 from services.planner.core.problem.packing import gpus_needed
 from services.planner.core.problem.pricing import gpcs
 
@@ -81,8 +82,9 @@ def _that_fit(problem: Problem, configuration: Configuration, pool: Pool) -> set
 
 
 def _capacity(problem: Problem, model: Model, configuration: Configuration) -> Iterator[Binding]:
-    usable_rps = problem.objective.max_utilisation * sum(
-        count * kind.throughput_rps for kind, count in _own(model, configuration).items()
+    usable_rps = sum(
+        count * admissible_rps(problem.objective, model, kind)
+        for kind, count in _own(model, configuration).items()
     )
     load_rps = sum(configuration.load_rps.get(kind, 0.0) for kind in _own(model, configuration))
     if usable_rps > 0 and load_rps >= TIGHT * usable_rps:
@@ -92,7 +94,7 @@ def _capacity(problem: Problem, model: Model, configuration: Configuration) -> I
             used=min(1.0, load_rps / usable_rps),
             sentence=(
                 f"{model.name}: its segments take {load_rps:.1f} req/s, all that a utilisation of "
-                f"{percent(problem.objective.max_utilisation, 0)} allows."
+                f"{percent(problem.objective.max_utilisation, 0)} and the latency objective allow."
             ),
         )
 

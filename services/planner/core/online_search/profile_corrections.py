@@ -102,6 +102,7 @@ class Correction:
             latency_s=kind.latency_s * slower,
             throughput_rps=kind.throughput_rps / slower,
             energy_j=kind.energy_j * self.energy * math.exp(-hope * self.doubt),
+            times_s=tuple(tuple(slower * each for each in times) for times in kind.times_s),
         )
 
 

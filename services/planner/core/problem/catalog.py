@@ -1,12 +1,13 @@
 """The catalog: every kind of segment worth considering, from the profiles."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 
 from services.kit.config import Objective
 from services.kit.mig import SliceKind
-from services.kit.profiles.core.profile import Profile
+from services.kit.profiles.core.profile import BatchCost, Profile, batch_times_s
 from services.planner.core.model import (
     IN_ONE_PIECE,
     GpuType,
@@ -86,8 +87,13 @@ def measure(
     clock_mhz = 0 if clock_ratio >= 1.0 else round(clock_ratio * gpu.max_clock_mhz)
     limit = place.variant.max_batch
     sizes = batch_sizes if limit is None else dict.fromkeys(min(n, limit) for n in batch_sizes)
+
+    @cache
+    def batch(items: int, busy: int) -> BatchCost | None:
+        return place.profile.batch(shape, items, busy, clock_ratio=clock_ratio)
+
     for processes, batch_size in product(range(1, max_processes + 1), sizes):
-        cost = place.profile.batch(shape, batch_size, processes, clock_ratio=clock_ratio)
+        cost = batch(batch_size, processes)
         if cost is not None:
             yield SegmentKind(
                 model=place.model.name,
@@ -102,6 +108,7 @@ def measure(
                 accuracy=place.variant.accuracy,
                 clock_mhz=clock_mhz,
                 stage=place.stage,
+                times_s=batch_times_s(batch, batch_size, processes),
             )
 
 
@@ -118,17 +125,23 @@ def in_time(objective: Objective, model: Model, kind: SegmentKind) -> bool:
     return kind.latency_s + stage.transfer_s <= rule_s * stage.budget
 
 
-def pareto(kinds: Iterable[SegmentKind], *, latency: bool = True) -> list[SegmentKind]:
-    """Return the kinds that no other beats in throughput, energy and (optionally) latency.
+def pareto(
+    kinds: Iterable[SegmentKind], usable_rps: Callable[[SegmentKind], float] | None = None
+) -> list[SegmentKind]:
+    """Return the kinds that no other beats.
 
     Args:
         kinds: Of one variant on one slice kind at one clock. Of equals, the first stays.
-        latency: A kind also stays where it is the faster one to answer.
+        usable_rps: What a segment of a kind may be given: what counts beside energy. None: that
+            is not known yet, so that throughput and latency count beside energy.
     """
+    rate = usable_rps or _throughput_rps
+    rates_rps = {kind: rate(kind) for kind in kinds}
     kept: list[SegmentKind] = []
-    for kind in sorted(kinds, key=_best_first):
+    for kind in sorted(rates_rps, key=lambda k: (-rates_rps[k], k.energy_j, k.latency_s)):
         beaten = any(
-            other.energy_j <= kind.energy_j and (other.latency_s <= kind.latency_s or not latency)
+            other.energy_j <= kind.energy_j
+            and (usable_rps is not None or other.latency_s <= kind.latency_s)
             for other in kept
         )
         if not beaten:
@@ -136,8 +149,8 @@ def pareto(kinds: Iterable[SegmentKind], *, latency: bool = True) -> list[Segmen
     return kept
 
 
-def _best_first(kind: SegmentKind) -> tuple[float, float, float]:
-    return -kind.throughput_rps, kind.energy_j, kind.latency_s
+def _throughput_rps(kind: SegmentKind) -> float:
+    return kind.throughput_rps
 
 
 def dedicated(problem: Problem, place: Place) -> SegmentKind | None:

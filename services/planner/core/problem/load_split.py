@@ -67,7 +67,7 @@ def _split(
     usable = tuple(
         serving_paths(
             {
-                kind: objective.max_utilisation * kind.throughput_rps * count
+                kind: known.usable_rps(kind) * count
                 for kind, count in segments.items()
                 if in_time(objective, model, kind)
             }

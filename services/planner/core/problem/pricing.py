@@ -31,6 +31,7 @@ from services.kit.mig import Geometry, maximal_layouts
 from services.kit.units import carbon_gco2e
 from services.planner.core.model import Model, Pool, Problem, SegmentKind
 from services.planner.core.problem.catalog import Place, dedicated, in_time, whole
+from services.planner.core.problem.latency_rule import admissible_rps
 from services.planner.core.problem.validation import check
 
 Row = tuple[str, str, Pool, str, int, int, int]
@@ -100,6 +101,10 @@ class Prices:
     def tells_energy(self) -> bool:
         """Whether energy can make a difference."""
         return self.fewest_only or self.goals.clover * self.problem.objective.carbon_weight > 0
+
+    def usable_rps(self, kind: SegmentKind) -> float:
+        """Return what one segment of a kind may be given of its model's demand, req/s."""
+        return admissible_rps(self.problem.objective, self.models[kind.model], kind)
 
     def weighted(self, goals: Mapping[str, float]) -> float:
         """Return the weighted sum of the goals' values, by name."""
@@ -251,7 +256,13 @@ def running_kinds(problem: Problem) -> Iterator[SegmentKind]:
 
 def usable(problem: Problem, model: Model | None, kind: SegmentKind) -> bool:
     """Return whether segments of a kind can serve a model's load in time."""
-    return model is not None and kind.throughput_rps > 0 and in_time(problem.objective, model, kind)
+    return (
+        model is not None
+        and model.demand_rps > 0
+        and kind.throughput_rps > 0
+        and in_time(problem.objective, model, kind)
+        and admissible_rps(problem.objective, model, kind) > 0
+    )
 
 
 def _scaled(goals: Goals) -> Goals:

@@ -1,136 +1,515 @@
 """How long a request will take, before anything runs.
 
-The router binds late: a request waits in the model's queue until a process is free, and a free
-process takes what waits, up to a batch. Batch times hardly vary, so this is a queue M/D/c with
-service in batches. The wait is longer than t with the larger of two probabilities:
+The router keeps one queue per model. Segments that run requests one by one bind late: a request
+waits until a process is free. Those that batch hold what runs and, once no other has a credit left,
+the next batch, so that requests are given out in turn, wait in the worker and run with what has
+come meanwhile.
 
-- no process is free, and none ends a batch before t:  P(busy) * (1 - t / S) ^ sqrt(c). Ends of c
-  batches would be spread evenly with exponent c; they bunch, because batches start together.
-- more waits than the next batches take:  P(full) * z ^ (-capacity * t), where z > 1 solves
-  ln z = u (z - 1): the decay of a queue with Poisson arrivals and deterministic service.
+- One by one: a birth-death process of the busy processes, in which a batch's time depends on how
+  many of its segment are busy, and for those that find all busy the queue M/D/c, whose wait is
+  exact (Franx, "A simple solution for the M/D/c waiting time distribution", Operations Research
+  Letters 29, 2001).
+- Batches: the Markov chain of what waits in a worker whenever a batch ends, the general bulk
+  service rule (Neuts, Annals of Mathematical Statistics 38, 1967) with times that grow with the
+  batch, as GPUs have them (Inoue, "Queueing analysis of GPU-based inference servers with dynamic
+  batching", Performance Evaluation 147, 2021). Requests given out in turn to c processes come to
+  each as every c-th of a Poisson stream.
 
-u is the utilisation, S the mean batch time, and P(...) = r ^ (sqrt(2 (k + 1)) - 1), Sakasegawa's
-approximation: for P(busy) with k = c processes that start on whatever waits, r = min(1, load * S /
-c); for P(full) with k = c * batch size places and r = u. A request's own batch is taken to be full,
-which errs on the long side at low load. `tests/unit/planner/problem/test_queueing.py` compares with
-a simulation.
+Nothing here is fitted. `python -m benchmarks.latency_model` compares with the router's own code.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 
-BISECTIONS = 30
-NEWTON_STEPS = 50
-IDLE = 1e-6
-"""Utilisation below which the decay does not matter any more, and floating point ends."""
+import numpy as np
+from numpy.typing import NDArray
+
+from services.planner.core.model import SegmentKind
+
+Values = NDArray[np.float64]
+
+BISECTIONS = 16
+TURNS = 8
+"""Processes beyond which it makes no difference any more that requests are given out in turn."""
+
+FINE = 64
+"""Steps of a full batch's time in which latencies are distinguished."""
+
+LONGEST = 16
+"""Latency beyond which they are not, in full batches' times."""
+
+MOMENTS = 16
+"""Of a batch's time, at which requests are taken to come."""
+
+MEANS = 64
+"""Means for which the counts of requests are computed; in between, they are mixed."""
+
+RATIOS = 40
+"""Times of small batches are rounded up to so many parts of a full one's."""
+
+RARE = 1e-6
+"""Share of all requests that makes no difference to a percentile."""
+
+MANY = 96
+"""Processes beyond which a queue is taken to have no more: the wait is then far shorter."""
+
+NEARLY_FULL = 0.95
+"""Utilisation from which on a queue counts as endless."""
+
+STEPS = 128
+"""Utilisations that are distinguished; in between, the higher one."""
+
+GRID = 1.01
+"""Ratio of neighbouring loads that are distinguished."""
+
+SOLVED = 80
+"""States up to which a chain is solved directly; beyond, threads of a solver cost more."""
+
+MOST_ITERATIONS = 1000
+
+ITERATIONS = 6
+NOTHING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Station:
-    """Equal processes that draw from the queue.
+    """Equal segments that draw from the queue.
 
     Attributes:
-        processes: How many.
-        capacity_rps: All of them with full batches, req/s.
-        batch_s: Time of a full batch, s.
+        kind: What they are.
+        segments: How many.
         load_rps: Load sent there, req/s.
     """
 
-    processes: int
-    capacity_rps: float
-    batch_s: float
+    kind: SegmentKind
+    segments: int
     load_rps: float
+
+    @property
+    def processes(self) -> int:
+        """Processes of all segments."""
+        return self.segments * self.kind.processes
 
 
 def latency_s(stations: Sequence[Station], percentile: float) -> float:
     """Return the latency that `percentile` of the requests stay within, s.
 
     Args:
-        stations: All that serve one model.
+        stations: All that serve one queue.
         percentile: 0 < percentile < 100.
 
     Returns:
         Infinity where nothing serves, or load reaches capacity.
     """
-    capacity_rps = sum(station.capacity_rps for station in stations)
-    load_rps = sum(station.load_rps for station in stations)
-    if capacity_rps <= 0 or load_rps >= capacity_rps:
+    if not stations:
         return math.inf
-    if load_rps <= 0:
-        return max(station.batch_s for station in stations)
+    pool = _Pool.of(stations)
+    if pool is None:
+        return math.inf
     late = 1.0 - percentile / 100.0
-    wait = _Wait.of(stations, load_rps / capacity_rps)
-
-    def later_than(time_s: float) -> float:
-        """Return the share of requests that take longer than `time_s`."""
-        return sum(
-            station.load_rps / load_rps * wait.longer_than(time_s - station.batch_s)
-            for station in stations
-        )
-
+    high_s = max(station.kind.latency_s for station in stations)
     low_s = 0.0
-    high_s = max(station.batch_s for station in stations) + wait.quantile_s(late)
+    while pool.later_than(high_s) > late:
+        low_s, high_s = high_s, 2 * high_s
     for _ in range(BISECTIONS):
         middle_s = (low_s + high_s) / 2
-        if later_than(middle_s) > late:
+        if pool.later_than(middle_s) > late:
             low_s = middle_s
         else:
             high_s = middle_s
     return high_s
 
 
-@dataclass(frozen=True, slots=True)
-class _Wait:
-    """The wait's distribution, as the module's docstring has it."""
+def late_share(stations: Sequence[Station], time_s: float) -> float:
+    """Return the share of requests that take longer than `time_s`, 0..1."""
+    pool = _Pool.of(stations) if stations else None
+    return 1.0 if pool is None else pool.later_than(time_s)
 
-    busy: float
-    full: float
-    bunches: float
-    batch_s: float
-    decay_per_s: float
+
+@dataclass(frozen=True)
+class _Pool:
+    """The parts of one queue, each with its share of the requests."""
+
+    parts: Sequence[tuple[float, _OneByOne | _Scaled]]
 
     @classmethod
-    def of(cls, stations: Sequence[Station], utilisation: float) -> _Wait:
-        """Take the stations for one, with the mean batch time."""
-        processes = sum(station.processes for station in stations)
-        capacity_rps = sum(station.capacity_rps for station in stations)
-        batch_s = sum(s.batch_s * s.capacity_rps for s in stations) / capacity_rps
-        places = capacity_rps * batch_s
-        started = min(1.0, utilisation * places / processes)
-        return cls(
-            busy=_sakasegawa(started, processes),
-            full=_sakasegawa(utilisation, places),
-            bunches=math.sqrt(processes),
-            batch_s=batch_s,
-            decay_per_s=capacity_rps * _decay(utilisation),
-        )
+    def of(cls, stations: Sequence[Station]) -> _Pool | None:
+        """Take the stations together; None: they cannot take their load."""
+        singles = [each for each in stations if each.kind.batch_size == 1]
+        parts: list[tuple[float, _OneByOne | _Scaled]] = []
+        total_rps = sum(each.load_rps for each in stations)
+        for group in [singles, *([each] for each in stations if each.kind.batch_size > 1)]:
+            load_rps = sum(each.load_rps for each in group)
+            sustained_rps = sum(each.segments * each.kind.throughput_rps for each in group)
+            if load_rps >= sustained_rps and group:
+                return None
+            if group and (load_rps > 0 or total_rps <= 0):
+                share = load_rps / total_rps if total_rps > 0 else 1.0
+                if group is singles:
+                    parts.append((share, _one_by_one(*(_rounded(each) for each in group))))
+                else:
+                    turns = min(group[0].processes, TURNS)
+                    rate = group[0].load_rps / group[0].processes
+                    parts.append((share, _batches(group[0].kind, turns, rate)))
+        return cls(parts)
 
-    def longer_than(self, time_s: float) -> float:
-        """Return the probability of waiting longer than `time_s`."""
-        if time_s < 0:
-            return 1.0
-        no_end = math.pow(max(0.0, 1.0 - time_s / self.batch_s), self.bunches)
-        return max(self.busy * no_end, self.full * math.exp(-self.decay_per_s * time_s))
-
-    def quantile_s(self, late: float) -> float:
-        """Return a time that at most a share `late` of requests wait longer than, s."""
-        return max(self.batch_s, math.log(max(1.0, self.full / late)) / self.decay_per_s)
+    def later_than(self, time_s: float) -> float:
+        """Return the share of requests that take longer than `time_s`."""
+        return sum(share * part.later_than(time_s) for share, part in self.parts)
 
 
-def _sakasegawa(utilisation: float, servers: float) -> float:
-    return math.pow(utilisation, math.sqrt(2 * (servers + 1)) - 1)
+class _OneByOne:
+    """Processes that run single requests: birth and death, and M/D/c beyond.
 
-
-def _decay(utilisation: float) -> float:
-    """Return ln z where ln z = u (z - 1), z > 1; 0 < u < 1.
-
-    Newton's method from above: ln z - u (z - 1) is concave, so that it falls to the root.
+    Args:
+        stations: Whose batches have one item.
     """
-    utilisation = max(utilisation, IDLE)
-    z = 1.0 + 2.0 / utilisation * (1.0 / utilisation - 1.0) + 1e-9
-    for _ in range(NEWTON_STEPS):
-        z -= (math.log(z) - utilisation * (z - 1.0)) / (1.0 / z - utilisation)
-    return math.log(z)
+
+    def __init__(self, stations: Sequence[Station]) -> None:
+        processes = sum(each.processes for each in stations)
+        self._load_rps = sum(each.load_rps for each in stations)
+        scale = max(1.0, processes / MANY)
+        count = round(processes / scale)
+        weights = [
+            each.load_rps / self._load_rps if self._load_rps > 0 else each.processes / processes
+            for each in stations
+        ]
+        shares = [_others_busy(count, min(each.kind.processes, count)) for each in stations]
+        times = [np.array(each.kind.single_times_s) for each in stations]
+        busy_s = sum(
+            weight * others @ time_s[: others.shape[1]]
+            for weight, others, time_s in zip(weights, shares, times, strict=True)
+        )
+        self._full_s = sum(w * float(t[-1]) for w, t in zip(weights, times, strict=True))
+        load_rps = self._load_rps / scale
+        utilisation = min(load_rps * self._full_s / count, NEARLY_FULL)
+        steps = np.log(np.maximum(load_rps * busy_s / np.arange(1, count + 1), 1e-300))
+        states = np.concatenate([[0.0], np.cumsum(steps)])
+        found = np.exp(states - states.max())
+        waiting = found[-1] / (1.0 - utilisation)
+        total = found[:-1].sum() + waiting
+        self._waits = float(waiting / total)
+        self._longer = _md_c(count, math.ceil(utilisation * STEPS) / STEPS)
+        at_once = found[:-1] / total
+        self._branches = [
+            (w, at_once @ others, t[: others.shape[1]], float(t[-1]))
+            for w, others, t in zip(weights, shares, times, strict=True)
+        ]
+
+    def later_than(self, time_s: float) -> float:
+        """Return the share of requests that take longer than `time_s`."""
+        late = 0.0
+        for weight, others, times_s, full_s in self._branches:
+            at_once = float(others[times_s > time_s * (1 + NOTHING)].sum())
+            left_s = time_s * (1 + NOTHING) - full_s
+            waits = self._longer.than(left_s / self._full_s) if left_s >= 0 else 1.0
+            late += weight * (at_once + self._waits * waits)
+        return late
+
+
+class _Batches:
+    """Processes that run what waits, up to a batch: bulk service. Times are in full batches.
+
+    Args:
+        times: Of a batch of one item, of half a batch and of a full one, while 1, 2, .. processes
+            of the segment run; the last is 1.
+        most: Items of a full batch, above 1.
+        turns: Processes that requests are given to in turn.
+        rate: Load of one process, requests per full batch's time.
+    """
+
+    def __init__(
+        self, times: tuple[tuple[float, ...], ...], most: int, turns: int, rate: float
+    ) -> None:
+        self._rate, self._most, self._turns = max(rate, 1e-12), most, turns
+        self._size = 3 * most + 9
+        self._times = _by_items(np.array(times), most)
+        self._counts = _Counts(turns, self._size, self._rate * float(self._times.max()))
+        waiting = np.arange(self._size)
+        self._items = np.clip(waiting, 1, most)
+        self._left = np.maximum(waiting - self._items, 0)
+        # By items and busy processes: what comes while a batch runs; and where it began with one
+        # that found the worker idle, hence just after its turn.
+        came = self._counts.of(self._rate * self._times)
+        self._first = _in_turn(self._rate * self._times[0], turns, self._size, drawn=False)
+        trials, busy = self._times.shape[1] - 1, 0.5
+        for _ in range(ITERATIONS):
+            self._others = _binomial(trials, busy)
+            self._ends = self._stationary(self._others @ self._first, self._others @ came)
+            mean = float(self._ends @ (self._times @ self._others)[self._items - 1])
+            found = min(1.0, self._rate * mean / float(self._ends @ self._items))
+            if abs(found - busy) < 1e-2:  # far below what the share can tell
+                break
+            busy = (busy + found) / 2
+
+    def _stationary(self, first: Values, came: Values) -> Values:
+        """Return the distribution of what waits in a worker whenever a batch ends."""
+        moves = np.zeros((self._size, self._size))
+        for at, left in enumerate(self._left):
+            row = came[self._items[at] - 1] if at else first
+            moves[at, left:] = row[: self._size - left]
+        return _steady(moves)
+
+    @cached_property
+    def _late(self) -> Values:
+        """Shares of requests that take longer than 0, 1, .. `1 / FINE` of a full batch's time.
+
+        Of those that come while a batch runs, each is as likely to come at any time; what is
+        before it has come in proportion. One that finds the worker idle runs at once, by itself.
+        """
+        most, found = self._most, np.zeros(FINE * LONGEST + 2)
+        likely = self._ends[:, None] * self._others  # waiting, busy others
+        _add(found, self._times[0], likely[0])
+        for busy_others, share in enumerate(likely[0]):
+            self._add_after_idle(found, busy_others, float(share))
+        after = (np.arange(MOMENTS) + 0.5) / MOMENTS
+        waiting, busy = np.nonzero(likely[1:] > RARE)
+        waiting += 1
+        which = self._items[waiting] - 1
+        begun = self._times[which, busy]
+        came = self._counts.of(self._rate * begun) * np.arange(self._size)
+        state, number = np.nonzero(likely[waiting, busy][:, None] * came > RARE)
+        weight = (likely[waiting, busy][:, None] * came)[state, number]
+        left = self._left[waiting][state]
+        ahead = left + np.floor(after[:, None] * number).astype(np.int64)
+        batches = ahead // most
+        own = np.where(batches > 0, most, np.minimum(left + number, most))
+        full = self._times[most - 1, busy[state]]
+        rest = batches * full + self._times[own - 1, busy[state]]
+        times = (1 - after)[:, None] * begun[state] + rest
+        _add(found, times.ravel(), np.broadcast_to(weight / MOMENTS, times.shape).ravel())
+        late: Values = 1.0 - np.cumsum(found) / found.sum()
+        return late
+
+    def _add_after_idle(self, found: Values, busy: int, share: float) -> None:
+        """Add the requests that come while one runs that found the worker idle.
+
+        The turn was just here: the next to come is the last of `turns` requests.
+        """
+        turns, size, time = self._turns, self._size, float(self._times[0, busy])
+        at = (np.arange(MOMENTS) + 0.5) / MOMENTS * time
+        before = _poissons(self._rate * turns * at, size * turns)[:, turns - 1 :: turns]
+        later = _in_turn(self._rate * (time - at), turns, size, drawn=False)
+        weight = before[:, :, None] * later[:, None, :]
+        weight *= share * self._rate * turns * time / MOMENTS
+        moment, ahead, behind = np.nonzero(weight > RARE)
+        batches = ahead // self._most
+        own = np.where(batches > 0, self._most, np.minimum(ahead + 1 + behind, self._most))
+        rest = batches * self._times[-1, busy] + self._times[own - 1, busy]
+        _add(found, time - at[moment] + rest, weight[moment, ahead, behind])
+
+    def later_than(self, time: float) -> float:
+        """Return the share of requests that take longer than so many full batches."""
+        at = time * FINE
+        if at >= len(self._late) - 1:
+            return 0.0
+        return float(self._late[math.floor(at + NOTHING)])
+
+
+def _batches(kind: SegmentKind, turns: int, rate_rps: float) -> _Scaled:
+    """Return the batches of a kind; those whose times have the same ratios are one computation."""
+    full_s = kind.full_times_s[-1]
+    ends = (kind.single_times_s, kind.half_times_s, kind.full_times_s)
+    ratios = tuple(
+        tuple(math.ceil(RATIOS * t / full_s - NOTHING) / RATIOS for t in e) for e in ends
+    )
+    utilisation = min(rate_rps * full_s / kind.batch_size, NEARLY_FULL)
+    return _Scaled(_known_batches(ratios, kind.batch_size, turns, _on_grid(utilisation)), full_s)
+
+
+@lru_cache(maxsize=16384)
+def _known_batches(
+    ratios: tuple[tuple[float, ...], ...], most: int, turns: int, utilisation: float
+) -> _Batches:
+    return _Batches(ratios, most, turns, utilisation * most)
+
+
+@dataclass(frozen=True)
+class _Scaled:
+    """Batches whose full one takes so long, s."""
+
+    of: _Batches
+    full_s: float
+
+    def later_than(self, time_s: float) -> float:
+        """Return the share of requests that take longer than `time_s`."""
+        return self.of.later_than(time_s / self.full_s)
+
+
+@lru_cache(maxsize=8192)
+def _one_by_one(*stations: Station) -> _OneByOne:
+    return _OneByOne(stations)
+
+
+def _rounded(station: Station) -> Station:
+    return replace(station, load_rps=_on_grid(station.load_rps))
+
+
+def _on_grid(load_rps: float) -> float:
+    """Round a load up, by 1 % at most, so that what was found for one serves its neighbours."""
+    return GRID ** math.ceil(math.log(load_rps, GRID) - NOTHING) if load_rps > 0 else 0.0
+
+
+def _by_items(ends: Values, most: int) -> Values:
+    """Return the times of batches, shape (items 1..most, busy processes 1..).
+
+    From half a batch on it grows evenly. Below, it falls as steeply, down to one item's time:
+    launching then takes longer than computing.
+    """
+    single, middle, full = ends
+    half = (most + 1) // 2
+    items = np.arange(1, most + 1)[:, None]
+    slope = np.maximum(full - middle, 0.0) / max(most - half, 1)
+    found: Values = np.clip(middle + slope * (items - half), single, np.maximum(full, single))
+    found[0] = single
+    return np.maximum.accumulate(found)
+
+
+class _Counts:
+    """Distributions of the requests that come to one of `turns` processes, by their mean.
+
+    Args:
+        turns: Processes that requests are given to in turn.
+        size: Of each distribution.
+        most: Largest mean.
+    """
+
+    def __init__(self, turns: int, size: int, most: float) -> None:
+        self._step = max(most, 1e-9) / MEANS
+        means = np.arange(MEANS + 2, dtype=np.float64) * self._step
+        self._known = _in_turn(means, turns, size, drawn=True)
+
+    def of(self, means: Values) -> Values:
+        """Return the distributions, shape of `means` and then requests 0, 1, .."""
+        at = means / self._step
+        low = np.floor(at).astype(np.int64)
+        part = (at - low)[..., None]
+        found: Values = (1 - part) * self._known[low] + part * self._known[low + 1]
+        return found
+
+
+def _add(found: Values, times: Values, weights: Values) -> None:
+    """Add weights where their times end, to the nearest step."""
+    at = np.minimum(np.rint(times * FINE).astype(np.int64), len(found) - 1)
+    found += np.bincount(at, weights, len(found))
+
+
+class _Wait:
+    """The wait in M/D/c, in service times.
+
+    Args:
+        servers: c.
+        utilisation: 0 <= utilisation < 1.
+    """
+
+    def __init__(self, servers: int, utilisation: float) -> None:
+        load = servers * utilisation
+        size = servers + 24 + math.ceil(7 / (1.0 - utilisation))
+        arrivals = _poisson(load, size)
+        moves = np.zeros((size, size))
+        for present in range(size):
+            left = max(present - servers, 0)
+            moves[present, left:] = arrivals[: size - left]
+        self._servers, self._load = servers, load
+        self._queue = np.cumsum(_steady(moves))[servers:]  # by length: P(no longer than that)
+        self._waits = max(self._not_within(0.0), 1e-300)
+
+    def than(self, time: float) -> float:
+        """Return P(wait > time), given that there is one."""
+        return min(1.0, self._not_within(time) / self._waits)
+
+    def _not_within(self, time: float) -> float:
+        ends = math.floor(time) + 1
+        came = _poisson(self._load * (ends - time), ends * self._servers)
+        queued = np.minimum(ends * self._servers - 1 - np.arange(len(came)), len(self._queue) - 1)
+        return max(0.0, 1.0 - float(came @ self._queue[queued]))
+
+
+@lru_cache(maxsize=4096)
+def _md_c(servers: int, utilisation: float) -> _Wait:
+    return _Wait(servers, min(utilisation, NEARLY_FULL))
+
+
+@lru_cache(maxsize=512)
+def _others_busy(processes: int, of_segment: int) -> Values:
+    """Return P(so many others of a segment are busy | so many others of all are).
+
+    Shape (others of all, 0..processes - 1; others of the segment, 0..of_segment - 1).
+    """
+    found = np.zeros((processes, of_segment))
+    for busy in range(processes):
+        for here in range(of_segment):
+            if here <= busy and busy - here <= processes - of_segment:
+                ways = math.comb(of_segment - 1, here) * math.comb(
+                    processes - of_segment, busy - here
+                )
+                found[busy, here] = ways / math.comb(processes - 1, busy)
+    return found
+
+
+def _in_turn(means: Values, turns: int, size: int, *, drawn: bool) -> Values:
+    """Return distributions of requests that come to one of `turns` processes.
+
+    Args:
+        means: Of each, but for where the turn is.
+        turns: Processes that requests are given to in turn.
+        size: Of each distribution.
+        drawn: Whose turn it is at first is not known; else: this process has just had its turn.
+
+    Returns:
+        Shape (means, size).
+    """
+    total = _poissons(means * turns, size * turns).reshape(len(means), size, turns)
+    if not drawn:
+        just: Values = total.sum(axis=2)
+        return just
+    later = np.arange(turns) / turns
+    found: Values = total @ (1 - later)
+    found[:, 1:] += (total @ later)[:, :-1]
+    return found
+
+
+def _poissons(means: Values, size: int) -> Values:
+    """Return Poisson distributions, shape (means, size)."""
+    steps = np.log(np.maximum(means, 1e-300))[:, None] - np.log(np.arange(1, max(size, 1)))
+    logs = np.concatenate([np.zeros((len(means), 1)), np.cumsum(steps, axis=1)], axis=1)
+    found: Values = np.exp(logs - means[:, None])
+    return found
+
+
+def _poisson(mean: float, size: int) -> Values:
+    found: Values = _poissons(np.array([mean]), size)[0]
+    return found
+
+
+def _binomial(trials: int, share: float) -> Values:
+    return np.array(
+        [math.comb(trials, k) * share**k * (1 - share) ** (trials - k) for k in range(trials + 1)]
+    )
+
+
+def _steady(moves: Values) -> Values:
+    """Return the stationary distribution; what leads out of the states stays in the last."""
+    moves[:, -1] += np.maximum(0.0, 1.0 - moves.sum(axis=1))
+    states = len(moves)
+    if states > SOLVED:
+        return _iterated(moves)
+    system = moves.T - np.eye(states)
+    system[-1] = 1.0
+    target = np.eye(1, states, states - 1).ravel()
+    found: Values = np.clip(np.linalg.solve(system, target), 0.0, None)
+    return found / float(found.sum())
+
+
+def _iterated(moves: Values) -> Values:
+    """Return the stationary distribution of a large chain, whose batches forget soon."""
+    found: Values = np.full(len(moves), 1.0 / len(moves))
+    for _ in range(MOST_ITERATIONS):
+        before, found = found, found @ moves
+        if np.abs(found - before).sum() < RARE:
+            break
+    return found / float(found.sum())

@@ -19,6 +19,7 @@ from services.planner.core.model import (
     queue_of,
 )
 from services.planner.core.problem.catalog import in_time
+from services.planner.core.problem.latency_rule import keeps_percentile
 from services.planner.core.problem.packing import gpus_needed
 from services.planner.core.problem.pricing import Prices, Row, gpcs, prices, row
 from services.planner.core.problem.queueing import Station, latency_s
@@ -36,7 +37,8 @@ def score(problem: Problem, configuration: Configuration, known: Prices | None =
     """Judge a configuration.
 
     Load counts as served where its segments keep the latency rule (a batch takes at most theta x
-    SLO), up to rho x their throughput. Idle power counts for every GPU, or with `park_idle_gpus`
+    SLO), up to what they may be given (`latency_rule`), and where the predicted percentile keeps
+    the SLO. Idle power counts for every GPU, or with `park_idle_gpus`
     for the fewest that hold the slices. Emissions are those of all load, late load included.
 
     Args:
@@ -48,32 +50,34 @@ def score(problem: Problem, configuration: Configuration, known: Prices | None =
         FailedPrecondition: The slices do not fit on the fleet.
     """
     known = known or prices(problem)
-    served = {name: _served(problem, model, configuration) for name, model in known.models.items()}
+    served = {name: _served(known, model, configuration) for name, model in known.models.items()}
+    latency_s = {name: _latency_s(model, configuration) for name, model in known.models.items()}
+    unserved_rps = {
+        name: _unserved_rps(known, model, served[name], latency_s[name])
+        for name, model in known.models.items()
+    }
     use = _Use.of(known, configuration)
     watts = use.watts
     goals = _goals(known, served, use)
     reconfiguration = reconfiguration_points(known, configuration.segments)
     return Score(
-        unserved_rps={
-            name: _unserved_rps(model, served[name]) for name, model in known.models.items()
-        },
+        unserved_rps=unserved_rps,
         objective=known.weighted(goals) - reconfiguration,
         accuracy={name: _accuracy(load) for name, load in served.items()},
-        latency_s={name: _latency_s(model, configuration) for name, model in known.models.items()},
+        latency_s=latency_s,
         power_w=float(sum(watts.values())),
         carbon_gco2e_per_h=sum(pool.carbon_gco2e(w * S_PER_H) for pool, w in watts.items()),
         powered_gpus=sum(use.powered.values()),
         floor_violation=_floor_violation(known, served),
         reconfiguration=reconfiguration,
-        worst_unserved=_worst_unserved(known, served),
+        worst_unserved=_worst_unserved(known, unserved_rps),
         goals=goals,
         gpus_in_use=use.gpus,
         gpcs=use.gpcs,
         loading_s=use.loading_s,
         active_power_w=use.active_power_w,
         refused_rps=sum(
-            model.overload_weight * _unserved_rps(model, served[name])
-            for name, model in known.models.items()
+            model.overload_weight * unserved_rps[name] for name, model in known.models.items()
         ),
         ties=(-float(use.gpcs), -use.active_power_w) if known.fewest_only else (),
     )
@@ -189,17 +193,15 @@ def _goals(known: Prices, served: Served, use: _Use) -> dict[str, float]:
     }
 
 
-def _served(
-    problem: Problem, model: Model, configuration: Configuration
-) -> dict[SegmentKind, float]:
+def _served(known: Prices, model: Model, configuration: Configuration) -> dict[SegmentKind, float]:
     """Return the load of a model that is served in time; demand beyond the model's is refused."""
     taken = {
         kind: min(
             configuration.load_rps.get(kind, 0.0),
-            problem.objective.max_utilisation * kind.throughput_rps * count,
+            known.usable_rps(kind) * count,
         )
         for kind, count in configuration.segments.items()
-        if kind.model == model.name and in_time(problem.objective, model, kind)
+        if kind.model == model.name and in_time(known.problem.objective, model, kind)
     }
     served = dict.fromkeys(taken, 0.0)
     left_rps = model.demand_rps
@@ -215,14 +217,25 @@ def _answered_rps(load: Mapping[SegmentKind, float]) -> float:
     return sum(rps for kind, rps in load.items() if not kind.stage.index)
 
 
-def _unserved_rps(model: Model, load: Mapping[SegmentKind, float]) -> float:
+def _unserved_rps(
+    known: Prices, model: Model, load: Mapping[SegmentKind, float], latency_s: float
+) -> float:
+    """Return the demand that is not served in time.
+
+    Where each segment has no more than it may be given, but all together miss the objective: the
+    less, the closer they come.
+    """
     left_rps = model.demand_rps - _answered_rps(load)
-    return left_rps if left_rps > _NOTHING * model.demand_rps else 0.0
+    if left_rps > _NOTHING * model.demand_rps:
+        return left_rps
+    if latency_s <= model.slo_latency_s or not keeps_percentile(known.problem.objective):
+        return 0.0
+    return model.demand_rps * (1.0 - model.slo_latency_s / latency_s)
 
 
-def _worst_unserved(known: Prices, served: Served) -> float:
+def _worst_unserved(known: Prices, unserved_rps: Mapping[str, float]) -> float:
     shares = (
-        model.overload_weight * (1.0 - _answered_rps(served[name]) / model.demand_rps)
+        model.overload_weight * unserved_rps[name] / model.demand_rps
         for name, model in known.models.items()
         if name in known.shared_out
     )
@@ -268,9 +281,4 @@ def _latency_s(model: Model, configuration: Configuration) -> float:
 
 
 def _station(kind: SegmentKind, count: int, configuration: Configuration) -> Station:
-    return Station(
-        processes=count * kind.processes,
-        capacity_rps=count * kind.throughput_rps,
-        batch_s=kind.latency_s,
-        load_rps=configuration.load_rps.get(kind, 0.0),
-    )
+    return Station(kind, count, configuration.load_rps.get(kind, 0.0))

@@ -1,12 +1,14 @@
 """What a plan cannot keep, as conditions: the mark of a degraded plan."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
 
 from services.kit.conditions import Condition, ConditionKind
-from services.planner.core.model import Model, Problem, Score, SegmentKind
+from services.kit.config import Objective
+from services.planner.core.model import GpuType, Model, Pool, Problem, Score, SegmentKind
 from services.planner.core.problem.catalog import Place, measure
 
-_MIN_RPS = 1e-6
+_MIN_SHARE = 1e-6
 _MIN_VIOLATION = 1e-6
 
 
@@ -20,11 +22,50 @@ def shortfalls(problem: Problem, score: Score) -> tuple[Condition, ...]:
     return (*_unserved(problem, score), *_floor(problem, score), *_unused(problem))
 
 
+def unreachable(
+    models: Iterable[Model],
+    types: Iterable[GpuType],
+    objective: Objective,
+    batch_sizes: Sequence[int],
+) -> Iterator[tuple[str, str]]:
+    """Yield the models of which no variant can keep the latency rule on any GPU, and why.
+
+    Args:
+        models: With their profiles. One that fits on no GPU is left out: that is another matter.
+        types: Of all GPUs that there can be.
+        objective: Its `latency_share` is theta.
+        batch_sizes: Those that a segment may have.
+    """
+    pools = [Pool(each, "", 1.0, 0.0) for each in types]
+    for model in models:
+        fastest_s: dict[tuple[str, Pool], dict[int, float]] = {}
+        for kind in _kinds(model, pools, batch_sizes):
+            stages = fastest_s.setdefault((kind.variant, kind.pool), {})
+            time_s = kind.latency_s + kind.stage.transfer_s
+            stages[kind.stage.index] = min(time_s, stages.get(kind.stage.index, math.inf))
+        lengths = {variant.name: len(variant.stages) for variant in model.variants}
+        least_s, name = min(
+            (
+                (sum(stages.values()), variant)
+                for (variant, _), stages in fastest_s.items()
+                if len(stages) == lengths[variant]
+            ),
+            default=(math.inf, ""),
+        )
+        if objective.latency_share * model.slo_latency_s < least_s < math.inf:
+            yield (
+                model.name,
+                f"no variant can meet {1e3 * model.slo_latency_s:.4g} ms: the fastest, {name}, "
+                f"takes {1e3 * least_s:.4g} ms per batch, and a batch may take "
+                f"{objective.latency_share:g} of the objective; the rest is for waiting",
+            )
+
+
 def _unserved(problem: Problem, score: Score) -> Iterator[Condition]:
     possible = {kind.model for kind in problem.catalog}
     for model in problem.models:
         missing_rps = score.unserved_rps.get(model.name, 0.0)
-        if missing_rps <= _MIN_RPS:
+        if missing_rps <= _MIN_SHARE * model.demand_rps:
             continue
         if model.name not in possible:
             yield _no_kind(problem, model)
@@ -32,8 +73,8 @@ def _unserved(problem: Problem, score: Score) -> Iterator[Condition]:
             yield Condition(
                 ConditionKind.CAPACITY_MISSING,
                 f"model/{model.name}",
-                f"{model.name}: {missing_rps:.1f} of {model.demand_rps:.1f} req/s are not served "
-                f"in time: {_counted(problem)} too few",
+                f"{model.name}: {_rps(missing_rps)} of {_rps(model.demand_rps)} req/s are not "
+                f"served in time: {_counted(problem)} too few{_predicted(model, score)}",
                 f"models.{model.name}.slo.latency_s",
             )
 
@@ -42,11 +83,28 @@ def _counted(problem: Problem) -> str:
     return "1 GPU is" if len(problem.gpus) == 1 else f"{len(problem.gpus)} GPUs are"
 
 
+def _rps(rps: float) -> str:
+    return f"{rps:.1f}" if rps >= 1 else f"{rps:.2g}"
+
+
+def _predicted(model: Model, score: Score) -> str:
+    """Say which latency is predicted, where it misses the objective."""
+    latency_s = score.latency_s.get(model.name, math.inf)
+    if not model.slo_latency_s < latency_s < math.inf:
+        return ""
+    return (
+        f" (p{model.slo_percentile:g} of {1e3 * latency_s:.3g} ms is predicted, "
+        f"{1e3 * model.slo_latency_s:.3g} ms is the objective)"
+    )
+
+
 def _no_kind(problem: Problem, model: Model) -> Condition:
     """Return why the catalog has nothing for a model: too slow everywhere, or never measured."""
     subject = f"model/{model.name}"
     types = ", ".join(sorted({gpu.pool.type.name for gpu in problem.gpus}))
-    fastest = min(_kinds(problem, model), key=lambda kind: kind.latency_s, default=None)
+    pools = tuple(dict.fromkeys(gpu.pool for gpu in problem.gpus))
+    kinds = _kinds(model, pools, problem.batch_sizes)
+    fastest = min(kinds, key=lambda kind: kind.latency_s, default=None)
     if fastest is None:
         return Condition(
             ConditionKind.PROFILE_MISSING,
@@ -64,14 +122,15 @@ def _no_kind(problem: Problem, model: Model) -> Condition:
     )
 
 
-def _kinds(problem: Problem, model: Model) -> Iterator[SegmentKind]:
+def _kinds(
+    model: Model, pools: Sequence[Pool], batch_sizes: Sequence[int]
+) -> Iterator[SegmentKind]:
     """Yield every kind that the profiles know of a model, by single processes."""
     for variant in model.variants:
-        for pool in dict.fromkeys(gpu.pool for gpu in problem.gpus):
+        for pool in pools:
             for stage, _ in variant.stages:
                 for slice_kind in pool.type.geometry.kinds:
-                    place = Place(model, variant, pool, slice_kind, stage)
-                    yield from measure(place, problem.batch_sizes, 1)
+                    yield from measure(Place(model, variant, pool, slice_kind, stage), batch_sizes, 1)
 
 
 def _floor(problem: Problem, score: Score) -> Iterator[Condition]:

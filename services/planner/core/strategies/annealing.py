@@ -16,6 +16,7 @@ Deviations, beside the repair of Eq. 6 (`candidates.energy`):
 
 import math
 import random
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from dataclasses import dataclass
 from services.planner.core.model import Configuration, Problem, SegmentKind
 from services.planner.core.problem.configuration_graph import NEIGHBOURHOOD, are_neighbours
 from services.planner.core.problem.packing import gpus_needed
+from services.planner.core.problem.pricing import prices
+from services.planner.core.problem.spare_slices import with_spare_slices
 from services.planner.core.strategies.base import base
 from services.planner.core.strategies.candidates import Candidate, Judge, distinct, energy, trimmed
 
@@ -67,18 +70,20 @@ THOROUGH = Schedule(patience=100, walks=4, evaluations=600)
 def annealing(problem: Problem, schedule: Schedule = THOROUGH) -> Configuration:
     """Anneal over configuration graphs from what runs, else BASE; return the best (CLOVER)."""
     best = max(search(problem, schedule), key=lambda met: met.score.worth)
-    return trimmed(best.configuration)
+    return with_spare_slices(prices(problem), trimmed(best.configuration))
 
 
 def search(problem: Problem, schedule: Schedule) -> Iterator[Candidate]:
     """Yield every candidate that the search evaluates, where it starts included."""
     judge, draw = Judge(problem), random.Random(problem.seed)  # noqa: S311  # a search, no secret
-    kinds = distinct(problem.catalog)
+    kinds, ends_s = distinct(problem), time.monotonic() + problem.time_limit_s
     best = judge(start(problem))
     yield best
     for _ in range(schedule.walks):
         for met in _walk(judge, kinds, best, schedule, draw):
             yield met
+            if time.monotonic() >= ends_s:
+                return
             if met.score.worth > best.score.worth:
                 best = met
 

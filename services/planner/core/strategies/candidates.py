@@ -1,13 +1,13 @@
 """What the searching strategies share: a configuration, what it is worth, and CLOVER's energy."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from services.planner.core.model import Configuration, Problem, Score, SegmentKind
 from services.planner.core.problem.catalog import pareto
 from services.planner.core.problem.load_split import with_load
-from services.planner.core.problem.pricing import Prices, prices
+from services.planner.core.problem.pricing import Prices, prices, usable
 from services.planner.core.problem.score import score
 
 FLOOR_POINTS = 100.0
@@ -103,14 +103,17 @@ def trimmed(configuration: Configuration) -> Configuration:
     return Configuration(segments, load_rps, configuration.gap)
 
 
-def distinct(catalog: Iterable[SegmentKind]) -> tuple[SegmentKind, ...]:
-    """Return the kinds that an objective distinguishes.
+def distinct(problem: Problem) -> tuple[SegmentKind, ...]:
+    """Return the catalog's kinds that an objective distinguishes.
 
-    Latency is a rule that the catalog keeps already, so that of one variant on one slice only
-    throughput and energy count.
+    Latency is a rule, so that of one variant on one slice only what it may be given and energy
+    count.
     """
+    known = prices(problem)
     groups: dict[tuple[object, ...], list[SegmentKind]] = {}
-    for kind in catalog:
+    for kind in problem.catalog:
+        if not usable(problem, known.models.get(kind.model), kind):
+            continue
         place = (kind.model, kind.variant, kind.pool, kind.profile, kind.clock_mhz)
         groups.setdefault(place, []).append(kind)
-    return tuple(kept for group in groups.values() for kept in pareto(group, latency=False))
+    return tuple(kept for group in groups.values() for kept in pareto(group, known.usable_rps))

@@ -1,5 +1,6 @@
 """The exact strategy: one mixed-integer program for every objective, solved by HiGHS."""
 
+import time
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
@@ -8,6 +9,7 @@ from services.planner.core.model import Configuration, Pool, Problem, SegmentKin
 from services.planner.core.problem.catalog import pareto
 from services.planner.core.problem.pricing import Prices, prices, row, running_kinds, usable
 from services.planner.core.problem.score import score
+from services.planner.core.problem.spare_slices import with_spare_slices
 from services.planner.core.strategies.annealing import annealing
 from services.planner.core.strategies.base import base
 from services.planner.core.strategies.co2opt import co2opt
@@ -32,6 +34,7 @@ def exact(problem: Problem) -> Configuration:
     Raises:
         InvalidArgument: A number in the problem is not finite or negative.
     """
+    started_s = time.monotonic()
     known = prices(problem)
     tolerance = 0.0 if len(problem.gpus) <= FEW_GPUS else RELATIVE_GAP
     fastest = tolerance > 0 and known.fewest_only and not problem.objective.accuracy_floor
@@ -42,10 +45,17 @@ def exact(problem: Problem) -> Configuration:
     if found is not None and fastest:
         found = _saving_energy(known, found)
     wide = WIDE_GAP if tolerance else 0.0
-    if found is not None and found.gap is not None and found.gap <= wide:
-        return found
-    plain = without_pipelines(problem)
+    if found is not None and found.gap is not None and found.gap <= wide and _in_time(known, found):
+        return with_spare_slices(known, found)
+    left_s = max(0.0, problem.time_limit_s - (time.monotonic() - started_s))
+    plain = replace(without_pipelines(problem), time_limit_s=max(left_s, TINY))
     return _best(known, found, [strategy(plain) for strategy in (annealing, base, co2opt)])
+
+
+def _in_time(known: Prices, found: Configuration) -> bool:
+    """Return whether segments of several kinds together keep what each kind keeps by itself."""
+    shortage = score(known.problem, found, known).shortage
+    return shortage[1] <= 0 or sum(found.load_rps.values()) < known.demand_rps * (1 - TINY)
 
 
 def candidates(known: Prices, *, fastest_only: bool = False) -> Iterator[SegmentKind]:
@@ -69,7 +79,7 @@ def candidates(known: Prices, *, fastest_only: bool = False) -> Iterator[Segment
             place = (*part, kind.pool, kind.profile, kind.clock_mhz)
             groups.setdefault(place, []).append(kind)
     most = None if known.tells_energy and not fastest_only else 1
-    found = [kind for group in groups.values() for kind in pareto(group, latency=False)[:most]]
+    found = [kind for group in groups.values() for kind in pareto(group, known.usable_rps)[:most]]
     yield from found
     clocks = {(kind.pool, kind.clock_mhz) for kind in found} | {(pool, 0) for pool in pools}
     chosen = {(row(kind), kind.clock_mhz) for kind in found}
@@ -97,8 +107,7 @@ def _saving_energy(known: Prices, found: Configuration) -> Configuration:
         enough = (
             other
             for other in alike.get(_place(kind), ())
-            if usable(known.problem, model, other)
-            and known.problem.objective.max_utilisation * other.throughput_rps >= each_rps
+            if usable(known.problem, model, other) and known.usable_rps(other) >= each_rps
         )
         runs = kind.stage.of > 1 or row(kind) in known.running
         chosen = kind if runs else min(enough, key=lambda other: other.energy_j, default=kind)

@@ -332,19 +332,23 @@ class Formulation:
         return self.known.models[kind.model].demand_rps
 
     def _usable_rps(self, kind: SegmentKind) -> float:
-        return self.known.problem.objective.max_utilisation * kind.throughput_rps
+        return self.known.usable_rps(kind)
 
     def _share(self, kind: SegmentKind) -> float:
-        """Return the share of its model's demand that one segment can take."""
-        return self._usable_rps(kind) / self._demand_rps(kind)
+        """Return the share of its model's demand that one segment can take, at most all of it.
+
+        Were it more, a count within the solver's tolerance of 0 could take a small demand.
+        """
+        return min(1.0, self._usable_rps(kind) / self._demand_rps(kind))
 
     def _most(self, kind: SegmentKind) -> int:
         """Return how many segments of a kind its model's whole demand takes."""
         return self._needed(kind, self._demand_rps(kind))
 
     def _needed(self, kind: SegmentKind, load_rps: float) -> int:
-        """Return how many segments of a kind a load takes."""
-        return math.ceil(load_rps / self._usable_rps(kind) - ROUNDING)
+        """Return how many segments of a kind a load takes; one for whatever is not rounding."""
+        needed = math.ceil(load_rps / self._usable_rps(kind) - ROUNDING)
+        return max(needed, int(load_rps > ROUNDING * self._demand_rps(kind)))
 
 
 def _terms(columns: Numbers, weights: Iterable[float]) -> dict[int, float]:

@@ -21,6 +21,7 @@ from itertools import chain, combinations_with_replacement, islice, product
 
 from services.kit.mig import maximal_layouts
 from services.planner.core.model import Configuration, Model, Pool, Problem, SegmentKind
+from services.planner.core.problem.latency_rule import admissible_rps
 from services.planner.core.problem.load_split import apportion, with_load
 from services.planner.core.problem.pricing import prices
 from services.planner.core.strategies.candidates import Judge, distinct
@@ -40,7 +41,7 @@ Segments = Mapping[SegmentKind, int]
 def oracle(problem: Problem) -> Configuration:
     """Try every configuration that is the same on every GPU (CLOVER's ORACLE); ties: the first."""
     judge = Judge(problem)
-    kinds = distinct(problem.catalog)
+    kinds = distinct(problem)
     parts = (
         _best(judge, [kind for kind in kinds if kind.model == name], pods)
         for name, pods in _pods(problem, kinds).items()
@@ -91,10 +92,13 @@ def _numbers(problem: Problem, gpus: int, one: Segments) -> Iterable[int]:
         demand_rps = sum(
             m.demand_rps for m in problem.models if any(m.name == k.model for k in one)
         )
-        usable_rps = problem.objective.max_utilisation * sum(
-            kind.throughput_rps * count for kind, count in one.items()
+        models = {model.name: model for model in problem.models}
+        usable_rps = sum(
+            admissible_rps(problem.objective, models[kind.model], kind) * count
+            for kind, count in one.items()
         )
-        yield min(gpus, math.ceil(demand_rps / usable_rps))
+        if usable_rps > 0:
+            yield min(gpus, math.ceil(demand_rps / usable_rps))
     yield gpus
 
 

@@ -41,7 +41,7 @@ def draws(problem: Problem, schedule: Schedule) -> Iterator[Candidate]:
 
 def _choices(problem: Problem) -> Choices:
     found: dict[tuple[Pool, int, str], dict[tuple[str, str], list[SegmentKind]]] = {}
-    for kind in distinct(problem.catalog):
+    for kind in distinct(problem):
         variants = found.setdefault((kind.pool, kind.clock_mhz, kind.profile), {})
         variants.setdefault((kind.model, kind.variant), []).append(kind)
     return {place: tuple(variants.values()) for place, variants in found.items()}

@@ -202,7 +202,7 @@ def test_the_latency_rule_binds_until_the_slo_is_long_enough() -> None:
 
     def bindings(slo_s: float) -> Mapping[tuple[str, str], Binding]:
         tasks = [model(f"m{number}", slo_s=slo_s, demand_rps=300.0) for number in range(3)]
-        aim = Objective(carbon_weight=0.1, park_idle_gpus=True)
+        aim = Objective(carbon_weight=0.1, park_idle_gpus=True, latency_rule="batch")
         return bound(asked(problem(fleet((pool(), 4)), tasks, aim)))
 
     tight = bindings(0.15)["latency_rule", "m0"]

@@ -63,7 +63,7 @@ def test_the_baseline_is_the_best_variant_on_a_gpu_of_its_own() -> None:
 @given(load=st.floats(0.0, 100.0), beyond=st.floats(0.0, 1000.0))
 def test_served_and_unserved_load_sum_to_the_demand(load: float, beyond: float) -> None:
     """Load above rho x throughput, or above the demand, is not served twice."""
-    problem = pose()
+    problem = pose(Objective(latency_rule="batch"))
     kind = kind_of(problem, "v3", "3g.20gb")
     found = score(problem, Configuration({kind: 1}, {kind: load + beyond}))
     served = min(load + beyond, 0.7 * kind.throughput_rps, 100.0)

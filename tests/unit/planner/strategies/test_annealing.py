@@ -57,7 +57,7 @@ def test_the_gap_to_the_optimum_is_small_from_hour_to_hour(weight: float) -> Non
 def test_a_neighbour_is_another_placeable_configuration_within_distance_four(
     chosen: dict[SegmentKind, int], seed: int
 ) -> None:
-    kinds = distinct(PROBLEM.catalog)
+    kinds = distinct(PROBLEM)
     center = dict(zip(kinds, chosen.values(), strict=False))
     if gpus_needed(PROBLEM, center) is None:
         return

@@ -41,6 +41,7 @@ def posed(
 ) -> Problem:
     """A problem on A100s whose own goal is CLOVER's, where none is given."""
     objective = Objective(
+        latency_rule="batch",
         infadapter=InfAdapter(resources=resources),
         carbon_weight=carbon_weight,
         goals=goals or Goals(),
@@ -163,7 +164,11 @@ class Sizing:
             running.append(Segment(name, kinds[name, size], "node", "CPU", placement, 0.0))
             start += size
         objective = Objective(
-            infadapter=self.weights, max_utilisation=1.0, switch_price=0.0, layout_price=0.0
+            latency_rule="batch",
+            infadapter=self.weights,
+            max_utilisation=1.0,
+            switch_price=0.0,
+            layout_price=0.0,
         )
         model = Model("m", 1.0, 99.0, self.demand_rps, variants)
         gpus = (Gpu("CPU", "node", pool),)

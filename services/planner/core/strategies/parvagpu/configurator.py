@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from services.planner.core.model import Pool, Problem, SegmentKind
+from services.planner.core.problem.latency_rule import admissible_rps
 from services.planner.core.strategies.parvagpu.slots import Size, sizes
 
 ROUNDING = 1e-9
@@ -54,16 +55,22 @@ def triplets(problem: Problem) -> dict[Pool, Choice]:
     it fits into. Clocks are left alone.
     """
     found: dict[Pool, dict[str, list[SegmentKind]]] = {pool: {} for pool in problem.pools}
-    demanded = {model.name for model in problem.models if model.demand_rps > 0}
+    models = {model.name: model for model in problem.models if model.demand_rps > 0}
     known = {pool: sizes(pool.type.geometry) for pool in found}
     for kind in problem.catalog:
-        if kind.model in demanded and not kind.clock_mhz and kind.profile in known[kind.pool]:
+        if kind.model in models and not kind.clock_mhz and kind.profile in known[kind.pool]:
             found[kind.pool].setdefault(kind.model, []).append(kind)
-    usable = problem.objective.max_utilisation
-    return {
-        pool: {name: _fastest(kinds, known[pool], usable) for name, kinds in own.items()}
-        for pool, own in found.items()
+    usable_rps = {
+        kind: admissible_rps(problem.objective, models[kind.model], kind)
+        for own in found.values()
+        for kinds in own.values()
+        for kind in kinds
     }
+    choices = (
+        (pool, {name: _fastest(kinds, known[pool], usable_rps) for name, kinds in own.items()})
+        for pool, own in found.items()
+    )
+    return {pool: {name: choice for name, choice in own.items() if choice} for pool, own in choices}
 
 
 def match(demand_rps: float, choice: Sequence[Triplet], most: int) -> Iterator[Triplet]:
@@ -111,21 +118,23 @@ def is_small(triplet: Triplet) -> bool:
 
 
 def _fastest(
-    kinds: Iterable[SegmentKind], known: Mapping[str, Size], usable: float
+    kinds: Iterable[SegmentKind],
+    known: Mapping[str, Size],
+    usable_rps: Mapping[SegmentKind, float],
 ) -> tuple[Triplet, ...]:
     """Return the triplets of the most accurate variant among `kinds`, smallest first."""
     best: dict[int, SegmentKind] = {}
+
+    def rank(kind: SegmentKind) -> tuple[float, int, float]:
+        return kind.accuracy, -known[kind.profile].memory_slices, usable_rps[kind]
+
     for kind in kinds:
         gpcs = known[kind.profile].gpcs
-        if gpcs not in best or _rank(kind, known) > _rank(best[gpcs], known):
+        if usable_rps[kind] > 0 and (gpcs not in best or rank(kind) > rank(best[gpcs])):
             best[gpcs] = kind
-    accuracy = max(kind.accuracy for kind in best.values())
+    accuracy = max((kind.accuracy for kind in best.values()), default=0.0)
     return tuple(
-        Triplet(best[gpcs], known[best[gpcs].profile], usable * best[gpcs].throughput_rps)
+        Triplet(best[gpcs], known[best[gpcs].profile], usable_rps[best[gpcs]])
         for gpcs in sorted(best)
         if best[gpcs].accuracy == accuracy
     )
-
-
-def _rank(kind: SegmentKind, known: Mapping[str, Size]) -> tuple[float, int, float]:
-    return kind.accuracy, -known[kind.profile].memory_slices, kind.throughput_rps

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.gpuagent.core import gpu_types
+from services.kit.config import Objective
 from services.kit.mig import Placement
 from services.planner.core.model import SegmentKind
 from services.planner.core.strategies.parvagpu.configurator import Triplet, match, split, triplets
@@ -78,7 +79,9 @@ def test_two_gpcs_come_first_only_where_they_serve_more_per_gpc() -> None:
 
 
 def test_triplets_are_the_fastest_segments_that_keep_the_latency_rule() -> None:
-    problem = fleets.problem(fleets.fleet((A100, 1)), [fleets.model(gmacs=[5.7], accuracies=[77])])
+    model = fleets.model(gmacs=[5.7], accuracies=[77])
+    objective = Objective(latency_rule="batch")
+    problem = fleets.problem(fleets.fleet((A100, 1)), [model], objective)
     found = triplets(problem)[A100]["vision"]
     assert [each.size.gpcs for each in found] == sorted(SLICES)
     for each in found:
