@@ -55,9 +55,11 @@ def unreachable(
         if objective.latency_share * model.slo_latency_s < least_s < math.inf:
             yield (
                 model.name,
-                f"no variant can meet {1e3 * model.slo_latency_s:.4g} ms: the fastest, {name}, "
-                f"takes {1e3 * least_s:.4g} ms per batch, and a batch may take "
-                f"{objective.latency_share:g} of the objective; the rest is for waiting",
+                (
+                    f"no variant can meet {1e3 * model.slo_latency_s:.4g} ms: the fastest, {name}, "
+                    f"takes {1e3 * least_s:.4g} ms per batch, and a batch may take "
+                    f"{objective.latency_share:g} of the objective; the rest is for waiting"
+                ),
             )
 
 
@@ -130,7 +132,9 @@ def _kinds(
         for pool in pools:
             for stage, _ in variant.stages:
                 for slice_kind in pool.type.geometry.kinds:
-                    yield from measure(Place(model, variant, pool, slice_kind, stage), batch_sizes, 1)
+                    yield from measure(
+                        Place(model, variant, pool, slice_kind, stage), batch_sizes, 1
+                    )
 
 
 def _floor(problem: Problem, score: Score) -> Iterator[Condition]:
