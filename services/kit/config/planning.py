@@ -142,7 +142,7 @@ class Objective(Section):
     accuracy_floor: Fraction = 0.0
     latency_share: Annotated[float, Field(gt=0, le=1)] = 0.5
     max_utilisation: Annotated[float, Field(gt=0, le=1)] = 0.7
-    latency_rule: Literal["batch", "percentile"] = "batch"
+    latency_rule: Literal["batch", "percentile"] = "percentile"
     switch_price: Annotated[float, Field(ge=0)] = 0.02
     layout_price: Annotated[float, Field(ge=0)] = 0.02
     park_idle_gpus: bool = False

@@ -63,13 +63,16 @@ NEARLY_FULL = 0.95
 STEPS = 128
 """Utilisations that are distinguished; in between, the higher one."""
 
-GRID = 1.01
+GRID = 1.02
 """Ratio of neighbouring loads that are distinguished."""
 
 SOLVED = 80
 """States up to which a chain is solved directly; beyond, threads of a solver cost more."""
 
 MOST_ITERATIONS = 1000
+
+ENOUGH = 0.02
+"""Change of the share of busy processes that makes no difference to a percentile."""
 
 ITERATIONS = 6
 NOTHING = 1e-9
@@ -111,6 +114,8 @@ def latency_s(stations: Sequence[Station], percentile: float) -> float:
     if pool is None:
         return math.inf
     late = 1.0 - percentile / 100.0
+    if len(pool.parts) == 1 and isinstance(pool.parts[0][1], _Scaled):
+        return pool.parts[0][1].time_s(late)
     high_s = max(station.kind.latency_s for station in stations)
     low_s = 0.0
     while pool.later_than(high_s) > late:
@@ -242,9 +247,9 @@ class _Batches:
             self._ends = self._stationary(self._others @ self._first, self._others @ came)
             mean = float(self._ends @ (self._times @ self._others)[self._items - 1])
             found = min(1.0, self._rate * mean / float(self._ends @ self._items))
-            if abs(found - busy) < 1e-2:  # far below what the share can tell
+            if trials == 0 or abs(found - busy) < ENOUGH:
                 break
-            busy = (busy + found) / 2
+            busy = found
 
     def _stationary(self, first: Values, came: Values) -> Values:
         """Return the distribution of what waits in a worker whenever a batch ends."""
@@ -264,8 +269,8 @@ class _Batches:
         most, found = self._most, np.zeros(FINE * LONGEST + 2)
         likely = self._ends[:, None] * self._others  # waiting, busy others
         _add(found, self._times[0], likely[0])
-        for busy_others, share in enumerate(likely[0]):
-            self._add_after_idle(found, busy_others, float(share))
+        for busy_others in np.flatnonzero(likely[0] > RARE).tolist():
+            self._add_after_idle(found, busy_others, float(likely[0, busy_others]))
         after = (np.arange(MOMENTS) + 0.5) / MOMENTS
         waiting, busy = np.nonzero(likely[1:] > RARE)
         waiting += 1
@@ -301,6 +306,10 @@ class _Batches:
         own = np.where(batches > 0, self._most, np.minimum(ahead + 1 + behind, self._most))
         rest = batches * self._times[-1, busy] + self._times[own - 1, busy]
         _add(found, time - at[moment] + rest, weight[moment, ahead, behind])
+
+    def time(self, late: float) -> float:
+        """Return the time that all but a share of the requests stay within, full batches."""
+        return int(np.argmax(self._late <= late)) / FINE
 
     def later_than(self, time: float) -> float:
         """Return the share of requests that take longer than so many full batches."""
@@ -339,6 +348,10 @@ class _Scaled:
         """Return the share of requests that take longer than `time_s`."""
         return self.of.later_than(time_s / self.full_s)
 
+    def time_s(self, late: float) -> float:
+        """Return the time that all but a share of the requests stay within, s."""
+        return self.full_s * self.of.time(late)
+
 
 @lru_cache(maxsize=8192)
 def _one_by_one(*stations: Station) -> _OneByOne:
@@ -350,7 +363,7 @@ def _rounded(station: Station) -> Station:
 
 
 def _on_grid(load_rps: float) -> float:
-    """Round a load up, by 1 % at most, so that what was found for one serves its neighbours."""
+    """Round a load up, by 2 % at most, so that what was found for one serves its neighbours."""
     return GRID ** math.ceil(math.log(load_rps, GRID) - NOTHING) if load_rps > 0 else 0.0
 
 
