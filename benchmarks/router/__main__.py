@@ -17,6 +17,7 @@ from rich.console import Console
 from benchmarks.harness import WIDTH, options, publish
 from benchmarks.router import environments
 from benchmarks.router.generators import generator
+from benchmarks.router.http import http_costs
 from benchmarks.router.memory import memory
 from benchmarks.router.overload import overload
 from benchmarks.router.paths import PATHS
@@ -24,10 +25,13 @@ from benchmarks.router.report import Found, report
 from benchmarks.router.soak import soak
 from benchmarks.router.speed import Plan, speeds
 
-PARTS = ("speed", "memory", "overload", "soak")
+PARTS = ("speed", "memory", "http", "overload", "soak")
 BASELINES = tuple(name for name in PATHS if name != "cinquefoil")
 FULL, QUICK = Plan(rounds=5, seconds=2.5), Plan(rounds=1, seconds=1.0)
 OVERLOAD_S, OVERLOAD_QUICK_S = 20.0, 6.0
+HTTP, HTTP_QUICK = (5, 4000), (1, 320)
+"""Rounds, and requests of each way in a round."""
+
 SOAK_S, SOAK_QUICK_S = 600.0, 20.0
 
 
@@ -54,6 +58,10 @@ async def measure(arguments: argparse.Namespace, folder: Path) -> Found:
     if "memory" in arguments.parts:
         say("memory", style="dim")
         found.memory = await memory(_made(folder / "memory"))
+    if "http" in arguments.parts:
+        say("http", style="dim")
+        rounds, requests = HTTP_QUICK if quick else HTTP
+        found.http = await http_costs(_made(folder / "http"), rounds=rounds, requests=requests)
     if "overload" in arguments.parts:
         say("overload", style="dim")
         seconds = OVERLOAD_QUICK_S if quick else OVERLOAD_S

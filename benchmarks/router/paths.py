@@ -69,6 +69,13 @@ def passthrough(folder: Path, backend_port: int) -> AbstractAsyncContextManager[
     return started(command, port, folder)
 
 
+def http_proxy(folder: Path, port: int, router_port: int) -> AbstractAsyncContextManager[Server]:
+    """An HTTP server of its own in front of the router's gRPC."""
+    ready = free_port()
+    command = _python("benchmarks.router.http_proxy", port, ready, router_port)
+    return started(command, ready, folder)
+
+
 def nginx(folder: Path, backend_port: int) -> AbstractAsyncContextManager[Server]:
     """Nginx with grpc_pass, one worker process."""
     places = os.environ.get("PATH", ""), "/usr/sbin"  # where Debian has it, for root's PATH only
@@ -119,6 +126,7 @@ def cinquefoil(
     backend_port: int,
     *,
     slo_latency_s: float = SLO_LATENCY_S,
+    http_port: int = 0,
     **model: Any,
 ) -> AbstractAsyncContextManager[Server]:
     """The router as users start it; metrics and receipts on.
@@ -127,10 +135,13 @@ def cinquefoil(
         folder: Of its own.
         backend_port: Of worker, planner and carbon.
         slo_latency_s: The model's objective.
+        http_port: Where it answers HTTP; 0: nowhere.
         model: Further settings of the model.
     """
     port, settings = free_port(), folder / "cinquefoil.yaml"
-    settings.write_text(yaml.safe_dump(_deployment(port, backend_port, slo_latency_s, model)))
+    made = _deployment(port, backend_port, slo_latency_s, model)
+    made["router"]["http_listen"] = f"127.0.0.1:{http_port}" if http_port else ""
+    settings.write_text(yaml.safe_dump(made))
     return started(
         (*_python("services.cli"), "router", "serve"),
         port,

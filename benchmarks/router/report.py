@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from benchmarks.harness import Figures, Report, Row
+from benchmarks.router.http import HttpCost
 from benchmarks.router.memory import Memory
 from benchmarks.router.messages import SHAPES
 from benchmarks.router.overload import TIMES, Overload
@@ -35,6 +36,7 @@ class Found:
     generator: str
     speeds: Speeds | None = None
     memory: list[Memory] | None = None
+    http: list[HttpCost] | None = None
     overload: Overload | None = None
     soak: Soak | None = None
     setting: Mapping[str, Any] = field(default_factory=dict)
@@ -53,6 +55,8 @@ def tables(found: Found) -> list[Figures]:
         made += [_speed(speeds, found.generator), _ratios(speeds), _targets(speeds), _hop(speeds)]
     if found.memory is not None:
         made.append(Figures("Memory of requests that wait", [asdict(e) for e in found.memory]))
+    if found.http is not None:
+        made.append(Figures("HTTP beside gRPC, per request", [asdict(e) for e in found.http]))
     if found.overload is not None:
         made.append(_overload(found.overload))
     if found.soak is not None:
@@ -73,6 +77,8 @@ def document(found: Found) -> dict[str, Any]:
         made["absent"] = dict(speeds.absent)
     if found.memory is not None:
         made["memory"] = [asdict(each) for each in found.memory]
+    if found.http is not None:
+        made["http"] = [asdict(each) for each in found.http]
     if found.overload is not None:
         made["overload"] = asdict(found.overload) | {"goodput_over_capacity": found.overload.share}
     if found.soak is not None:
