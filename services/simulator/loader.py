@@ -29,7 +29,7 @@ from services.planner.adapters.model_loader import load_models
 from services.planner.core.model import Model
 from services.planner.core.problem.shortfall import unreachable
 from services.simulator import scenario as schema
-from services.simulator.nodes import gpu_type
+from services.simulator.device import gpu_type
 from services.simulator.supported import Finding, unsupported
 
 _MIDNIGHT = datetime(2026, 1, 1, tzinfo=UTC)

@@ -177,7 +177,7 @@ def _objectives(deployment: Deployment) -> Iterator[Finding]:
     try:
         from services.planner.adapters.model_loader import load_models  # noqa: PLC0415
         from services.planner.core.problem.shortfall import unreachable  # noqa: PLC0415
-        from services.simulator.nodes import gpu_type  # noqa: PLC0415
+        from services.simulator.device import gpu_type  # noqa: PLC0415
 
         models = load_models(deployment)
     except (InvalidArgument, ModuleNotFoundError):  # said elsewhere; not installed
