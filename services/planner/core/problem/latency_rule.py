@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from services.kit.config import Objective
 from services.planner.core.model import Model, SegmentKind
-from services.planner.core.problem.queueing import Station, late_share
+from services.planner.core.problem.queueing import NEARLY_FULL, Station, late_share
 
 GRID = 1.02
 """Demands are rounded up to a power of it, so that what was found for one serves its neighbours."""
@@ -60,13 +60,12 @@ def admissible_rps(objective: Objective, model: Model, kind: SegmentKind) -> flo
         return rho * kind.throughput_rps
     stage = kind.stage
     time_s = model.slo_latency_s * stage.budget - stage.transfer_s
-    usable_rps = rho * kind.throughput_rps
+    usable_rps = min(rho, NEARLY_FULL) * kind.throughput_rps
     if usable_rps <= 0 or model.demand_rps <= 0:
         return 0.0
     if time_s >= 2 * kind.latency_s and model.slo_percentile <= 100.0 * (1.0 - LATE):
-        light_rps = usable_rps * min(1.0, LIGHT / rho)
-        if math.ceil(model.demand_rps / light_rps) * kind.processes >= MANY:
-            return light_rps
+        if rho <= LIGHT and math.ceil(model.demand_rps / usable_rps) * kind.processes >= MANY:
+            return usable_rps
     demand_rps = GRID ** math.ceil(math.log(model.demand_rps, GRID) - 1e-9)
     return min(usable_rps, _share_rps(kind, usable_rps, demand_rps, time_s, model.slo_percentile))
 

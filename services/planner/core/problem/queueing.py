@@ -58,7 +58,7 @@ MANY = 96
 """Processes beyond which a queue is taken to have no more: the wait is then far shorter."""
 
 NEARLY_FULL = 0.95
-"""Utilisation from which on a queue counts as endless."""
+"""Utilisation beyond which no percentile is kept, and latencies are not distinguished."""
 
 STEPS = 128
 """Utilisations that are distinguished; in between, the higher one."""
