@@ -22,6 +22,9 @@ def check(
     file: Annotated[
         Path, typer.Argument(envvar="CINQUEFOIL_CONFIG", help="Deployment file.")
     ] = DEPLOYMENT,
+    files: Annotated[
+        bool, typer.Option("--files/--no-files", help="Also check the files that it names.")
+    ] = True,
 ) -> None:
     """Check a deployment file and print mistakes with their lines; exit status 2 if any exist."""
     from services.cli.config.check import check as mistakes_of
@@ -29,7 +32,7 @@ def check(
     from services.kit.config.loader import ConfigError, load
 
     deployment = load(file)
-    mistakes = mistakes_of(file, deployment)
+    mistakes = mistakes_of(file, deployment, files=files)
     if mistakes:
         raise ConfigError(file, mistakes)
     typer.echo(

@@ -32,19 +32,20 @@ Where = tuple[str, ...]
 Finding = tuple[Where, str]
 
 
-def check(path: Path, deployment: Deployment) -> list[Mistake]:
+def check(path: Path, deployment: Deployment, *, files: bool = True) -> list[Mistake]:
     """Return the mistakes in a deployment that its types allow, with their lines.
 
     Args:
         path: The file it was read from.
         deployment: What was read.
+        files: Whether the files that it names must be on this machine.
     """
     tree = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-    findings = [*_sources(deployment), *_networks(deployment), *_tables(deployment)]
-    findings += [*_others(deployment), *_gpus(deployment), *_accuracies(deployment)]
-    findings += [*_objectives(deployment)]
+    findings = [*_gpus(deployment), *_accuracies(deployment), *_objectives(deployment)]
     findings += [*_addresses(deployment), *_disciplines(deployment), *_pipelines(deployment)]
-    findings += _certificates(deployment, datetime.now(UTC))
+    if files:
+        findings += [*_sources(deployment), *_networks(deployment), *_tables(deployment)]
+        findings += [*_others(deployment), *_certificates(deployment, datetime.now(UTC))]
     mistakes = [Mistake(".".join(where), line_of(tree, where), text) for where, text in findings]
     return sorted(mistakes, key=lambda mistake: (mistake.line, mistake.where))
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,14 @@ from services.kit.config.validation_messages import worded
 ENV_PREFIX = "CINQUEFOIL_"
 ENV_FILE = "CINQUEFOIL_CONFIG"
 DEFAULT_FILE = Path("cinquefoil.yaml")
+
+# What a kubelet sets in every pod for a Service whose name begins with "cinquefoil".
+_SERVICE_LINK = re.compile(
+    ENV_PREFIX
+    + r"([A-Z0-9]+_)*"
+    + r"(SERVICE_HOST=|SERVICE_PORT(_[A-Z0-9_]+)?=|PORT=(tcp|udp|sctp)://"
+    + r"|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?=).*"
+)
 
 AnySection = TypeVar("AnySection", bound=Section)
 
@@ -177,7 +186,9 @@ def _read(data: dict[str, Any]) -> Deployment:
 
 def _refuse_unknown_environment(environment: Mapping[str, str]) -> None:
     known = {name.upper() for name in Deployment.model_fields}
-    for name in environment:
+    for name, value in environment.items():
+        if _SERVICE_LINK.fullmatch(f"{name}={value}"):
+            continue
         if name.startswith(ENV_PREFIX) and name != ENV_FILE:
             section = name.removeprefix(ENV_PREFIX).split("__")[0]
             if section.upper() not in known:

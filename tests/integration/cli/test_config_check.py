@@ -195,6 +195,17 @@ def test_the_file_that_ships_is_read_without_a_mistake_but_untrained_models(tmp_
     assert all("`cinquefoil up` trains it" in line for line in lines)
 
 
+def test_without_files_only_what_the_deployment_says_itself_is_checked(tmp_path: Path) -> None:
+    """As on a machine that renders the file for others: it has neither models nor certificates."""
+    file = tmp_path / "cinquefoil.yaml"
+    file.write_text(GOOD + "tls: {ca_file: gone.pem}\n")
+    command = ["config", "check", "--no-files", str(file)]
+    assert CliRunner().invoke(app, command).exit_code == 0
+
+    file.write_text(GOOD.replace("latency_s: 0.2", "latency_s: 0.001"))
+    assert "no variant can meet 1 ms" in CliRunner().invoke(app, command).output
+
+
 def test_schema_describes_every_section() -> None:
     schema = json.loads(CliRunner().invoke(app, ["config", "schema"]).output)
     assert set(schema["properties"]) >= {"version", "carbon", "nodes", "models", "planner"}

@@ -214,6 +214,28 @@ def test_an_unknown_section_in_the_environment_is_refused(
     assert f"{name}: unknown setting; sections are ACCESS" in mistakes(path, TEXT)[0]
 
 
+def test_variables_that_kubernetes_sets_for_services_are_no_settings(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But a number at the same name was meant as a setting, and is refused."""
+    links = {
+        "CINQUEFOIL_SERVICE_HOST": "10.0.0.7",
+        "CINQUEFOIL_ROUTER_SERVICE_HOST": "10.0.0.7",
+        "CINQUEFOIL_ROUTER_SERVICE_PORT": "8464",
+        "CINQUEFOIL_ROUTER_SERVICE_PORT_HTTP": "8466",
+        "CINQUEFOIL_ROUTER_PORT": "tcp://10.0.0.7:8464",
+        "CINQUEFOIL_ROUTER_PORT_8464_TCP": "tcp://10.0.0.7:8464",
+        "CINQUEFOIL_ROUTER_PORT_8464_TCP_ADDR": "10.0.0.7",
+    }
+    for name, value in links.items():
+        monkeypatch.setenv(name, value)
+    path.write_text(TEXT)
+    assert load(path).router.listen == "127.0.0.1:8464"
+
+    monkeypatch.setenv("CINQUEFOIL_ROUTER_PORT", "8464")
+    assert "CINQUEFOIL_ROUTER_PORT: unknown setting" in mistakes(path, TEXT)[0]
+
+
 def test_an_unknown_key_in_the_environment_is_refused(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
