@@ -1,0 +1,197 @@
+{{- define "cinquefoil.fullname" -}}
+{{- if contains .Chart.Name .Release.Name }}{{ .Release.Name }}{{ else }}{{ printf "%s-%s" .Release.Name .Chart.Name }}{{ end }}
+{{- end }}
+
+{{/* Labels that select the pods of one component: {root, component}. */}}
+{{- define "cinquefoil.selector" -}}
+app.kubernetes.io/name: {{ .root.Chart.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{- define "cinquefoil.labels" -}}
+{{ include "cinquefoil.selector" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: {{ .root.Chart.Name }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
+{{- end }}
+
+{{/* Name and labels of an object: {root, component, name (default: the component's)}. */}}
+{{- define "cinquefoil.metadata" -}}
+name: {{ printf "%s-%s" (include "cinquefoil.fullname" .root) (.name | default .component) }}
+labels: {{- include "cinquefoil.labels" . | nindent 2 }}
+{{- end }}
+
+{{/* An agent's host name; its pod's own /etc/hosts has it, too: workers bind it. {root, node}. */}}
+{{- define "cinquefoil.agentHost" -}}
+{{- $full := include "cinquefoil.fullname" .root -}}
+{{ printf "%s-agent-%s-0.%s-agent.%s.svc.%s" $full .node $full .root.Release.Namespace .root.Values.clusterDomain }}
+{{- end }}
+
+{{/* cinquefoil.yaml: values.config, and what only the chart can know. */}}
+{{- define "cinquefoil.config" -}}
+{{- $full := include "cinquefoil.fullname" . -}}
+{{- $state := "/var/lib/cinquefoil/state" -}}
+{{- $set := dict "version" "v1" -}}
+{{- range $service, $port := dict "carbon" 8461 "planner" 8462 "router" 8464 "predictor" 8465 }}
+  {{- if or (ne $service "predictor") (hasKey $.Values.config "predictor") }}
+    {{- $_ := set $set $service (dict
+      "listen" (printf "0.0.0.0:%d" (int $port))
+      "address" (printf "%s-%s:%d" $full $service (int $port))
+      "metrics" (printf "0.0.0.0:%d" (add $port 1000))) }}
+  {{- end }}
+{{- end }}
+{{- $_ := set $set.planner "database" (printf "%s/planner.sqlite3" $state) -}}
+{{- $_ := set $set.router "http_listen" "0.0.0.0:8466" -}}
+{{- with $set.predictor }}{{ $_ := set . "cache" (dict "file" (printf "%s/predictor.sqlite3" $state)) }}{{ end -}}
+{{- $nodes := dict -}}
+{{- range $node, $_ := .Values.config.nodes }}
+  {{- $host := include "cinquefoil.agentHost" (dict "root" $ "node" $node) }}
+  {{- $_ := set $nodes $node (dict "listen" "0.0.0.0:8463" "address" (printf "%s:8463" $host)
+    "metrics" "0.0.0.0:9463" "worker_host" $host "state_dir" $state) }}
+{{- end }}
+{{- $_ := set $set "nodes" $nodes -}}
+{{- if .Values.tls.enabled }}
+  {{- $folder := "/var/lib/cinquefoil/pki/{service}/{node}" }}
+  {{- $_ := set $set "tls" (dict "certificate_file" (printf "%s/tls.crt" $folder)
+    "key_file" (printf "%s/tls.key" $folder) "ca_file" (printf "%s/ca.crt" $folder)) }}
+  {{- if not .Values.config.access }}{{ $_ := set $set "access" (dict "trust_domain" "cinquefoil") }}{{ end }}
+{{- else }}
+  {{- $_ := set $set "access" (dict "insecure" true) }}
+{{- end }}
+{{- toYaml (mergeOverwrite (deepCopy .Values.config) $set) }}
+{{- end }}
+
+{{/* What every pod has: {root, component}. */}}
+{{- define "cinquefoil.podMetadata" -}}
+labels:
+  {{- include "cinquefoil.labels" . | nindent 2 }}
+  {{- with .node }}
+  cinquefoil.io/node: {{ . }}
+  {{- end }}
+annotations:
+  checksum/config: {{ include "cinquefoil.config" .root | sha256sum }}
+  {{- with (get .root.Values .component | default dict).podAnnotations }}{{ toYaml . | nindent 2 }}{{ end }}
+{{- end }}
+
+{{/* What every pod but that of an agent with rights has; "restricted" as of Pod Security Standards. */}}
+{{- define "cinquefoil.pod" -}}
+automountServiceAccountToken: false
+enableServiceLinks: false
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with get .root.Values .component }}
+{{- with .affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- with mergeOverwrite (dict) ((get .root.Values .component | default dict).nodeSelector | default dict) (.nodeSelector | default dict) }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext:
+  {{- if .root_user }}
+  runAsUser: 0
+  {{- else }}
+  runAsNonRoot: true
+  runAsUser: 10001
+  runAsGroup: 10001
+  {{- end }}
+  fsGroup: 10001
+  fsGroupChangePolicy: OnRootMismatch
+  seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{/* What every container has: {root}. */}}
+{{- define "cinquefoil.container" -}}
+image: {{ printf "%s:%s" .root.Values.image.repository (.root.Values.image.tag | default .root.Chart.AppVersion) }}
+imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+securityContext:
+  readOnlyRootFilesystem: true
+  {{- if .root_user }}
+  capabilities: {drop: [ALL], add: [SYS_ADMIN]}
+  {{- else }}
+  allowPrivilegeEscalation: false
+  capabilities: {drop: [ALL]}
+  {{- end }}
+{{- end }}
+
+{{/* Environment, ports, probes, resources and files of a service: {root, component, port, health, identities}. */}}
+{{- define "cinquefoil.service" -}}
+{{- $values := get .root.Values .component -}}
+env:
+  - {name: MPLCONFIGDIR, value: /tmp}
+  {{- with .env }}{{ . | nindent 2 }}{{ end }}
+  {{- with $values.extraEnv }}{{ toYaml . | nindent 2 }}{{ end }}
+ports:
+  - {name: grpc, containerPort: {{ .port }}}
+  - {name: metrics, containerPort: {{ add .port 1000 }}}
+  {{- if eq .component "router" }}
+  - {name: http, containerPort: 8466}
+  {{- end }}
+{{- /* The kubelet's gRPC probe has no TLS, and shows no certificate. */}}
+{{- if .root.Values.tls.enabled }}
+startupProbe:
+  tcpSocket: {port: grpc}
+  periodSeconds: 2
+  failureThreshold: 60
+readinessProbe:
+  exec: {command: [cinquefoil, health, --own, {{ .health }}]}
+  periodSeconds: 20
+  timeoutSeconds: 10
+{{- else }}
+startupProbe:
+  grpc: {port: {{ .port }}}
+  periodSeconds: 2
+  failureThreshold: 60
+readinessProbe:
+  grpc: {port: {{ .port }}}
+  periodSeconds: 5
+  timeoutSeconds: 3
+{{- end }}
+resources: {{- toYaml $values.resources | nindent 2 }}
+volumeMounts:
+  {{- include "cinquefoil.mounts" . | nindent 2 }}
+  - {name: state, mountPath: /var/lib/cinquefoil/state}
+  {{- with $values.extraVolumeMounts }}{{ toYaml . | nindent 2 }}{{ end }}
+{{- end }}
+
+{{/* Configuration and certificates: {root, identities (identity: folder)}. */}}
+{{- define "cinquefoil.mounts" -}}
+- {name: config, mountPath: /etc/cinquefoil, readOnly: true}
+- {name: tmp, mountPath: /tmp}
+{{- if .root.Values.tls.enabled }}
+{{- range $identity, $folder := .identities }}
+- {name: tls-{{ $identity }}, mountPath: /var/lib/cinquefoil/pki/{{ $folder }}, readOnly: true}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "cinquefoil.volumes" -}}
+- {name: config, configMap: {name: {{ include "cinquefoil.fullname" .root }}-config}}
+- {name: tmp, emptyDir: {}}
+{{- if .root.Values.tls.enabled }}
+{{- range $identity, $_ := .identities }}
+- name: tls-{{ $identity }}
+  secret:
+    secretName: {{ get $.root.Values.tls.existingSecrets $identity | default (printf "%s-%s-tls" (include "cinquefoil.fullname" $.root) $identity) }}
+    defaultMode: 0440
+{{- end }}
+{{- end }}
+{{- with (get .root.Values .component | default dict).extraVolumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* A Service in front of a component: {root, component, port}. */}}
+{{- define "cinquefoil.ports" -}}
+- {name: grpc, port: {{ .port }}, targetPort: grpc}
+- {name: metrics, port: {{ add .port 1000 }}, targetPort: metrics}
+{{- if eq .component "router" }}
+- {name: http, port: 8466, targetPort: http}
+{{- end }}
+{{- end }}
