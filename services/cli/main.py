@@ -99,6 +99,7 @@ app.add_typer(pki.app)
 app.add_typer(carbon.app)
 app.add_typer(serve.planner)
 app.add_typer(serve.router)
+app.add_typer(serve.console)
 app.add_typer(gpuagent.app)
 app.add_typer(predictor.app)
 

@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -25,6 +25,13 @@ router = typer.Typer(
 )
 
 
+console = typer.Typer(
+    name="console",
+    help="Shows a deployment in a browser: what runs where, why, and what it saves.",
+    no_args_is_help=True,
+)
+
+
 def serve_command(service: str) -> Callable[..., None]:
     """Return the command that runs a service which needs no more than the file."""
 
@@ -37,6 +44,14 @@ def serve_command(service: str) -> Callable[..., None]:
 
 planner.command("serve")(serve_command("planner"))
 router.command("serve")(serve_command("router"))
+
+
+@console.command("serve")
+def serve_console(config: Config = DEPLOYMENT, with_parent: WithParent = False) -> None:
+    """Run the console, read-only, at `console.listen` until SIGTERM."""
+    from services.cli.web_console.run import run
+
+    launch("console", run, config, with_parent=with_parent)
 
 
 def serve_gpuagent(
@@ -69,10 +84,15 @@ def launch_service(service: str, config: Path, *, with_parent: bool, **arguments
         with_parent: End when the process that started this one ends.
         arguments: Further arguments of the service's `run`.
     """
-    from services.kit.process.service import launch
+    run = importlib.import_module(f"services.{service}.app").run
+    launch(service, partial(run, **arguments), config, with_parent=with_parent)
+
+
+def launch(service: str, run: Any, config: Path, *, with_parent: bool) -> None:
+    """Run `run` as a service of the deployment until SIGTERM, and exit; as `launch_service`."""
+    from services.kit.process import service as process
     from services.local.up.orphans import end_with_parent
 
     if with_parent:
         end_with_parent()
-    run = importlib.import_module(f"services.{service}.app").run
-    raise typer.Exit(launch(service, partial(run, **arguments), config))
+    raise typer.Exit(process.launch(service, run, config))

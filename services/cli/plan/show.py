@@ -24,7 +24,7 @@ async def show_list(config: Path, *, limit: int, as_json: bool) -> None:
     request = planner_pb2.ListPlansRequest(page_size=limit)
     response = await ask(config, lambda clients: clients.planner.ListPlans(request))
     if as_json:
-        print_json([_listed(plan, response) for plan in response.plans])
+        print_json([listed(plan, response) for plan in response.plans])
     else:
         Console().print(table(response.plans, response.pinned_version, response.pinned_by))
 
@@ -75,7 +75,7 @@ async def diff(config: Path, from_version: int, to_version: int, *, as_json: boo
     show(answer.diff, difference, as_json=as_json)
 
 
-def _listed(plan: plan_pb2.Plan, listed: planner_pb2.ListPlansResponse) -> dict[str, Any]:
+def listed(plan: plan_pb2.Plan, listed: planner_pb2.ListPlansResponse) -> dict[str, Any]:
     """Return a plan with more facts: whether it is pinned, and by whom; and how it deviates."""
     pinned = plan.version == listed.pinned_version
     return document(plan) | {

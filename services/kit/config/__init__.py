@@ -165,6 +165,16 @@ class Router(Endpoint):
         return given
 
 
+class WebConsole(Section):
+    """Pages that show the deployment: `cinquefoil console serve`.
+
+    Attributes:
+        listen: "host:port" of the pages (HTTP). They are read-only and check no identity.
+    """
+
+    listen: Address = "127.0.0.1:8467"
+
+
 class Deployment(Section):
     """The whole file.
 
@@ -183,6 +193,7 @@ class Deployment(Section):
     planner: Planner = Planner()
     router: Router = Router()
     predictor: Predictor | None = None
+    console: WebConsole = WebConsole()
     mqtt: Mqtt | None = None
 
     _source: Path | None = PrivateAttr(default=None)
@@ -242,6 +253,18 @@ class Deployment(Section):
                     f"{where} listens beyond this machine; clients without certificates show a "
                     "token at router.token_listen"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _console_stays_on_this_machine(self) -> Deployment:
+        """The console checks no identity, with certificates or without."""
+        listen = self.console.listen
+        if not is_loopback(listen) and not (self.access is not None and self.access.insecure):
+            raise ValueError(
+                f"console.listen: {listen} is beyond this machine, and the console checks no "
+                "identity: listen at 127.0.0.1 behind a proxy that does, or say access: "
+                "{insecure: true}"
+            )
         return self
 
     def _listeners(self) -> Iterator[tuple[str, str]]:

@@ -117,7 +117,7 @@ NO_MEANING = {
         router.metrics_aliases router.slo_windows_s carbon.address nodes.address planner.address
         router.address router.token_listen router.quotas
         router.max_requests router.max_connections router.max_connection_requests
-        models.accuracy_unit mqtt
+        models.accuracy_unit mqtt console.listen
     """,
     "files": """
         carbon.cache_dir nodes.state_dir nodes.worker_user models.variants.file planner.database

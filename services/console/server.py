@@ -1,0 +1,54 @@
+"""The console's listener."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+from services.console.app import application
+from services.console.readers import Readers
+from services.kit.net import is_loopback, split_address
+
+_GRACE_S = 1
+
+
+async def serve(readers: Readers, listen: str, stop: asyncio.Event) -> None:
+    """Serve the console until the event is set.
+
+    Args:
+        readers: What it shows.
+        listen: "host:port" to bind.
+        stop: Ends it; open event streams end within a second.
+    """
+    host, port = split_address(listen)
+    # A loopback address has these names; what a deployment puts elsewhere has names of its own.
+    hosts = ("localhost", "127.0.0.1", "[::1]", host) if is_loopback(listen) else ("*",)
+    server = _Server(
+        uvicorn.Config(
+            application(readers, hosts),
+            host=host.strip("[]"),
+            port=port,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=_GRACE_S,
+            ws="none",
+            lifespan="off",
+        )
+    )
+    async with asyncio.TaskGroup() as tasks:
+        serving = tasks.create_task(server.serve(), name="console.serve")
+        stopping = tasks.create_task(stop.wait(), name="console.stop")
+        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        server.should_exit = True
+        await asyncio.wait({serving})
+        stopping.cancel()
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the process that it runs in."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield

@@ -1,0 +1,72 @@
+// Which page is shown, and the stream of the present that it is shown from.
+import { failure, h, show } from "./dom.js";
+import { nodesPage } from "./nodes.js";
+import { nowPage } from "./now.js";
+import { differencePage, planPage, plansPage } from "./plans.js";
+
+const main = document.getElementById("main");
+const live = document.getElementById("live");
+let present = null;
+let turn = 0; // of the page that is shown: answers for an earlier page are dropped
+
+// Pages of the present are drawn again whenever it changes; the others when they are opened, and
+// when the newest plan changes.
+const LIVE = { now: nowPage, nodes: nodesPage };
+
+function opened() {
+  const [name = "now", detail = ""] = location.hash.replace(/^#\/?/, "").split("/");
+  return { name: name || "now", detail };
+}
+
+async function draw() {
+  const { name, detail } = opened();
+  const mine = ++turn;
+  for (const link of document.querySelectorAll("nav a")) {
+    if (link.getAttribute("href") === `#/${name}`) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  try {
+    const page = await content(name, detail);
+    if (mine === turn) show(main, page);
+  } catch (error) {
+    if (mine === turn) show(main, failure(error));
+  }
+}
+
+async function content(name, detail) {
+  if (LIVE[name]) return present ? LIVE[name](present) : h("p", {}, "Reading…");
+  const range = /^(\d+)\.\.(\d+)$/.exec(detail);
+  if (name === "plans" && range) return differencePage(range[1], range[2]);
+  if (name === "plans" && detail) return planPage(detail);
+  if (name === "plans") return plansPage();
+  return h("div", {}, h("h1", {}, "No such page"), h("p", {}, h("a", { href: "#/now" }, "Now")));
+}
+
+function follow() {
+  const events = new EventSource("/api/events");
+  events.onmessage = ({ data }) => {
+    const planned = (document_) => `${document_?.status.plan?.version} ${document_?.status.plan?.state}`;
+    const before = present;
+    present = JSON.parse(data);
+    const list = opened().name === "plans" && opened().detail === "";
+    const changed = before !== null && planned(before) !== planned(present);
+    if (LIVE[opened().name] || (list && changed)) draw();
+  };
+  events.onopen = () => {
+    live.textContent = "● Live";
+    live.className = "";
+  };
+  events.onerror = () => {
+    live.textContent = "○ Not connected: showing what was last known. Is `cinquefoil console serve` running?";
+    live.className = "poor";
+    if (events.readyState === EventSource.CLOSED) setTimeout(follow, 2000);
+  };
+}
+
+addEventListener("hashchange", () => {
+  if (!location.hash.startsWith("#/")) return; // the link that skips the header
+  draw();
+  main.focus();
+});
+draw();
+follow();

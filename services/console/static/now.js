@@ -1,0 +1,111 @@
+// Now: how each model does, how clean the grid is, and what runs where.
+import { h, table } from "./dom.js";
+import { colours, forecastPicture, gpuBar, key } from "./pictures.js";
+import { age, carbon, energy, fixed, ms, percent, saved, time } from "./units.js";
+
+export function nowPage({ status, forecasts, account }) {
+  const total = account.find((row) => row.name === "total");
+  return h("div", {},
+    h("h1", {}, "Now"),
+    status.problems.map((each) => h("p", { class: "problem", role: "alert" }, `✕ ${each}`)),
+    status.conditions.length > 0 && h("p", { class: "warning" }, `▲ ${status.conditions.length} condition(s): `,
+      h("a", { href: "#/nodes", id: "conditions" }, "what they are and what changes them")),
+    headline(status, total),
+    h("h2", {}, "Models"),
+    h("div", { class: "cards" }, status.models.map((model) => card(model, account.find((row) => row.name === model.model)))),
+    models(status, account),
+    h("h2", {}, "Grid"),
+    status.zones.length ? status.zones.map((zone) => zoneView(zone, forecasts[zone.zone]))
+      : h("p", { class: "empty" }, "No carbon intensity is known. Start the carbon service: cinquefoil up, or cinquefoil carbon serve."),
+    h("h2", {}, "GPUs"),
+    gpus(status));
+}
+
+function headline(status, total) {
+  const plan = status.plan;
+  const power = status.gpus.reduce((sum, gpu) => sum + gpu.power_w, 0);
+  return h("p", { class: "headline" },
+    plan ? h("a", { href: `#/plans/${plan.version}`, id: "newest" }, `Plan ${plan.version}`) : "No plan yet",
+    plan ? ` (${plan.strategy}) is ${plan.state}: ${plan.reason}. ` : ". ",
+    status.gpus.length ? `The GPUs draw ${fixed(power, 0, " W")}. ` : "",
+    total && total.saved_ratio !== null ? `Saved against BASE in the last 24 hours: ${saved(total)}.` : "",
+    status.hold ? ` Held: ${status.hold.why}; until ${time(status.hold.until)} UTC.` : "");
+}
+
+function objective(model) {
+  if (model.p95_s === null || model.p95_s === undefined) return { text: "no request yet", class: "" };
+  return model.p95_s <= model.slo_latency_s
+    ? { text: "✓ within the objective", class: "good" }
+    : { text: "✕ above the objective", class: "bad" };
+}
+
+function card(model, row) {
+  const met = objective(model);
+  const variant = model.variants.map((each) => `${each.variant} ${percent(each.share)}`).join(", ");
+  return h("section", { class: "card", "aria-label": model.model },
+    h("h3", {}, model.model),
+    h("p", { class: "figure" }, ms(model.p95_s), h("small", {}, ` p95 of ${ms(model.slo_latency_s)}`)),
+    h("p", { class: met.class }, met.text),
+    h("p", {}, `${fixed(model.rate_rps, 1)} req/s by ${variant || "no variant yet"}`),
+    row ? h("p", {}, `${carbon(row.carbon_gco2e)} in 24 h; saved ${saved(row)}`) : null);
+}
+
+function models(status, account) {
+  const of = (model) => account.find((row) => row.name === model.model) ?? {};
+  return table("Latencies since the router's start; energy and carbon of the last 24 hours, savings against BASE with their 95 % interval", [
+    ["model", (model) => model.model],
+    ["variant, share", (model) => model.variants.map((each) => `${each.variant} ${percent(each.share)}`).join(", ") || "none yet"],
+    ["p50", (model) => ms(model.p50_s), "number"],
+    ["p95", (model) => ms(model.p95_s), "number"],
+    ["objective", (model) => ms(model.slo_latency_s), "number"],
+    ["req/s", (model) => fixed(model.rate_rps, 1), "number"],
+    ["waiting", (model) => String(model.queue_depth), "number"],
+    ["failed / late", (model) => `${model.failed} / ${model.late}`, "number"],
+    ["accuracy", (model) => fixed(model.accuracy, 4), "number"],
+    ["energy", (model) => energy(of(model).energy_j), "number"],
+    ["emitted", (model) => carbon(of(model).carbon_gco2e), "number"],
+    ["saved", (model) => saved(of(model)), "number"],
+  ], status.models, "No model is served: the router does not answer, or has no model. Start it with cinquefoil up.");
+}
+
+function zoneView(zone, forecast) {
+  const periods = forecast?.periods ?? [];
+  const now = zone.percentile === null
+    ? `${fixed(zone.intensity_gco2e_per_kwh, 0)} gCO₂e/kWh, ${fixed(zone.ratio, 2)} of its average`
+    : `${fixed(zone.percentile, 0)}th percentile`;
+  const source = `${zone.provenance} by ${zone.source}, ${age(zone.staleness_s)} old`;
+  return h("section", {},
+    h("h3", {}, zone.zone),
+    h("p", {}, h("strong", {}, now), ` (${source})`),
+    periods.length > 1 && zone.percentile === null
+      ? [forecastPicture(zone, periods), key(), h("details", { id: `forecast-${zone.zone}` },
+          h("summary", { id: `forecast-${zone.zone}-summary` }, `Forecast as a table (${forecast.method})`),
+          table(`Forecast of ${zone.zone}, gCO₂e/kWh`, [
+            ["from (UTC)", (each) => time(each.since)],
+            ["expected", (each) => fixed(each.intensity_gco2e_per_kwh, 0), "number"],
+            ["low", (each) => fixed(each.low_gco2e_per_kwh, 0), "number"],
+            ["high", (each) => fixed(each.high_gco2e_per_kwh, 0), "number"],
+          ], periods, ""))]
+      : h("p", { class: "empty" }, "No forecast is known for this zone."));
+}
+
+function gpus(status) {
+  if (!status.gpus.length) return h("p", { class: "empty" }, "No GPU has joined. Start an agent: cinquefoil gpuagent serve.");
+  const named = (each) => `${each.model}/${each.variant}`;
+  const known = colours(status.gpus.flatMap((gpu) => gpu.slices.filter((each) => each.model).map(named)));
+  const rows = status.gpus.flatMap((gpu) => (gpu.slices.length ? gpu.slices : [{ placement: "not cut" }]).map((each) => ({ gpu, each })));
+  return h("div", {},
+    h("ul", { class: "bars" }, status.gpus.map((gpu) => h("li", {},
+      h("span", {}, `${gpu.node}/${gpu.index}`, h("small", {}, ` ${gpu.type}${gpu.simulated ? ", simulated" : ""}, ${fixed(gpu.power_w, 0, " W")}${gpu.connected ? "" : ", away"}`)),
+      gpuBar(gpu, known)))),
+    h("p", { class: "key" }, "One cell per compute slice; dotted: free, blank: not cut."),
+    h("details", { id: "slices" }, h("summary", { id: "slices-summary" }, "Slices as a table"),
+      table("Slices", [
+        ["GPU", ({ gpu }) => `${gpu.node}/${gpu.index}`],
+        ["type", ({ gpu }) => gpu.type],
+        ["slice", ({ each }) => each.placement],
+        ["runs", ({ each }) => (each.model ? named(each) : "–")],
+        ["batch × processes", ({ each }) => (each.model ? `${each.batch_size} × ${each.processes}` : "–"), "number"],
+        ["state", ({ each }) => each.state || "–"],
+      ], rows, "")));
+}

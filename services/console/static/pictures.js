@@ -1,0 +1,57 @@
+// SVG: GPUs as bars of cells, and a zone's forecast. Every picture has its figures in a table beside it.
+import { h, s } from "./dom.js";
+
+const CELL = 62;
+const HEIGHT = 36;
+const COLOURS = 8; // style.css has so many
+
+export function colours(names) {
+  return new Map([...new Set(names)].sort().map((name, n) => [name, n % COLOURS]));
+}
+
+const runs = (slice) => (slice.model ? `${slice.model}/${slice.variant}` : "");
+
+export function gpuBar(gpu, known) {
+  const cells = gpu.compute_slices;
+  const said = gpu.slices.map((each) => `${each.placement} ${runs(each) || "free"}`).join(", ") || "not cut";
+  return s("svg", {
+    class: "gpu", viewBox: `0 0 ${cells * CELL + 2} ${HEIGHT + 2}`, role: "img",
+    "aria-label": `${gpu.node}/${gpu.index}: ${said}`,
+  },
+  Array.from({ length: cells }, (_, n) =>
+    s("rect", { class: "uncut", x: n * CELL + 1, y: 1, width: CELL - 2, height: HEIGHT, rx: 4 })),
+  gpu.slices.map((each) => {
+    const start = Math.max(0, Math.min(each.start, cells - each.compute_slices));
+    const width = each.compute_slices * CELL - 2;
+    const name = runs(each);
+    const label = name ? each.variant : "free";
+    return s("g", {},
+      s("title", {}, `${each.placement}: ${name || "free"}${each.state ? `, ${each.state}` : ""}`),
+      s("rect", { class: name ? `c${known.get(name)}` : "free", x: start * CELL + 1, y: 1, width, height: HEIGHT, rx: 4 }),
+      s("text", { x: start * CELL + 1 + width / 2, y: HEIGHT / 2 + 5, "text-anchor": "middle", class: name ? "" : "quiet" },
+        label.slice(0, Math.max(3, each.compute_slices * 7))));
+  }));
+}
+
+// A line for the expectation, dashed since it is forecast, in a band from low to high.
+export function forecastPicture(zone, periods) {
+  const width = 720, height = 120, left = 44, bottom = 20;
+  const most = Math.max(...periods.map((each) => each.high_gco2e_per_kwh || each.intensity_gco2e_per_kwh), zone.intensity_gco2e_per_kwh) * 1.05;
+  const x = (n) => left + (n / Math.max(1, periods.length - 1)) * (width - left - 8);
+  const y = (value) => 6 + (1 - value / most) * (height - bottom - 6);
+  const line = (name) => periods.map((each, n) => `${x(n).toFixed(1)},${y(each[name]).toFixed(1)}`);
+  const hours = (n) => (Date.parse(periods[n].since) - Date.parse(periods[0].since)) / 3.6e6;
+  return s("svg", { class: "forecast", viewBox: `0 0 ${width} ${height}`, role: "img",
+    "aria-label": `Forecast of ${zone.zone}: ${periods.length} periods; the table below has them` },
+  [0, 0.5, 1].map((part) => s("g", {},
+    s("line", { class: "grid", x1: left, x2: width - 8, y1: y(part * most), y2: y(part * most) }),
+    s("text", { x: left - 6, y: y(part * most) + 4, "text-anchor": "end" }, (part * most).toFixed(0)))),
+  [0, Math.floor(periods.length / 2), periods.length - 1].map((n) =>
+    s("text", { x: x(n), y: height - 4, "text-anchor": n ? (n === periods.length - 1 ? "end" : "middle") : "start" }, `+${hours(n).toFixed(0)} h`)),
+  s("polygon", { class: "band", points: [...line("high_gco2e_per_kwh"), ...line("low_gco2e_per_kwh").reverse()].join(" ") }),
+  s("polyline", { class: "expected", points: line("intensity_gco2e_per_kwh").join(" ") }),
+  s("circle", { class: "now", cx: x(0), cy: y(zone.intensity_gco2e_per_kwh), r: 4 }));
+}
+
+export const key = () =>
+  h("p", { class: "key" }, "● now   ┄ forecast   ▒ from low to high; gCO₂e/kWh");

@@ -1,0 +1,147 @@
+// Plans: the list, one plan's story, and how two differ.
+import { failure, h, read, table } from "./dom.js";
+import { carbon, fixed, ms, percent, time, word } from "./units.js";
+
+const state = (plan) => word(plan.state, "PLAN_STATE_");
+const slice = ({ placement }) => `${placement.profile}@${placement.start}`;
+const finite = (value) => (value === "Infinity" || value === "NaN" ? null : value);
+
+export async function plansPage() {
+  const { plans } = await read("/api/plans");
+  const pinned = plans.find((plan) => plan.pinned);
+  const newest = plans[0]?.version;
+  return h("div", {},
+    h("h1", {}, "Plans"),
+    pinned && h("p", { class: "warning" }, `▲ Plan ${pinned.version} is pinned${pinned.pinned_by ? ` by ${pinned.pinned_by}` : ""}: no new plan is made. cinquefoil plan unpin lets the planner plan again.`),
+    plans.length > 1 && compare(plans),
+    table("Newest first; times are UTC", [
+      ["plan", (plan) => h("a", { href: `#/plans/${plan.version}` }, `Plan ${plan.version}`)],
+      ["made", (plan) => time(plan.created_at)],
+      ["state", (plan) => `${state(plan)}${plan.pinned ? ", pinned" : ""}`],
+      ["by", (plan) => plan.strategy],
+      ["because", (plan) => plan.failure || plan.reason],
+      ["power", (plan) => fixed(plan.prediction?.power_w, 0, " W"), "number"],
+      ["per hour", (plan) => carbon(plan.prediction?.carbon_gco2e_per_h), "number"],
+      ["against the newest", (plan) => (plan.version === newest ? "–" : h("a", { href: `#/plans/${plan.version}..${newest}`, "aria-label": `Compare plan ${plan.version} with plan ${newest}` }, "compare"))],
+    ], plans, "No plan yet. The planner makes one when it knows a GPU and a carbon intensity: Nodes and sources says what is missing."));
+}
+
+function compare(plans) {
+  const choice = (id, label, chosen) => h("label", {}, `${label} `, h("select", { id },
+    plans.map((plan) => h("option", { value: plan.version, selected: plan.version === chosen ? "" : null }, `Plan ${plan.version}`))));
+  return h("form", { submit: (event) => {
+    event.preventDefault();
+    const [from, to] = ["from", "to"].map((id) => document.getElementById(id).value);
+    location.hash = `#/plans/${from}..${to}`;
+  } }, choice("from", "Compare", plans[1].version), choice("to", "with", plans[0].version), h("button", { id: "compare" }, "Compare"));
+}
+
+export async function planPage(version) {
+  const plan = await read(`/api/plans/${version}`);
+  const why = h("div", { "aria-live": "polite" }, h("p", { class: "empty" }, "The planner computes why…"));
+  read(`/api/plans/${plan.version}/explanation`)
+    .then((found) => why.replaceChildren(explanation(found)), (error) => why.replaceChildren(failure(error)));
+  const before = Number(plan.version) - 1;
+  return h("div", {},
+    h("p", {}, h("a", { href: "#/plans" }, "All plans"), before > 0 ? [" · ", h("a", { href: `#/plans/${before}..${plan.version}` }, `what changed since plan ${before}`)] : null),
+    h("h1", {}, `Plan ${plan.version}`),
+    h("p", { class: "headline" }, `Made ${time(plan.created_at)} UTC by ${plan.strategy}, because ${plan.reason}. It is ${state(plan)}; its rollout takes ${plan.steps} steps and changes ${plan.slice_changes} slices.`),
+    plan.degraded && h("p", { class: "warning" }, `▲ ${plan.degraded}`),
+    plan.failure && h("p", { class: "problem" }, `✕ ${plan.failure}`),
+    h("h2", {}, "Why"), why,
+    h("h2", {}, "Expected, and what came of it"),
+    table("Deviation: of what was seen from what was expected", [
+      ["quantity", (each) => `${LABELS[each.name][0]} ${each.model}`],
+      ["expected", (each) => LABELS[each.name][1](each.expected), "number"],
+      ["seen", (each) => LABELS[each.name][1](each.seen), "number"],
+      ["deviation", (each) => percent(each.deviation), "number"],
+    ], plan.measures, "Nothing was predicted."),
+    h("h2", {}, "Known when it was made"), inputs(plan.inputs),
+    h("h2", {}, "What runs where"), segments("Segments", plan.segments));
+}
+
+const LABELS = {
+  power_w: ["power", (value) => fixed(value, 0, " W")],
+  carbon_gco2e_per_h: ["emissions per hour", carbon],
+  latency_s: ["latency", ms],
+  accuracy: ["accuracy", (value) => fixed(value, 4)],
+};
+
+function inputs(known) {
+  const rows = [
+    ...Object.entries(known.intensity_gco2e_per_kwh).map(([zone, value]) => [`intensity ${zone}`, fixed(value, 1, " gCO₂e/kWh")]),
+    ...Object.entries(known.demand_rps).map(([model, value]) => [`demand ${model}`, fixed(value, 1, " req/s")]),
+    ...Object.entries(known.gpus).map(([kind, count]) => [`GPUs ${kind}`, String(count)]),
+    ["carbon weight", String(known.carbon_weight)],
+    ["accuracy floor", percent(known.accuracy_floor, 1)],
+  ];
+  return table("Inputs", [["input", ([name]) => name], ["value", ([, value]) => value, "number"]], rows, "");
+}
+
+function explanation(found) {
+  const outlooks = { plan: found.plan, "runner-up": found.runner_up?.outlook, BASE: found.base?.outlook };
+  return h("div", {},
+    found.sentences.map((each) => h("p", {}, each)),
+    table("What keeps it from being better", [
+      ["constraint", (each) => each.constraint.replaceAll("_", " ")],
+      ["used", (each) => percent(finite(each.used)), "number"],
+      ["how", (each) => each.sentence],
+    ], found.bindings, "No constraint binds it."),
+    promises("What it promises, and what else would", outlooks));
+}
+
+function promises(caption, outlooks) {
+  const known = Object.entries(outlooks).filter(([, each]) => each);
+  const models = [...new Set(known.flatMap(([, each]) => Object.keys(each.accuracy)))].sort();
+  const rows = [
+    ["objective", (each) => fixed(finite(each.objective), 2, " points")],
+    ["power", (each) => fixed(each.power_w, 0, " W")],
+    ["emissions per hour", (each) => carbon(each.carbon_gco2e_per_h)],
+    ["GPUs powered", (each) => String(each.gpus)],
+    ...models.flatMap((model) => [
+      [`latency ${model}`, (each) => ms(finite(each.latency_s[model]))],
+      [`accuracy ${model}`, (each) => fixed(each.accuracy[model], 4)],
+      [`not served ${model}`, (each) => fixed(each.unserved_rps[model] ?? 0, 1, " req/s")],
+    ]),
+  ];
+  return table(caption, [
+    ["", ([name]) => name],
+    ...known.map(([name, each]) => [name, ([, words]) => words(each), "number"]),
+  ], rows, "");
+}
+
+function segments(caption, planned) {
+  return table(caption, [
+    ["node", (each) => each.node],
+    ["GPU", (each) => each.spec.gpu_uuid.slice(0, 8)],
+    ["slice", (each) => slice(each.spec)],
+    ["runs", (each) => `${each.spec.model}/${each.spec.variant}`],
+    ["batch × processes", (each) => `${each.spec.batch_size} × ${each.spec.processes}`, "number"],
+    ["share", (each) => percent(each.share), "number"],
+    ["req/s", (each) => fixed(each.throughput_rps, 0), "number"],
+    ["latency", (each) => ms(finite(each.latency_s)), "number"],
+  ], planned, "None.");
+}
+
+export async function differencePage(from, to) {
+  const diff = await read(`/api/diff?from=${from}&to=${to}`);
+  const names = [`plan ${diff.from_version}`, `plan ${diff.to_version}`];
+  return h("div", {},
+    h("p", {}, h("a", { href: "#/plans" }, "All plans"), names.map((name, n) => [" · ", h("a", { href: `#/plans/${[from, to][n]}` }, name)])),
+    h("h1", {}, `From ${names[0]} to ${names[1]}`),
+    h("p", { class: "headline" }, `Of the segments, ${diff.started.length} start, ${diff.stopped.length} stop and ${diff.kept} stay.`),
+    h("h2", {}, "+ Start"), segments("Segments that start", diff.started),
+    h("h2", {}, "− Stop"), segments("Segments that stop", diff.stopped),
+    diff.shares.length > 0 && table("Shares that change", [
+      ["segment", (each) => each.segment_id],
+      ["from", (each) => percent(each.from_share), "number"],
+      ["to", (each) => percent(each.to_share), "number"],
+    ], diff.shares, ""),
+    diff.clocks.length > 0 && table("Clocks that change", [
+      ["GPU", (each) => each.gpu_uuid],
+      ["from", (each) => (each.from_mhz ? `${each.from_mhz} MHz` : "driver's"), "number"],
+      ["to", (each) => (each.to_mhz ? `${each.to_mhz} MHz` : "driver's"), "number"],
+    ], diff.clocks, ""),
+    h("h2", {}, "What they promise"),
+    promises("Predicted when each was made", { [names[0]]: diff.from_outlook, [names[1]]: diff.to_outlook }));
+}

@@ -1,0 +1,23 @@
+// Quantities in words. Absent figures are "–".
+const NONE = "–";
+const known = (value) => value !== null && value !== undefined && value !== "" && Number.isFinite(Number(value));
+const scaled = (value, units) => {
+  const [factor, unit] = units.find(([each]) => Math.abs(value) >= each) ?? units.at(-1);
+  return `${(value / factor).toPrecision(3)} ${unit}`;
+};
+
+export const fixed = (value, digits, unit = "") => (known(value) ? `${Number(value).toFixed(digits)}${unit}` : NONE);
+export const ms = (seconds) => (known(seconds) ? `${(seconds * 1e3).toFixed(0)} ms` : NONE);
+export const percent = (ratio, digits = 0) => (known(ratio) ? `${(ratio * 100).toFixed(digits)} %` : NONE);
+export const energy = (joules) =>
+  known(joules) ? scaled(Number(joules), [[3.6e6, "kWh"], [3600, "Wh"], [1, "J"]]) : NONE;
+export const carbon = (grams) =>
+  known(grams) ? scaled(Number(grams), [[1e3, "kgCO₂e"], [1, "gCO₂e"], [1e-3, "mgCO₂e"]]) : NONE;
+export const age = (seconds) =>
+  known(seconds) ? (seconds < 90 ? `${seconds.toFixed(0)} s` : seconds < 5400 ? `${(seconds / 60).toFixed(0)} min` : `${(seconds / 3600).toFixed(0)} h`) : NONE;
+export const time = (text) => text.slice(0, 19).replace("T", " ");
+export const word = (name, prefix) => name.replace(prefix, "").toLowerCase().replaceAll("_", " ");
+
+// What was saved against BASE, with the half-width of its 95 % interval.
+export const saved = (row) =>
+  known(row.saved_ratio) ? `${carbon(row.saved_gco2e)} ± ${carbon(row.saved_error_gco2e)} (${percent(row.saved_ratio)})` : NONE;
