@@ -35,6 +35,8 @@ async def readers(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ser
             listen=f"{HOST}:{free_port()}",
             triggers=config.Triggers(min_interval_s=60.0, settle_s=0.3),
         )
+        away = config.Router(listen=f"{HOST}:{free_port()}")
+        settings = settings.model_copy(update={"router": away})
         agent = Agent("node-a", ("GPU-1", "GPU-2"))
         async with planner(settings) as stub, living(agent, stub):
             await active(stub, 1)
