@@ -6,6 +6,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,7 @@ def cinquefoil(
     *,
     slo_latency_s: float = SLO_LATENCY_S,
     http_port: int = 0,
+    transport: str = "own",
     **model: Any,
 ) -> AbstractAsyncContextManager[Server]:
     """The router as users start it; metrics and receipts on.
@@ -136,11 +138,13 @@ def cinquefoil(
         backend_port: Of worker, planner and carbon.
         slo_latency_s: The model's objective.
         http_port: Where it answers HTTP; 0: nowhere.
+        transport: Of the router's clients.
         model: Further settings of the model.
     """
     port, settings = free_port(), folder / "cinquefoil.yaml"
     made = _deployment(port, backend_port, slo_latency_s, model)
     made["router"]["http_listen"] = f"127.0.0.1:{http_port}" if http_port else ""
+    made["rpc"] = {"transport": transport}
     settings.write_text(yaml.safe_dump(made))
     return started(
         (*_python("services.cli"), "router", "serve"),
@@ -189,4 +193,5 @@ PATHS: dict[str, Start] = {
     "mlserver": mlserver,
     "ray": ray,
     "cinquefoil": cinquefoil,
+    "grpcio": partial(cinquefoil, transport="grpcio"),
 }

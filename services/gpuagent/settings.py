@@ -136,6 +136,7 @@ def home_of(deployment: Deployment, name: str, folder: Path) -> WorkerDefaults:
         node=name,
         principals=None if principals is None else dict(principals),
         user=worker_user_of(node, name),
+        transport=deployment.rpc.transport,
     )
 
 

@@ -108,6 +108,7 @@ async def run_one(
                 limits=_limits(settings),
                 compression=settings.compression,
                 shared_port=settings.processes > 1,
+                transport=deployment.rpc.transport,
             ) as server,
             router.streams,
             router.edge(identity, access, tokens=tokens is not None),
@@ -146,13 +147,10 @@ class _Router:
         self._carbon = CarbonClient()
         dead_after_s, identity = self._settings.worker_dead_after_s, deployment.identity("router")
         self.streams = WorkerStreams(
-            partial(
-                dial,
-                tls=identity,
-                dead_after_s=dead_after_s,
-                message_bytes=self._settings.worker_message_bytes,
-            ),
+            identity,
             self._clock,
+            dead_after_s=dead_after_s,
+            message_bytes=self._settings.worker_message_bytes,
         )
         registry = ModelRegistry(
             first_table(deployment), limits(deployment), byte_budget(deployment), self._carbon

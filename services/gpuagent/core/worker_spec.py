@@ -94,6 +94,7 @@ class WorkerSpec:
         node: Name of its node.
         principals: Patterns of identities by role; None: every caller may do everything.
         user: User and group to run as, by number; None: the agent's.
+        transport: What carries its stream; the deployment's `rpc.transport`.
     """
 
     segment_id: str
@@ -121,6 +122,7 @@ class WorkerSpec:
     node: str = ""
     principals: dict[str, tuple[str, ...]] | None = None
     user: tuple[int, int] | None = None
+    transport: str = "own"
 
     @property
     def slots(self) -> int:

@@ -34,6 +34,7 @@ class WorkerDefaults:
         node: Name of the node.
         principals: Patterns of identities by role; None: every caller may do everything.
         user: User and group that they run as, by number; None: the agent's.
+        transport: What carries their streams; the deployment's `rpc.transport`.
     """
 
     folder: Path
@@ -45,6 +46,7 @@ class WorkerDefaults:
     node: str = ""
     principals: dict[str, tuple[str, ...]] | None = None
     user: tuple[int, int] | None = None
+    transport: str = "own"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,4 +162,5 @@ class WorkerAllocator:
             node=self._home.node,
             principals=self._home.principals,
             user=self._home.user,
+            transport=self._home.transport,
         )

@@ -35,6 +35,7 @@ from services.kit.telemetry import logs
 
 if TYPE_CHECKING:
     from services.kit.config import Tls
+    from services.kit.rpc import Transport
 from pathlib import Path
 
 import uvloop
@@ -169,6 +170,7 @@ async def _served(spec: WorkerSpec, servicer: WorkerServicer) -> AsyncIterator[N
             access=None if spec.principals is None else Access(spec.principals, node=spec.node),
             grace_s=0.5,
             limits=Limits(message_bytes=spec.message_bytes),
+            transport=cast("Transport", spec.transport),
         ):
             yield
     except FailedPrecondition as error:  # errors of the block come as groups, from its TaskGroup

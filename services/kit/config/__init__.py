@@ -173,6 +173,15 @@ class WebConsole(Section):
     """
 
     listen: Address = "127.0.0.1:8467"
+class Rpc(Section):
+    """How requests are carried.
+
+    Attributes:
+        transport: Of the router's clients, and of the router and the workers: "own" is HTTP/2 on
+            the service's event loop; "grpcio" gRPC's C core, some times slower.
+    """
+
+    transport: Literal["own", "grpcio"] = "own"
 
 
 class Deployment(Section):
@@ -192,6 +201,7 @@ class Deployment(Section):
     models: Annotated[dict[Name, Model], Field(min_length=1)]
     planner: Planner = Planner()
     router: Router = Router()
+    rpc: Rpc = Rpc()
     predictor: Predictor | None = None
     console: WebConsole = WebConsole()
     mqtt: Mqtt | None = None

@@ -2,7 +2,7 @@
 
 from services.kit.rpc.access import Access, Caller, caller
 from services.kit.rpc.channel import dial
-from services.kit.rpc.server import ADDRESS_TAKEN, Limits, Serving, serve_until, serving
+from services.kit.rpc.server import ADDRESS_TAKEN, Limits, Serving, Transport, serve_until, serving
 
 __all__ = [
     "ADDRESS_TAKEN",
@@ -10,6 +10,7 @@ __all__ = [
     "Caller",
     "Limits",
     "Serving",
+    "Transport",
     "caller",
     "dial",
     "serve_until",

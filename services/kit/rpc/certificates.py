@@ -96,5 +96,56 @@ class CertificateFiles:
         return (pair, ca) if self._stamped() == stamp else None
 
 
+def server_context(tls: Tls) -> ssl.SSLContext:
+    """Return TLS for HTTP/2 that follows its files: the next connection has what these have.
+
+    Raises:
+        FailedPrecondition: A file is not given or cannot be read.
+    """
+    files = CertificateFiles(tls)
+    if files.pair is None:
+        raise FailedPrecondition("tls: a server needs certificate_file and key_file")
+
+    def made() -> ssl.SSLContext:
+        context = _http2(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), files, tls)
+        required = tls.require_client_certificate
+        context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_NONE
+        return context
+
+    newest = made()
+
+    def renew(connection: ssl.SSLObject, _name: str | None, _first: ssl.SSLContext) -> None:
+        nonlocal newest
+        if files.changed():
+            newest = made()
+        connection.context = newest
+
+    first = made()
+    first.sni_callback = renew  # called for every connection, also where it names no server
+    return first
+
+
+def client_context(tls: Tls) -> ssl.SSLContext:
+    """Return TLS for HTTP/2 with what the files hold now.
+
+    Raises:
+        FailedPrecondition: A file cannot be read.
+    """
+    files = CertificateFiles(tls)
+    if files.ca is None:
+        return _http2(ssl.create_default_context(), files, tls)
+    return _http2(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), files, tls)
+
+
+def _http2(context: ssl.SSLContext, files: CertificateFiles, tls: Tls) -> ssl.SSLContext:
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["h2"])
+    if files.ca is not None:
+        context.load_verify_locations(cadata=files.ca.decode("ascii", "replace"))
+    if tls.certificate_file is not None and tls.key_file is not None:
+        context.load_cert_chain(tls.certificate_file, tls.key_file)
+    return context
+
+
 def _bytes(path: Path | None) -> bytes | None:
     return None if path is None else path.read_bytes()

@@ -7,19 +7,22 @@ import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal, cast
 
 import grpc
 from google.rpc import error_details_pb2
 from grpc_health.v1 import health, health_pb2
 from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha.reflection_pb2_grpc import add_ServerReflectionServicer_to_server
 
+from services.kit import h2
 from services.kit.errors import FailedPrecondition
 from services.kit.net import is_loopback, split_address
 from services.kit.rpc.access import Access
-from services.kit.rpc.certificates import CertificateFiles
+from services.kit.rpc.certificates import CertificateFiles, server_context
 from services.kit.rpc.channel import MAX_MESSAGE_BYTES, keepalive
-from services.kit.rpc.guard import GuardInterceptor
+from services.kit.rpc.guard import GuardInterceptor, guard
 from services.kit.rpc.health import HealthServicer, add_health
 from services.kit.rpc.health_list_messages import pool_with_list
 from services.kit.telemetry import logs
@@ -43,6 +46,9 @@ _DEAD_AFTER_S = 20.0
 
 Register = Callable[[grpc.aio.Server], None]
 
+Transport = Literal["own", "grpcio"]
+"""What carries calls: `services.kit.h2`, or gRPC's C core."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -50,6 +56,8 @@ class Limits:
 
     Attributes:
         message_bytes: Maximum size of a request; larger ones get RESOURCE_EXHAUSTED.
+        receiving_bytes: Maximum size of all requests that come in pieces, together, bytes; further
+            ones get RESOURCE_EXHAUSTED. gRPC's C core has no such limit.
         connections: Maximum number of connections; further ones are closed at once.
         streams: Maximum number of calls at a time on one connection; further ones wait.
         calls: Maximum number of calls at a time; further ones get RESOURCE_EXHAUSTED.
@@ -60,6 +68,7 @@ class Limits:
     """
 
     message_bytes: int = 2**20
+    receiving_bytes: int = 2**28
     connections: int = 4096
     streams: int = 128
     calls: int = 8192
@@ -115,6 +124,7 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
     compression: Literal["none", "deflate", "gzip"] = "none",
     shared_port: bool = False,
     dead_after_s: float = _DEAD_AFTER_S,
+    transport: Transport = "grpcio",
 ) -> AsyncIterator[Serving]:
     """Run a server with health, reflection and mapped errors while the block runs.
 
@@ -135,6 +145,7 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
         shared_port: Whether other processes listen on the port, too: the kernel gives each
             connection to one of them. Otherwise a second server on the port is refused.
         dead_after_s: Time after which a silent client's calls end, s, >= 2.
+        transport: What carries the calls.
 
     Raises:
         FailedPrecondition: The address cannot be bound (reason ADDRESS_TAKEN), or the certificate
@@ -142,20 +153,12 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
     """
     if access is None and not is_loopback(address):
         _log.warning("every caller that reaches this address may do everything", address=address)
-    options = (
-        ("grpc.max_send_message_length", max(limits.message_bytes, MAX_MESSAGE_BYTES)),
-        *limits.options(),
-        ("grpc.so_reuseport", int(shared_port)),
-        ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.min_ping_interval_without_data_ms", 1_000),  # `dial` pings no faster
-        *keepalive(dead_after_s),
-    )
-    server = grpc.aio.server(
-        interceptors=[GuardInterceptor(access)],
-        maximum_concurrent_rpcs=limits.calls,
-        options=options,
-        compression=_COMPRESSIONS[compression],
-    )
+    if transport == "own":
+        own = _own_server(access, limits, compression, dead_after_s)
+        server, bind = cast("grpc.aio.Server", own), partial(_bound, own, shared=shared_port)
+    else:
+        server = _grpcio_server(access, limits, compression, dead_after_s, shared=shared_port)
+        bind = partial(_grpcio_bound, server)
     register(server)
     servicer = HealthServicer()
     add_health(servicer, server)
@@ -163,14 +166,16 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
     if access is None or access.reflection:
         shown = (*names, reflection.SERVICE_NAME)
         pool = pool_with_list((*shown, error_details_pb2.ErrorInfo.DESCRIPTOR.full_name))
-        reflection.enable_server_reflection(shown, server, pool)
+        add_ServerReflectionServicer_to_server(  # type: ignore[no-untyped-call]
+            reflection.aio.ReflectionServicer(shown, pool=pool), server
+        )
     host, _ = split_address(address)
     try:
         # Inside the try: a cancellation during start must stop the server, too.
-        port = _bound(server, address, tls)
+        port = bind(address, tls)
         if token_address:
             shown_tls = tls and tls.model_copy(update={"require_client_certificate": False})
-            _bound(server, token_address, shown_tls)
+            bind(token_address, shown_tls)
         running = Serving(port, servicer, tuple(names))
         await running.set_ready(ready=ready)  # before the first call
         await server.start()
@@ -181,14 +186,61 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
         await server.stop(grace_s)
 
 
-def _bound(server: grpc.aio.Server, address: str, tls: Tls | None) -> int:
+def _own_server(
+    access: Access | None, limits: Limits, compression: str, dead_after_s: float
+) -> h2.Server:
+    return h2.Server(
+        lambda name, handler: guard(name, handler, access),
+        message_bytes=limits.message_bytes,
+        receiving_bytes=max(limits.receiving_bytes, limits.message_bytes),
+        streams=limits.streams,
+        calls=limits.calls,
+        connections=limits.connections,
+        handshake_s=limits.handshake_s,
+        dead_after_s=dead_after_s,
+        idle_s=limits.idle_s,
+        age_s=limits.age_s,
+        encoding="" if compression == "none" else compression,
+    )
+
+
+def _bound(server: h2.Server, address: str, tls: Tls | None, *, shared: bool) -> int:
+    try:
+        return server.listen(address, None if tls is None else server_context(tls), shared=shared)
+    except OSError as error:
+        raise _taken(address) from error
+
+
+def _taken(address: str) -> FailedPrecondition:
+    return FailedPrecondition(f"cannot listen at {address}: is it in use?", reason=ADDRESS_TAKEN)
+
+
+def _grpcio_server(
+    access: Access | None, limits: Limits, compression: str, dead_after_s: float, *, shared: bool
+) -> grpc.aio.Server:
+    options = (
+        ("grpc.max_send_message_length", max(limits.message_bytes, MAX_MESSAGE_BYTES)),
+        *limits.options(),
+        ("grpc.so_reuseport", int(shared)),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", 1_000),  # `dial` pings no faster
+        *keepalive(dead_after_s),
+    )
+    return grpc.aio.server(
+        interceptors=[GuardInterceptor(access)],
+        maximum_concurrent_rpcs=limits.calls,
+        options=options,
+        compression=_COMPRESSIONS[compression],
+    )
+
+
+def _grpcio_bound(server: grpc.aio.Server, address: str, tls: Tls | None) -> int:
     try:
         if tls is None:
             return server.add_insecure_port(address)
         return server.add_secure_port(address, _server_credentials(tls))
     except RuntimeError as error:  # grpc raises it for every cause
-        message = f"cannot listen at {address}: is it in use?"
-        raise FailedPrecondition(message, reason=ADDRESS_TAKEN) from error
+        raise _taken(address) from error
 
 
 def _server_credentials(tls: Tls) -> grpc.ServerCredentials:

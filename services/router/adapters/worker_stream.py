@@ -1,40 +1,43 @@
-"""Streams to workers: one channel and one bidirectional call each, reopened as they break."""
+"""Streams to workers: one connection and one bidirectional call each, reopened as they break."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-import grpc
+from google.protobuf.message import DecodeError
 
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from services.kit.clock import Clock
+from services.kit.config import Tls
+from services.kit.h2 import ClientStream, open_stream
 from services.kit.request_cost import Cost, Usage
+from services.kit.rpc.certificates import client_context
+from services.kit.rpc.channel import MAX_MESSAGE_BYTES
 from services.kit.rpc.reconnect import ConnectionLost, Reconnector, raise_if_cancelled
-from services.router.core.frames import FRAME_BYTES, frame, take
+from services.router.core.frames import frame, take
 from services.router.core.model import Instance, Request
 from services.router.core.worker_port import Hello, Result, WorkerListener
 
-if TYPE_CHECKING:
-    ExecuteCall = grpc.aio.StreamStreamCall[bytes, pb.ExecuteResponse]
-
 _EXECUTE = f"/{pb.DESCRIPTOR.services_by_name['WorkerService'].full_name}/Execute"
-
-_MAX_TURNS = 32  # of the event loop, for a frame to gather; so many without a request end it:
-_EMPTY_TURNS = 3
-
-OpenChannel = Callable[[str], grpc.aio.Channel]
 
 
 class WorkerStreams:
     """All streams; enter it to open any, leave it to end them all."""
 
-    def __init__(self, open_channel: OpenChannel, clock: Clock) -> None:
-        self._open_channel = open_channel
+    def __init__(self, tls: Tls | None, clock: Clock, *, dead_after_s: float) -> None:
+        """Open none yet.
+
+        Args:
+            tls: Authority to trust, and the router's certificate; None: plaintext.
+            clock: Clock to wait with.
+            dead_after_s: Time after which a silent worker is given up, s.
+        """
+        self._tls = tls
         self._clock = clock
+        self._dead_after_s = dead_after_s
         self._tasks = asyncio.TaskGroup()
         self._streams: set[WorkerStream] = set()
 
@@ -54,7 +57,7 @@ class WorkerStreams:
 
     def connect(self, instance: Instance, listener: WorkerListener) -> WorkerStream:
         """Return a stream to a worker and begin to open it."""
-        stream = WorkerStream(instance, listener, self._open_channel, self._clock)
+        stream = WorkerStream(instance, listener, self._tls, self._clock, self._dead_after_s)
         stream.task = self._tasks.create_task(
             stream.run(), name=f"router.worker[{instance.endpoint}]"
         )
@@ -76,29 +79,30 @@ class WorkerStream:
         self,
         instance: Instance,
         listener: WorkerListener,
-        open_channel: OpenChannel,
+        tls: Tls | None,
         clock: Clock,
+        dead_after_s: float,
     ) -> None:
         self._instance = instance
         self._listener = listener
-        self._open_channel = open_channel
+        self._tls = tls
         self._clock = clock
+        self._dead_after_s = dead_after_s
         self._worker = Reconnector(f"worker {instance.endpoint} of {instance.segment_id}", clock)
         self._outbox: deque[Request] = deque()
         self._withdrawn: list[int] = []
-        self._unanswered = 0
-        self._alone = True
-        self._wake = asyncio.Event()
+        self._stream: ClientStream | None = None
+        self._flushing = False
 
     def send(self, request: Request) -> None:
         """Send a request with the next frame."""
         self._outbox.append(request)
-        self._wake.set()
+        self._flush_soon()
 
     def withdraw(self, number: int) -> None:
         """Withdraw a request whose caller has gone, with the next frame."""
         self._withdrawn.append(number)
-        self._wake.set()
+        self._flush_soon()
 
     def close(self) -> None:
         """End the stream for good."""
@@ -110,31 +114,44 @@ class WorkerStream:
 
     async def _session(self) -> None:
         """Carry requests and results until the stream ends."""
+        endpoint = self._instance.endpoint
         try:
-            async with self._open_channel(self._instance.endpoint) as channel:
-                await self._exchange(_execute(channel))
-        except* (grpc.aio.AioRpcError, ConnectionLost):
-            self._broken()
-            raise
-        self._broken()
-
-    async def _exchange(self, call: ExecuteCall) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            name = f"router.worker[{self._instance.endpoint}].write"
-            writer = tasks.create_task(self._write(call), name=name)
+            self._stream = stream = await open_stream(
+                endpoint,
+                _EXECUTE,
+                self._take,
+                self._flush,
+                context=None if self._tls is None else client_context(self._tls),
+                message_bytes=MAX_MESSAGE_BYTES,
+                dead_after_s=self._dead_after_s,
+            )
             try:
-                async for response in call:
-                    self._receive(response)
+                self._flush()
+                await stream.closed
             finally:
-                writer.cancel()
+                stream.transport.abort()
+            reason = stream.reason
+        except OSError as error:  # also TimeoutError, ssl.SSLError
+            reason = f"{type(error).__name__}: {error}"
+        finally:
+            self._stream = None
+        self._broken()
+        raise ConnectionLost(reason)
 
     def _broken(self) -> None:
         raise_if_cancelled()  # closed: the listener may have another stream to this instance
         unseen = {request.number for request in self._outbox}
-        self._unanswered = 0
         self._outbox.clear()
         self._withdrawn.clear()
         self._listener.broken(self._instance, unseen)
+
+    def _take(self, message: bytes | bytearray) -> None:
+        if self._stream is None:
+            return
+        try:
+            self._receive(pb.ExecuteResponse.FromString(bytes(message)))
+        except (ConnectionLost, DecodeError) as error:
+            self._stream.abort(str(error))
 
     def _receive(self, response: pb.ExecuteResponse) -> None:
         if response.HasField("hello"):
@@ -145,7 +162,6 @@ class WorkerStream:
             self._listener.credits(self._instance, response.credits)
         if response.results:
             results = [to_result(result) for result in response.results]
-            self._unanswered -= sum(not result.more for result in results)
             self._listener.results(self._instance, results)
 
     def _greet(self, hello: pb.Hello) -> None:
@@ -167,54 +183,22 @@ class WorkerStream:
             Hello(max(credits_, 1), hello.metadata, hello.decoupled, hello.in_batches),
         )
 
-    async def _write(self, call: ExecuteCall) -> None:
-        """Send requests as they come; while a frame leaves, the next one gathers."""
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            while self._outbox or self._withdrawn:
-                await self._gather()
-                try:
-                    await call.write(self._next_frame())
-                except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-                    return  # the reader sees the same end, and reports it
+    def _flush_soon(self) -> None:
+        """Send at the end of this turn of the loop: what it read leaves in one frame."""
+        if not self._flushing:
+            self._flushing = True
+            asyncio.get_running_loop().call_soon(self._flush)
 
-    async def _gather(self) -> None:
-        """Let the event loop turn while that brings requests for the next frame.
-
-        grpc.aio takes in about one call per turn, so a frame that left at once would carry one
-        request however many are coming. No time is waited. While requests come one by one, they
-        leave at once.
-        """
-        if self._alone and not self._unanswered:
-            return
-        known, empty_turns = 0, 0
-        for _ in range(_MAX_TURNS):
-            if self._outbox and len(self._outbox[0].body) > FRAME_BYTES:
-                return
-            empty_turns = 0 if len(self._outbox) > known else empty_turns + 1
-            if empty_turns > _EMPTY_TURNS:
-                return
-            known = len(self._outbox)
-            await asyncio.sleep(0)
-
-    def _next_frame(self) -> bytes:
-        now_s = self._clock.monotonic()
-        work = take(self._outbox)
-        self._unanswered += len(work)
-        self._alone = len(work) <= 1
-        withdrawn: list[int] = []
-        if not self._outbox:  # a withdrawal must not overtake its work
-            withdrawn, self._withdrawn = self._withdrawn, []
-        return frame(work, withdrawn, now_s)
-
-
-def _execute(channel: grpc.aio.Channel) -> ExecuteCall:
-    """Open a stream that takes frames as bytes."""
-    method: grpc.aio.StreamStreamMultiCallable[bytes, pb.ExecuteResponse] = channel.stream_stream(
-        _EXECUTE, response_deserializer=pb.ExecuteResponse.FromString
-    )
-    return method()
+    def _flush(self) -> None:
+        """Send what waits, as far as there is room."""
+        self._flushing = False
+        stream = self._stream
+        while (self._outbox or self._withdrawn) and stream is not None and stream.ready:
+            work = take(self._outbox)
+            withdrawn: list[int] = []
+            if not self._outbox:  # a withdrawal must not overtake its work
+                withdrawn, self._withdrawn = self._withdrawn, []
+            stream.send(*frame(work, withdrawn, self._clock.monotonic()))
 
 
 def to_result(result: pb.Result) -> Result:

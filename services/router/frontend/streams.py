@@ -63,6 +63,7 @@ class InferStream:
         self._sequencer = ResponseSequencer()
         self._slots = asyncio.Semaphore(max_open)
         self._changed = asyncio.Event()
+        self._ended = False  # the client sends no more
         self._complete = False
         self._open = 0  # requests whose last answer has not left
 
@@ -84,6 +85,7 @@ class InferStream:
                         answering.create_task(
                             self._answer(*self._begin(body)), name="router.stream"
                         )
+                    self._ended = True
                     waking.cancel()
                 self._complete = True
                 self._changed.set()
@@ -137,7 +139,7 @@ class InferStream:
                     await self._write(departure.body)
             if self._complete:
                 return
-            if self._engine.closing.is_set() and not self._open:
+            if self._engine.closing.is_set() and not self._open and not self._ended:
                 raise shutting_down()
             await self._changed.wait()
 

@@ -155,6 +155,7 @@ async def test_a_router_that_ends_answers_what_is_open_and_refuses_the_rest(worl
     world.stop.set()
     await until(lambda: not_serving(world))
     await sent(call, [infer_request(name="new")])
+    await until(lambda: not_serving(world))  # on the same connection: the request came before
     worker.finish()
 
     first, second = [answer async for answer in replies]

@@ -50,7 +50,7 @@ def test_protobuf_reads_a_frame_as_what_was_put_into_it(
 
     A tracestate means nothing without its traceparent and stays behind.
     """
-    parsed = pb.ExecuteRequest.FromString(frame(work, withdrawn, now_s))
+    parsed = pb.ExecuteRequest.FromString(b"".join(frame(work, withdrawn, now_s)[0]))
 
     assert list(parsed.cancelled_ids) == withdrawn
     assert len(parsed.work) == len(work)
@@ -68,6 +68,8 @@ def test_protobuf_reads_a_frame_as_what_was_put_into_it(
 def test_a_body_at_each_width_of_its_length_arrives_whole(size: int) -> None:
     body = b"\x5a" * size
 
-    parsed = pb.ExecuteRequest.FromString(frame([Request(7, "m", body, 0.0, 1.0)], [], 0.5))
+    parsed = pb.ExecuteRequest.FromString(
+        b"".join(frame([Request(7, "m", body, 0.0, 1.0)], [], 0.5)[0])
+    )
 
     assert parsed.work[0].request == body

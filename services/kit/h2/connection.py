@@ -1,0 +1,700 @@
+"""One connection of HTTP/2: frames in and out, flow control both ways, and bounds for the peer.
+
+A server's and a client's connection differ in what a header block means and what its end does.
+Source: RFC 9113; limits against floods: its section 10.5.
+"""
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, Generic, TypeVar, cast
+
+from services.kit.h2 import frames
+from services.kit.h2.frames import (
+    ACK,
+    CONTINUATION,
+    DATA,
+    DEFAULT_WINDOW,
+    END_HEADERS,
+    END_STREAM,
+    GOAWAY,
+    HEAD,
+    HEAD_BYTES,
+    HEADERS,
+    PADDED,
+    PING,
+    PREFACE,
+    PRIORITIZED,
+    PRIORITY,
+    RESET,
+    SETTINGS,
+    UINT32,
+    WINDOW,
+    ConnectionFault,
+)
+from services.kit.h2.hpack import HeaderBlocks, HpackError
+from services.kit.h2.messages import PREFIX, PREFIX_BYTES, MessageError, MessageReader
+
+READ_BYTES: Final = 256 * 1024
+MAX_DATA_BYTES: Final = 4 * 2**20
+"""Size of DATA frames that peers may send: they are taken in as they come."""
+STREAM_WINDOW: Final = 4 * 2**20
+CONNECTION_WINDOW: Final = 16 * 2**20
+HEADER_LIST_BYTES: Final = 16 * 1024
+
+_DIRECT_BYTES: Final = 32 * 1024  # from here a read goes straight to where its message stays
+_JOINED_BYTES: Final = 64 * 1024  # up to here one copy is cheaper than several buffers
+_WRITE_BUFFER_BYTES: Final = 2**20
+_BLOCK_BYTES: Final = 2 * HEADER_LIST_BYTES
+_CONTINUATIONS: Final = 16
+_LOOKS: Final = 3  # within `dead_after_s`: two silent ones end a connection
+# Frames that make work and bring nothing: so many at once, so many a second, and one per answer.
+_PATIENCE: Final = 1000.0
+_PATIENCE_PER_S: Final = 200.0
+
+_PLAIN_HEADERS: Final = END_HEADERS | PADDED | PRIORITIZED
+
+Head = TypeVar("Head")
+
+
+class _ReadBuffer(threading.local):
+    """One buffer for all connections of a loop: what a read leaves unparsed stays with its own."""
+
+    def __init__(self) -> None:
+        self.data = bytearray(READ_BYTES)
+        self.view = memoryview(self.data)
+
+
+_read_buffer = _ReadBuffer()
+
+
+class Stream:
+    """One exchange on a connection.
+
+    Attributes:
+        number: As HTTP/2 counts.
+        send_window: Bytes of DATA that the peer takes.
+        receive_window: Bytes of DATA that the peer may send.
+        consumed: Of what it has sent, bytes not yet given back to its window.
+        outbox: DATA to send, and at last the frame of the trailers as `bytes`; None: never any.
+        reader: Cuts DATA into messages; None: none came yet.
+        over: Nothing is sent any more.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "consumed",
+        "moved_s",
+        "number",
+        "outbox",
+        "over",
+        "reader",
+        "receive_window",
+        "send_window",
+        "sent_all",
+    )
+
+    def __init__(self, number: int, send_window: int) -> None:
+        self.number = number
+        self.send_window = send_window
+        self.receive_window = STREAM_WINDOW
+        self.consumed = 0
+        self.outbox: deque[memoryview | bytes] | None = None
+        self.sent_all: asyncio.Future[None] | None = None
+        self.reader: MessageReader | None = None
+        self.moved_s = 0.0
+        self.over = False
+
+
+Streams = TypeVar("Streams", bound=Stream)
+
+
+class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
+    """A connection.
+
+    Attributes:
+        streams: Those that are open, by number.
+        transport: Set once connected.
+        last_stream: Highest number of a stream that a peer opened, or that was opened here.
+    """
+
+    transport: asyncio.Transport
+
+    def __init__(self, dead_after_s: float, *, expects_preface: bool) -> None:
+        """Make a connection.
+
+        Args:
+            dead_after_s: Time after which a silent peer is given up, s.
+            expects_preface: Whether the peer opens with HTTP/2's preface.
+        """
+        self.loop = asyncio.get_running_loop()
+        self.streams: dict[int, Streams] = {}
+        self.last_stream = 0
+        self.write_paused = False
+        self.send_window = DEFAULT_WINDOW
+        self._peer_stream_window = DEFAULT_WINDOW
+        self._peer_frame_bytes = frames.DEFAULT_FRAME_BYTES
+        self._receive_window = DEFAULT_WINDOW
+        self._consumed = 0
+        self._blocks: HeaderBlocks[Head] = HeaderBlocks(self.read_head, HEADER_LIST_BYTES)
+        self._preface_left = len(PREFACE) if expects_preface else 0
+        self._left = b""
+        self._rest = 0  # bytes of a DATA frame that are still to come, of which stream, and whether
+        self._rest_stream = 0  # they end it
+        self._rest_ends = 0
+        self._direct: Streams | None = None  # whose message in pieces the next read goes to
+        self._block: tuple[int, int, bytearray, int] | None = None  # whose CONTINUATIONs come
+        self._patience = _PATIENCE
+        self._patience_s = time.monotonic()
+        self._heard = True
+        self._settings_seen = False
+        self._dead_after_s = dead_after_s
+        self._silent_looks = 0
+        self._watch: asyncio.TimerHandle | None = None
+
+    # ---- what the two kinds of connection differ in
+
+    def read_head(self, fields: list[tuple[bytes, bytes]]) -> Head:
+        """Return what a header block means."""
+        raise NotImplementedError
+
+    def head_received(self, number: int, head: Head, ended: int) -> None:
+        """Take a header block of a stream."""
+        raise NotImplementedError
+
+    def data_received_whole(self, stream: Streams, view: memoryview, start: int, stop: int) -> bool:
+        """Take the first and last DATA of a stream, view[start:stop]; False: it is no message."""
+        return False
+
+    def reader_of(self, stream: Streams) -> MessageReader:
+        """Return what cuts a stream's DATA."""
+        raise NotImplementedError
+
+    def data_ended(self, stream: Streams, *, ended: bool) -> None:
+        """Note that DATA has been read, and whether the peer sends no more."""
+        raise NotImplementedError
+
+    def consumed_at_once(self, stream: Streams, count: int) -> int:
+        """Return how many of `count` bytes that were just read wait for nobody."""
+        return count
+
+    def message_refused(self, stream: Streams, error: MessageError) -> None:
+        """End a stream whose message cannot be taken."""
+        raise NotImplementedError
+
+    def stream_reset(self, stream: Streams, code: int) -> None:
+        """Note that the peer has ended a stream."""
+        raise NotImplementedError
+
+    def lost(self) -> None:
+        """Note that the connection is gone."""
+        raise NotImplementedError
+
+    def looked(self, now_s: float) -> None:
+        """Do what is due from time to time."""
+
+    def writable(self) -> None:
+        """Note that there may be room to send again."""
+
+    # ---- asyncio's protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
+        self._watch = self.loop.call_later(self._dead_after_s / _LOOKS, self._look)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """End every stream."""
+        if self._watch is not None:
+            self._watch.cancel()
+        self.lost()
+
+    def pause_writing(self) -> None:
+        """Send no more DATA, and take nothing that may have to be answered."""
+        self.write_paused = True
+        self.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        self.write_paused = False
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
+        self._send_waiting()
+
+    def eof_received(self) -> bool:
+        """Close, as HTTP/2 knows no half-closed connection."""
+        return False
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return where to read to: large messages go straight to where they stay."""
+        stream = self._direct
+        if stream is not None:
+            partial = stream.reader.partial if stream.reader is not None else None
+            if partial is not None and self._rest >= _DIRECT_BYTES:
+                end = min(partial.received + self._rest, partial.size)
+                if end - partial.received >= _DIRECT_BYTES:
+                    return partial.view[partial.received : end]
+            self._direct = None
+        left = self._left
+        if left:
+            _read_buffer.data[: len(left)] = left
+            return _read_buffer.view[len(left) :]
+        return _read_buffer.view
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Cut what was read into frames."""
+        self._heard = True
+        try:
+            if self._direct is not None:
+                self._read_direct(self._direct, nbytes)
+            else:
+                self._read_frames(len(self._left) + nbytes)
+        except ConnectionFault as fault:
+            self.fail(fault)
+        except HpackError as error:
+            self.fail(ConnectionFault(frames.COMPRESSION_ERROR, str(error)))
+
+    # ---- in
+
+    def _read_direct(self, stream: Streams, count: int) -> None:
+        reader = stream.reader
+        assert reader is not None
+        assert reader.partial is not None
+        self._rest -= count
+        reader.partial.received += count
+        try:
+            reader.finish()
+        except MessageError as error:
+            self._direct = None
+            self.message_refused(stream, error)
+            return
+        if reader.partial is None:
+            self._direct = None
+        stream.moved_s = self.loop.time()
+        self.consume(stream, self.consumed_at_once(stream, count))
+        self.data_ended(stream, ended=bool(not self._rest and self._rest_ends))
+
+    def _read_frames(self, end: int) -> None:
+        view, position = _read_buffer.view, 0
+        self._left = b""
+        if self._preface_left:
+            if end < self._preface_left:
+                self._left = bytes(view[:end])
+                if not PREFACE.startswith(self._left):
+                    self.not_http2(self._left)
+                return
+            opening = bytes(view[: self._preface_left])
+            if opening != PREFACE:
+                self.not_http2(opening)
+                return
+            position, self._preface_left = self._preface_left, 0
+        if self._rest:
+            count = min(self._rest, end)
+            self._rest -= count
+            ends = not self._rest and self._rest_ends
+            self._data(self._rest_stream, view, 0, count, ends)
+            position = count
+        unpack = HEAD.unpack_from
+        while end - position >= HEAD_BYTES:
+            word, flags, number = unpack(view, position)
+            kind, start = word & 0xFF, position + HEAD_BYTES
+            stop = start + (word >> 8)
+            if stop > end:
+                position = self._begin_large(kind, flags, number, view, start, stop, end, position)
+                break
+            if self._block is not None and kind != CONTINUATION:
+                raise ConnectionFault(frames.PROTOCOL_ERROR, "a header block is interrupted")
+            if not self._settings_seen and kind != SETTINGS:
+                raise ConnectionFault(frames.PROTOCOL_ERROR, "the first frame must be SETTINGS")
+            if kind == DATA:
+                self._whole_data(flags, number, view, start, stop)
+            elif kind == HEADERS and flags & _PLAIN_HEADERS == END_HEADERS:
+                head = self._blocks.read(bytes(view[start:stop]))
+                self.head_received(number & frames.MAX_WINDOW, head, flags & END_STREAM)
+            else:
+                self._control(kind, flags, number & frames.MAX_WINDOW, bytes(view[start:stop]))
+            position = stop
+        if position < end:
+            self._left = bytes(view[position:end])
+
+    def _begin_large(  # noqa: PLR0913 - one frame's layout
+        self,
+        kind: int,
+        flags: int,
+        number: int,
+        view: memoryview,
+        start: int,
+        stop: int,
+        end: int,
+        position: int,
+    ) -> int:
+        """Take the beginning of a frame that is not all there; return where unread bytes begin."""
+        size = stop - start
+        if kind != DATA or self._block is not None or not self._settings_seen:
+            if size > frames.DEFAULT_FRAME_BYTES:
+                raise ConnectionFault(frames.FRAME_SIZE_ERROR, f"a frame of {size} bytes")
+            return position
+        if size > MAX_DATA_BYTES:
+            raise ConnectionFault(frames.FRAME_SIZE_ERROR, f"DATA of {size} bytes")
+        if flags & PADDED:
+            if size + HEAD_BYTES > READ_BYTES // 2:
+                raise ConnectionFault(frames.ENHANCE_YOUR_CALM, f"padded DATA of {size} bytes")
+            return position
+        if size <= frames.DEFAULT_FRAME_BYTES:
+            return position
+        self._receive(size)
+        self._rest, self._rest_stream, self._rest_ends = stop - end, number, flags & END_STREAM
+        stream = self.streams.get(number)
+        if stream is not None:
+            stream.receive_window -= size
+            if stream.receive_window < 0:
+                raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "a stream's window is exceeded")
+        if end > start:
+            self._data(number, view, start, end, 0)
+        return end
+
+    def _whole_data(self, flags: int, number: int, view: memoryview, start: int, stop: int) -> None:
+        size = stop - start
+        self._receive(size)
+        stream = self.streams.get(number)
+        if stream is not None:
+            stream.receive_window -= size
+            if stream.receive_window < 0:
+                raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "a stream's window is exceeded")
+        if flags & PADDED:
+            if not size or view[start] >= size:
+                raise ConnectionFault(frames.PROTOCOL_ERROR, "padding larger than its frame")
+            padding = view[start] + 1
+            self.consume(stream, padding)
+            stop -= view[start]
+            start += 1
+        if not flags & END_STREAM and stop - start < PREFIX_BYTES:
+            self.lose_patience("DATA of few bytes")
+        self._data(number, view, start, stop, flags & END_STREAM)
+
+    def _receive(self, size: int) -> None:
+        self._receive_window -= size
+        if self._receive_window < 0:
+            raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "the connection's window is exceeded")
+
+    def _data(self, number: int, view: memoryview, start: int, stop: int, ended: int) -> None:
+        """Take DATA that the windows have been charged for."""
+        stream = self.streams.get(number)
+        if stream is None:
+            if number > self.last_stream or not number:
+                raise ConnectionFault(frames.PROTOCOL_ERROR, "DATA of a stream that never began")
+            self.consume(None, stop - start)  # on its way when the stream ended
+            return
+        reader = stream.reader
+        if reader is None:
+            if ended and self.data_received_whole(stream, view, start, stop):
+                self.consume(None, stop - start)
+                return
+            reader = stream.reader = self.reader_of(stream)
+        before = reader.partial
+        try:
+            reader.feed(view, start, stop)
+        except MessageError as error:
+            self.consume(None, stop - start)
+            self.message_refused(stream, error)
+            return
+        partial = reader.partial
+        if partial is not None and self._rest:
+            self._direct = stream
+        if before is not None or partial is not None:
+            stream.moved_s = self.loop.time()
+        self.consume(stream, self.consumed_at_once(stream, stop - start))
+        self.data_ended(stream, ended=bool(ended))
+
+    def consume(self, stream: Streams | None, count: int) -> None:
+        """Give bytes of DATA back to the peer's windows, once they are worth a frame."""
+        self._consumed += count
+        if self._consumed > CONNECTION_WINDOW // 4 or self._consumed > self._receive_window:
+            self._receive_window += self._consumed
+            self.transport.write(frames.window_update(0, self._consumed))
+            self._consumed = 0
+        if stream is not None and not stream.over:
+            stream.consumed += count
+            if stream.consumed > STREAM_WINDOW // 2:
+                stream.receive_window += stream.consumed
+                self.transport.write(frames.window_update(stream.number, stream.consumed))
+                stream.consumed = 0
+
+    def _control(self, kind: int, flags: int, number: int, payload: bytes) -> None:  # noqa: C901, PLR0912 - one branch per type of frame
+        size = len(payload)
+        if size > frames.DEFAULT_FRAME_BYTES:
+            raise ConnectionFault(frames.FRAME_SIZE_ERROR, f"a frame of {size} bytes")
+        if kind == WINDOW:
+            self._widen(number, payload)
+        elif kind == HEADERS:
+            self._begin_block(flags, number, payload)
+        elif kind == CONTINUATION:
+            self._continue_block(flags, number, payload)
+        elif kind == PING:
+            if size != 8 or number:
+                raise ConnectionFault(frames.FRAME_SIZE_ERROR, "PING")
+            if flags & ACK:
+                self.ping_answered(payload)
+            else:
+                self.lose_patience("PING")
+                self.transport.write(frames.frame(PING, ACK, 0, payload))
+        elif kind == SETTINGS:
+            self._settings(flags, number, payload)
+        elif kind == RESET:
+            if size != 4:
+                raise ConnectionFault(frames.FRAME_SIZE_ERROR, "RST_STREAM")
+            if not number or number > self.last_stream:
+                raise ConnectionFault(frames.PROTOCOL_ERROR, "RST_STREAM of no stream")
+            self.lose_patience("RST_STREAM")
+            stream = self.streams.get(number)
+            if stream is not None:
+                self.stream_reset(stream, UINT32.unpack(payload)[0])
+        elif kind == GOAWAY:
+            if size < 8 or number:
+                raise ConnectionFault(frames.FRAME_SIZE_ERROR, "GOAWAY")
+            self.gone_away(*(UINT32.unpack_from(payload, at)[0] for at in (0, 4)))
+        elif kind == PRIORITY:
+            if size != 5 or not number:
+                raise ConnectionFault(frames.FRAME_SIZE_ERROR, "PRIORITY")
+            self.lose_patience("PRIORITY")
+        elif kind == frames.PUSH:
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "PUSH_PROMISE")
+        else:
+            self.lose_patience("a frame of an unknown type")
+
+    def _widen(self, number: int, payload: bytes) -> None:
+        if len(payload) != 4:
+            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "WINDOW_UPDATE")
+        more = UINT32.unpack(payload)[0] & frames.MAX_WINDOW
+        if not more:
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "WINDOW_UPDATE of 0")
+        if more < HEAD_BYTES:
+            self.lose_patience("WINDOW_UPDATE of few bytes")
+        if not number:
+            self.send_window += more
+            if self.send_window > frames.MAX_WINDOW:
+                raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "a window of more than 2^31")
+            self._send_waiting()
+            return
+        stream = self.streams.get(number)
+        if stream is None:
+            if number > self.last_stream:
+                raise ConnectionFault(frames.PROTOCOL_ERROR, "WINDOW_UPDATE of no stream")
+            return
+        stream.send_window += more
+        if stream.send_window > frames.MAX_WINDOW:
+            raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "a window of more than 2^31")
+        if stream.outbox:
+            self.drain(stream)
+        self.writable()
+
+    def _begin_block(self, flags: int, number: int, payload: bytes) -> None:
+        padding, start = 0, 0
+        if flags & PADDED:
+            padding, start = payload[0] if payload else 1, 1
+        if flags & PRIORITIZED:
+            start += 5
+        if start + padding > len(payload):
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "padding larger than its frame")
+        block = bytearray(payload[start : len(payload) - padding])
+        if flags & END_HEADERS:
+            self.head_received(number, self._blocks.read(bytes(block)), flags & END_STREAM)
+        else:
+            self._block = (number, flags & END_STREAM, block, 0)
+
+    def _continue_block(self, flags: int, number: int, payload: bytes) -> None:
+        if self._block is None or self._block[0] != number:
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "CONTINUATION of nothing")
+        _, ended, block, count = self._block
+        block += payload
+        if len(block) > _BLOCK_BYTES or count >= _CONTINUATIONS:
+            raise ConnectionFault(frames.ENHANCE_YOUR_CALM, "a header block too large")
+        if flags & END_HEADERS:
+            self._block = None
+            self.head_received(number, self._blocks.read(bytes(block)), ended)
+        else:
+            self._block = (number, ended, block, count + 1)
+
+    def _settings(self, flags: int, number: int, payload: bytes) -> None:
+        if number:
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "SETTINGS of a stream")
+        if flags & ACK:
+            if payload:
+                raise ConnectionFault(frames.FRAME_SIZE_ERROR, "SETTINGS")
+            return
+        if len(payload) % 6:
+            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "SETTINGS")
+        if self._settings_seen:
+            self.lose_patience("SETTINGS", 1 + len(self.streams) / 10 + len(payload) / 60)
+        self._settings_seen = True
+        for name, value in frames.SETTING.iter_unpack(payload):
+            if name == frames.INITIAL_WINDOW_SIZE:
+                self._resize_windows(value)
+            elif name == frames.MAX_FRAME_SIZE:
+                if not frames.DEFAULT_FRAME_BYTES <= value <= frames.MAX_FRAME_BYTES:
+                    raise ConnectionFault(frames.PROTOCOL_ERROR, f"frames of {value} bytes")
+                self._peer_frame_bytes = value
+            elif name == frames.ENABLE_PUSH and value > 1:
+                raise ConnectionFault(frames.PROTOCOL_ERROR, f"ENABLE_PUSH of {value}")
+        self.transport.write(frames.frame(SETTINGS, ACK, 0))
+        self._send_waiting()
+
+    def _resize_windows(self, size: int) -> None:
+        if size > frames.MAX_WINDOW:
+            raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "a window of more than 2^31")
+        more, self._peer_stream_window = size - self._peer_stream_window, size
+        for stream in self.streams.values():
+            stream.send_window += more
+            if stream.send_window > frames.MAX_WINDOW:
+                raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "a window of more than 2^31")
+
+    def lose_patience(self, reason: str, cost: float = 1.0) -> None:
+        """Count a frame that brings nothing.
+
+        Raises:
+            ConnectionFault: There were too many of them.
+        """
+        self._patience -= cost
+        if self._patience < 0:
+            now_s = time.monotonic()
+            self._patience += (now_s - self._patience_s) * _PATIENCE_PER_S
+            self._patience = min(self._patience, _PATIENCE)
+            self._patience_s = now_s
+            if self._patience < 0:
+                raise ConnectionFault(frames.ENHANCE_YOUR_CALM, f"too many times {reason}")
+
+    def regain_patience(self) -> None:
+        """Count an answer: who asks for work may also end some of it."""
+        if self._patience < _PATIENCE:
+            self._patience += 1.0
+
+    def ping_answered(self, payload: bytes) -> None:
+        """Note the answer to a PING."""
+
+    def gone_away(self, last_stream: int, code: int) -> None:
+        """Note that the peer takes no new streams."""
+
+    def not_http2(self, first: bytes) -> None:
+        """Refuse a peer that speaks something else."""
+        self.transport.abort()
+
+    def fail(self, fault: ConnectionFault) -> None:
+        """End the connection, and say why."""
+        self.transport.write(frames.goaway(self.last_stream, fault.code, str(fault)))
+        self.transport.close()
+
+    # ---- out
+
+    def open_windows(self, values: dict[int, int]) -> bytes:
+        """Return the frames that begin this side: settings, and the connection's window."""
+        more = CONNECTION_WINDOW - DEFAULT_WINDOW
+        self._receive_window += more
+        mine = {
+            frames.INITIAL_WINDOW_SIZE: STREAM_WINDOW,
+            frames.MAX_FRAME_SIZE: MAX_DATA_BYTES,
+            frames.MAX_HEADER_LIST_SIZE: HEADER_LIST_BYTES,
+        }
+        return frames.settings(values | mine) + frames.window_update(0, more)
+
+    def new_send_window(self) -> int:
+        """Return the window that the peer gives to a new stream."""
+        return self._peer_stream_window
+
+    def has_room(self, stream: Stream) -> bool:
+        """Whether DATA would leave at once."""
+        return (
+            not self.write_paused
+            and not stream.outbox
+            and stream.send_window > 0
+            and self.send_window > 0
+        )
+
+    def send_message(self, stream: Streams, pieces: Sequence[bytes], size: int) -> None:
+        """Send a message of `size` bytes, which nothing copies if it is large."""
+        total = size + PREFIX_BYTES
+        room = min(self._peer_frame_bytes, stream.send_window, self.send_window)
+        if total <= room and not stream.outbox and not self.write_paused:
+            stream.send_window -= total
+            self.send_window -= total
+            head = HEAD.pack(total << 8, 0, stream.number) + PREFIX.pack(0, size)
+            if total <= _JOINED_BYTES:
+                self.transport.write(b"".join((head, *pieces)))
+            else:
+                self.transport.writelines((head, *pieces))
+            return
+        self.queue(stream, PREFIX.pack(0, size), *pieces)
+
+    def queue(self, stream: Streams, *pieces: bytes) -> None:
+        """Send DATA as far as the windows let it, and the rest when they do."""
+        if stream.outbox is None:
+            stream.outbox = deque()
+        stream.outbox.extend(memoryview(piece) for piece in pieces if piece)
+        self.drain(stream)
+
+    def drain(self, stream: Streams) -> None:
+        """Send what waits, as far as the windows let it."""
+        outbox, out = stream.outbox, list[bytes | memoryview]()
+        while outbox and not self.write_paused:
+            piece = outbox[0]
+            if isinstance(piece, bytes):  # the trailers
+                out.append(outbox.popleft())
+                self.finish(stream)
+                break
+            room = min(stream.send_window, self.send_window, self._peer_frame_bytes)
+            if room <= 0:
+                break
+            taken = list[bytes | memoryview]()
+            left = room
+            while left and outbox and isinstance(piece := outbox[0], memoryview):
+                if len(piece) <= left:
+                    outbox.popleft()
+                    taken.append(piece)
+                    left -= len(piece)
+                else:
+                    taken.append(piece[:left])
+                    outbox[0] = piece[left:]
+                    left = 0
+            sent = room - left
+            stream.send_window -= sent
+            self.send_window -= sent
+            out.append(HEAD.pack(sent << 8, 0, stream.number))
+            out += taken
+        if out:
+            self.transport.writelines(out)
+        if not outbox and stream.sent_all is not None and not stream.sent_all.done():
+            stream.sent_all.set_result(None)
+
+    def finish(self, stream: Streams) -> None:
+        """Forget a stream on which all is said."""
+        stream.over = True
+        self.streams.pop(stream.number, None)
+        if self._direct is stream:
+            self._direct = None
+
+    def _send_waiting(self) -> None:
+        for stream in tuple(self.streams.values()):
+            if stream.outbox:
+                self.drain(stream)
+        self.writable()
+
+    # ---- time
+
+    def _look(self) -> None:
+        """Give up a peer that answers nothing, or reads nothing."""
+        if not self._settings_seen:
+            self.transport.abort()
+            return
+        if self._heard:
+            self._heard, self._silent_looks = False, 0
+        else:
+            self._silent_looks += 1
+            if self._silent_looks >= 2:
+                self.transport.abort()
+                return
+        if self._silent_looks and not self.write_paused:
+            self.transport.write(frames.frame(PING, 0, 0, bytes(8)))
+        self._watch = self.loop.call_later(self._dead_after_s / _LOOKS, self._look)
+        self.looked(self.loop.time())

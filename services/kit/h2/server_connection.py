@@ -1,0 +1,533 @@
+"""A client's connection: calls in, answers out.
+
+Source: PROTOCOL-HTTP2.md, "Requests" and "Responses".
+"""
+
+import asyncio
+import inspect
+import re
+import ssl
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Any, Final
+from urllib.parse import quote
+
+import grpc
+
+from services.kit.h2 import frames
+from services.kit.h2.call import Call, Handler, Metadata, RequestHead, decoded, encoded
+from services.kit.h2.connection import Connection
+from services.kit.h2.frames import END_HEADERS, END_STREAM, HEAD, HEADERS, ConnectionFault
+from services.kit.h2.hpack import literal
+from services.kit.h2.messages import PREFIX, PREFIX_BYTES, MessageError, MessageReader, compress
+from services.kit.telemetry import logs
+
+_log = logs.get("h2")
+_tracebacks = logs.Tracebacks()
+
+_CONTENT_TYPE: Final = "application/grpc"
+# :status 200 and the content type: an index, then a literal with an indexed name.
+_OK_HEAD: Final = b"\x88\x0f\x10\x10" + _CONTENT_TYPE.encode()
+_HEAD_AND_DATA: Final = Struct(f">IBI{len(_OK_HEAD)}sIBIBI")
+_OK_TRAILER: Final = literal("grpc-status", b"0")
+_UNARY_BYTES: Final = 16 * 1024  # answers up to here leave as one piece
+
+_TIMEOUT: Final = re.compile(rb"(\d{1,8})([HMSmun])")
+_UNITS_S: Final = {b"n": 1e-9, b"u": 1e-6, b"m": 1e-3, b"S": 1.0, b"M": 60.0, b"H": 3600.0}
+_OWN_FIELDS: Final = frozenset({b"te", b"content-length"})
+_MESSAGE_SAFE: Final = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
+_MOST_MESSAGE: Final = 8 * 1024
+
+_CANCELLED, _UNKNOWN, _DEADLINE, _EXHAUSTED = 1, 2, 4, 8
+_UNIMPLEMENTED, _INTERNAL = 12, 13
+
+
+@dataclass
+class ServerState:
+    """What all connections of a server share.
+
+    Attributes:
+        handler: Returns the handler of a method; None: there is none.
+        message_bytes: Maximum size of a request.
+        receiving_bytes: Maximum size of all requests that come in pieces, together.
+        streams: Maximum number of calls at a time on one connection.
+        calls: Maximum number of calls at a time.
+        connections: Those that are open.
+        most_connections: Maximum number of them.
+        dead_after_s: Time after which a silent peer is given up, s.
+        idle_s: Time after which a connection without calls is closed, s.
+        age_s: Time after which a connection takes no new calls, s.
+        encoding: Of answers, where the caller reads it: "", "gzip", "deflate".
+        active: Calls that run.
+        received: Bytes of requests that come in pieces.
+    """
+
+    handler: Callable[[str], Handler]
+    message_bytes: int
+    receiving_bytes: int
+    streams: int
+    calls: int
+    most_connections: int
+    dead_after_s: float
+    idle_s: float
+    age_s: float
+    encoding: str = ""
+    connections: set["ServerConnection"] = field(default_factory=set)
+    active: int = 0
+    received: int = 0
+    draining: bool = False
+
+    def reserve(self, size: int) -> bool:
+        """Take room for a request in pieces, unless there is none."""
+        if self.received + size > self.receiving_bytes:
+            return False
+        self.received += size
+        return True
+
+
+class ServerConnection(Connection[RequestHead, Call]):
+    """One client.
+
+    Attributes:
+        peer_name: Its address as gRPC writes it.
+        identity: The names in its verified certificate, as grpc's auth_context has them.
+    """
+
+    def __init__(self, server: ServerState) -> None:
+        super().__init__(server.dead_after_s, expects_preface=True)
+        self._server = server
+        self._leaving: int | None = None  # the last stream that is still taken
+        self._born_s = self._busy_s = self.loop.time()
+        self.peer_name = ""
+        self.identity: Mapping[str, Sequence[bytes]] = {}
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Greet, unless there are too many connections."""
+        super().connection_made(transport)
+        if len(self._server.connections) >= self._server.most_connections or self._server.draining:
+            self.transport.abort()
+            return
+        self._server.connections.add(self)
+        name = transport.get_extra_info("peername")
+        if isinstance(name, tuple):
+            family = "ipv6:[%s]:%d" if ":" in name[0] else "ipv4:%s:%d"
+            self.peer_name = family % name[:2]
+        secure: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
+        if secure is not None:
+            self.identity = _identity(secure)
+        streams = {frames.MAX_CONCURRENT_STREAMS: self._server.streams}
+        self.transport.write(self.open_windows(streams))
+
+    # ---- in
+
+    def read_head(self, fields: list[tuple[bytes, bytes]]) -> RequestHead:
+        """Return what the headers of a call say."""
+        pseudo = {key: value for key, value in fields if key.startswith(b":")}
+        path = pseudo.get(b":path", b"").decode("latin-1")
+        refusal = _refusal(pseudo, dict(fields).get(b"content-type", b""))
+        if refusal is not None:
+            return RequestHead(path, refusal=refusal)
+        timeout_s, encoding = None, "identity"
+        metadata = list[tuple[str, str | bytes]]()
+        accepted: tuple[str, ...] = ()
+        try:
+            for key, value in fields:
+                if key.startswith(b":") or key in _OWN_FIELDS or key == b"content-type":
+                    continue
+                if key == b"grpc-timeout":
+                    timeout_s = _timeout_s(value)
+                elif key == b"grpc-encoding":
+                    encoding = value.decode("ascii")
+                elif key == b"grpc-accept-encoding":
+                    accepted = tuple(each.strip() for each in value.decode("ascii").split(","))
+                else:
+                    metadata.append(decoded(key, value))
+        except ValueError as error:  # also binascii.Error, UnicodeDecodeError
+            return RequestHead(path, malformed=str(error) or "malformed metadata")
+        handler = self._server.handler(path)
+        return RequestHead(path, tuple(metadata), timeout_s, handler, encoding, accepted)
+
+    def head_received(self, number: int, head: RequestHead, ended: int) -> None:
+        """Begin a call."""
+        if number in self.streams:  # trailers of a client, which gRPC has none of
+            call = self.streams[number]
+            if not ended:
+                raise ConnectionFault(frames.PROTOCOL_ERROR, "headers within a request")
+            self.data_ended(call, ended=True)
+            return
+        if not number & 1 or number <= self.last_stream:
+            if number & 1 and number:
+                raise ConnectionFault(frames.STREAM_CLOSED, "headers of a stream that has ended")
+            raise ConnectionFault(frames.PROTOCOL_ERROR, f"a client's stream {number}")
+        self.last_stream = number
+        if self._leaving is not None and number > self._leaving:
+            self._turn_away(number)
+            return
+        if len(self.streams) >= self._server.streams:
+            self._turn_away(number)
+            return
+        call = Call(number, head, self)
+        self.streams[number] = call
+        self._server.active += 1
+        if head.handler is None or self._server.active > self._server.calls:
+            self._decline(call, head)
+        elif head.timeout_s is not None and head.timeout_s <= 0:
+            self.end(call, _DEADLINE, "Deadline Exceeded")
+        elif head.handler.request_streaming:
+            call.inbox, call.ended = deque(), bool(ended)
+            self._start_timer(call)
+            call.task = self.loop.create_task(self._answer_stream(call, call))
+        elif ended:
+            self.end(call, _INTERNAL, "the request has no message")
+
+    def _turn_away(self, number: int) -> None:
+        self.lose_patience("a stream beyond the limit")
+        self.transport.write(frames.reset(number, frames.REFUSED_STREAM))
+
+    def _decline(self, call: Call, head: RequestHead) -> None:
+        if head.refusal is not None:
+            status, reason = head.refusal
+            body = reason.encode() + b"\n"
+            block = literal(":status", str(status).encode())
+            block += literal("content-type", b"text/plain; charset=utf-8")
+            self.transport.write(frames.frame(HEADERS, END_HEADERS, call.number, block))
+            self.transport.write(frames.frame(frames.DATA, END_STREAM, call.number, body))
+            self.finish(call)
+        elif head.malformed:
+            self.end(call, _INTERNAL, head.malformed)
+        elif head.handler is None:
+            self.end(call, _UNIMPLEMENTED, "Method not found!")
+        else:
+            self.end(call, _EXHAUSTED, "Concurrent RPC limit exceeded!")
+
+    def data_received_whole(self, stream: Call, view: memoryview, start: int, stop: int) -> bool:
+        """Take a request that came in one frame: the usual case."""
+        if stream.inbox is not None or stop - start < PREFIX_BYTES:
+            return False
+        compressed, size = PREFIX.unpack_from(view, start)
+        if compressed or size != stop - start - PREFIX_BYTES or size > self._server.message_bytes:
+            return False
+        self._begin(stream, bytes(view[start + PREFIX_BYTES : stop]))
+        return True
+
+    def reader_of(self, stream: Call) -> MessageReader:
+        """Return what cuts a call's DATA."""
+
+        def take(message: bytes | bytearray) -> None:
+            if stream.inbox is not None:
+                stream.inbox.append(message)
+            elif stream.message is not None:
+                raise MessageError("the request has more than one message")
+            else:
+                stream.message = message
+
+        def reserve(size: int) -> bool:
+            if not server.reserve(size):
+                return False
+            stream.reserved += size
+            return True
+
+        server = self._server
+        return MessageReader(take, server.message_bytes, stream.head.encoding, reserve)
+
+    def consumed_at_once(self, stream: Call, count: int) -> int:
+        """Keep back what comes while messages wait in the inbox of a stream."""
+        if not stream.inbox or stream.over:
+            return count
+        stream.held += count
+        return 0
+
+    def data_ended(self, stream: Call, *, ended: bool) -> None:
+        """Run the handler once the request is there."""
+        if stream.inbox is not None:
+            stream.ended = stream.ended or ended
+            waiter = stream.waiter
+            if waiter is not None and (stream.inbox or ended):
+                stream.waiter = None
+                if not waiter.done():
+                    waiter.set_result(None)
+        elif ended and stream.task is None:
+            if stream.message is None or (stream.reader is not None and not stream.reader.whole):
+                self.end(stream, _INTERNAL, "the request has no whole message")
+            else:
+                self._begin(stream, stream.message)
+
+    def message_refused(self, stream: Call, error: MessageError) -> None:
+        """Answer what is wrong with the request, and read no more of it."""
+        self._stop(stream)
+        self.end(stream, _EXHAUSTED if error.too_large else _INTERNAL, str(error))
+        self.transport.write(frames.reset(stream.number, frames.NO_ERROR))
+
+    def stream_reset(self, stream: Call, code: int) -> None:
+        """End a call whose caller has gone."""
+        self.finish(stream)
+        self._stop(stream)
+
+    def lost(self) -> None:
+        """End all calls."""
+        self._server.connections.discard(self)
+        for call in tuple(self.streams.values()):
+            self.finish(call)
+            self._stop(call)
+
+    def not_http2(self, first: bytes) -> None:
+        """Say what is spoken here."""
+        if first.split(b" ", 1)[0].isalpha():
+            self.transport.write(
+                b"HTTP/1.1 505 HTTP Version Not Supported\r\nConnection: close\r\n"
+                b"Content-Type: text/plain\r\n\r\nthis port speaks gRPC over HTTP/2\n"
+            )
+        self.transport.close()
+
+    def release(self, call: Call, count: int) -> None:
+        """Give back room that a request in pieces has taken."""
+        call.reserved -= count
+        self._server.received -= count
+
+    # ---- the handlers
+
+    def _begin(self, call: Call, message: bytes | bytearray) -> None:
+        self.release(call, call.reserved)
+        self._start_timer(call)
+        run = self._answer_stream if call.head.handler.response_streaming else self._answer_one
+        call.task = self.loop.create_task(run(call, message))
+
+    def _start_timer(self, call: Call) -> None:
+        left_s = call.time_remaining()
+        if left_s is not None:
+            call.timer = self.loop.call_later(left_s, self._too_late, call)
+
+    def _too_late(self, call: Call) -> None:
+        if not call.over:
+            self._stop(call)
+            if call.outbox:  # what waits for room would come too late, too
+                call.outbox.clear()
+            self.end(call, _DEADLINE, "Deadline Exceeded")
+
+    async def _answer_one(self, call: Call, message: bytes | bytearray) -> None:
+        try:
+            handler = call.head.handler
+            answer = await handler.unary_unary(call.read(message), call)
+            if not call.over:
+                serialize = handler.response_serializer
+                self._answer(call, answer if serialize is None else serialize(answer))
+        except BaseException as error:
+            self._failed(call, error)
+            if not isinstance(error, Exception):
+                raise
+
+    async def _answer_stream(self, call: Call, request: Any) -> None:
+        try:
+            handler = call.head.handler
+            if request is not call:
+                request = call.read(request)
+            if handler.stream_unary is not None:
+                answer = await handler.stream_unary(request, call)
+                serialize = handler.response_serializer
+                self._answer(call, answer if serialize is None else serialize(answer))
+                return
+            behaviour = handler.stream_stream or handler.unary_stream
+            if inspect.iscoroutinefunction(behaviour):  # it sends with context.write
+                await behaviour(request, call)
+            else:
+                async for response in behaviour(request, call):
+                    await call.write(response)
+            self.end(call, *call.status())
+        except BaseException as error:
+            self._failed(call, error)
+            if not isinstance(error, Exception):
+                raise
+
+    def _failed(self, call: Call, error: BaseException) -> None:
+        if call.over:
+            return
+        if isinstance(error, grpc.aio.AbortError):
+            self.end(call, *call.status())
+        elif isinstance(error, asyncio.CancelledError):
+            self.end(call, _CANCELLED, "")
+        else:
+            if isinstance(error, Exception):
+                _log.error("unhandled error", method=call.head.path, **_tracebacks.details(error))
+            self.end(call, _UNKNOWN, "internal error")
+
+    # ---- out
+
+    def _answer(self, call: Call, message: bytes) -> None:
+        """Send the only message of an answer, and its end."""
+        if call.over:
+            return
+        code, details, trailers = call.status()
+        total = len(message) + PREFIX_BYTES
+        encoding = self._server.encoding
+        if (
+            code
+            or total > min(_UNARY_BYTES, self.send_window, call.send_window)
+            or self.write_paused
+            or (encoding and encoding in call.head.accepted)
+        ):
+            if not code:
+                self.send(call, message)
+            self.end(call, code, details, trailers)
+            return
+        self.send_window -= total
+        trailer = _OK_TRAILER if not trailers else _OK_TRAILER + _fields(trailers)
+        number = call.number
+        self.transport.write(
+            b"%b%b%b%b"
+            % (
+                _HEAD_AND_DATA.pack(
+                    len(_OK_HEAD) << 8 | HEADERS,
+                    END_HEADERS,
+                    number,
+                    _OK_HEAD,
+                    total << 8,
+                    0,
+                    number,
+                    0,
+                    len(message),
+                ),
+                message,
+                HEAD.pack(len(trailer) << 8 | HEADERS, END_HEADERS | END_STREAM, number),
+                trailer,
+            )
+        )
+        self.finish(call)
+
+    def send(self, call: Call, message: bytes) -> None:
+        """Send one message, as far as the caller's windows let it."""
+        encoding = self._server.encoding
+        compressed = bool(encoding) and encoding in call.head.accepted
+        if not call.opened:
+            call.opened = True
+            head = _OK_HEAD
+            if compressed:
+                head += literal("grpc-encoding", encoding.encode())
+            self.transport.write(frames.frame(HEADERS, END_HEADERS, call.number, head))
+        if compressed:
+            data = compress(message, encoding)
+            self.queue(call, PREFIX.pack(1, len(data)) + data)
+        else:
+            self.send_message(call, (message,), len(message))
+
+    def end(self, call: Call, code: int, details: str, trailers: Metadata = ()) -> None:
+        """Send the status of a call, after what still waits."""
+        if call.over:
+            return
+        block = b"" if call.opened else _OK_HEAD
+        block += literal("grpc-status", str(code).encode())
+        if details:
+            message = quote(details[:_MOST_MESSAGE], safe=_MESSAGE_SAFE)
+            block += literal("grpc-message", message.encode())
+        block += _fields(trailers or ())
+        if len(block) > frames.DEFAULT_FRAME_BYTES:
+            block = (b"" if call.opened else _OK_HEAD) + literal(
+                "grpc-status", str(_INTERNAL).encode()
+            )
+        head = HEAD.pack(len(block) << 8 | HEADERS, END_HEADERS | END_STREAM, call.number)
+        if call.outbox:
+            call.outbox.append(head + block)
+            return
+        self.transport.write(head + block)
+        self.finish(call)
+
+    def finish(self, stream: Call) -> None:
+        """Forget a call on which all is said."""
+        if stream.over:
+            return
+        super().finish(stream)
+        self.release(stream, stream.reserved)
+        self._server.active -= 1
+        self.regain_patience()
+        if stream.timer is not None:
+            stream.timer.cancel()
+        if stream.sent_all is not None and not stream.sent_all.done():
+            stream.sent_all.set_result(None)
+        if not self.streams:
+            self._busy_s = self.loop.time()
+            if self._leaving is not None:
+                self.loop.call_soon(self._leave_if_idle)
+
+    def _stop(self, call: Call) -> None:
+        if call.task is not None:
+            call.task.cancel()
+
+    # ---- time
+
+    def looked(self, now_s: float) -> None:
+        """End what stands still, and connections that are old or idle."""
+        for call in tuple(self.streams.values()):
+            partial = call.reader is not None and call.reader.partial is not None
+            if partial and now_s - call.moved_s > self._server.dead_after_s:
+                self._stop(call)
+                self.end(call, _CANCELLED, "the request does not go on")
+                self.transport.write(frames.reset(call.number, frames.CANCEL))
+        if self._leaving is None and (
+            now_s - self._born_s > self._server.age_s
+            or (not self.streams and now_s - self._busy_s > self._server.idle_s)
+        ):
+            self.leave()
+
+    def leave(self) -> None:
+        """Take no new calls, after those that are on their way (RFC 9113, 6.8)."""
+        if self._leaving is None and not self.transport.is_closing():
+            self._leaving = frames.MAX_WINDOW
+            self.transport.write(frames.goaway(frames.MAX_WINDOW, frames.NO_ERROR))
+            self.transport.write(frames.frame(frames.PING, 0, 0, _LEAVING))
+
+    def ping_answered(self, payload: bytes) -> None:
+        """Name the last stream, once the client knows that there are to be no more."""
+        if payload == _LEAVING and self._leaving == frames.MAX_WINDOW:
+            self._leaving = self.last_stream
+            self.transport.write(frames.goaway(self.last_stream, frames.NO_ERROR))
+            self._leave_if_idle()
+
+    def _leave_if_idle(self) -> None:
+        if not self.streams and self._leaving != frames.MAX_WINDOW:
+            self.transport.close()
+
+
+_LEAVING: Final = b"leaving!"
+
+
+def _refusal(pseudo: Mapping[bytes, bytes], content_type: bytes) -> tuple[int, str] | None:
+    if pseudo.get(b":method") != b"POST":
+        return 405, "this port speaks gRPC: POST"
+    if not content_type.startswith(_CONTENT_TYPE.encode()):
+        return 415, f"this port speaks gRPC: content-type {_CONTENT_TYPE}"
+    return None
+
+
+def _timeout_s(value: bytes) -> float:
+    found = _TIMEOUT.fullmatch(value)
+    if found is None:
+        raise ValueError(f"grpc-timeout: {value!r} must be up to 8 digits and one of H M S m u n")
+    return int(found[1]) * _UNITS_S[found[2]]
+
+
+def _fields(metadata: Metadata) -> bytes:
+    return b"".join(
+        literal(key, encoded(value, binary=key.endswith("-bin"))) for key, value in metadata
+    )
+
+
+def _identity(secure: ssl.SSLObject) -> Mapping[str, Sequence[bytes]]:
+    """Return the names in a peer's verified certificate by grpc's names for them."""
+    certificate = secure.getpeercert() or {}  # nothing where none was asked for
+    names = [str(pair[1]).encode() for pair in certificate.get("subjectAltName", ())]
+    spiffe = [name for name in names if name.startswith(b"spiffe://")]
+    common = [
+        str(pair[1]).encode()
+        for relative in certificate.get("subject", ())
+        for pair in relative
+        if pair[0] == "commonName"
+    ]
+    binary = secure.getpeercert(binary_form=True) or b""
+    found = {
+        "x509_pem_cert": [ssl.DER_cert_to_PEM_cert(binary).encode()] if certificate else [],
+        "peer_spiffe_id": spiffe,
+        "x509_subject_alternative_name": names,
+        "x509_common_name": common,
+    }
+    return {key: value for key, value in found.items() if value}
