@@ -12,6 +12,8 @@ import uvloop
 from benchmarks.router.messages import INFER, OPTIONS, answer
 from benchmarks.router.peers import InstantWorker, Planner, add_control
 from cinquefoil.gpuagent.v1.worker_pb2_grpc import add_WorkerServiceServicer_to_server
+from services.kit.rpc import Limits, serving
+from services.kit.rpc.channel import MAX_MESSAGE_BYTES
 
 CREDITS = 64
 SLO_LATENCY_S = 1.0
@@ -24,16 +26,19 @@ async def serve(port: int) -> None:
     async def infer(_: bytes, __: grpc.aio.ServicerContext[Any, Any]) -> bytes:
         return found
 
+    def be_worker(server: grpc.aio.Server) -> None:
+        add_WorkerServiceServicer_to_server(InstantWorker("segment", CREDITS), server)
+
     planner = Planner(SLO_LATENCY_S)  # type: ignore[abstract]  # a router calls nothing else
-    address = f"127.0.0.1:{port}"
-    await planner.publish([(address, "segment", CREDITS)])
     server = grpc.aio.server(options=OPTIONS)
     server.add_generic_rpc_handlers((raw(infer),))
-    add_WorkerServiceServicer_to_server(InstantWorker("segment", CREDITS), server)
     add_control(server, planner)
-    server.add_insecure_port(address)
-    await server.start()
-    await server.wait_for_termination()
+    limits = Limits(message_bytes=MAX_MESSAGE_BYTES)
+    async with serving("127.0.0.1:0", be_worker, (), limits=limits, transport="own") as worker:
+        await planner.publish([(f"127.0.0.1:{worker.port}", "segment", CREDITS)])
+        server.add_insecure_port(f"127.0.0.1:{port}")
+        await server.start()
+        await server.wait_for_termination()
 
 
 def raw(infer: Any) -> grpc.GenericRpcHandler:

@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 from urllib.parse import unquote
 
@@ -31,7 +32,7 @@ class ClientStream(Connection[Fields, Stream]):
         self,
         path: str,
         authority: str,
-        on_message: Callable[[bytes | bytearray], None],
+        on_message: "OnMessage",
         on_room: Callable[[], None],
         *,
         message_bytes: int,
@@ -102,7 +103,7 @@ class ClientStream(Connection[Fields, Stream]):
 
     def reader_of(self, stream: Stream) -> MessageReader:
         """Return what cuts the answers."""
-        return MessageReader(self._on_message, self._message_bytes)
+        return MessageReader(partial(self._on_message, self), self._message_bytes)
 
     def data_ended(self, stream: Stream, *, ended: bool) -> None:
         """End with the stream."""
@@ -135,10 +136,13 @@ class ClientStream(Connection[Fields, Stream]):
             self._on_room()
 
 
+OnMessage = Callable[[ClientStream, bytes | bytearray], None]
+
+
 async def open_stream(  # noqa: PLR0913 - what a call is made of
     address: str,
     path: str,
-    on_message: Callable[[bytes | bytearray], None],
+    on_message: OnMessage,
     on_room: Callable[[], None],
     *,
     context: ssl.SSLContext | None = None,
@@ -150,7 +154,7 @@ async def open_stream(  # noqa: PLR0913 - what a call is made of
     Args:
         address: "host:port".
         path: "/package.Service/Method".
-        on_message: Called with each message that comes.
+        on_message: Called with each message that comes; the first may come before this returns.
         on_room: Called when there may be room to send again.
         context: TLS with ALPN "h2"; None: plaintext.
         message_bytes: Maximum size of a message that comes.

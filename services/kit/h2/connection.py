@@ -47,6 +47,7 @@ HEADER_LIST_BYTES: Final = 16 * 1024
 _DIRECT_BYTES: Final = 32 * 1024  # from here a read goes straight to where its message stays
 _JOINED_BYTES: Final = 64 * 1024  # up to here one copy is cheaper than several buffers
 _WRITE_BUFFER_BYTES: Final = 2**20
+_MOST_UNREAD_BYTES: Final = 8 * 2**20
 _BLOCK_BYTES: Final = 2 * HEADER_LIST_BYTES
 _CONTINUATIONS: Final = 16
 _LOOKS: Final = 3  # within `dead_after_s`: two silent ones end a connection
@@ -152,6 +153,7 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
         self._settings_seen = False
         self._dead_after_s = dead_after_s
         self._silent_looks = 0
+        self._unread = 0  # bytes that the peer had not read at the last look
         self._watch: asyncio.TimerHandle | None = None
 
     # ---- what the two kinds of connection differ in
@@ -213,15 +215,12 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
         self.lost()
 
     def pause_writing(self) -> None:
-        """Send no more DATA, and take nothing that may have to be answered."""
+        """Send no more DATA until the peer reads."""
         self.write_paused = True
-        self.transport.pause_reading()
 
     def resume_writing(self) -> None:
         """Go on."""
         self.write_paused = False
-        if not self.transport.is_closing():
-            self.transport.resume_reading()
         self._send_waiting()
 
     def eof_received(self) -> bool:
@@ -566,6 +565,15 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
             if self._patience < 0:
                 raise ConnectionFault(frames.ENHANCE_YOUR_CALM, f"too many times {reason}")
 
+    def check_it_reads(self) -> None:
+        """Bound what waits for a peer that asks and does not read.
+
+        Raises:
+            ConnectionFault: Too much waits.
+        """
+        if self.write_paused and self.transport.get_write_buffer_size() > _MOST_UNREAD_BYTES:
+            raise ConnectionFault(frames.ENHANCE_YOUR_CALM, "answers are not read")
+
     def regain_patience(self) -> None:
         """Count an answer: who asks for work may also end some of it."""
         if self._patience < _PATIENCE:
@@ -687,7 +695,9 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
         if not self._settings_seen:
             self.transport.abort()
             return
-        if self._heard:
+        unread = self.transport.get_write_buffer_size() if self.write_paused else 0
+        stuck, self._unread = bool(unread) and unread >= self._unread, unread
+        if self._heard and not stuck:
             self._heard, self._silent_looks = False, 0
         else:
             self._silent_looks += 1

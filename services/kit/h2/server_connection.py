@@ -162,6 +162,7 @@ class ServerConnection(Connection[RequestHead, Call]):
                 raise ConnectionFault(frames.STREAM_CLOSED, "headers of a stream that has ended")
             raise ConnectionFault(frames.PROTOCOL_ERROR, f"a client's stream {number}")
         self.last_stream = number
+        self.check_it_reads()
         if self._leaving is not None and number > self._leaving:
             self._turn_away(number)
             return

@@ -145,13 +145,12 @@ class WorkerStream:
         self._withdrawn.clear()
         self._listener.broken(self._instance, unseen)
 
-    def _take(self, message: bytes | bytearray) -> None:
-        if self._stream is None:
-            return
+    def _take(self, stream: ClientStream, message: bytes | bytearray) -> None:
+        self._stream = stream  # its hello may come before it is known to be open
         try:
             self._receive(pb.ExecuteResponse.FromString(bytes(message)))
         except (ConnectionLost, DecodeError) as error:
-            self._stream.abort(str(error))
+            stream.abort(str(error))
 
     def _receive(self, response: pb.ExecuteResponse) -> None:
         if response.HasField("hello"):
