@@ -161,9 +161,8 @@ class Call(Stream):
 
     async def __anext__(self) -> Any:
         inbox = self.inbox
-        assert inbox is not None
         while not inbox:
-            if self.ended:
+            if self.ended or inbox is None:
                 raise StopAsyncIteration
             self.waiter = asyncio.get_running_loop().create_future()
             await self.waiter

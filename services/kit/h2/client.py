@@ -77,8 +77,8 @@ class ClientStream(Connection[Fields, Stream]):
 
     def send(self, pieces: Sequence[bytes], size: int) -> None:
         """Send a message of `size` bytes in pieces; only while `ready`, else it waits for room."""
-        assert self._stream is not None
-        self.send_message(self._stream, pieces, size)
+        if self._stream is not None:
+            self.send_message(self._stream, pieces, size)
 
     def abort(self, reason: str) -> None:
         """End the connection at once."""

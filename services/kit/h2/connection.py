@@ -50,6 +50,7 @@ _WRITE_BUFFER_BYTES: Final = 2**20
 _MOST_UNREAD_BYTES: Final = 8 * 2**20
 _BLOCK_BYTES: Final = 2 * HEADER_LIST_BYTES
 _CONTINUATIONS: Final = 16
+_FAREWELL_S: Final = 0.5
 _LOOKS: Final = 3  # within `dead_after_s`: two silent ones end a connection
 # Frames that make work and bring nothing: so many at once, so many a second, and one per answer.
 _PATIENCE: Final = 1000.0
@@ -152,6 +153,7 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
         self._heard = True
         self._settings_seen = False
         self._dead_after_s = dead_after_s
+        self._failed = False
         self._silent_looks = 0
         self._unread = 0  # bytes that the peer had not read at the last look
         self._watch: asyncio.TimerHandle | None = None
@@ -246,6 +248,9 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
     def buffer_updated(self, nbytes: int) -> None:
         """Cut what was read into frames."""
         self._heard = True
+        if self._failed:
+            self._left, self._direct = b"", None
+            return
         try:
             if self._direct is not None:
                 self._read_direct(self._direct, nbytes)
@@ -260,9 +265,9 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
 
     def _read_direct(self, stream: Streams, count: int) -> None:
         reader = stream.reader
-        assert reader is not None
-        assert reader.partial is not None
         self._rest -= count
+        if reader is None or reader.partial is None:
+            return
         reader.partial.received += count
         try:
             reader.finish()
@@ -280,16 +285,15 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
         view, position = _read_buffer.view, 0
         self._left = b""
         if self._preface_left:
-            if end < self._preface_left:
-                self._left = bytes(view[:end])
-                if not PREFACE.startswith(self._left):
-                    self.not_http2(self._left)
-                return
-            opening = bytes(view[: self._preface_left])
-            if opening != PREFACE:
+            opening = bytes(view[: min(end, self._preface_left)])
+            if not PREFACE.startswith(opening):
                 self.not_http2(opening)
                 return
+            if len(opening) < self._preface_left:
+                self._left = opening
+                return
             position, self._preface_left = self._preface_left, 0
+            self.greeted()
         if self._rest:
             count = min(self._rest, end)
             self._rest -= count
@@ -304,10 +308,7 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
             if stop > end:
                 position = self._begin_large(kind, flags, number, view, start, stop, end, position)
                 break
-            if self._block is not None and kind != CONTINUATION:
-                raise ConnectionFault(frames.PROTOCOL_ERROR, "a header block is interrupted")
-            if not self._settings_seen and kind != SETTINGS:
-                raise ConnectionFault(frames.PROTOCOL_ERROR, "the first frame must be SETTINGS")
+            self._check_order(kind)
             if kind == DATA:
                 self._whole_data(flags, number, view, start, stop)
             elif kind == HEADERS and flags & _PLAIN_HEADERS == END_HEADERS:
@@ -319,7 +320,13 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
         if position < end:
             self._left = bytes(view[position:end])
 
-    def _begin_large(  # noqa: PLR0913 - one frame's layout
+    def _check_order(self, kind: int) -> None:
+        if self._block is not None and kind != CONTINUATION:
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "a header block is interrupted")
+        if not self._settings_seen and kind != SETTINGS:
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "the first frame must be SETTINGS")
+
+    def _begin_large(  # noqa: PLR0913, PLR0917 - one frame's layout
         self,
         kind: int,
         flags: int,
@@ -530,16 +537,19 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
             self.lose_patience("SETTINGS", 1 + len(self.streams) / 10 + len(payload) / 60)
         self._settings_seen = True
         for name, value in frames.SETTING.iter_unpack(payload):
-            if name == frames.INITIAL_WINDOW_SIZE:
-                self._resize_windows(value)
-            elif name == frames.MAX_FRAME_SIZE:
-                if not frames.DEFAULT_FRAME_BYTES <= value <= frames.MAX_FRAME_BYTES:
-                    raise ConnectionFault(frames.PROTOCOL_ERROR, f"frames of {value} bytes")
-                self._peer_frame_bytes = value
-            elif name == frames.ENABLE_PUSH and value > 1:
-                raise ConnectionFault(frames.PROTOCOL_ERROR, f"ENABLE_PUSH of {value}")
+            self._set(name, value)
         self.transport.write(frames.frame(SETTINGS, ACK, 0))
         self._send_waiting()
+
+    def _set(self, name: int, value: int) -> None:
+        if name == frames.INITIAL_WINDOW_SIZE:
+            self._resize_windows(value)
+        elif name == frames.MAX_FRAME_SIZE:
+            if not frames.DEFAULT_FRAME_BYTES <= value <= frames.MAX_FRAME_BYTES:
+                raise ConnectionFault(frames.PROTOCOL_ERROR, f"frames of {value} bytes")
+            self._peer_frame_bytes = value
+        elif name == frames.ENABLE_PUSH and value > 1:
+            raise ConnectionFault(frames.PROTOCOL_ERROR, f"ENABLE_PUSH of {value}")
 
     def _resize_windows(self, size: int) -> None:
         if size > frames.MAX_WINDOW:
@@ -582,6 +592,9 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
     def ping_answered(self, payload: bytes) -> None:
         """Note the answer to a PING."""
 
+    def greeted(self) -> None:
+        """Note that the peer speaks HTTP/2."""
+
     def gone_away(self, last_stream: int, code: int) -> None:
         """Note that the peer takes no new streams."""
 
@@ -590,9 +603,11 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
         self.transport.abort()
 
     def fail(self, fault: ConnectionFault) -> None:
-        """End the connection, and say why."""
+        """End the connection, and say why: what still comes is read, or the peer would not hear."""
         self.transport.write(frames.goaway(self.last_stream, fault.code, str(fault)))
-        self.transport.close()
+        self._failed = True
+        self.lost()
+        self.loop.call_later(_FAREWELL_S, self.transport.close)
 
     # ---- out
 

@@ -151,7 +151,7 @@ class Server:
     async def _until(self, condition: Callable[[], bool], limit_s: float) -> None:
         loop = asyncio.get_running_loop()
         end_s = loop.time() + limit_s
-        while not condition() and loop.time() < end_s:
+        while not condition() and loop.time() < end_s:  # noqa: ASYNC110 - of all connections
             await asyncio.sleep(0.01)
 
     def _handler(self, path: str) -> Handler:

@@ -117,6 +117,9 @@ class ServerConnection(Connection[RequestHead, Call]):
         secure: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
         if secure is not None:
             self.identity = _identity(secure)
+
+    def greeted(self) -> None:
+        """Greet in return."""
         streams = {frames.MAX_CONCURRENT_STREAMS: self._server.streams}
         self.transport.write(self.open_windows(streams))
 
@@ -157,17 +160,16 @@ class ServerConnection(Connection[RequestHead, Call]):
                 raise ConnectionFault(frames.PROTOCOL_ERROR, "headers within a request")
             self.data_ended(call, ended=True)
             return
-        if not number & 1 or number <= self.last_stream:
-            if number & 1 and number:
-                raise ConnectionFault(frames.STREAM_CLOSED, "headers of a stream that has ended")
+        if not number & 1:
             raise ConnectionFault(frames.PROTOCOL_ERROR, f"a client's stream {number}")
+        if number <= self.last_stream:
+            raise ConnectionFault(frames.STREAM_CLOSED, "headers of a stream that has ended")
         self.last_stream = number
         self.check_it_reads()
-        if self._leaving is not None and number > self._leaving:
-            self._turn_away(number)
-            return
-        if len(self.streams) >= self._server.streams:
-            self._turn_away(number)
+        left = self._leaving is not None and number > self._leaving
+        if left or len(self.streams) >= self._server.streams:
+            self.lose_patience("a stream beyond the limit")
+            self.transport.write(frames.reset(number, frames.REFUSED_STREAM))
             return
         call = Call(number, head, self)
         self.streams[number] = call
@@ -182,10 +184,6 @@ class ServerConnection(Connection[RequestHead, Call]):
             call.task = self.loop.create_task(self._answer_stream(call, call))
         elif ended:
             self.end(call, _INTERNAL, "the request has no message")
-
-    def _turn_away(self, number: int) -> None:
-        self.lose_patience("a stream beyond the limit")
-        self.transport.write(frames.reset(number, frames.REFUSED_STREAM))
 
     def _decline(self, call: Call, head: RequestHead) -> None:
         if head.refusal is not None:
@@ -372,6 +370,7 @@ class ServerConnection(Connection[RequestHead, Call]):
                 self.send(call, message)
             self.end(call, code, details, trailers)
             return
+        self.regain_patience()
         self.send_window -= total
         trailer = _OK_TRAILER if not trailers else _OK_TRAILER + _fields(trailers)
         number = call.number
@@ -416,6 +415,7 @@ class ServerConnection(Connection[RequestHead, Call]):
         """Send the status of a call, after what still waits."""
         if call.over:
             return
+        self.regain_patience()
         block = b"" if call.opened else _OK_HEAD
         block += literal("grpc-status", str(code).encode())
         if details:
@@ -440,7 +440,6 @@ class ServerConnection(Connection[RequestHead, Call]):
         super().finish(stream)
         self.release(stream, stream.reserved)
         self._server.active -= 1
-        self.regain_patience()
         if stream.timer is not None:
             stream.timer.cancel()
         if stream.sent_all is not None and not stream.sent_all.done():

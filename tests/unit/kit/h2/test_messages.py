@@ -1,0 +1,86 @@
+"""Messages of gRPC, cut out of whatever pieces the network makes of them."""
+
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.kit.h2.messages import PREFIX, MessageError, MessageReader, compress
+
+messages = st.lists(st.binary(max_size=200), max_size=8)
+
+
+def framed(data: bytes, *, compressed: bool = False) -> bytes:
+    return PREFIX.pack(compressed, len(data)) + data
+
+
+def fed(reader: MessageReader, data: bytes, sizes: list[int]) -> None:
+    """Feed `data` in pieces of these sizes, over and over."""
+    position, turn = 0, 0
+    while position < len(data):
+        piece = data[position : position + sizes[turn % len(sizes)]]
+        reader.feed(memoryview(piece), 0, len(piece))
+        position += len(piece)
+        turn += 1
+
+
+@given(messages, st.lists(st.integers(1, 50), min_size=1, max_size=6))
+def test_messages_are_the_same_in_whatever_pieces_they_come(
+    sent: list[bytes], sizes: list[int]
+) -> None:
+    taken: list[bytes | bytearray] = []
+    reader = MessageReader(taken.append, 1000)
+    fed(reader, b"".join(map(framed, sent)), sizes)
+
+    assert taken == sent
+    assert reader.whole
+
+
+@given(st.binary(max_size=500), st.sampled_from(["gzip", "deflate"]), st.integers(1, 40))
+def test_compressed_messages_are_taken_as_they_were(data: bytes, encoding: str, size: int) -> None:
+    taken: list[bytes | bytearray] = []
+    reader = MessageReader(taken.append, 1000, encoding)
+    fed(reader, framed(compress(data, encoding), compressed=True), [size])
+
+    assert taken == [data]
+
+
+def test_a_message_that_says_it_is_too_large_is_refused_before_it_comes() -> None:
+    reader = MessageReader(lambda _: None, 1000)
+
+    with pytest.raises(MessageError, match=r"larger than max \(1001 vs\. 1000\)") as caught:
+        fed(reader, PREFIX.pack(0, 1001), [2])
+    assert caught.value.too_large
+
+
+def test_a_small_message_that_grows_beyond_the_limit_is_refused() -> None:
+    reader = MessageReader(lambda _: None, 1000, "gzip")
+
+    with pytest.raises(MessageError, match="Decompressed") as caught:
+        fed(reader, framed(compress(bytes(10**5), "gzip"), compressed=True), [2000])
+    assert caught.value.too_large
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        framed(b"not gzip", compressed=True),
+        PREFIX.pack(2, 3) + b"abc",
+        framed(zlib.compress(b"x"), compressed=True),
+    ],
+)
+def test_damaged_messages_are_refused(data: bytes) -> None:
+    with pytest.raises(MessageError) as caught:
+        fed(MessageReader(lambda _: None, 1000, "gzip"), data, [100])
+    assert not caught.value.too_large
+
+
+def test_messages_in_pieces_ask_for_room_and_are_refused_without() -> None:
+    room: list[int] = []
+    reader = MessageReader(lambda _: None, 1000, reserve=lambda size: bool(room.append(size)))
+
+    with pytest.raises(MessageError, match="as much as it may") as caught:
+        fed(reader, framed(bytes(900)), [100])
+    assert caught.value.too_large
+    assert room == [900]
