@@ -131,7 +131,7 @@ class Echo:
 
 @asynccontextmanager
 async def echoing(
-    limits: Limits = Limits(), *, dead_after_s: float = 20.0
+    limits: Limits | None = None, *, dead_after_s: float = 20.0
 ) -> AsyncIterator[tuple[Echo, int]]:
     """Serve `Echo` over our own transport; yield it and its port."""
     echo = Echo()
@@ -139,7 +139,7 @@ async def echoing(
         "127.0.0.1:0",
         echo.register,
         (),
-        limits=limits,
+        limits=limits or Limits(),
         dead_after_s=dead_after_s,
         transport="own",
         grace_s=0.5,

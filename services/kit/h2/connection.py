@@ -153,7 +153,7 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
         self._heard = True
         self._settings_seen = False
         self._dead_after_s = dead_after_s
-        self._failed = False
+        self._over = False
         self._silent_looks = 0
         self._unread = 0  # bytes that the peer had not read at the last look
         self._watch: asyncio.TimerHandle | None = None
@@ -248,7 +248,7 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
     def buffer_updated(self, nbytes: int) -> None:
         """Cut what was read into frames."""
         self._heard = True
-        if self._failed:
+        if self._over:
             self._left, self._direct = b"", None
             return
         try:
@@ -605,7 +605,7 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
     def fail(self, fault: ConnectionFault) -> None:
         """End the connection, and say why: what still comes is read, or the peer would not hear."""
         self.transport.write(frames.goaway(self.last_stream, fault.code, str(fault)))
-        self._failed = True
+        self._over = True
         self.lost()
         self.loop.call_later(_FAREWELL_S, self.transport.close)
 

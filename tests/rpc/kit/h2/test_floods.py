@@ -212,19 +212,19 @@ async def test_connections_beyond_the_limit_are_closed_at_once() -> None:
 
 async def test_a_request_that_stands_still_is_ended() -> None:
     """It has announced a message and sends a little of it; its connection stays."""
-    async with echoing(Limits(message_bytes=2**20), dead_after_s=2.0) as (_, port):
-        async with wired(port) as wire:
-            whole = data(1, bytes(100_000))
-            wire.write(head(1), frame(DATA, 0, 1, whole[9:5000]))
+    limits = Limits(message_bytes=2**20)
+    async with echoing(limits, dead_after_s=2.0) as (_, port), wired(port) as wire:
+        whole = data(1, bytes(100_000))
+        wire.write(head(1), frame(DATA, 0, 1, whole[9:5000]))
 
-            async def stay() -> None:
-                while True:
-                    wire.write(frame(PING, 0, 0, bytes(8)))
-                    await asyncio.sleep(0.2)
+        async def stay() -> None:
+            while True:
+                wire.write(frame(PING, 0, 0, bytes(8)))
+                await asyncio.sleep(0.2)
 
-            staying = asyncio.create_task(stay())
-            reset = await wire.until(RESET, 1)
-            staying.cancel()
+        staying = asyncio.create_task(stay())
+        reset = await wire.until(RESET, 1)
+        staying.cancel()
 
     assert UINT32.unpack(reset.payload)[0] == frames.CANCEL
 

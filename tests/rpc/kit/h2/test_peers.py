@@ -113,8 +113,8 @@ class Peer:
 
 
 @asynccontextmanager
-async def peer(limits: Limits = Limits(message_bytes=8 * 2**20)) -> AsyncIterator[Peer]:
-    async with echoing(limits) as (_, port):
+async def peer(message_bytes: int = 8 * 2**20) -> AsyncIterator[Peer]:
+    async with echoing(Limits(message_bytes=message_bytes)) as (_, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         try:
             yield Peer(reader, writer)
@@ -184,7 +184,7 @@ async def test_headers_of_grpc_are_read_or_refused(
 
 
 async def test_an_unknown_method_and_a_message_too_large_have_their_status() -> None:
-    async with peer(Limits(message_bytes=1000)) as client:
+    async with peer(1000) as client:
         unknown, large = client.call("/test.Service/Nothing"), client.call()
         await client.send(large, bytes(2000))
 
