@@ -64,6 +64,9 @@ protos: .venv-protos/.done ## generate the stubs beside the .proto files
 protos-fresh: protos
 	@git diff --exit-code --stat -- protos || { echo "stubs are stale: commit what 'make protos' wrote"; exit 1; }
 
+fuzz-transport: $(VENV)/.dev ## damage 200,000 conversations with the transport (minutes)
+	CINQUEFOIL_FUZZ=200000 $(BIN)/pytest -q tests/rpc/kit/h2/test_fuzz.py
+
 lock: .venv-supply/.done ## write lock.txt: what images install, from constraints.txt, with the hashes of all its files
 	@mkdir -p out
 	{ $(COMPILE) --group all --group generative --group build && $(COMPILE) --group weights --no-deps; } > out/lock.txt
@@ -122,4 +125,4 @@ GPU_PIP := env -u PIP_CONSTRAINT .venv-gpu/bin/pip install --quiet $(if $(WHEELS
 	.venv-supply/bin/pip install --quiet --group supply
 	@touch $@
 
-.PHONY: help demo up test test-unit fuzz check format bench gpu-report protos protos-fresh protos-compatible lock sbom wheels clean
+.PHONY: help demo up test test-unit fuzz fuzz-transport check format bench gpu-report protos protos-fresh protos-compatible lock sbom wheels clean

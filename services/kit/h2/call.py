@@ -6,15 +6,12 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import Any, NoReturn, Protocol, Self
 
 import grpc
 
 from services.kit.h2.connection import Stream
 from services.kit.h2.messages import PREFIX_BYTES
-
-if TYPE_CHECKING:
-    from services.kit.h2.server_connection import ServerConnection
 
 Handler = Any
 """A grpc.RpcMethodHandler, which is not generic at run time."""
@@ -47,6 +44,34 @@ class RequestHead:
     malformed: str = ""
 
 
+class Carrier(Protocol):
+    """The connection of a call.
+
+    Attributes:
+        peer_name: The caller's address as gRPC writes it.
+        identity: The names in its verified certificate.
+    """
+
+    peer_name: str
+    identity: Mapping[str, Sequence[bytes]]
+
+    def new_send_window(self) -> int:
+        """Return the window that the peer gives to a new stream."""
+        ...
+
+    def send(self, call: "Call", message: bytes) -> None:
+        """Send one message, as far as the caller's windows let it."""
+        ...
+
+    def consume(self, stream: "Call", count: int) -> None:
+        """Give bytes back to the caller's windows."""
+        ...
+
+    def release(self, call: "Call", count: int) -> None:
+        """Give back room that a message in pieces has taken."""
+        ...
+
+
 class Call(Stream):
     """A call, with the methods of grpc.aio.ServicerContext that servicers use."""
 
@@ -68,7 +93,7 @@ class Call(Stream):
         "waiter",
     )
 
-    def __init__(self, number: int, head: RequestHead, connection: "ServerConnection") -> None:
+    def __init__(self, number: int, head: RequestHead, connection: Carrier) -> None:
         super().__init__(number, connection.new_send_window())
         self._connection = connection
         self._code: grpc.StatusCode | None = None

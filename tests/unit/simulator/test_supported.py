@@ -115,7 +115,7 @@ NO_MEANING = {
         router.http_listen
         router.max_request_bytes router.max_stream_requests router.compression
         router.metrics_aliases router.slo_windows_s carbon.address nodes.address planner.address
-        router.address router.token_listen router.quotas
+        router.address router.token_listen router.quotas rpc.transport
         router.max_requests router.max_connections router.max_connection_requests
         models.accuracy_unit mqtt console.listen
     """,
