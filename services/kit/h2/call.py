@@ -30,7 +30,7 @@ class RequestHead:
         handler: Of the method; None: there is no such method.
         encoding: Of compressed messages.
         accepted: Encodings that the caller reads.
-        refusal: Why it is no call of gRPC: HTTP status and sentence.
+        refusal: Why this is not a call of gRPC: HTTP status and sentence.
         malformed: Why gRPC's own headers cannot be read; "" if they can.
     """
 
@@ -216,7 +216,7 @@ def decoded(key: bytes, value: bytes) -> tuple[str, str | bytes]:
     """Return a field of metadata; the values of names that end in "-bin" are bytes.
 
     Raises:
-        ValueError: It is no metadata of gRPC.
+        ValueError: The field is not metadata of gRPC.
     """
     name = key.decode("ascii")
     if name != name.lower():

@@ -124,14 +124,14 @@ class ClientStream(Connection[Fields, Stream]):
             self.abort(f"the server is leaving, code {code}")
 
     def lost(self) -> None:
-        """Tell who waits."""
+        """Wake the owner of the stream."""
         if self._stream is not None:
             self.finish(self._stream)
         if not self.closed.done():
             self.closed.set_result(None)
 
     def writable(self) -> None:
-        """Tell who sends."""
+        """Report that there is room."""
         if self.ready:
             self._on_room()
 

@@ -169,7 +169,7 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
         raise NotImplementedError
 
     def data_received_whole(self, stream: Streams, view: memoryview, start: int, stop: int) -> bool:
-        """Take the first and last DATA of a stream, view[start:stop]; False: it is no message."""
+        """Take a stream's first and last DATA, view[start:stop]; False: they are no whole message."""
         return False
 
     def reader_of(self, stream: Streams) -> MessageReader:
@@ -181,7 +181,7 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
         raise NotImplementedError
 
     def consumed_at_once(self, stream: Streams, count: int) -> int:
-        """Return how many of `count` bytes that were just read wait for nobody."""
+        """Return how many of `count` bytes that were just read need not wait."""
         return count
 
     def message_refused(self, stream: Streams, error: MessageError) -> None:
@@ -576,7 +576,7 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
                 raise ConnectionFault(frames.ENHANCE_YOUR_CALM, f"too many times {reason}")
 
     def check_it_reads(self) -> None:
-        """Bound what waits for a peer that asks and does not read.
+        """Bound what waits for a peer that sends requests and does not read.
 
         Raises:
             ConnectionFault: Too much waits.
@@ -585,7 +585,7 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
             raise ConnectionFault(frames.ENHANCE_YOUR_CALM, "answers are not read")
 
     def regain_patience(self) -> None:
-        """Count an answer: who asks for work may also end some of it."""
+        """Count an answer: a client that gets answers may also withdraw requests."""
         if self._patience < _PATIENCE:
             self._patience += 1.0
 

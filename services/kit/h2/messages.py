@@ -69,7 +69,7 @@ class MessageReader:
             take: Called with each message.
             most_bytes: Maximum size of a message, also after decompression.
             encoding: Of compressed messages: "gzip" or "deflate"; else there may be none.
-            reserve: Asked for room for a message in pieces, in bytes; None: there always is.
+            reserve: Takes room for a message in pieces, in bytes; None: there always is.
         """
         self._take = take
         self._most_bytes = most_bytes
