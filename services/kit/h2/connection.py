@@ -169,7 +169,7 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
         raise NotImplementedError
 
     def data_received_whole(self, stream: Streams, view: memoryview, start: int, stop: int) -> bool:
-        """Take a stream's first and last DATA, view[start:stop]; False: they are no whole message."""
+        """Take a stream's only DATA, view[start:stop]; False: they are not a whole message."""
         return False
 
     def reader_of(self, stream: Streams) -> MessageReader:
