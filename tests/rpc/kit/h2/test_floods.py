@@ -5,7 +5,7 @@ CONTINUATION) are among them.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -66,7 +66,7 @@ def repeated(piece: bytes) -> Iterator[bytes]:
         yield piece
 
 
-FLOODS = {
+FLOODS: dict[str, Callable[[], Iterator[bytes]]] = {
     "rapid reset": resets,
     "CONTINUATION": blocks_without_end,
     "empty DATA": empty_data,

@@ -1,6 +1,6 @@
 """Conversations that were damaged at random: the server holds its bounds, and never raises.
 
-`make fuzz` runs 200,000 of them; a seed that fails is printed, and runs alone with
+`make fuzz-transport` runs 200,000 of them; a seed that fails is printed, and runs alone with
 CINQUEFOIL_FUZZ_SEED.
 """
 

@@ -78,7 +78,12 @@ def test_damaged_messages_are_refused(data: bytes) -> None:
 
 def test_messages_in_pieces_ask_for_room_and_are_refused_without() -> None:
     room: list[int] = []
-    reader = MessageReader(lambda _: None, 1000, reserve=lambda size: bool(room.append(size)))
+
+    def reserve(size: int) -> bool:
+        room.append(size)
+        return False
+
+    reader = MessageReader(lambda _: None, 1000, reserve=reserve)
 
     with pytest.raises(MessageError, match="as much as it may") as caught:
         fed(reader, framed(bytes(900)), [100])
