@@ -6,7 +6,6 @@ import secrets
 import socket
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from functools import partial
 
 import grpc
 from prometheus_client import CollectorRegistry
@@ -29,7 +28,7 @@ from services.router.adapters.planner_client import ConfigDigests, report_load, 
 from services.router.adapters.predictor_client import PredictorClient
 from services.router.adapters.prometheus import RouterCollector, collectors_registry
 from services.router.adapters.triton_metrics import TritonCollector
-from services.router.adapters.worker_stream import WorkerStreams
+from services.router.adapters.worker_stream import WorkerStreams, links
 from services.router.core.accounting.account import Account
 from services.router.core.limits import byte_budget, limits
 from services.router.core.model import ModelRoutes, RoutingTable
@@ -146,12 +145,12 @@ class _Router:
         self._clock = RealClock()
         self._carbon = CarbonClient()
         dead_after_s, identity = self._settings.worker_dead_after_s, deployment.identity("router")
-        self.streams = WorkerStreams(
+        link = links(
             identity,
-            self._clock,
             dead_after_s=dead_after_s,
             message_bytes=self._settings.worker_message_bytes,
         )
+        self.streams = WorkerStreams(link, self._clock)
         registry = ModelRegistry(
             first_table(deployment), limits(deployment), byte_budget(deployment), self._carbon
         )

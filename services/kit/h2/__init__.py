@@ -5,7 +5,7 @@ handler's task starts in the turn of the loop that read the request.
 Sources: RFC 9113 (HTTP/2), RFC 7541 (HPACK), gRPC's PROTOCOL-HTTP2.md.
 """
 
-from services.kit.h2.client import ClientStream, open_stream
+from services.kit.h2.client import ClientStream, OnMessage, open_stream
 from services.kit.h2.server import Server
 
-__all__ = ["ClientStream", "Server", "open_stream"]
+__all__ = ["ClientStream", "OnMessage", "Server", "open_stream"]

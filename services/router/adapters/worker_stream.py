@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Self
 
@@ -12,10 +13,9 @@ from google.protobuf.message import DecodeError
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from services.kit.clock import Clock
 from services.kit.config import Tls
-from services.kit.h2 import ClientStream, open_stream
+from services.kit.h2 import ClientStream, OnMessage, open_stream
 from services.kit.request_cost import Cost, Usage
 from services.kit.rpc.certificates import client_context
-from services.kit.rpc.channel import MAX_MESSAGE_BYTES
 from services.kit.rpc.reconnect import ConnectionLost, Reconnector, raise_if_cancelled
 from services.router.core.frames import frame, take
 from services.router.core.model import Instance, Request
@@ -24,20 +24,41 @@ from services.router.core.worker_port import Hello, Result, WorkerListener
 _EXECUTE = f"/{pb.DESCRIPTOR.services_by_name['WorkerService'].full_name}/Execute"
 
 
+OpenLink = Callable[[str, OnMessage, Callable[[], None]], Awaitable[ClientStream]]
+"""Opens a call to a worker: its address, what takes its messages, what is told of room."""
+
+
+def links(tls: Tls | None, *, dead_after_s: float, message_bytes: int) -> OpenLink:
+    """Return what opens calls to workers.
+
+    Args:
+        tls: Authority to trust, and the router's certificate; None: plaintext.
+        dead_after_s: Time after which a silent worker is given up, s.
+        message_bytes: Maximum size of a worker's message.
+    """
+
+    async def opened(
+        endpoint: str, on_message: OnMessage, on_room: Callable[[], None]
+    ) -> ClientStream:
+        return await open_stream(
+            endpoint,
+            _EXECUTE,
+            on_message,
+            on_room,
+            context=None if tls is None else client_context(tls),
+            message_bytes=message_bytes,
+            dead_after_s=dead_after_s,
+        )
+
+    return opened
+
+
 class WorkerStreams:
     """All streams; enter it to open any, leave it to end them all."""
 
-    def __init__(self, tls: Tls | None, clock: Clock, *, dead_after_s: float) -> None:
-        """Open none yet.
-
-        Args:
-            tls: Authority to trust, and the router's certificate; None: plaintext.
-            clock: Clock to wait with.
-            dead_after_s: Time after which a silent worker is given up, s.
-        """
-        self._tls = tls
+    def __init__(self, open_link: OpenLink, clock: Clock) -> None:
+        self._open_link = open_link
         self._clock = clock
-        self._dead_after_s = dead_after_s
         self._tasks = asyncio.TaskGroup()
         self._streams: set[WorkerStream] = set()
 
@@ -57,7 +78,7 @@ class WorkerStreams:
 
     def connect(self, instance: Instance, listener: WorkerListener) -> WorkerStream:
         """Return a stream to a worker and begin to open it."""
-        stream = WorkerStream(instance, listener, self._tls, self._clock, self._dead_after_s)
+        stream = WorkerStream(instance, listener, self._open_link, self._clock)
         stream.task = self._tasks.create_task(
             stream.run(), name=f"router.worker[{instance.endpoint}]"
         )
@@ -76,18 +97,12 @@ class WorkerStream:
     task: asyncio.Task[None]
 
     def __init__(
-        self,
-        instance: Instance,
-        listener: WorkerListener,
-        tls: Tls | None,
-        clock: Clock,
-        dead_after_s: float,
+        self, instance: Instance, listener: WorkerListener, open_link: OpenLink, clock: Clock
     ) -> None:
         self._instance = instance
         self._listener = listener
-        self._tls = tls
+        self._open_link = open_link
         self._clock = clock
-        self._dead_after_s = dead_after_s
         self._worker = Reconnector(f"worker {instance.endpoint} of {instance.segment_id}", clock)
         self._outbox: deque[Request] = deque()
         self._withdrawn: list[int] = []
@@ -116,15 +131,7 @@ class WorkerStream:
         """Carry requests and results until the stream ends."""
         endpoint = self._instance.endpoint
         try:
-            self._stream = stream = await open_stream(
-                endpoint,
-                _EXECUTE,
-                self._take,
-                self._flush,
-                context=None if self._tls is None else client_context(self._tls),
-                message_bytes=MAX_MESSAGE_BYTES,
-                dead_after_s=self._dead_after_s,
-            )
+            self._stream = stream = await self._open_link(endpoint, self._take, self._flush)
             try:
                 self._flush()
                 await stream.closed
