@@ -98,7 +98,7 @@ class Server:
         """
         host, port = split_address(address)
         family, kind, protocol, _, name = socket.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            host.encode() or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         bound = socket.socket(family, kind, protocol)
         try:

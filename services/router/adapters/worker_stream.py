@@ -25,7 +25,7 @@ _EXECUTE = f"/{pb.DESCRIPTOR.services_by_name['WorkerService'].full_name}/Execut
 
 
 OpenLink = Callable[[str, OnMessage, Callable[[], None]], Awaitable[ClientStream]]
-"""Opens a call to a worker: its address, what takes its messages, what is told of room."""
+"""Opens a call to a worker: its address, what takes its messages, what learns of room."""
 
 
 def links(tls: Tls | None, *, dead_after_s: float, message_bytes: int) -> OpenLink:

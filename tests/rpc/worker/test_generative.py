@@ -159,7 +159,7 @@ async def test_hostile_prompts_have_a_bounded_answer_or_a_clear_error(
     assert not any(word in logged for word in ("word word", "im_start", "bos_token", "Grüße"))
     assert [result.status for result in found] == list(HOSTILE.values())
     refused = [result.message for result in found if result.status]
-    assert all(message.startswith("raw_input_contents[0]: ") for message in refused), refused
+    assert all(message.startswith("raw_input_contents[0]") for message in refused), refused
     assert all(text_of(result.response) is not None for result in found if not result.status)
 
 
