@@ -63,9 +63,10 @@ def admissible_rps(objective: Objective, model: Model, kind: SegmentKind) -> flo
     usable_rps = min(rho, NEARLY_FULL) * kind.throughput_rps
     if usable_rps <= 0 or model.demand_rps <= 0:
         return 0.0
-    if time_s >= 2 * kind.latency_s and model.slo_percentile <= 100.0 * (1.0 - LATE):
-        if rho <= LIGHT and math.ceil(model.demand_rps / usable_rps) * kind.processes >= MANY:
-            return usable_rps
+    long = time_s >= 2 * kind.latency_s and model.slo_percentile <= 100.0 * (1.0 - LATE)
+    processes = math.ceil(model.demand_rps / usable_rps) * kind.processes
+    if long and rho <= LIGHT and processes >= MANY:
+        return usable_rps
     demand_rps = GRID ** math.ceil(math.log(model.demand_rps, GRID) - 1e-9)
     return min(usable_rps, _share_rps(kind, usable_rps, demand_rps, time_s, model.slo_percentile))
 
