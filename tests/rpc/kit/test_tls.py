@@ -129,8 +129,9 @@ async def test_only_a_gateway_speaks_for_others(tls: Tls) -> None:
     assert found == ["id:batch", "spiffe://cinquefoil/client/app", "id:batch"]
 
 
+@pytest.mark.parametrize("transport", ["own", "grpcio"])
 async def test_renewed_certificates_are_used_without_a_restart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: Any
 ) -> None:
     """Both sides are issued anew by another authority; a stream that is open goes on."""
     monkeypatch.setattr(certificates, "CHECK_INTERVAL_S", 0.0)
@@ -146,7 +147,7 @@ async def test_renewed_certificates_are_used_without_a_restart(
         return ["done"]
 
     async with (
-        scripted(script, tls=first.of("carbon")) as (_, _, server),
+        scripted(script, tls=first.of("carbon"), transport=transport) as (_, _, server),
         dial(f"127.0.0.1:{server.port}", first.of("client", "app")) as channel,
     ):
         stub = CarbonServiceStub(channel)
@@ -156,7 +157,7 @@ async def test_renewed_certificates_are_used_without_a_restart(
         (tmp_path / "ca.key").unlink()
         issued(tmp_path, "carbon", "client/app")
 
-        await stub.ListZones(pb.ListZonesRequest(), timeout=20)
+        await stub.ListZones(pb.ListZonesRequest(), timeout=20, wait_for_ready=True)
         go_on.set()
 
         assert await reading == ["done"]
