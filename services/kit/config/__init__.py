@@ -173,6 +173,8 @@ class WebConsole(Section):
     """
 
     listen: Address = "127.0.0.1:8467"
+
+
 class Rpc(Section):
     """How requests are carried.
 
