@@ -68,12 +68,13 @@ class _Regression:
         self.covariance += share * (off * (value - self.value) - self.covariance)
 
     def at(self, size: float) -> float:
-        """Return the value on the line; in proportion where only one size was seen.
+        """Return the value on the line; where only one size was seen, the least it can be.
 
-        A small size must not count as long as a large one that came first: it would never be tried.
+        That is in proportion for smaller sizes, and the same for larger ones: what counted as more
+        than it is would never be tried.
         """
         if self.variance <= _MIN_VARIANCE:
-            return self.value * size / self.size if self.size > 0 else self.value
+            return self.value * min(size / self.size, 1.0) if self.size > 0 else self.value
         return max(self.value + self.covariance / self.variance * (size - self.size), 0.0)
 
 
