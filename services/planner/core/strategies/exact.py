@@ -27,9 +27,9 @@ WIDE_GAP = 1e-2
 def exact(problem: Problem) -> Configuration:
     """Solve one mixed-integer program: the best configuration there is, with its proven gap.
 
-    Up to FEW_GPUS the gap is 0, and where time ends before, the other strategies run as well, so
-    that none of them is better. Above, the proof may stop at RELATIVE_GAP, and the others run where
-    more than WIDE_GAP is left.
+    Up to FEW_GPUS the gap is 0, and where time ends before, the other strategies get what is left
+    of it. Above, the proof may stop at RELATIVE_GAP, and the others run where more than WIDE_GAP is
+    left.
 
     Raises:
         InvalidArgument: A number in the problem is not finite or negative.
