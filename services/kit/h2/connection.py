@@ -270,6 +270,7 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
             return
         reader.partial.received += count
         try:
+            reader.take_room(count)
             reader.finish()
         except MessageError as error:
             self._direct = None

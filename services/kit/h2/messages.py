@@ -69,7 +69,7 @@ class MessageReader:
             take: Called with each message.
             most_bytes: Maximum size of a message, also after decompression.
             encoding: Of compressed messages: "gzip" or "deflate"; else there may be none.
-            reserve: Takes room for a message in pieces, in bytes; None: there always is.
+            reserve: Takes room for bytes of a message in pieces, as they come; None: always can.
         """
         self._take = take
         self._most_bytes = most_bytes
@@ -92,6 +92,7 @@ class MessageReader:
         partial = self.partial
         if partial is not None:
             count = min(stop - start, partial.size - partial.received)
+            self.take_room(count)
             end = partial.received + count
             partial.view[partial.received : end] = view[start : start + count]
             partial.received = end
@@ -112,6 +113,15 @@ class MessageReader:
         if start < stop:
             self._prefix = bytes(view[start:stop])
 
+    def take_room(self, count: int) -> None:
+        """Take room for bytes of a message in pieces.
+
+        Raises:
+            MessageError: There is none.
+        """
+        if self._reserve is not None and not self._reserve(count):
+            raise MessageError("the server receives as much as it may at a time", too_large=True)
+
     def finish(self) -> None:
         """Hand over the message in pieces if it is all there."""
         partial = self.partial
@@ -130,9 +140,11 @@ class MessageReader:
         if stop - start >= size:
             self._hand_over(bytes(view[start : start + size]), bool(compressed))
             return start + size
-        if self._reserve is not None and not self._reserve(size):
-            raise MessageError("the server receives as much as it may at a time", too_large=True)
-        self.partial = partial = Partial(size, compressed=bool(compressed))
+        self.take_room(stop - start)
+        try:
+            self.partial = partial = Partial(size, compressed=bool(compressed))
+        except MemoryError:
+            raise MessageError(f"no memory for a message of {size} bytes", too_large=True) from None
         partial.received = stop - start
         partial.view[: partial.received] = view[start:stop]
         return stop

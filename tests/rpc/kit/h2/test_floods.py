@@ -229,12 +229,16 @@ async def test_a_request_that_stands_still_is_ended() -> None:
     assert UINT32.unpack(reset.payload)[0] == frames.CANCEL
 
 
-async def test_requests_in_pieces_are_bounded_together() -> None:
+async def test_requests_in_pieces_are_bounded_together_by_what_has_come_of_them() -> None:
+    """Announcing much takes no room from others: the first two announce 1 MiB and send 10 kB."""
     limits = Limits(message_bytes=2**20, receiving_bytes=2**20)
     async with echoing(limits) as (_, port), wired(port) as wire:
-        piece = data(1, bytes(2**20))[9:10_009]
-        wire.write(head(1), frame(DATA, 0, 1, piece), head(3), frame(DATA, 0, 3, piece))
-        refused = await wire.until(HEADERS, 3)
+        piece = data(1, bytes(2**20))[9:]
+        for stream, sent in ((1, 10_000), (3, 10_000), (5, 700_000), (7, 700_000)):
+            wire.write(head(stream), frame(DATA, 0, stream, piece[:sent]))
+        refused = await wire.until(HEADERS)
+
+    assert refused.stream == 7
 
     assert b"grpc-status\x018" in refused.payload
 
