@@ -205,6 +205,7 @@ class ServerConnection(Connection[RequestHead, Call]):
         """Take a request that came in one frame: the usual case."""
         if stream.inbox is not None or stop - start < PREFIX_BYTES:
             return False
+        self._check_open(stream)
         compressed, size = PREFIX.unpack_from(view, start)
         if compressed or size != stop - start - PREFIX_BYTES or size > self._server.message_bytes:
             return False
@@ -213,6 +214,7 @@ class ServerConnection(Connection[RequestHead, Call]):
 
     def reader_of(self, stream: Call) -> MessageReader:
         """Return what cuts a call's DATA."""
+        self._check_open(stream)
 
         def take(message: bytes | bytearray) -> None:
             if stream.inbox is not None:
@@ -231,6 +233,11 @@ class ServerConnection(Connection[RequestHead, Call]):
         server = self._server
         return MessageReader(take, server.message_bytes, stream.head.encoding, reserve)
 
+    def _check_open(self, call: Call) -> None:
+        """Refuse a second request on a call: its handler runs already."""
+        if call.ended or (call.inbox is None and call.task is not None):
+            raise ConnectionFault(frames.STREAM_CLOSED, "DATA after the end of a stream")
+
     def consumed_at_once(self, stream: Call, count: int) -> int:
         """Keep back what comes while messages wait in the inbox of a stream."""
         if not stream.inbox or stream.over:
@@ -241,13 +248,15 @@ class ServerConnection(Connection[RequestHead, Call]):
     def data_ended(self, stream: Call, *, ended: bool) -> None:
         """Run the handler once the request is there."""
         if stream.inbox is not None:
-            stream.ended = stream.ended or ended
+            if stream.ended:
+                raise ConnectionFault(frames.STREAM_CLOSED, "DATA after the end of a stream")
+            stream.ended = ended
             waiter = stream.waiter
             if waiter is not None and (stream.inbox or ended):
                 stream.waiter = None
                 if not waiter.done():
                     waiter.set_result(None)
-        elif ended and stream.task is None:
+        elif ended and stream.task is None and not stream.over:
             if stream.message is None or (stream.reader is not None and not stream.reader.whole):
                 self.end(stream, _INTERNAL, "the request has no whole message")
             else:
@@ -289,6 +298,7 @@ class ServerConnection(Connection[RequestHead, Call]):
 
     def _begin(self, call: Call, message: bytes | bytearray) -> None:
         self.release(call, call.reserved)
+        call.reader = call.message = None
         self._start_timer(call)
         run = self._answer_stream if call.head.handler.response_streaming else self._answer_one
         call.task = self.loop.create_task(run(call, message))
@@ -439,6 +449,8 @@ class ServerConnection(Connection[RequestHead, Call]):
             return
         super().finish(stream)
         self.release(stream, stream.reserved)
+        # They refer to one another; a large request must not wait for the garbage collector.
+        stream.reader = stream.message = None
         self._server.active -= 1
         if stream.timer is not None:
             stream.timer.cancel()

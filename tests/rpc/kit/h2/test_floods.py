@@ -28,7 +28,7 @@ from services.kit.h2.frames import (
 )
 from services.kit.h2.hpack import literal
 from services.kit.rpc import Limits
-from tests.support.h2_wire import Echo, block, data, echoing, head, still_served, wired
+from tests.support.h2_wire import STREAM_PATH, Echo, block, data, echoing, head, still_served, wired
 
 MANY = 20_000
 
@@ -103,6 +103,14 @@ BREACHES = {
         frames.STREAM_CLOSED,
     ),
     "DATA of no stream": (data(5, b"x"), frames.PROTOCOL_ERROR),
+    "a second request on a call": (
+        head(1) + data(1, b"x") + data(1, b"y"),
+        frames.STREAM_CLOSED,
+    ),
+    "DATA after the end of a stream": (
+        head(1, STREAM_PATH) + data(1, b"x") + data(1, b"y"),
+        frames.STREAM_CLOSED,
+    ),
     "padding larger than its frame": (
         head(1) + frame(DATA, PADDED, 1, b"\xff" + bytes(20)),
         frames.PROTOCOL_ERROR,

@@ -5,8 +5,10 @@ CINQUEFOIL_FUZZ_SEED.
 """
 
 import asyncio
+import gc
 import os
 import random
+import weakref
 from typing import cast
 
 import grpc
@@ -107,8 +109,8 @@ def feed(connection: Connection[object, object], sent: bytes, draw: random.Rando
         position += size
 
 
-@pytest.mark.may_block
-async def test_damaged_conversations_leave_nothing_behind() -> None:
+def serving_echo() -> tuple[Echo, ServerState]:
+    """Return handlers, and the server that they are registered with."""
     echo = Echo()
     server = Server(
         lambda _, handler: handler,
@@ -123,7 +125,33 @@ async def test_damaged_conversations_leave_nothing_behind() -> None:
         age_s=600.0,
     )
     echo.register(cast(grpc.aio.Server, server))
-    state: ServerState = server._state
+    return echo, server._state
+
+
+async def test_an_answered_call_is_freed_without_the_garbage_collector() -> None:
+    """Else large requests stay in memory until it runs: 600 MB after 2,000 images."""
+    _, state = serving_echo()
+    connection = ServerConnection(state)
+    connection.connection_made(Sink())
+    gc.collect()
+    gc.disable()
+    try:
+        request = head(1, PATH, ("grpc-timeout", b"10S")) + data(1, bytes(50_000))
+        feed(connection, PREFACE + frame(SETTINGS, 0, 0) + request[:-1], random.Random(0))  # type: ignore[arg-type]
+        call = weakref.ref(connection.streams[1])
+        feed(connection, request[-1:], random.Random(0))  # type: ignore[arg-type]
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not connection.streams
+        assert call() is None
+    finally:
+        gc.enable()
+        connection.connection_lost(None)
+
+
+@pytest.mark.may_block
+async def test_damaged_conversations_leave_nothing_behind() -> None:
+    echo, state = serving_echo()
     problems: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
     for seed in range(FIRST, FIRST + COUNT):
