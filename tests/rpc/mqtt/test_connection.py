@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from services.kit.clock import RealClock
 from services.kit.config import ClientTls, Mqtt
 from services.kit.mqtt import BrokerConnection, Message, Refused
-from tests.support.mosquitto import Broker, brokering
+from tests.support.mosquitto import Broker, brokering, needed
 
 TOPIC = "cinquefoil/carbon/DE"
 
@@ -194,8 +194,9 @@ async def test_a_password_that_is_put_right_is_used_at_the_next_try(tmp_path: Pa
     assert "guess" not in str(logs)
 
 
-async def test_tls_is_spoken_to_a_broker_whose_certificate_is_vouched_for(tmp_path: Path) -> None:
-    _certificate(tmp_path)
+async def test_tls_is_spoken_to_a_broker_whose_certificate_is_vouched_for(
+    tmp_path: Path, certificate: None
+) -> None:
     async with brokering(_with_tls(tmp_path)) as broker:
         link = link_to(broker, tls=ClientTls(ca_file=tmp_path / "broker.crt"))
         link.retain(TOPIC, {"intensity": 300})
@@ -205,8 +206,9 @@ async def test_tls_is_spoken_to_a_broker_whose_certificate_is_vouched_for(tmp_pa
 
 # paho leaves the socket of a failed handshake to the garbage collector.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-async def test_a_broker_that_nobody_vouches_for_hears_nothing(tmp_path: Path) -> None:
-    _certificate(tmp_path)
+async def test_a_broker_that_nobody_vouches_for_hears_nothing(
+    tmp_path: Path, certificate: None
+) -> None:
     async with brokering(_with_tls(tmp_path)) as broker:
         link = link_to(broker, tls=ClientTls())
         with capture_logs() as logs:
@@ -238,11 +240,13 @@ def _with_tls(folder: Path) -> Broker:
     return Broker(folder, options, client, host="localhost")
 
 
-def _certificate(folder: Path) -> None:
-    """Make a certificate of localhost that vouches for itself."""
+@pytest.fixture
+def certificate(tmp_path: Path) -> None:
+    """Make a certificate of localhost that vouches for itself, outside of the loop: it takes long."""
+    needed()
     if shutil.which("openssl") is None:
         pytest.skip("the openssl program, which makes the certificates, is not installed")
     command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost"
     names = ("-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1")
-    files = ("-keyout", folder / "broker.key", "-out", folder / "broker.crt")
+    files = ("-keyout", tmp_path / "broker.key", "-out", tmp_path / "broker.crt")
     subprocess.run((*command.split(), *names, *files), check=True, capture_output=True)
