@@ -242,7 +242,7 @@ def _with_tls(folder: Path) -> Broker:
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> None:
-    """Make a certificate of localhost that vouches for itself, outside of the loop: it takes long."""
+    """Make a certificate of localhost that vouches for itself; outside of the loop: it is slow."""
     needed()
     if shutil.which("openssl") is None:
         pytest.skip("the openssl program, which makes the certificates, is not installed")

@@ -183,13 +183,13 @@ async def test_a_measured_pue_prices_energy_and_routes(broker: Broker, tmp_path:
         async with fake_agent.planner(file) as stub, fake_agent.living(agent, stub):
             seen = await fake_agent.active(stub, 1)
             before = await stub.GetFleet(planner_pb2.GetFleetRequest())
-            agent.meter(3.6e6)
-            agent.meter(3.6e6)
+            agent.meter(5.0)
+            agent.meter(5.0)
             async with asyncio.timeout(LONGEST_S):
                 while True:
                     after = await stub.GetFleet(planner_pb2.GetFleetRequest())
                     spent_j = after.energy_j - before.energy_j
-                    if spent_j >= 2 * 3.6e6:
+                    if spent_j >= 2 * 5.0:
                         break
                     await asyncio.sleep(0.02)
 
