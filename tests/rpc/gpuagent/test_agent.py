@@ -223,7 +223,7 @@ async def test_a_file_that_loads_for_ever_is_not_waited_for(
 ) -> None:
     """As one on a disk that hangs: here a pipe without a writer. Its neighbour keeps serving."""
     file = save_model(tmp_path / "m.onnx")
-    limits = config.Workers(load_timeout_s=3.0)
+    limits = config.Workers(load_timeout_s=8.0)  # its neighbour loads on a busy machine, too
     settings = deployment(tmp_path, file, f"127.0.0.1:{planner[1]}", workers=limits)
     async with agent(settings):
         for start in (0, 4):
@@ -235,7 +235,7 @@ async def test_a_file_that_loads_for_ever_is_not_waited_for(
         result = await planner[0].start(segment_spec("s-2", placement=placement("3g.20gb", 4)))
 
         assert (result.ok, result.status) == (False, "FAILED_PRECONDITION")
-        assert "did not answer within 3 s" in result.message
+        assert "did not answer within 8 s" in result.message
         assert _pids(tmp_path) == neighbours
         segment = planner[0].segment("s-1")
         assert segment is not None
