@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from cinquefoil.gpuagent.v1 import gpuagent_pb2
@@ -38,6 +38,7 @@ _SERVICES = (gpuagent_pb2.DESCRIPTOR.services_by_name["GpuAgentService"].full_na
 _LIVE: Final = ("models.*",)
 _GRACE_S: Final = 2.0
 _HEARTBEAT_S: Final = 0.25
+_LOOK_S: Final = 0.05
 DRAIN_S: Final = 10.0
 """Time that accepted requests may take when the agent stops, s."""
 
@@ -48,15 +49,17 @@ async def run(
     started: Callable[[int], None] | None = None,
     *,
     node: str = "",
+    leave_workers: bool = False,
     reloads: Reloads | None = None,
 ) -> None:
-    """Run the agent of one node until `stop`, then drain and end its workers.
+    """Run the agent of one node until `stop`; then have its segments moved, and end its workers.
 
     Args:
         deployment: The whole deployment file.
         stop: Ends the agent.
         started: Called with the port once the agent serves.
         node: The node's name; "": the deployment's only one.
+        leave_workers: Leave the workers running at the end, for the next agent to adopt.
         reloads: Reads the file again on request; models and variants are taken over.
 
     Raises:
@@ -99,7 +102,7 @@ async def run(
                 reloads.serve(_used(place.name), _LIVE, agent.reload)
             await agent.begin()
             async with _served(deployment, place, agent, started):
-                await agent.work(PlannerServiceStub(channel), stop)
+                await agent.work(PlannerServiceStub(channel), stop, leave_workers=leave_workers)
             heart.cancel()
 
 
@@ -149,8 +152,13 @@ class _Agent:
         self.report.config_digest = deployment.digest
         self.outbox.node_changed()
 
-    async def work(self, planner: PlannerServiceAsyncStub, stop: asyncio.Event) -> None:
-        """Report and execute until `stop`; then drain the workers, and report that too."""
+    async def work(
+        self, planner: PlannerServiceAsyncStub, stop: asyncio.Event, *, leave_workers: bool
+    ) -> None:
+        """Report and execute until `stop`; then end the workers, unless the next agent adopts them.
+
+        Where other nodes can take them over, segments are moved there first.
+        """
         actuators, observers = self.actuators, self.observers
         uplink = Uplink(planner, self.outbox, self.report, actuators.steps, self.clock)
         async with asyncio.TaskGroup() as tasks:
@@ -168,11 +176,26 @@ class _Agent:
                 ),
             )
             await stop.wait()
-            await actuators.segments.stop_all(DRAIN_S)
-            await actuators.clocks.release()
+            if leave_workers:
+                actuators.segments.abandon()
+            else:
+                await self._hand_over(uplink)
+                await actuators.segments.stop_all(DRAIN_S)
+                await actuators.clocks.release()
             for task in background:
                 task.cancel()
         await observers.accounts.read()
+
+    async def _hand_over(self, uplink: Uplink) -> None:
+        """Have the planner move what runs here to other nodes, where there are any."""
+        if not self.place.others:
+            return
+        self.observers.reservations.leaving = True
+        self.outbox.node_changed()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.place.settings.leave_timeout_s):
+                while self.actuators.segments.list() and not uplink.released:
+                    await self.clock.sleep(_LOOK_S)
 
 
 async def _beat(gpu_counters: Mapping[str, SharedCounters]) -> None:

@@ -9,11 +9,18 @@ from services.kit.errors import InvalidArgument
 
 @dataclass(frozen=True, slots=True)
 class NodePlace:
-    """One node of the deployment, and its folder."""
+    """One node of the deployment, and its folder.
+
+    Attributes:
+        name, settings: The deployment's.
+        folder: Where its state is.
+        others: Whether the deployment has other nodes that plans may use.
+    """
 
     name: str
     settings: Node
     folder: Path
+    others: bool = False
 
 
 def place_of(deployment: Deployment, name: str) -> NodePlace:
@@ -32,4 +39,5 @@ def place_of(deployment: Deployment, name: str) -> NodePlace:
     if name not in deployment.nodes:
         raise InvalidArgument(f"node must be one of {', '.join(names)}, got {name!r}", field="node")
     settings = deployment.nodes[name]
-    return NodePlace(name, settings, settings.state_dir.absolute() / name)
+    others = any(node.controlled for other, node in deployment.nodes.items() if other != name)
+    return NodePlace(name, settings, settings.state_dir.absolute() / name, others)

@@ -249,8 +249,8 @@ class PlannerServicer(PlannerServiceServicer):
         )
         reading = asyncio.create_task(self._read(session, request_iterator), name="planner.join")
         try:
-            async for step in session.steps():
-                yield pb.JoinResponse(step=step)
+            async for response in session.responses():
+                yield response
             if reading.done():
                 reading.result()  # what ended the reports ends the call
         finally:
@@ -273,10 +273,17 @@ class PlannerServicer(PlannerServiceServicer):
         try:
             async for request in requests:
                 self._agents.take(session, request)
+                if self._state.fleet.leaves(session.node) and not self._takes_over(session.node):
+                    session.release()
                 for each in request.scale_out:
                     self._state.need_more(each.models, plain(each.reason))
         finally:
             session.close()
+
+    def _takes_over(self, node: str) -> bool:
+        """Return whether it is worth an agent's while to wait for its segments to be moved."""
+        now_s = self._state.clock.monotonic()
+        return self._routers.connected and self._state.fleet.takes_over(node, now_s)
 
     async def _read_load(
         self, link: RouterSession, requests: AsyncIterator[pb.ReportLoadRequest]

@@ -55,11 +55,23 @@ def serve_console(config: Config = DEPLOYMENT, with_parent: WithParent = False) 
 
 
 def serve_gpuagent(
-    config: Config = DEPLOYMENT, node: NodeName = "", with_parent: WithParent = False
+    config: Config = DEPLOYMENT,
+    node: NodeName = "",
+    leave_workers: Annotated[
+        bool, typer.Option("--leave-workers", help="Leave workers to the next agent at the end.")
+    ] = False,
+    with_parent: WithParent = False,
 ) -> None:
-    """Run the agent of one node until SIGTERM."""
+    """Run the agent of one node until SIGTERM.
+
+    Then the planner moves what runs there to other nodes, where they have room. With
+    --leave-workers the workers serve on, and an agent that is started within
+    nodes.<n>.orphan_timeout_s adopts them.
+    """
     name = named_node(node, config)
-    launch_service("gpuagent", config, with_parent=with_parent, node=name)
+    launch_service(
+        "gpuagent", config, with_parent=with_parent, node=name, leave_workers=leave_workers
+    )
 
 
 def named_node(name: str, config: Path) -> str:
@@ -75,7 +87,7 @@ def named_node(name: str, config: Path) -> str:
     raise typer.BadParameter(f"say which of {', '.join(nodes)}", param_hint="--node")
 
 
-def launch_service(service: str, config: Path, *, with_parent: bool, **arguments: str) -> None:
+def launch_service(service: str, config: Path, *, with_parent: bool, **arguments: Any) -> None:
     """Run a service of the deployment until SIGTERM, and exit.
 
     Args:

@@ -49,7 +49,7 @@ class NodeReport:
         """
         node = convert.node(self.reservations.left(await self.inventory.read()))
         for gpu in node.gpus:
-            gpu.wanted = gpu.uuid in self.reservations.wanted
+            gpu.wanted = self.reservations.leaving or gpu.uuid in self.reservations.wanted
         return self._with_conditions(node)
 
     def _with_conditions(self, node: pb.Node) -> pb.Node:

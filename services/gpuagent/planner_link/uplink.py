@@ -118,6 +118,12 @@ class Uplink:
             "planner", clock, steady_s=_STEADY_S, errors=(grpc.aio.AioRpcError, ServiceError)
         )
         self._stream = 0
+        self._joined = self._released = False
+
+    @property
+    def released(self) -> bool:
+        """Whether no planner would move what runs here: it said so, or none is connected."""
+        return self._released or not self._joined
 
     async def run(self) -> None:
         """Keep a stream open until cancelled; steps outlive the stream that requested them."""
@@ -134,10 +140,14 @@ class Uplink:
                 telling = tasks.create_task(self._tell(call), name="uplink.tell")
                 while isinstance(response := await call.read(), pb.JoinResponse):
                     self._reconnector.connected()
+                    if response.released:
+                        self._released = self._report.reservations.leaving
+                        continue
                     step = response.step
                     execute(self._execute(step, self._stream), name=f"step {step.step_id}")
                 telling.cancel()
         finally:
+            self._joined = self._released = False
             call.cancel()
 
     async def _tell(self, call: grpc.aio.StreamStreamCall[pb.JoinRequest, Any]) -> None:
@@ -157,6 +167,7 @@ class Uplink:
             try:
                 for request in (report, *results):
                     await call.write(request)
+                self._joined = True
             except asyncio.InvalidStateError:  # the stream has ended; who reads it knows why
                 return
 

@@ -36,6 +36,7 @@ class Reservations:
         clock: Time.
         changed: Called when a GPU is taken or given back.
         tasks: Owns the bringing back, which outlives the caller.
+        leaving: The agent ends: the planner is requested to move all that runs on the node.
     """
 
     inventory: Inventory
@@ -44,6 +45,7 @@ class Reservations:
     clock: Clock
     changed: Callable[[], None]
     tasks: asyncio.TaskGroup
+    leaving: bool = False
     _taken: set[str] = field(default_factory=set)
     _waited_for: Counter[str] = field(default_factory=Counter)
 

@@ -223,6 +223,13 @@ class Segments:
             for segment_id in tuple(self._running):
                 tasks.create_task(self.stop(segment_id, grace_s), name=f"stop {segment_id}")
 
+    def abandon(self) -> None:
+        """Leave the workers to the next agent, which adopts them; begin no more segments."""
+        self._closing = True
+        for running in self._running.values():
+            for task in running.tasks:
+                task.cancel()
+
     async def adopt(self, build: Callable[[SegmentSpec], Awaitable[WorkerConfig]]) -> None:
         """Take over what an agent before this one left, according to its journal.
 

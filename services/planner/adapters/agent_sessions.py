@@ -52,7 +52,7 @@ class AgentSession:
         """
         self.node = node
         self.owner = owner
-        self._steps: asyncio.Queue[steps_pb2.Step | None] = asyncio.Queue()
+        self._responses: asyncio.Queue[planner_pb2.JoinResponse | None] = asyncio.Queue()
         self._pending: dict[str, asyncio.Future[steps_pb2.StepResult]] = {}
         self._error: ServiceError | None = None
         self._closed = False
@@ -67,7 +67,7 @@ class AgentSession:
             raise Unavailable(f"the agent of node {self.node} is away")
         result = asyncio.get_running_loop().create_future()
         self._pending[step.step_id] = result
-        self._steps.put_nowait(step)
+        self._responses.put_nowait(planner_pb2.JoinResponse(step=step))
         try:
             answer: steps_pb2.StepResult = await result
         finally:
@@ -85,19 +85,23 @@ class AgentSession:
         if self._closed:
             return
         self._closed, self._error = True, error
-        self._steps.put_nowait(None)
+        self._responses.put_nowait(None)
         for waiting in self._pending.values():
             if not waiting.done():
                 waiting.set_exception(Unavailable(f"the agent of node {self.node} went away"))
 
-    async def steps(self) -> AsyncIterator[steps_pb2.Step]:
-        """Yield steps to send until the stream is closed.
+    def release(self) -> None:
+        """Tell an agent that leaves that nothing more will be moved off its node."""
+        self._responses.put_nowait(planner_pb2.JoinResponse(released=True))
+
+    async def responses(self) -> AsyncIterator[planner_pb2.JoinResponse]:
+        """Yield what to send until the stream is closed.
 
         Raises:
             ServiceError: What it was closed with.
         """
-        while (step := await self._steps.get()) is not None:
-            yield step
+        while (response := await self._responses.get()) is not None:
+            yield response
         if self._error is not None:
             raise self._error
 

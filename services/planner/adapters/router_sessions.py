@@ -45,6 +45,11 @@ class RouterSessions:
         self._state = state
         self._links: set[RouterSession] = set()
 
+    @property
+    def connected(self) -> bool:
+        """Whether any router is."""
+        return bool(self._links)
+
     def report(self, link: RouterSession, report: LoadReport) -> LoadReport:
         """Take in a report, as far as it can be true; the first one makes the router known.
 

@@ -200,6 +200,20 @@ class Fleet:
             if member.node is not None and self.settings[name].controlled and not lost:
                 yield member.node
 
+    def leaves(self, name: str) -> bool:
+        """Return whether a node's agent ends as soon as what runs there was moved."""
+        node = self.node(name)
+        return node is not None and bool(node.gpus) and all(gpu.wanted for gpu in node.gpus)
+
+    def takes_over(self, name: str, now_s: float) -> bool:
+        """Return whether another node has a GPU that may take over what runs on this one."""
+        return any(
+            not gpu.wanted
+            for node in self.nodes(now_s)
+            if node.name != name and self.connected(node.name)
+            for gpu in node.gpus
+        )
+
     def heard(self, name: str) -> bool:
         """Return whether a node has reported since the start."""
         member = self._members.get(name)

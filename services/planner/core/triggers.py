@@ -40,11 +40,13 @@ class Trigger:
         kind: What it is.
         reason: A sentence for people.
         needed: The objective may be missed without another plan; else there is only to gain.
+        urgent: It waits for nothing: an agent waits for the plan.
     """
 
     kind: Kind
     reason: str
     needed: bool = True
+    urgent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ class Observation:
         late: Models of which more requests are late than the SLO allows.
         inaccurate: Models whose answers are less accurate than the floor.
         objective_by: Identity of the operator who ordered strategy and weight; "": not known.
+        leaving: GPUs that segments are to be moved off, as (node, GPU UUID).
     """
 
     intensity_gco2e_per_kwh: Mapping[str, float]
@@ -79,6 +82,7 @@ class Observation:
     steady_gco2e_per_kwh: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     fixed: FixedInputs = field(default_factory=dict)
     objective_by: str = ""
+    leaving: frozenset[tuple[str, str]] = frozenset()
 
     @classmethod
     def of(cls, now: Snapshot) -> Observation:
@@ -98,6 +102,7 @@ class Observation:
             steady_gco2e_per_kwh=now.steady_gco2e_per_kwh,
             fixed=now.fixed,
             objective_by=now.objective_by,
+            leaving=frozenset((gpu.node, gpu.uuid) for gpu in now.leaving),
         )
 
     def wanting(self, segments: frozenset[SegmentSpec]) -> Observation:
@@ -132,6 +137,7 @@ def cause(before: Observation | None, now: Observation, settings: Triggers) -> T
         found[0].kind,
         "; ".join(trigger.reason for trigger in found),
         needed=any(trigger.needed for trigger in found),
+        urgent=any(trigger.urgent for trigger in found),
     )
 
 
@@ -178,10 +184,10 @@ def wait_s(
         trigger: The cause.
         since_last_s: Time since the last decision, s; infinite where there was none.
         settings: `min_interval_s` binds all but first plans, new objectives and retries (which
-            have a backoff of their own); `plans_per_hour` what is not needed.
+            have a backoff of their own) and what is urgent; `plans_per_hour` what is not needed.
         ages_s: How long ago plans changed what runs, s, the latest last.
     """
-    if trigger.kind in (Kind.FIRST, Kind.OBJECTIVE, Kind.RETRY):
+    if trigger.urgent or trigger.kind in (Kind.FIRST, Kind.OBJECTIVE, Kind.RETRY):
         return 0.0
     wait = max(0.0, settings.min_interval_s - since_last_s)
     limit = settings.plans_per_hour
@@ -207,7 +213,9 @@ def _fleet(before: Observation, now: Observation) -> Iterator[Trigger]:
     for node in sorted({node for node, _ in before.gpus.keys() | now.gpus.keys()}):
         old, new = _count(before, node), _count(now, node)
         if old != new:
-            yield Trigger(Kind.FLEET, f"fleet: {node} {_gpus(old)} -> {_gpus(new)}")
+            leaves = any(gpu in before.gpus for gpu in now.leaving if gpu[0] == node)
+            what = f"fleet: {node} {_gpus(old)} -> {_gpus(new)}"
+            yield Trigger(Kind.FLEET, what, urgent=leaves)
         elif before.gpus.items() ^ now.gpus.items() and _uuids(before, node) != _uuids(now, node):
             yield Trigger(Kind.FLEET, f"fleet: {node} has other GPUs")
     missing, extra = before.segments - now.segments, now.segments - before.segments

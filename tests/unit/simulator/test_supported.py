@@ -124,7 +124,7 @@ NO_MEANING = {
         planner.accounting.retention_d
     """,
     "nothing fails": """
-        carbon.zones.hold_s nodes.orphan_timeout_s nodes.workers.memory_limit_mib
+        carbon.zones.hold_s nodes.orphan_timeout_s nodes.leave_timeout_s nodes.workers.memory_limit_mib
         nodes.workers.max_failures nodes.workers.failure_window_s router.worker_dead_after_s
     """,
     "no provider is asked": "carbon.zones.provider_forecast",

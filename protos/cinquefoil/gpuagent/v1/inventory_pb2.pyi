@@ -247,8 +247,8 @@ class Gpu(_message.Message):
     clock_lockable: _builtins.bool
     """The agent may hold its clock; otherwise plans leave it alone."""
     wanted: _builtins.bool
-    """An operator waits for it (GpuAgentService.Reserve): plans put nothing there, and move its
-    segments elsewhere. Reported to the planner only.
+    """An operator waits for it (GpuAgentService.Reserve), or its agent leaves: plans put nothing
+    there, and move its segments elsewhere. Reported to the planner only.
     """
     @_builtins.property
     def type(self) -> Global___GpuType:

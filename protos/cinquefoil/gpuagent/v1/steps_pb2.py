@@ -26,7 +26,7 @@ from cinquefoil.gpuagent.v1 import inventory_pb2 as cinquefoil_dot_gpuagent_dot_
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"cinquefoil/gpuagent/v1/steps.proto\x12\x16\x63inquefoil.gpuagent.v1\x1a&cinquefoil/gpuagent/v1/inventory.proto\x1a\x1egoogle/protobuf/duration.proto\"\xc0\x03\n\x04Step\x12\x0f\n\x07step_id\x18\x01 \x01(\t\x12;\n\x0c\x63reate_slice\x18\x02 \x01(\x0b\x32#.cinquefoil.gpuagent.v1.CreateSliceH\x00\x12=\n\rdestroy_slice\x18\x03 \x01(\x0b\x32$.cinquefoil.gpuagent.v1.DestroySliceH\x00\x12=\n\rstart_segment\x18\x04 \x01(\x0b\x32$.cinquefoil.gpuagent.v1.StartSegmentH\x00\x12;\n\x0cstop_segment\x18\x05 \x01(\x0b\x32#.cinquefoil.gpuagent.v1.StopSegmentH\x00\x12\x37\n\nlock_clock\x18\x06 \x01(\x0b\x32!.cinquefoil.gpuagent.v1.LockClockH\x00\x12\x30\n\x06\x63hange\x18\x07 \x01(\x0b\x32\x1e.cinquefoil.gpuagent.v1.ChangeH\x00\x12:\n\x0cset_mig_mode\x18\x08 \x01(\x0b\x32\".cinquefoil.gpuagent.v1.SetMigModeH\x00\x42\x08\n\x06\x61\x63tion\"=\n\x06\x43hange\x12\x33\n\x06groups\x18\x01 \x03(\x0b\x32#.cinquefoil.gpuagent.v1.ActionGroup\">\n\x0b\x41\x63tionGroup\x12/\n\x07\x61\x63tions\x18\x01 \x03(\x0b\x32\x1e.cinquefoil.gpuagent.v1.Action\"\xff\x02\n\x06\x41\x63tion\x12;\n\x0c\x63reate_slice\x18\x01 \x01(\x0b\x32#.cinquefoil.gpuagent.v1.CreateSliceH\x00\x12=\n\rdestroy_slice\x18\x02 \x01(\x0b\x32$.cinquefoil.gpuagent.v1.DestroySliceH\x00\x12=\n\rstart_segment\x18\x03 \x01(\x0b\x32$.cinquefoil.gpuagent.v1.StartSegmentH\x00\x12;\n\x0cstop_segment\x18\x04 \x01(\x0b\x32#.cinquefoil.gpuagent.v1.StopSegmentH\x00\x12\x37\n\nlock_clock\x18\x05 \x01(\x0b\x32!.cinquefoil.gpuagent.v1.LockClockH\x00\x12:\n\x0cset_mig_mode\x18\x06 \x01(\x0b\x32\".cinquefoil.gpuagent.v1.SetMigModeH\x00\x42\x08\n\x06\x61\x63tion\"U\n\x0b\x43reateSlice\x12\x10\n\x08gpu_uuid\x18\x01 \x01(\t\x12\x34\n\tplacement\x18\x02 \x01(\x0b\x32!.cinquefoil.gpuagent.v1.Placement\"V\n\x0c\x44\x65stroySlice\x12\x10\n\x08gpu_uuid\x18\x01 \x01(\t\x12\x34\n\tplacement\x18\x02 \x01(\x0b\x32!.cinquefoil.gpuagent.v1.Placement\"A\n\x0cStartSegment\x12\x31\n\x04spec\x18\x01 \x01(\x0b\x32#.cinquefoil.gpuagent.v1.SegmentSpec\"K\n\x0bStopSegment\x12\x12\n\nsegment_id\x18\x01 \x01(\t\x12(\n\x05grace\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"0\n\tLockClock\x12\x10\n\x08gpu_uuid\x18\x01 \x01(\t\x12\x11\n\tclock_mhz\x18\x02 \x01(\r\"/\n\nSetMigMode\x12\x10\n\x08gpu_uuid\x18\x01 \x01(\t\x12\x0f\n\x07\x65nabled\x18\x02 \x01(\x08\"s\n\nStepResult\x12\x0f\n\x07step_id\x18\x01 \x01(\t\x12\n\n\x02ok\x18\x02 \x01(\x08\x12\x0e\n\x06status\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x11\n\telapsed_s\x18\x05 \x01(\x01\x12\x14\n\x0cnot_restored\x18\x06 \x03(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"cinquefoil/gpuagent/v1/steps.proto\x12\x16\x63inquefoil.gpuagent.v1\x1a&cinquefoil/gpuagent/v1/inventory.proto\x1a\x1egoogle/protobuf/duration.proto\"\xce\x03\n\x04Step\x12\x0f\n\x07step_id\x18\x01 \x01(\t\x12\x0c\n\x04term\x18\t \x01(\x04\x12;\n\x0c\x63reate_slice\x18\x02 \x01(\x0b\x32#.cinquefoil.gpuagent.v1.CreateSliceH\x00\x12=\n\rdestroy_slice\x18\x03 \x01(\x0b\x32$.cinquefoil.gpuagent.v1.DestroySliceH\x00\x12=\n\rstart_segment\x18\x04 \x01(\x0b\x32$.cinquefoil.gpuagent.v1.StartSegmentH\x00\x12;\n\x0cstop_segment\x18\x05 \x01(\x0b\x32#.cinquefoil.gpuagent.v1.StopSegmentH\x00\x12\x37\n\nlock_clock\x18\x06 \x01(\x0b\x32!.cinquefoil.gpuagent.v1.LockClockH\x00\x12\x30\n\x06\x63hange\x18\x07 \x01(\x0b\x32\x1e.cinquefoil.gpuagent.v1.ChangeH\x00\x12:\n\x0cset_mig_mode\x18\x08 \x01(\x0b\x32\".cinquefoil.gpuagent.v1.SetMigModeH\x00\x42\x08\n\x06\x61\x63tion\"=\n\x06\x43hange\x12\x33\n\x06groups\x18\x01 \x03(\x0b\x32#.cinquefoil.gpuagent.v1.ActionGroup\">\n\x0b\x41\x63tionGroup\x12/\n\x07\x61\x63tions\x18\x01 \x03(\x0b\x32\x1e.cinquefoil.gpuagent.v1.Action\"\xff\x02\n\x06\x41\x63tion\x12;\n\x0c\x63reate_slice\x18\x01 \x01(\x0b\x32#.cinquefoil.gpuagent.v1.CreateSliceH\x00\x12=\n\rdestroy_slice\x18\x02 \x01(\x0b\x32$.cinquefoil.gpuagent.v1.DestroySliceH\x00\x12=\n\rstart_segment\x18\x03 \x01(\x0b\x32$.cinquefoil.gpuagent.v1.StartSegmentH\x00\x12;\n\x0cstop_segment\x18\x04 \x01(\x0b\x32#.cinquefoil.gpuagent.v1.StopSegmentH\x00\x12\x37\n\nlock_clock\x18\x05 \x01(\x0b\x32!.cinquefoil.gpuagent.v1.LockClockH\x00\x12:\n\x0cset_mig_mode\x18\x06 \x01(\x0b\x32\".cinquefoil.gpuagent.v1.SetMigModeH\x00\x42\x08\n\x06\x61\x63tion\"U\n\x0b\x43reateSlice\x12\x10\n\x08gpu_uuid\x18\x01 \x01(\t\x12\x34\n\tplacement\x18\x02 \x01(\x0b\x32!.cinquefoil.gpuagent.v1.Placement\"V\n\x0c\x44\x65stroySlice\x12\x10\n\x08gpu_uuid\x18\x01 \x01(\t\x12\x34\n\tplacement\x18\x02 \x01(\x0b\x32!.cinquefoil.gpuagent.v1.Placement\"A\n\x0cStartSegment\x12\x31\n\x04spec\x18\x01 \x01(\x0b\x32#.cinquefoil.gpuagent.v1.SegmentSpec\"K\n\x0bStopSegment\x12\x12\n\nsegment_id\x18\x01 \x01(\t\x12(\n\x05grace\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"0\n\tLockClock\x12\x10\n\x08gpu_uuid\x18\x01 \x01(\t\x12\x11\n\tclock_mhz\x18\x02 \x01(\r\"/\n\nSetMigMode\x12\x10\n\x08gpu_uuid\x18\x01 \x01(\t\x12\x0f\n\x07\x65nabled\x18\x02 \x01(\x08\"s\n\nStepResult\x12\x0f\n\x07step_id\x18\x01 \x01(\t\x12\n\n\x02ok\x18\x02 \x01(\x08\x12\x0e\n\x06status\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x11\n\telapsed_s\x18\x05 \x01(\x01\x12\x14\n\x0cnot_restored\x18\x06 \x03(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,25 +34,25 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'cinquefoil.gpuagent.v1.step
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_STEP']._serialized_start=135
-  _globals['_STEP']._serialized_end=583
-  _globals['_CHANGE']._serialized_start=585
-  _globals['_CHANGE']._serialized_end=646
-  _globals['_ACTIONGROUP']._serialized_start=648
-  _globals['_ACTIONGROUP']._serialized_end=710
-  _globals['_ACTION']._serialized_start=713
-  _globals['_ACTION']._serialized_end=1096
-  _globals['_CREATESLICE']._serialized_start=1098
-  _globals['_CREATESLICE']._serialized_end=1183
-  _globals['_DESTROYSLICE']._serialized_start=1185
-  _globals['_DESTROYSLICE']._serialized_end=1271
-  _globals['_STARTSEGMENT']._serialized_start=1273
-  _globals['_STARTSEGMENT']._serialized_end=1338
-  _globals['_STOPSEGMENT']._serialized_start=1340
-  _globals['_STOPSEGMENT']._serialized_end=1415
-  _globals['_LOCKCLOCK']._serialized_start=1417
-  _globals['_LOCKCLOCK']._serialized_end=1465
-  _globals['_SETMIGMODE']._serialized_start=1467
-  _globals['_SETMIGMODE']._serialized_end=1514
-  _globals['_STEPRESULT']._serialized_start=1516
-  _globals['_STEPRESULT']._serialized_end=1631
+  _globals['_STEP']._serialized_end=597
+  _globals['_CHANGE']._serialized_start=599
+  _globals['_CHANGE']._serialized_end=660
+  _globals['_ACTIONGROUP']._serialized_start=662
+  _globals['_ACTIONGROUP']._serialized_end=724
+  _globals['_ACTION']._serialized_start=727
+  _globals['_ACTION']._serialized_end=1110
+  _globals['_CREATESLICE']._serialized_start=1112
+  _globals['_CREATESLICE']._serialized_end=1197
+  _globals['_DESTROYSLICE']._serialized_start=1199
+  _globals['_DESTROYSLICE']._serialized_end=1285
+  _globals['_STARTSEGMENT']._serialized_start=1287
+  _globals['_STARTSEGMENT']._serialized_end=1352
+  _globals['_STOPSEGMENT']._serialized_start=1354
+  _globals['_STOPSEGMENT']._serialized_end=1429
+  _globals['_LOCKCLOCK']._serialized_start=1431
+  _globals['_LOCKCLOCK']._serialized_end=1479
+  _globals['_SETMIGMODE']._serialized_start=1481
+  _globals['_SETMIGMODE']._serialized_end=1528
+  _globals['_STEPRESULT']._serialized_start=1530
+  _globals['_STEPRESULT']._serialized_end=1645
 # @@protoc_insertion_point(module_scope)

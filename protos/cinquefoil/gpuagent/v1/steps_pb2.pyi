@@ -29,6 +29,7 @@ class Step(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     STEP_ID_FIELD_NUMBER: _builtins.int
+    TERM_FIELD_NUMBER: _builtins.int
     CREATE_SLICE_FIELD_NUMBER: _builtins.int
     DESTROY_SLICE_FIELD_NUMBER: _builtins.int
     START_SEGMENT_FIELD_NUMBER: _builtins.int
@@ -38,6 +39,10 @@ class Step(_message.Message):
     SET_MIG_MODE_FIELD_NUMBER: _builtins.int
     step_id: _builtins.str
     """Unique within the rollout; echoed in the result."""
+    term: _builtins.int
+    """Term of the planner that sends it. An agent that was sent a step of a higher term answers
+    FAILED_PRECONDITION, and does nothing. 0: a planner that counts no terms; never refused.
+    """
     @_builtins.property
     def create_slice(self) -> Global___CreateSlice:
         """Create a slice at an explicit placement."""
@@ -70,6 +75,7 @@ class Step(_message.Message):
         self,
         *,
         step_id: _builtins.str = ...,
+        term: _builtins.int = ...,
         create_slice: Global___CreateSlice | None = ...,
         destroy_slice: Global___DestroySlice | None = ...,
         start_segment: Global___StartSegment | None = ...,
@@ -80,7 +86,7 @@ class Step(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "change", b"change", "create_slice", b"create_slice", "destroy_slice", b"destroy_slice", "lock_clock", b"lock_clock", "set_mig_mode", b"set_mig_mode", "start_segment", b"start_segment", "stop_segment", b"stop_segment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "change", b"change", "create_slice", b"create_slice", "destroy_slice", b"destroy_slice", "lock_clock", b"lock_clock", "set_mig_mode", b"set_mig_mode", "start_segment", b"start_segment", "step_id", b"step_id", "stop_segment", b"stop_segment"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "change", b"change", "create_slice", b"create_slice", "destroy_slice", b"destroy_slice", "lock_clock", b"lock_clock", "set_mig_mode", b"set_mig_mode", "start_segment", b"start_segment", "step_id", b"step_id", "stop_segment", b"stop_segment", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_action: _TypeAlias = _typing.Literal["create_slice", "destroy_slice", "start_segment", "stop_segment", "lock_clock", "change", "set_mig_mode"]  # noqa: Y015
     _WhichOneofArgType_action: _TypeAlias = _typing.Literal["action", b"action"]  # noqa: Y015

@@ -693,10 +693,15 @@ class RoutingTable(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     PLAN_VERSION_FIELD_NUMBER: _builtins.int
     MODELS_FIELD_NUMBER: _builtins.int
+    TERM_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
     """Increases with every change, over planner restarts too."""
     plan_version: _builtins.int
     """The plan it serves."""
+    term: _builtins.int
+    """Term of the planner that sends it: how often the planners of one database have taken turns.
+    A router refuses the tables of lower terms. 0: a planner that counts no terms.
+    """
     @_builtins.property
     def models(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelRoutes]:
         """Every model of the deployment, those without instances included."""
@@ -707,10 +712,11 @@ class RoutingTable(_message.Message):
         revision: _builtins.int = ...,
         plan_version: _builtins.int = ...,
         models: _abc.Iterable[Global___ModelRoutes] | None = ...,
+        term: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["models", b"models", "plan_version", b"plan_version", "revision", b"revision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["models", b"models", "plan_version", b"plan_version", "revision", b"revision", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

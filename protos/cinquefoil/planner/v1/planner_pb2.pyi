@@ -818,6 +818,7 @@ class GetFleetResponse(_message.Message):
     HOLD_FIELD_NUMBER: _builtins.int
     CONDITIONS_FIELD_NUMBER: _builtins.int
     CONFIG_DIGEST_FIELD_NUMBER: _builtins.int
+    LEADER_FIELD_NUMBER: _builtins.int
     energy_j: _builtins.float
     """Energy of all GPUs since the planner's account began. Unit: J."""
     carbon_gco2e: _builtins.float
@@ -844,6 +845,10 @@ class GetFleetResponse(_message.Message):
     def conditions(self) -> _containers.RepeatedCompositeFieldContainer[_condition_pb2.Condition]:
         """What keeps nodes, models, plans and zones from working now."""
 
+    @_builtins.property
+    def leader(self) -> Global___Leader:
+        """The planner that answers: only the one that leads does."""
+
     def __init__(
         self,
         *,
@@ -855,14 +860,41 @@ class GetFleetResponse(_message.Message):
         hold: Global___Hold | None = ...,
         conditions: _abc.Iterable[_condition_pb2.Condition] | None = ...,
         config_digest: _builtins.str = ...,
+        leader: Global___Leader | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["hold", b"hold"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["hold", b"hold", "leader", b"leader"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["carbon_gco2e", b"carbon_gco2e", "conditions", b"conditions", "config_digest", b"config_digest", "demand_rps", b"demand_rps", "energy_j", b"energy_j", "hold", b"hold", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "nodes", b"nodes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["carbon_gco2e", b"carbon_gco2e", "conditions", b"conditions", "config_digest", b"config_digest", "demand_rps", b"demand_rps", "energy_j", b"energy_j", "hold", b"hold", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "leader", b"leader", "nodes", b"nodes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetFleetResponse: _TypeAlias = GetFleetResponse  # noqa: Y015
+
+@_typing.final
+class Leader(_message.Message):
+    """Of several planners on one database, the one that plans."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOLDER_FIELD_NUMBER: _builtins.int
+    TERM_FIELD_NUMBER: _builtins.int
+    holder: _builtins.str
+    """Its host and process, for a person."""
+    term: _builtins.int
+    """Its term: increases whenever another process leads."""
+    def __init__(
+        self,
+        *,
+        holder: _builtins.str = ...,
+        term: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["holder", b"holder", "term", b"term"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Leader: _TypeAlias = Leader  # noqa: Y015
 
 @_typing.final
 class FleetNode(_message.Message):
@@ -1354,8 +1386,13 @@ class JoinRequest(_message.Message):
     DRIFTS_FIELD_NUMBER: _builtins.int
     SCALE_OUT_FIELD_NUMBER: _builtins.int
     CONFIG_DIGEST_FIELD_NUMBER: _builtins.int
+    TERM_FIELD_NUMBER: _builtins.int
     config_digest: _builtins.str
     """Digest of the agent's deployment file, beside the node. Empty: it was not read from a file."""
+    term: _builtins.int
+    """Highest term of the steps that the agent was sent, beside the node; it refuses steps of lower
+    ones. A planner that leads in a lower term (its database was restored) raises its own.
+    """
     @_builtins.property
     def node(self) -> _inventory_pb2.Node:
         """The node as it is now. Required in the first request; later, after each change."""
@@ -1385,10 +1422,11 @@ class JoinRequest(_message.Message):
         drifts: Global___ProfileDrifts | None = ...,
         scale_out: _abc.Iterable[_inventory_pb2.ScaleOut] | None = ...,
         config_digest: _builtins.str = ...,
+        term: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["drifts", b"drifts", "node", b"node", "step_result", b"step_result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["config_digest", b"config_digest", "drifts", b"drifts", "energy", b"energy", "node", b"node", "scale_out", b"scale_out", "step_result", b"step_result"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["config_digest", b"config_digest", "drifts", b"drifts", "energy", b"energy", "node", b"node", "scale_out", b"scale_out", "step_result", b"step_result", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1473,6 +1511,11 @@ class JoinResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     STEP_FIELD_NUMBER: _builtins.int
+    RELEASED_FIELD_NUMBER: _builtins.int
+    released: _builtins.bool
+    """To an agent all of whose GPUs are `wanted`: no plan will move what runs there, because no
+    router is connected, or because there is no other GPU.
+    """
     @_builtins.property
     def step(self) -> _steps_pb2.Step:
         """A step to execute."""
@@ -1481,10 +1524,11 @@ class JoinResponse(_message.Message):
         self,
         *,
         step: _steps_pb2.Step | None = ...,
+        released: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["released", b"released", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

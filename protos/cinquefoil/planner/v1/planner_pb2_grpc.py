@@ -339,7 +339,8 @@ class PlannerServiceServicer:
 
         The first request must carry the node; the planner sends steps as rollouts need them. A
         node that joins twice replaces its older stream. Steps in flight when a stream breaks are
-        planned again from the next report.
+        planned again from the next report. An agent that leaves reports all its GPUs as `wanted`, and
+        ends when nothing runs there or it is `released`.
 
         Errors:
         INVALID_ARGUMENT    the first request carries no node

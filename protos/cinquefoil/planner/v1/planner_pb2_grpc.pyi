@@ -155,7 +155,8 @@ class PlannerServiceStub:
 
     The first request must carry the node; the planner sends steps as rollouts need them. A
     node that joins twice replaces its older stream. Steps in flight when a stream breaks are
-    planned again from the next report.
+    planned again from the next report. An agent that leaves reports all its GPUs as `wanted`, and
+    ends when nothing runs there or it is `released`.
 
     Errors:
       INVALID_ARGUMENT    the first request carries no node
@@ -295,7 +296,8 @@ class PlannerServiceAsyncStub(PlannerServiceStub):
 
     The first request must carry the node; the planner sends steps as rollouts need them. A
     node that joins twice replaces its older stream. Steps in flight when a stream breaks are
-    planned again from the next report.
+    planned again from the next report. An agent that leaves reports all its GPUs as `wanted`, and
+    ends when nothing runs there or it is `released`.
 
     Errors:
       INVALID_ARGUMENT    the first request carries no node
@@ -546,7 +548,8 @@ class PlannerServiceServicer(metaclass=_abc_1.ABCMeta):
 
         The first request must carry the node; the planner sends steps as rollouts need them. A
         node that joins twice replaces its older stream. Steps in flight when a stream breaks are
-        planned again from the next report.
+        planned again from the next report. An agent that leaves reports all its GPUs as `wanted`, and
+        ends when nothing runs there or it is `released`.
 
         Errors:
           INVALID_ARGUMENT    the first request carries no node
