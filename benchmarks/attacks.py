@@ -25,7 +25,7 @@ import grpc
 import yaml
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from benchmarks.chaos import VARIANTS, Digits, deployment
+from benchmarks.chaos.suite import VARIANTS, Digits, deployment
 from benchmarks.harness import Figures, Report, options, publish
 from cinquefoil.carbon.v1 import carbon_pb2
 from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceStub

@@ -43,7 +43,7 @@ DRAIN_S: Final = 10.0
 """Time that accepted requests may take when the agent stops, s."""
 
 
-async def run(
+async def run(  # noqa: PLR0913 - what the command line says, and what tests listen to
     deployment: Deployment,
     stop: asyncio.Event,
     started: Callable[[int], None] | None = None,
@@ -194,7 +194,7 @@ class _Agent:
         self.outbox.node_changed()
         with suppress(TimeoutError):
             async with asyncio.timeout(self.place.settings.leave_timeout_s):
-                while self.actuators.segments.list() and not uplink.released:
+                while not uplink.released:
                     await self.clock.sleep(_LOOK_S)
 
 

@@ -40,6 +40,7 @@ from services.planner.control.serving_policies import ServingPolicies
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.decide import STRATEGIES
 from services.planner.core.maintenance import Freeze
+from services.planner.core.plan import PlanState
 
 _LONGEST_REASON = 500
 
@@ -273,17 +274,23 @@ class PlannerServicer(PlannerServiceServicer):
         try:
             async for request in requests:
                 self._agents.take(session, request)
-                if self._state.fleet.leaves(session.node) and not self._takes_over(session.node):
+                if self._state.fleet.leaves(session.node) and self._is_released(session.node):
                     session.release()
                 for each in request.scale_out:
                     self._state.need_more(each.models, plain(each.reason))
         finally:
             session.close()
 
-    def _takes_over(self, node: str) -> bool:
-        """Return whether it is worth an agent's while to wait for its segments to be moved."""
-        now_s = self._state.clock.monotonic()
-        return self._routers.connected and self._state.fleet.takes_over(node, now_s)
+    def _is_released(self, node: str) -> bool:
+        """Return whether an agent that leaves need not wait: all was moved, or nothing can be."""
+        fleet, plan = self._state.fleet, self._publisher.board.value.plan
+        if not self._routers.connected:
+            return True
+        if not fleet.takes_over(node, self._state.clock.monotonic()):
+            return True
+        report = fleet.node(node)
+        rolling = plan is not None and plan.state in (PlanState.PROPOSED, PlanState.ROLLING)
+        return not rolling and (report is None or not report.segments)
 
     async def _read_load(
         self, link: RouterSession, requests: AsyncIterator[pb.ReportLoadRequest]

@@ -124,8 +124,9 @@ NO_MEANING = {
         planner.accounting.retention_d
     """,
     "nothing fails": """
-        carbon.zones.hold_s nodes.orphan_timeout_s nodes.leave_timeout_s nodes.workers.memory_limit_mib
-        nodes.workers.max_failures nodes.workers.failure_window_s router.worker_dead_after_s
+        carbon.zones.hold_s nodes.orphan_timeout_s nodes.leave_timeout_s
+        nodes.workers.memory_limit_mib nodes.workers.max_failures
+        nodes.workers.failure_window_s router.worker_dead_after_s
     """,
     "no provider is asked": "carbon.zones.provider_forecast",
     "of real GPUs": "nodes.allow_mig_mode nodes.allow_clocks nodes.mps",

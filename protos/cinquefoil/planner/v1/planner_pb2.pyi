@@ -1513,8 +1513,8 @@ class JoinResponse(_message.Message):
     STEP_FIELD_NUMBER: _builtins.int
     RELEASED_FIELD_NUMBER: _builtins.int
     released: _builtins.bool
-    """To an agent all of whose GPUs are `wanted`: no plan will move what runs there, because no
-    router is connected, or because there is no other GPU.
+    """To an agent all of whose GPUs are `wanted`: what ran there was moved, or no plan will move it,
+    because no router is connected, or because there is no other GPU.
     """
     @_builtins.property
     def step(self) -> _steps_pb2.Step:

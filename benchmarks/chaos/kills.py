@@ -1,20 +1,16 @@
 """Every request has one end while workers, agent and planner are killed at random: the books.
 
-    python -m benchmarks.chaos [--requests N] [--seed S] [--tls] [--rotate S] [--json FILE]
-
 A whole suite of real processes with simulated GPUs serves handwritten digits. Clients send N
 requests, some one by one and some on streams; meanwhile `kill -9` meets workers, the agent and the
 planner, each of which comes back. Every request is looked at by its id: answered with the label
 that its variant gives to its image, or refused by the router with a reason. The rest is lost.
 """
 
-import argparse
 import asyncio
 import contextlib
 import math
 import os
 import signal
-import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
@@ -22,17 +18,14 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import grpc
-import numpy as np
-import onnxruntime
 import psutil
 import yaml
-from numpy.typing import NDArray
 
-from benchmarks.harness import Figures, Report, options, publish
+from benchmarks.chaos.suite import VARIANTS, Digits, deployment, workers
+from benchmarks.harness import Figures, Report
 from cinquefoil.router.v1 import router_pb2
 from cinquefoil.router.v1.router_pb2_grpc import RouterServiceStub
 from inference import grpc_service_pb2 as pb
@@ -42,7 +35,6 @@ from services.kit.net import free_port
 from services.kit.rpc import dial
 from services.kit.rpc.status import from_wire
 from services.local.demo import model_family
-from services.local.demo.digits import held_out
 from services.local.pki import Authority, identities, secure
 from services.local.up.health import until_answering
 from services.local.up.suite import Suite
@@ -55,8 +47,6 @@ KILL_EVERY = 500
 
 LOOK_S = 0.01
 KILLS = {"worker": 6, "gpuagent-node-0": 1, "planner": 1}
-VARIANTS = {"linear": (0.97, 1.0), "mlp-64": (0.975, 2.0)}
-"""Accuracy, and how heavy it is, GMAC: light, so that the GPUs are not what the run waits for."""
 
 
 @dataclass
@@ -76,41 +66,6 @@ class Books:
     def end(self, name: str, how: str) -> None:
         """Write an end down."""
         self.ends.setdefault(name, []).append(how)
-
-
-class Digits:
-    """Images, and what each variant makes of them."""
-
-    def __init__(self, models: Path) -> None:
-        self._images, _ = held_out()
-        self._labels = {name: _labels(models / f"{name}.onnx", self._images) for name in VARIANTS}
-
-    def request(self, number: int) -> pb.ModelInferRequest:
-        """Return a request for one image, with its number as its id."""
-        tensor = pb.ModelInferRequest.InferInputTensor(
-            name="image", datatype="FP32", shape=[1, self._images.shape[1]]
-        )
-        image = self._images[number % len(self._images)]
-        return pb.ModelInferRequest(
-            model_name="digits",
-            id=str(number),
-            inputs=[tensor],
-            raw_input_contents=[image.tobytes()],
-        )
-
-    def judge(self, answer: pb.ModelInferResponse) -> str:
-        """Return whether an answer belongs to its own request."""
-        labels = self._labels[answer.parameters["model_variant"].string_param]
-        names = [output.name for output in answer.outputs]
-        raw = answer.raw_output_contents[names.index("label")]
-        right = np.frombuffer(raw, np.int64)[0] == labels[int(answer.id) % len(labels)]
-        return "answered" if right else "wrong"
-
-
-def _labels(model: Path, images: NDArray[np.float32]) -> NDArray[np.int64]:
-    session = onnxruntime.InferenceSession(model)
-    labels: NDArray[np.int64] = session.run(["label"], {"image": images})[0]
-    return labels
 
 
 # ---- clients -----------------------------------------------------------------------------------
@@ -165,10 +120,10 @@ async def kill(suite: Suite, folder: Path, rng: Random, books: Books) -> None:
         with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
             if name != "worker":
                 os.kill(suite.processes[name], signal.SIGKILL)
-            elif not (workers := await asyncio.to_thread(_workers, folder)):
+            elif not (found := await asyncio.to_thread(workers, folder)):
                 continue
             else:
-                rng.choice(workers).kill()
+                rng.choice(found).kill()
             books.kills[name] += 1
 
 
@@ -179,16 +134,6 @@ async def renew(authority: Authority, deployment: Deployment, every_s: float, bo
         for identity in identities(deployment):
             await asyncio.to_thread(authority.issue, identity, 1)
         books.renewals += 1
-
-
-def _workers(folder: Path) -> list[psutil.Process]:
-    """Return the worker processes of this suite only."""
-    return [
-        process
-        for process in psutil.process_iter(["cmdline"])
-        if "services.gpuagent.worker" in (command := process.info["cmdline"] or [])
-        and any(str(folder) in word for word in command)
-    ]
 
 
 # ---- the run -----------------------------------------------------------------------------------
@@ -266,74 +211,3 @@ def report(books: Books, requests: int, took_s: float, counted: Mapping[str, int
         Figures("what the router counted", [router]),
     ]
     return Report(tables, {"benchmark": "chaos", **row, **zero, "kills": kills, "router": router})
-
-
-def deployment(folder: Path, router: str) -> dict[str, Any]:
-    """Return a suite of one node whose workers come back quickly."""
-
-    def listen() -> dict[str, str]:
-        return {"listen": f"127.0.0.1:{free_port()}"}
-
-    return {
-        "version": "v1",
-        "log_level": "warning",
-        "carbon": {**listen(), "zones": {"US-CAL": {"source": {"kind": "synthetic"}}}},
-        "planner": {**listen(), "database": str(folder / "planner.sqlite3")},
-        "nodes": {
-            "node-0": {
-                **listen(),
-                "zone": "US-CAL",
-                "simulated": ["a100-40gb"],
-                "state_dir": str(folder / "state"),
-            }
-        },
-        "models": {
-            "digits": {
-                "slo": {"percentile": 95, "latency_s": 0.4},
-                "demand_rps": 300,
-                "variants": {
-                    name: {
-                        "file": str(folder / "models" / f"{name}.onnx"),
-                        "accuracy": accuracy,
-                        "profile": {"kind": "analytic", "gmacs_per_item": gmacs},
-                    }
-                    for name, (accuracy, gmacs) in VARIANTS.items()
-                },
-            }
-        },
-        "router": {"listen": router},
-    }
-
-
-def _arguments() -> argparse.Namespace:
-    parser = options("chaos")
-    parser.add_argument("--requests", type=int, default=REQUESTS, help=f"default: {REQUESTS}")
-    parser.add_argument("--seed", type=int, default=1, help="of the kills")
-    parser.add_argument("--tls", action="store_true", help="mutual TLS among all")
-    parser.add_argument(
-        "--rotate", type=float, default=math.inf, metavar="S", help="renew certificates every S s"
-    )
-    return parser.parse_args()
-
-
-def main() -> None:
-    """Run it; the exit status is 1 if any answer was lost, duplicated or wrong."""
-    arguments = _arguments()
-    with TemporaryDirectory(prefix="bench-chaos-") as folder:
-        found = asyncio.run(
-            run(
-                Path(folder),
-                arguments.requests,
-                arguments.seed,
-                tls=arguments.tls,
-                rotate_s=arguments.rotate,
-            )
-        )
-    publish("chaos", found, arguments)
-    (row,) = found.tables[0].rows
-    if row["lost"] or row["doubled"] or row["wrong"]:
-        sys.exit("requests were lost, doubled or wrong")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,56 @@
+"""What becomes of requests while services are killed, stopped, restarted and cut off.
+
+    python -m benchmarks.chaos [--requests N] [--seed S] [--tls] [--rotate S] [--json FILE]
+    python -m benchmarks.chaos --faults [FAULT/SERVICE ...] [--json FILE]
+
+The first kills workers, agent and planner at random (`kills`); the second measures one fault after
+the other (`faults`).
+"""
+
+import argparse
+import asyncio
+import math
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.chaos import faults, kills
+from benchmarks.harness import Report, options, publish
+
+
+def _arguments() -> argparse.Namespace:
+    parser = options("chaos")
+    default = f"default: {kills.REQUESTS}"
+    parser.add_argument("--requests", type=int, default=kills.REQUESTS, help=default)
+    parser.add_argument("--seed", type=int, default=1, help="of the kills")
+    parser.add_argument("--tls", action="store_true", help="mutual TLS among all")
+    parser.add_argument(
+        "--rotate", type=float, default=math.inf, metavar="S", help="renew certificates every S s"
+    )
+    known = ", ".join(f"{each.name}/{each.service}" for each in faults.FAULTS)
+    parser.add_argument(
+        "--faults", nargs="*", metavar="FAULT/SERVICE", help=f"one after the other: {known}"
+    )
+    return parser.parse_args()
+
+
+def _measured(arguments: argparse.Namespace, folder: Path) -> Report:
+    if arguments.faults is not None:
+        return faults.faults_table(folder, arguments.faults)
+    tls, rotate_s = arguments.tls, arguments.rotate
+    kill = kills.run(folder, arguments.requests, arguments.seed, tls=tls, rotate_s=rotate_s)
+    return asyncio.run(kill)
+
+
+def main() -> None:
+    """Run it; the exit status is 1 if any answer was lost, duplicated or wrong."""
+    arguments = _arguments()
+    with TemporaryDirectory(prefix="bench-chaos-") as folder:
+        found = _measured(arguments, Path(folder))
+    publish("chaos", found, arguments)
+    if any(row[what] for row in found.tables[0].rows for what in ("lost", "doubled", "wrong")):
+        sys.exit("requests were lost, doubled or wrong")
+
+
+if __name__ == "__main__":
+    main()
