@@ -49,12 +49,13 @@ class Checker:
         """
         with closing(sqlite3.connect(folder / "planner.sqlite3")) as database:
             stored = {version for (version,) in database.execute("SELECT version FROM plans")}
+        agents = await asyncio.to_thread(lambda: list(folder.glob("logs/gpuagent-*.log")))
         account_j, meters_j = await self._energy_j()
         spent_j = meters_j - self._meters_j
         return {
             "plans_announced": len(self._announced),
             "announced_not_stored": len(self._announced - stored),
-            "terms_interleaved": sum(map(interleaved, folder.glob("logs/gpuagent-*.log"))),
+            "terms_interleaved": sum(map(interleaved, agents)),
             "energy_j": spent_j,
             "account_over_meters": (account_j - self._account_j) / spent_j,
         }

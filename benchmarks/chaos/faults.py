@@ -95,7 +95,7 @@ class Site:
     async def settled(self) -> None:
         """Wait until a plan is active, both nodes are there, and the router has all workers."""
         async with asyncio.timeout(SETTLE_S):
-            while not await self._is_settled():
+            while not await self._is_settled():  # noqa: ASYNC110 - several services are looked at
                 await asyncio.sleep(0.2)
 
     async def _is_settled(self) -> bool:

@@ -203,6 +203,8 @@ class Agent:
         asked: Steps that arrived.
         steps: Actions begun, in order, those of changes one by one.
         late: Reports that are still to come.
+        leaving: It reports its GPUs as wanted.
+        released: The planner has told it that it need not wait.
     """
 
     node: str
@@ -216,6 +218,8 @@ class Agent:
     asked: int = 0
     steps: list[Act] = field(default_factory=list)
     late: int = 0
+    leaving: bool = False
+    released: asyncio.Event = field(default_factory=asyncio.Event)
     meter_j: float = 1000.0
     said: asyncio.Queue[planner_pb2.JoinRequest] = field(default_factory=asyncio.Queue)
 
@@ -231,6 +235,7 @@ class Agent:
                 index=index,
                 type=_gpu_type(),
                 mig_enabled=True,
+                wanted=self.leaving,
                 slices=[
                     inventory_pb2.Slice(
                         placement=inventory_pb2.Placement(profile=each.profile, start=each.start)
@@ -265,6 +270,9 @@ class Agent:
         call = stub.Join(self._words())
         async with asyncio.TaskGroup() as tasks:
             async for response in call:
+                if response.released:
+                    self.released.set()
+                    continue
                 self.asked += 1
                 tasks.create_task(self._do(response.step))
 

@@ -65,7 +65,7 @@ def serve_gpuagent(
     """Run the agent of one node until SIGTERM.
 
     Then the planner moves what runs there to other nodes, where they have room. With
-    --leave-workers the workers serve on, and an agent that is started within
+    --leave-workers the workers keep serving, and an agent that is started within
     nodes.<n>.orphan_timeout_s adopts them.
     """
     name = named_node(node, config)

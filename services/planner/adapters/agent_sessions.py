@@ -91,7 +91,7 @@ class AgentSession:
                 waiting.set_exception(Unavailable(f"the agent of node {self.node} went away"))
 
     def release(self) -> None:
-        """Tell an agent that leaves that nothing more will be moved off its node."""
+        """Notify an agent that leaves that nothing more will be moved off its node."""
         self._responses.put_nowait(planner_pb2.JoinResponse(released=True))
 
     async def responses(self) -> AsyncIterator[planner_pb2.JoinResponse]:

@@ -128,3 +128,24 @@ async def test_workers_without_an_agent_end_themselves_and_a_reboot_ends_their_s
             await planner.until(lambda: len(planner.first_requests) == 2)
             assert planner.slices() == []
             assert not planner.node.segments
+
+
+async def test_an_agent_that_is_stopped_may_leave_its_workers_to_its_successor(
+    tmp_path: Path, model: Path
+) -> None:
+    """SIGTERM with --leave-workers: the same processes serve on, at the same addresses."""
+    async with planning() as (planner, port):
+        settings = deployment(tmp_path, model, f"127.0.0.1:{port}")
+        async with agent_process(settings, "--leave-workers") as first:
+            await _start_two(planner)
+            before = [list(segment.endpoints) for segment in planner.node.segments]
+            pids = {process.pid for process in workers_in(tmp_path)}
+            first.terminate()
+            assert await first.wait() == 0
+        async with agent_process(settings):
+            await planner.until(lambda: len(planner.first_requests) == 2)
+            report = planner.first_requests[1].node
+            assert {process.pid for process in workers_in(tmp_path)} == pids
+
+    assert [s.state for s in report.segments] == [READY, READY]
+    assert [list(segment.endpoints) for segment in report.segments] == before

@@ -13,7 +13,9 @@ from tests.support.gpuagent.agent_service import NODE
 
 
 @asynccontextmanager
-async def agent_process(settings: Deployment) -> AsyncIterator[asyncio.subprocess.Process]:
+async def agent_process(
+    settings: Deployment, *flags: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run an agent as a process; what it leaves is killed at the end."""
     folder = settings.nodes[NODE].state_dir
     path = folder / "cinquefoil.yaml"
@@ -26,6 +28,7 @@ async def agent_process(settings: Deployment) -> AsyncIterator[asyncio.subproces
         "serve",
         "--node",
         NODE,
+        *flags,
         env={**os.environ, "CINQUEFOIL_CONFIG": str(path)},
     )
     try:

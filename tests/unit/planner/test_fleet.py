@@ -143,3 +143,14 @@ def test_a_node_that_may_only_be_read_is_not_planned_with() -> None:
 
     assert [each.name for each in joined.nodes(0.0)] == ["b"]
     assert joined.heard("a")
+
+
+def test_a_node_leaves_when_all_its_gpus_are_wanted_and_another_may_take_over() -> None:
+    joined = fleet()
+    leaving = node("a")
+    leaving = replace(leaving, gpus=tuple(replace(gpu, wanted=True) for gpu in leaving.gpus))
+    joined.report(leaving, 0.0)
+    assert (joined.leaves("a"), joined.takes_over("a", 0.0)) == (True, False)
+    joined.report(node("b"), 0.0)
+
+    assert (joined.leaves("b"), joined.takes_over("a", 0.0)) == (False, True)

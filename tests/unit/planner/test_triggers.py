@@ -246,3 +246,14 @@ def test_gpus_that_come_back_count_where_the_plan_falls_short() -> None:
 
     assert found is not None
     assert found.reason == "fleet: node-b away -> 1 x t4"
+
+
+def test_gpus_that_leave_are_planned_without_at_once() -> None:
+    """Their agent waits for the plan; GPUs that are merely away wait for the interval."""
+    gone = replace(SEEN, gpus={})
+    leaving = replace(gone, leaving=frozenset({("node-a", "GPU-a")}))
+    away, leaves = cause(SEEN, gone, SETTINGS), cause(SEEN, leaving, SETTINGS)
+
+    assert away is not None
+    assert leaves is not None
+    assert (wait_s(away, 10.0, SETTINGS), wait_s(leaves, 10.0, SETTINGS)) == (20.0, 0.0)
