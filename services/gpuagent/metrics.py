@@ -52,6 +52,7 @@ class AgentCollector(Collector):
         yield from _segment_energy(accounts)
         yield from _energy_checks(accounts)
         yield from _workers(self.segments)
+        yield from _model_servers(self.segments)
         yield _counter(
             "cinquefoil_mps_restarts",
             "Times the MPS control daemon of a slice did not answer and was started again.",
@@ -172,6 +173,26 @@ def _workers(running: Segments) -> Iterator[Metric]:
         "Times a segment's workers were started again.",
         _SEGMENT,
         ((labels, each.restarts) for labels, each in segments),
+    )
+
+
+def _model_servers(running: Segments) -> Iterator[Metric]:
+    servers = [
+        ((each.spec.segment_id, each.spec.model, each.spec.variant), each.slots())
+        for each in running.running
+        if each.config.worker.external and each.config.worker.generative
+    ]
+    yield _gauge(
+        "cinquefoil_server_waiting_requests",
+        "Requests that wait at the external servers of a language model's segment.",
+        _SEGMENT,
+        ((labels, sum(slot.server_waiting for slot in slots)) for labels, slots in servers),
+    )
+    yield _gauge(
+        "cinquefoil_server_kv_cache_ratio",
+        "Share of the KV cache that is in use, at the fullest of a segment's external servers.",
+        _SEGMENT,
+        ((labels, max(slot.server_kv_cache_ratio for slot in slots)) for labels, slots in servers),
     )
 
 

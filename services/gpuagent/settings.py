@@ -2,6 +2,7 @@
 
 import os
 import pwd
+from dataclasses import replace
 from pathlib import Path
 
 from services.gpuagent.core.gpu_types import GpuModel
@@ -21,7 +22,9 @@ from services.kit.config import (
     Mps,
     Node,
     OnnxRuntime,
+    OpenAiRuntime,
     Runtime,
+    ServerRuntime,
     Workers,
 )
 from services.kit.errors import FailedPrecondition
@@ -82,22 +85,32 @@ def provider_of(runtime: Runtime) -> str:
 
 def generative_of(runtime: Runtime) -> Generative | None:
     """Return how a variant generates text; None: it does not."""
-    if not isinstance(runtime, GenerativeRuntime):
+    if isinstance(runtime, GenerativeRuntime):
+        own = {"resource": runtime.resource, "sha256": runtime.sha256}
+    elif isinstance(runtime, OpenAiRuntime):
+        own = {}
+    else:
         return None
     return Generative(
-        context_tokens=runtime.context_tokens,
+        context_tokens=runtime.context_tokens or 0,
         slots=runtime.slots or 0,
         max_tokens=runtime.max_tokens,
         chat=runtime.chat,
-        resource=runtime.resource,
-        sha256=runtime.sha256,
+        **own,
     )
 
 
 def external_of(runtime: Runtime) -> External | None:
     """Return the server that runs a variant; None: the workers do."""
-    if not isinstance(runtime, ExternalRuntime):
-        return None
+    if isinstance(runtime, ExternalRuntime):
+        return replace(_server_of(runtime), model_version=runtime.model_version)
+    if isinstance(runtime, OpenAiRuntime):
+        key_file = runtime.api_key_file
+        return replace(_server_of(runtime), api_key_file=key_file and key_file.absolute())
+    return None
+
+
+def _server_of(runtime: ServerRuntime) -> External:
     return External(
         command=runtime.command,
         environment=tuple(runtime.environment.items()),
@@ -105,7 +118,6 @@ def external_of(runtime: Runtime) -> External | None:
         address=runtime.address,
         tls=None if runtime.tls is None else TlsFiles(**dict(runtime.tls)),
         model_name=runtime.model_name,
-        model_version=runtime.model_version,
     )
 
 

@@ -9,7 +9,14 @@ from typing import Final
 from cinquefoil.predictor.v1.predictor_pb2 import DESCRIPTOR
 from cinquefoil.predictor.v1.predictor_pb2_grpc import add_PredictorServiceServicer_to_server
 from services.kit.clock import Clock, RealClock
-from services.kit.config import Deployment, GenerativeRuntime, Model, Predictor, PromptCache
+from services.kit.config import (
+    Deployment,
+    GenerativeRuntime,
+    Model,
+    OpenAiRuntime,
+    Predictor,
+    PromptCache,
+)
 from services.kit.config.loader import ConfigError, Mistake, config_path
 from services.kit.errors import FailedPrecondition
 from services.kit.process.reload import Reloads
@@ -125,15 +132,18 @@ def _length_models(settings: Predictor, models: Collection[str]) -> LengthModels
 def answer_limits(model: Model) -> AnswerLimits:
     """Return the limits of a model's answers: those of its variant that allows the most.
 
-    Of a model that another server runs, nothing is known.
+    Of a model whose server alone knows its context, nothing is known.
     """
     runtimes = [variant.runtime for variant in model.variants.values()]
-    found = [each for each in runtimes if isinstance(each, GenerativeRuntime)]
+    found = [
+        (each.context_tokens, each.max_tokens)
+        for each in runtimes
+        if isinstance(each, GenerativeRuntime | OpenAiRuntime) and each.context_tokens
+    ]
     if len(found) < len(runtimes):
         return AnswerLimits()
-    return AnswerLimits(
-        max(each.context_tokens for each in found), max(each.max_tokens for each in found)
-    )
+    contexts, answers = zip(*found, strict=True)
+    return AnswerLimits(max(contexts), max(answers))
 
 
 def _bounds(settings: PromptCache) -> Bounds:

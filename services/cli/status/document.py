@@ -29,6 +29,11 @@ _COUNTS = (
     "retried",
     "late",
     "accuracy",
+    "energy_j",
+    "carbon_gco2e",
+    "input_tokens",
+    "output_tokens",
+    "output_tokens_per_s",
 )
 
 

@@ -143,6 +143,7 @@ def _summary(status: Row) -> list[RenderableType]:
     if status.pues:
         told = (f"{p.node} {p.pue:.2f}{' (measured)' if p.measured else ''}" for p in status.pues)
         lines.append(Text(f"PUE: {', '.join(told)}"))
+    lines += [Text(_tokens(each)) for each in status.models if each.output_tokens]
     lines += [Text(_predictions(each)) for each in status.lengths if each.predictions]
     lines += [Text(_profile(drift), style="yellow") for drift in status.drifts]
     if status.plan is not None:
@@ -182,6 +183,17 @@ def _profile(drift: Row) -> str:
         f"profile of {name} on {drift.gpu} {drift.slice} ({drift.batch_size}x{drift.processes}) is "
         f"wrong: latency {drift.latency_ratio:.2f} x, energy {drift.energy_ratio:.2f} x; measure "
         f"it: cinquefoil gpuagent profile {name} --node {drift.node} --slices {drift.slice}"
+    )
+
+
+def _tokens(model: Row) -> str:
+    """Return a language model's rate, and what a generated token cost since the router's start."""
+    per_token = f"{model.energy_j / model.output_tokens:.3g} J"
+    if model.carbon_gco2e:
+        per_token += f", {carbon(model.carbon_gco2e / model.output_tokens)}"
+    return (
+        f"tokens of {model.model}: {model.output_tokens_per_s:.1f}/s; {model.input_tokens} in, "
+        f"{model.output_tokens} out; {per_token} for each of the latter"
     )
 
 

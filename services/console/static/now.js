@@ -47,6 +47,7 @@ function card(model, row) {
     h("p", { class: "figure" }, ms(model.p95_s), h("small", {}, ` p95 of ${ms(model.slo_latency_s)}`)),
     h("p", { class: met.class }, met.text),
     h("p", {}, `${fixed(model.rate_rps, 1)} req/s by ${variant || "no variant yet"}`),
+    model.output_tokens ? h("p", {}, `${fixed(model.output_tokens_per_s, 1)} tokens/s`) : null,
     row ? h("p", {}, `${carbon(row.carbon_gco2e)} in 24 h; saved ${saved(row)}`) : null);
 }
 

@@ -25,6 +25,8 @@ class Slot:
         batches: Batches that ended, answered or not.
         compared_s: Time of those batches that ended well and that the profile knows, s.
         profiled_s, profiled_j: What the profile says of the same batches, s and J.
+        server_waiting: Requests that wait at the external server of a language model.
+        server_kv_cache_ratio: Share of that server's KV cache that is in use, 0 .. 1.
     """
 
     pid: int = 0
@@ -41,6 +43,8 @@ class Slot:
     compared_s: float = 0.0
     profiled_s: float = 0.0
     profiled_j: float = 0.0
+    server_waiting: int = 0
+    server_kv_cache_ratio: float = 0.0
 
     def energy_at(self, now_s: float) -> float:
         """Return the modelled energy up to `now_s`, the present batch's part included, J."""

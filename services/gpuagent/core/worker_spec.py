@@ -23,7 +23,7 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True)
 class External:
-    """A server of the Open Inference Protocol that computes in a worker's stead.
+    """A server that computes in a worker's stead.
 
     Attributes:
         command: Program and arguments that start it; (): it runs already, at `address`.
@@ -33,6 +33,8 @@ class External:
         tls: Certificates to call `address` with; None: plaintext.
         model_name: The name that it knows the model by.
         model_version: The version requested of it; "": its choice.
+        api_key_file: File of the key to show at `address`; None: none is shown.
+        api_key: What that file has; it is not part of a spec that is saved.
     """
 
     command: tuple[str, ...] = ()
@@ -42,6 +44,8 @@ class External:
     tls: TlsFiles | None = None
     model_name: str = ""
     model_version: str = ""
+    api_key_file: Path | None = None
+    api_key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,7 @@ class Generative:
     """How a language model is run; the attributes of `deployment.GenerativeRuntime`.
 
     Attributes:
-        context_tokens: Of one request: prompt and answer, >= 64.
+        context_tokens: Of one request: prompt and answer, >= 64; 0: as an external server states.
         slots: Requests that are decoded at a time; 0: the segment's batch size.
         max_tokens: Generated for a request that does not say how many.
         chat: Prompts are a user's words in the model's chat template; otherwise they go as is.
@@ -77,8 +81,9 @@ class WorkerSpec:
         costs: What the profile says of batches; None: nothing.
         charged: The device is simulated: batches take and cost what `costs` says.
         provider: ONNX Runtime execution provider.
-        external: Who computes; None: this process.
-        generative: How text is generated, by llama.cpp; None: the model is no language model.
+        external: Server that computes: of the OpenAI API where the model is a language model, of
+            the Open Inference Protocol otherwise. None: this process computes.
+        generative: How text is generated; None: the model is no language model.
         passes_on: Answers are the requests of a pipeline's next stage: they have every output,
             whichever outputs of the last stage the client requested.
         cores: CPU cores to run on, by number; (): any.
@@ -160,11 +165,13 @@ def load(path: Path) -> WorkerSpec:
 
 def _external(data: dict[str, Any]) -> External:
     pairs = tuple((name, value) for name, value in data["environment"])
-    file, tls = data.get("environment_file"), data.get("tls")
+    file, key_file = data.get("environment_file"), data.get("api_key_file")
+    tls = data.get("tls")
     read: dict[str, Any] = {
         "command": tuple(data["command"]),
         "environment": pairs,
         "environment_file": None if file is None else Path(file),
+        "api_key_file": None if key_file is None else Path(key_file),
         "tls": None if tls is None else _tls(tls),
     }
     return External(**(data | read))

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from services.gpuagent.core.worker_slot import Grant, Slot
 from services.gpuagent.shared_memory.latency_counters import LatencyCounters
@@ -28,12 +28,13 @@ from services.kit.errors import InvalidArgument, NotFound
 SLOTS: Final = 64
 NAME_BYTES: Final = 128
 
-_MAGIC = b"CQFLEDG4"
+_MAGIC = b"CQFLEDG5"
 _PREFIX = struct.Struct("<8sI")
 _NUMBER = struct.Struct("<d")
-_SLOT = struct.Struct(f"<q{NAME_BYTES}s{NAME_BYTES}sddddddQQddd")
+_SLOT = struct.Struct(f"<q{NAME_BYTES}s{NAME_BYTES}sddddddQQdddQd")
 _FIELDS = attrgetter(*(field.name for field in fields(Slot)))
 _GRANT = struct.Struct("<dd16s")
+_NO_SERVER: Final[dict[str, Any]] = {"server_waiting": 0, "server_kv_cache_ratio": 0.0}
 _HEARTBEAT_AT = 64
 _CLOCK_AT = 128
 _SLOTS_AT = 256
@@ -139,7 +140,7 @@ class SharedCounters:
             settled = slot
             if slot.busy_since_s:
                 settled = slot.ended(now_s, slot.energy_at(now_s) - slot.active_j, 0)
-            self.write(number, replace(settled, pid=0, slice_uuid=""))
+            self.write(number, replace(settled, pid=0, slice_uuid="", **_NO_SERVER))
 
     # ---- grants: the agent writes --------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from typing import Final
 from cinquefoil.gpuagent.v1.worker_pb2 import Hello
 from services.gpuagent.core.model import Segment
 from services.gpuagent.core.worker_config import WorkerConfig
+from services.gpuagent.core.worker_slot import Slot
 from services.gpuagent.supervision import processes
 from services.gpuagent.supervision.journal import SegmentJournal
 from services.gpuagent.supervision.processes import WorkerProcess
@@ -52,6 +53,10 @@ class RunningSegment:
     def hello(self) -> Hello:
         """What its first worker said it serves; empty before that answered."""
         return self.supervisors[0].hello
+
+    def slots(self) -> tuple[Slot, ...]:
+        """Return what its workers say of themselves."""
+        return tuple(each.counters.slot(each.spec.slot) for each in self.supervisors)
 
     def _state(self) -> SegmentState:
         if self.draining:
@@ -107,6 +112,11 @@ class Segments:
     def list(self) -> tuple[Segment, ...]:
         """Return the segments, in order of their start."""
         return tuple(running.reported() for running in self._running.values())
+
+    @property
+    def running(self) -> tuple[RunningSegment, ...]:
+        """The segments, in order of their start."""
+        return tuple(self._running.values())
 
     def on(self, gpu_uuid: str) -> tuple[RunningSegment, ...]:
         """Return the segments on one GPU."""

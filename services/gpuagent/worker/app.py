@@ -18,9 +18,10 @@ from services.gpuagent.worker.confinement import confine
 from services.gpuagent.worker.core.batcher import Batcher
 from services.gpuagent.worker.core.credits import Credits
 from services.gpuagent.worker.external_model import external_model
-from services.gpuagent.worker.external_server import with_environment_file
-from services.gpuagent.worker.generative.executor import LanguageModel, SlotExecutor
-from services.gpuagent.worker.generative.llama import Llama
+from services.gpuagent.worker.external_server import with_secrets
+from services.gpuagent.worker.generative.executor import SlotExecutor
+from services.gpuagent.worker.generative.generation import TextModel
+from services.gpuagent.worker.generative.llama import LanguageModel, Llama
 from services.gpuagent.worker.generative.shared_device import SharedDevice
 from services.gpuagent.worker.gpu_slot import WorkerDevice
 from services.gpuagent.worker.intake import Intake, Job
@@ -127,8 +128,7 @@ async def _core(spec: WorkerSpec, counters: SharedCounters, clock: Clock) -> Asy
     credits_ = Credits(spec.slots)  # one batch; the next one waits beyond them (docs/scaling.md)
     if spec.generative is not None:
         shared = SharedDevice(spec, counters, clock)
-        with ThreadPoolExecutor(spec.slots, "slot") as threads:
-            text = await _language_model(spec, spec.generative, threads)
+        async with _language_model(spec, spec.generative, shared) as text:
             yield _Core(text, shared, SlotExecutor(batcher, shared, text, credits_, clock))
         return
     device = WorkerDevice(spec, counters, clock)
@@ -147,16 +147,26 @@ async def _model(spec: WorkerSpec, clock: Clock) -> AsyncIterator[Model[Any]]:
         yield LocalModel(engine, thread, passes_on=spec.passes_on)
 
 
+@asynccontextmanager
 async def _language_model(
-    spec: WorkerSpec, how: Generative, threads: ThreadPoolExecutor
-) -> LanguageModel:
+    spec: WorkerSpec, how: Generative, device: SharedDevice
+) -> AsyncIterator[TextModel]:
+    if spec.external is not None:
+        from services.gpuagent.worker.generative.openai_server import (  # noqa: PLC0415 - 0.2 s
+            openai_model,
+        )
+
+        async with openai_model(spec, spec.external, how, device.note_server_load) as model:
+            yield model
+        return
     load = partial(
         Llama,
         slots=spec.slots,
         threads=spec.threads,
         gpu=spec.provider != "CPUExecutionProvider",
     )
-    return LanguageModel(await asyncio.to_thread(load, spec.file, how), how, threads)
+    with ThreadPoolExecutor(spec.slots, "slot") as threads:
+        yield LanguageModel(await asyncio.to_thread(load, spec.file, how), how, threads)
 
 
 @asynccontextmanager
@@ -213,7 +223,7 @@ def launch(path: Path) -> int:
     try:
         with opened(spec.ledger) as counters:
             if spec.external is not None:
-                spec = replace(spec, external=with_environment_file(spec.external))
+                spec = replace(spec, external=with_secrets(spec.external))
             # What only the agent may read is read or open by now.
             starts_programs = spec.external is not None and bool(spec.external.command)
             confine(starts_programs=starts_programs, user=spec.user)

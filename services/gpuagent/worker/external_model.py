@@ -38,9 +38,6 @@ _INFER: Final = "/inference.GRPCInferenceService/ModelInfer"
 _STREAM: Final = "/inference.GRPCInferenceService/ModelStreamInfer"
 _FAILS_FAST: Final = (("triton_grpc_error", "true"),)  # errors come as statuses, not as text only
 _FINAL: Final = "triton_final_response"
-_POLL_S: Final = 0.2
-_CHECK_PERIOD_S: Final = 1.0
-_CHECKS_LOST: Final = 3
 _ASK_TIMEOUT_S: Final = 5.0
 _LONGEST_S: Final = 300.0
 """For requests without a deadline, s."""
@@ -82,10 +79,7 @@ async def external_model(
         ) as channel,
     ):
         model = ExternalModel(spec, channel, server, clock)
-        while not await model.ready():
-            ended = await server.ended(_POLL_S)
-            if ended:
-                raise RuntimeError(ended)
+        await server.until_ready(model.ready)
         await model.describe()
         yield model
 
@@ -152,13 +146,7 @@ class ExternalModel:
 
     async def failure(self) -> str:
         """Wait until the server has ended, or says several times that it is not ready."""
-        lost = 0
-        while lost < _CHECKS_LOST:
-            ended = await self._server.ended(_CHECK_PERIOD_S)
-            if ended:
-                return ended
-            lost = 0 if await self.ready() else lost + 1
-        return f"the server at {self._server.address} does not have {self._name!r} ready any more"
+        return await self._server.failure(self.ready, self._name)
 
     async def ready(self) -> bool:
         """Return whether the server has the model ready; not there yet: False."""

@@ -3,8 +3,9 @@
 import asyncio
 import os
 import re
+import secrets
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,15 +18,49 @@ from services.kit.net import free_port
 
 _DIE_WITH_PARENT: Final = "services.gpuagent.worker.die_with_parent"
 _GRACE_S: Final = 5.0
-_BLANK: Final = re.compile(r"\{(port(?:_[1-9])?|file)\}")
+_POLL_S: Final = 0.2
+_CHECK_PERIOD_S: Final = 1.0
+_CHECKS_LOST: Final = 3
+_BLANK: Final = re.compile(r"\{(port(?:_[1-9])?|file|api_key)\}")
 
 
 class Server:
-    """A server that a worker calls. Attributes: address ("host:port" where it serves gRPC)."""
+    """A server that a worker calls.
 
-    def __init__(self, address: str, process: asyncio.subprocess.Process | None = None) -> None:
+    Attributes:
+        address: "host:port" where it serves.
+        api_key: To show to it, where it takes one; "": none.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        process: asyncio.subprocess.Process | None = None,
+        *,
+        api_key: str = "",
+    ) -> None:
         self.address = address
+        self.api_key = api_key
         self._process = process
+
+    async def until_ready(self, ready: Callable[[], Awaitable[bool]]) -> None:
+        """Wait until the server has the model ready.
+
+        Raises:
+            RuntimeError: It ended.
+        """
+        while not await ready():
+            if ended := await self.ended(_POLL_S):
+                raise RuntimeError(ended)
+
+    async def failure(self, ready: Callable[[], Awaitable[bool]], model: str) -> str:
+        """Wait until it has ended, or is several times not ready; return what happened."""
+        lost = 0
+        while lost < _CHECKS_LOST:
+            if ended := await self.ended(_CHECK_PERIOD_S):
+                return ended
+            lost = 0 if await ready() else lost + 1
+        return f"the server at {self.address} does not have {model!r} ready any more"
 
     async def ended(self, timeout_s: float) -> str:
         """Wait for its end, at most so long; return what happened, or "" where nothing did."""
@@ -48,12 +83,28 @@ class Server:
             await self._process.wait()
 
 
-def with_environment_file(external: External) -> External:
-    """Return the server with the variables of its file in its environment. Reads the file: blocks.
+def with_secrets(external: External) -> External:
+    """Return the server with what its files of secrets have: variables, and its API key.
+
+    Reads files: blocks.
 
     Raises:
-        RuntimeError: The file cannot be read, or a line has no value.
+        RuntimeError: A file cannot be read, or a line of variables has no value.
     """
+    return _with_api_key(_with_environment_file(external))
+
+
+def _with_api_key(external: External) -> External:
+    if external.api_key_file is None:
+        return external
+    try:
+        key = external.api_key_file.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RuntimeError(f"runtime.api_key_file: {error}") from error
+    return replace(external, api_key=key)
+
+
+def _with_environment_file(external: External) -> External:
     file = external.environment_file
     if file is None:
         return external
@@ -77,9 +128,10 @@ async def started(external: External, file: Path) -> AsyncIterator[Server]:
         RuntimeError: Its program cannot be started.
     """
     if external.address:
-        yield Server(external.address)
+        yield Server(external.address, api_key=external.api_key)
         return
-    blanks = {"file": str(file)} | _ports()
+    api_key = secrets.token_hex(32)
+    blanks = {"file": str(file), "api_key": api_key} | _ports()
     command = [_filled(word, blanks) for word in external.command]
     environment = {name: _filled(value, blanks) for name, value in external.environment}
     # The server of a worker that is killed must not keep the slice's memory. -P: a folder
@@ -90,7 +142,7 @@ async def started(external: External, file: Path) -> AsyncIterator[Server]:
         stdin=asyncio.subprocess.DEVNULL,
         env={**os.environ, **environment},
     )
-    server = Server(f"127.0.0.1:{blanks['port']}", process)
+    server = Server(f"127.0.0.1:{blanks['port']}", process, api_key=api_key)
     try:
         yield server
     finally:

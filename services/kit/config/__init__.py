@@ -36,8 +36,10 @@ from services.kit.config.models import (
     LanguageProfile,
     Model,
     OnnxRuntime,
+    OpenAiRuntime,
     Profile,
     Runtime,
+    ServerRuntime,
     Slo,
     Spread,
     TableProfile,
@@ -304,7 +306,7 @@ class Deployment(Section):
         for model, settings in self.models.items():
             for name, variant in settings.variants.items():
                 runtime = variant.runtime
-                if not isinstance(runtime, ExternalRuntime) or runtime.tls is not None:
+                if not isinstance(runtime, ServerRuntime) or runtime.tls is not None:
                     continue
                 if runtime.address and not is_loopback(runtime.address):
                     raise ValueError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -90,13 +90,13 @@ class OnnxRuntime(Section):
     provider: Literal["cuda", "tensorrt"] = "cuda"
 
 
-class ExternalRuntime(Section):
-    """Runs in a server of the Open Inference Protocol, for example Triton or MLServer.
+class ServerRuntime(Section):
+    """What runtimes share whose model a server runs that is not ours.
 
     Either `command` starts one for each worker, in the worker's slice and with its MPS limits; or
     one already runs at `address`. In `command` and `environment`, "{port}" stands for a free port
-    at which the server must serve gRPC, "{port_1}" .. "{port_9}" for further free ones, "{file}"
-    for the variant's file.
+    at which the server must serve, "{port_1}" .. "{port_9}" for further free ones, "{file}" for
+    the variant's file.
 
     Attributes:
         command: Program and arguments.
@@ -105,21 +105,18 @@ class ExternalRuntime(Section):
             reads it when it starts, and it is neither copied nor logged.
         address: "host:port" of a running server.
         tls: Encrypts the connection to `address`; required beyond this machine.
-        model_name: Name of the model at the server. Empty: the variant's.
-        model_version: Version of the model at the server. Empty: the server's choice.
+        model_name: Name of the model at the server.
     """
 
-    kind: Literal["external"]
     command: tuple[str, ...] = ()
     environment: dict[str, str] = Field(default_factory=dict)
     environment_file: Path | None = None
     address: Address = ""
     tls: ClientTls | None = None
     model_name: str = ""
-    model_version: str = ""
 
     @model_validator(mode="after")
-    def _one_server(self) -> ExternalRuntime:
+    def _one_server(self) -> Self:
         if bool(self.command) == bool(self.address):
             raise ValueError("give either command or address")
         if self.command and not _mentions_port((*self.command, *self.environment.values())):
@@ -128,6 +125,47 @@ class ExternalRuntime(Section):
         if getattr(self, misplaced) is not None:
             other = "address" if self.command else "command"
             raise ValueError(f"{misplaced}: only with {other}")
+        return self
+
+
+class ExternalRuntime(ServerRuntime):
+    """Runs in a server of the Open Inference Protocol, for example Triton or MLServer, by gRPC.
+
+    Attributes:
+        model_name: Empty: the variant's.
+        model_version: Version of the model at the server. Empty: the server's choice.
+    """
+
+    kind: Literal["external"]
+    model_version: str = ""
+
+
+class OpenAiRuntime(ServerRuntime):
+    """A language model in a server of the OpenAI API: vLLM, SGLang, llama.cpp's, or another.
+
+    Attributes:
+        model_name: Empty: the first that the server lists.
+        api_key_file: File of the key to show at `address`: each worker reads it when it starts. A
+            server that `command` starts takes "{api_key}", a random one for each worker.
+        context_tokens: Maximum tokens of prompt and answer. None: as the server states
+            (`max_model_len`).
+        slots: Requests that are at the server at the same time. None: the segment's batch size,
+            which the planner chooses.
+        max_tokens: Default of the tokens generated for a request.
+        chat: Whether prompts are sent as a user's message, for the model's chat template.
+    """
+
+    kind: Literal["openai"]
+    api_key_file: Path | None = None
+    context_tokens: Annotated[int, Field(ge=64, le=10_485_760)] | None = None
+    slots: Annotated[int, Field(ge=1, le=4096)] | None = None
+    max_tokens: Annotated[int, Field(ge=1)] = 256
+    chat: bool = True
+
+    @model_validator(mode="after")
+    def _key_of_a_running_server(self) -> Self:
+        if self.command and self.api_key_file is not None:
+            raise ValueError('api_key_file: only with address; command takes "{api_key}"')
         return self
 
 
@@ -165,7 +203,9 @@ class GenerativeRuntime(Section):
         return self
 
 
-Runtime = Annotated[OnnxRuntime | ExternalRuntime | GenerativeRuntime, Field(discriminator="kind")]
+Runtime = Annotated[
+    OnnxRuntime | ExternalRuntime | GenerativeRuntime | OpenAiRuntime, Field(discriminator="kind")
+]
 
 
 class Stage(Section):
@@ -196,8 +236,8 @@ class Variant(Section):
     """One trained network for a model's task.
 
     Attributes:
-        file: ONNX file; GGUF for a generative model; with an external runtime, the value of
-            "{file}", if any.
+        file: ONNX file; GGUF for a generative model; of a runtime with a server, the value
+            of "{file}", if any.
         stages: Stages of a pipeline, instead of `file`: each runs on its own slices, and the
             output of one is the request of the next.
         accuracy: Measured accuracy, in the model's unit, > 0.
@@ -221,7 +261,7 @@ class Variant(Section):
 
     @model_validator(mode="after")
     def _file_to_load(self) -> Variant:
-        elsewhere = isinstance(self.runtime, ExternalRuntime) or (
+        elsewhere = isinstance(self.runtime, ServerRuntime) or (
             isinstance(self.runtime, GenerativeRuntime) and self.runtime.resource
         )
         if not (elsewhere or self.stages) and self.file == Path():

@@ -127,7 +127,8 @@ def to_status(
             _model_status(
                 engine.registry.dispatchers(dispatcher.routes.model),
                 engine.accounts[dispatcher.routes.model],
-                engine.accounts[dispatcher.routes.model].stats.rate_rps(now_s, age_s),
+                now_s,
+                age_s,
             )
             for dispatcher in engine.registry
         ],
@@ -137,7 +138,7 @@ def to_status(
 
 
 def _model_status(
-    dispatchers: Sequence[Dispatcher], account: Account, rate_rps: float
+    dispatchers: Sequence[Dispatcher], account: Account, now_s: float, age_s: float
 ) -> router_pb2.ModelStatus:
     """Return the status of a model, all stages of its pipelines together."""
     stats, dispatcher = account.stats, dispatchers[0]
@@ -159,7 +160,10 @@ def _model_status(
         instances=[
             _instance_status(state) for each in dispatchers for state in each.states.values()
         ],
-        rate_rps=rate_rps,
+        rate_rps=stats.rate_rps(now_s, age_s),
+        input_tokens=stats.input_tokens,
+        output_tokens=stats.output_tokens,
+        output_tokens_per_s=stats.output_tokens_per_s(now_s, age_s),
     )
 
 

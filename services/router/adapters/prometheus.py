@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 
 from services.kit.clock import Clock
 from services.router.core.accounting.account import Account
-from services.router.core.accounting.counters import BOUNDS_S, Histogram, VariantStats
+from services.router.core.accounting.counters import BOUNDS_S, Histogram, TokenStats, VariantStats
 from services.router.core.accounting.model_stats import ModelStats
 from services.router.core.dispatch.overload import Overload
 
@@ -100,16 +100,28 @@ _HISTOGRAMS: tuple[tuple[str, str, Callable[[VariantStats], Histogram | None]], 
         lambda variant: variant.queue,
     ),
     ("compute", "Execution time of the request's batch.", lambda variant: variant.compute),
+)
+
+_TOKEN_HISTOGRAMS: tuple[tuple[str, str, Callable[[TokenStats], Histogram]], ...] = (
     (
-        "first_token",
+        "time_to_first_token",
         "Time from a request's arrival to its first token.",
-        lambda variant: variant.tokens.first if variant.tokens else None,
+        lambda tokens: tokens.first,
     ),
     (
-        "token",
+        "time_per_output_token",
         "Mean time from one token of an answer to the next.",
-        lambda variant: variant.tokens.between if variant.tokens else None,
+        lambda tokens: tokens.between,
     ),
+)
+"""OpenTelemetry, "Semantic conventions for generative AI metrics": gen_ai.server.*. Completions
+and chats are counted alike, as text_completion."""
+
+_TOKEN_LABELS = (
+    "gen_ai_operation_name",
+    "gen_ai_provider_name",
+    "gen_ai_request_model",
+    "gen_ai_response_model",
 )
 
 
@@ -191,10 +203,21 @@ def _of_variants(accounts: _Listed) -> Iterator[Metric]:
         for labels, stats in variants:
             histogram = of(stats)
             if histogram is not None:
-                counts = accumulate(list(histogram.counts))
-                buckets = list(zip(_BOUNDS, counts, strict=True))
-                family.add_metric(labels, buckets=buckets, sum_value=histogram.total_s)
+                _add(family, labels, histogram)
         yield family
+    for name, about, of_tokens in _TOKEN_HISTOGRAMS:
+        family = HistogramMetricFamily(f"gen_ai_server_{name}_seconds", about, labels=_TOKEN_LABELS)
+        for labels, stats in variants:
+            if stats.tokens is not None:
+                full = ["text_completion", "cinquefoil", *labels]
+                _add(family, full, of_tokens(stats.tokens))
+        yield family
+
+
+def _add(family: HistogramMetricFamily, labels: list[str], histogram: Histogram) -> None:
+    counts = accumulate(list(histogram.counts))
+    buckets = list(zip(_BOUNDS, counts, strict=True))
+    family.add_metric(labels, buckets=buckets, sum_value=histogram.total_s)
 
 
 def _requests(accounts: _Listed) -> Iterator[Metric]:

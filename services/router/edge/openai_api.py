@@ -26,8 +26,8 @@ from services.router.edge.openai_messages import Chat, Completion, error_form
 from services.router.frontend import messages
 from services.router.runtime.engine import Engine
 
-CHAT_PLATFORMS: Final = frozenset({"llama.cpp"})
-"""Platforms of models whose workers apply the model's chat template to `messages`."""
+CHAT_PLATFORMS: Final = frozenset({"llama.cpp", "openai"})
+"""Platforms of models that apply their chat template to `messages`, in the worker or its server."""
 
 _RPC: Final = "/inference.GRPCInferenceService/"
 _MAX_UNREAD: Final = 16 * 2**20

@@ -13,8 +13,9 @@ from services.gpuagent.core.worker_spec import Generative, WorkerSpec
 from services.gpuagent.shared_memory.shared_counters import opened
 from services.gpuagent.worker.core.batcher import Batcher
 from services.gpuagent.worker.core.credits import Credits
-from services.gpuagent.worker.generative.executor import LanguageModel, SlotExecutor
-from services.gpuagent.worker.generative.llama import DecodeStep, Heard
+from services.gpuagent.worker.generative.executor import SlotExecutor
+from services.gpuagent.worker.generative.generation import DecodeStep, Generation
+from services.gpuagent.worker.generative.llama import LanguageModel
 from services.gpuagent.worker.generative.prompts import Prompt
 from services.gpuagent.worker.generative.shared_device import SharedDevice
 from services.gpuagent.worker.intake import Timing
@@ -32,11 +33,11 @@ class Held(LanguageModel):
     async def generate(
         self,
         prompt: Prompt,  # noqa: ARG002 - any will do
-        heard: Heard,
+        generation: Generation,
     ) -> str:
         end = asyncio.Event()
         self.ends.append(end)
-        heard(DecodeStep("one", 5, 5, 1))
+        generation.take(DecodeStep("one", 5, 5, 1))
         await end.wait()
         self.ends.remove(end)
         return "stop"

@@ -17,7 +17,7 @@ from cinquefoil.gpuagent.v1 import inventory_pb2, worker_pb2
 from inference import grpc_service_pb2 as oip
 from inference.grpc_service_pb2_grpc import add_GRPCInferenceServiceServicer_to_server
 from services.gpuagent.core.worker_spec import External, TlsFiles
-from services.gpuagent.worker.external_server import with_environment_file
+from services.gpuagent.worker.external_server import with_secrets
 from services.kit import config
 from services.kit.net import free_port
 from services.kit.rpc import serving
@@ -207,7 +207,7 @@ def test_a_file_of_secrets_that_cannot_be_used_is_named(
         (tmp_path / "secrets.env").write_text(text)
     external = External(command=("x", "{port}"), environment_file=tmp_path / "secrets.env")
     with pytest.raises(RuntimeError, match=rf"runtime\.environment_file: .*{why}"):
-        with_environment_file(external)
+        with_secrets(external)
 
 
 async def test_a_server_that_cannot_start_says_why(

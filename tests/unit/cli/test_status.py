@@ -6,6 +6,7 @@ from rich.console import Console
 
 from cinquefoil.gpuagent.v1 import inventory_pb2 as pb
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
+from cinquefoil.router.v1 import router_pb2
 from services.cli.status.document import Row, document
 from services.cli.status.render import render
 from services.kit.conditions import control_off
@@ -105,3 +106,18 @@ def test_a_hold_on_plans_says_why_and_until_when() -> None:
         "held: frozen: sales; only lost capacity is replaced until 2027-01-15T08:00:00+00:00"
         in console.export_text()
     )
+
+
+def test_a_language_model_has_a_line_with_its_tokens_and_what_each_took() -> None:
+    text = router_pb2.ModelStatus(
+        model="chat", energy_j=50.0, carbon_gco2e=0.005, input_tokens=40, output_tokens=100,
+        output_tokens_per_s=12.5,
+    )  # fmt: skip
+    models = [text, router_pb2.ModelStatus(model="digits", energy_j=50.0)]
+    status = document(router=router_pb2.GetStatusResponse(models=models))
+    console = Console(width=200, file=StringIO(), record=True)
+    console.print(render(status))
+
+    shown = console.export_text()
+    assert "tokens of chat: 12.5/s; 40 in, 100 out; 0.5 J, 50 ugCO2e for each of the" in shown
+    assert "tokens of digits" not in shown

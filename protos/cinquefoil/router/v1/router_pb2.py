@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!cinquefoil/router/v1/router.proto\x12\x14\x63inquefoil.router.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x12\n\x10GetStatusRequest\"\xd0\x01\n\x11GetStatusResponse\x12\x11\n\trouter_id\x18\x01 \x01(\t\x12\x18\n\x10routing_revision\x18\x02 \x01(\x04\x12\x14\n\x0cplan_version\x18\x03 \x01(\x04\x12\x31\n\x06models\x18\x04 \x03(\x0b\x32!.cinquefoil.router.v1.ModelStatus\x12.\n\nstarted_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\rconfig_digest\x18\x06 \x01(\t\"\xa8\x03\n\x0bModelStatus\x12\r\n\x05model\x18\x01 \x01(\t\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\x04\x12\x10\n\x08\x61nswered\x18\x03 \x01(\x04\x12\x0e\n\x06\x66\x61iled\x18\x04 \x01(\x04\x12\x0f\n\x07retried\x18\x05 \x01(\x04\x12\x0c\n\x04late\x18\x06 \x01(\x04\x12\x13\n\x0bqueue_depth\x18\x07 \x01(\r\x12\x11\n\tin_flight\x18\x08 \x01(\r\x12\x42\n\tlatency_s\x18\t \x03(\x0b\x32/.cinquefoil.router.v1.ModelStatus.LatencySEntry\x12\x15\n\rslo_latency_s\x18\n \x01(\x01\x12\x10\n\x08\x65nergy_j\x18\x0b \x01(\x01\x12\x14\n\x0c\x63\x61rbon_gco2e\x18\x0c \x01(\x01\x12\x10\n\x08\x61\x63\x63uracy\x18\r \x01(\x01\x12\x37\n\tinstances\x18\x0e \x03(\x0b\x32$.cinquefoil.router.v1.InstanceStatus\x12\x10\n\x08rate_rps\x18\x0f \x01(\x01\x1a/\n\rLatencySEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x9d\x01\n\x0eInstanceStatus\x12\x10\n\x08\x65ndpoint\x18\x01 \x01(\t\x12\x12\n\nsegment_id\x18\x02 \x01(\t\x12\x0f\n\x07variant\x18\x03 \x01(\t\x12\x11\n\tconnected\x18\x04 \x01(\x08\x12\r\n\x05share\x18\x05 \x01(\x01\x12\x10\n\x08\x61nswered\x18\x06 \x01(\x04\x12\x11\n\tin_flight\x18\x07 \x01(\r\x12\r\n\x05stage\x18\x08 \x01(\r2m\n\rRouterService\x12\\\n\tGetStatus\x12&.cinquefoil.router.v1.GetStatusRequest\x1a\'.cinquefoil.router.v1.GetStatusResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!cinquefoil/router/v1/router.proto\x12\x14\x63inquefoil.router.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x12\n\x10GetStatusRequest\"\xd0\x01\n\x11GetStatusResponse\x12\x11\n\trouter_id\x18\x01 \x01(\t\x12\x18\n\x10routing_revision\x18\x02 \x01(\x04\x12\x14\n\x0cplan_version\x18\x03 \x01(\x04\x12\x31\n\x06models\x18\x04 \x03(\x0b\x32!.cinquefoil.router.v1.ModelStatus\x12.\n\nstarted_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\rconfig_digest\x18\x06 \x01(\t\"\xf2\x03\n\x0bModelStatus\x12\r\n\x05model\x18\x01 \x01(\t\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\x04\x12\x10\n\x08\x61nswered\x18\x03 \x01(\x04\x12\x0e\n\x06\x66\x61iled\x18\x04 \x01(\x04\x12\x0f\n\x07retried\x18\x05 \x01(\x04\x12\x0c\n\x04late\x18\x06 \x01(\x04\x12\x13\n\x0bqueue_depth\x18\x07 \x01(\r\x12\x11\n\tin_flight\x18\x08 \x01(\r\x12\x42\n\tlatency_s\x18\t \x03(\x0b\x32/.cinquefoil.router.v1.ModelStatus.LatencySEntry\x12\x15\n\rslo_latency_s\x18\n \x01(\x01\x12\x10\n\x08\x65nergy_j\x18\x0b \x01(\x01\x12\x14\n\x0c\x63\x61rbon_gco2e\x18\x0c \x01(\x01\x12\x10\n\x08\x61\x63\x63uracy\x18\r \x01(\x01\x12\x37\n\tinstances\x18\x0e \x03(\x0b\x32$.cinquefoil.router.v1.InstanceStatus\x12\x10\n\x08rate_rps\x18\x0f \x01(\x01\x12\x14\n\x0cinput_tokens\x18\x10 \x01(\x04\x12\x15\n\routput_tokens\x18\x11 \x01(\x04\x12\x1b\n\x13output_tokens_per_s\x18\x12 \x01(\x01\x1a/\n\rLatencySEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x9d\x01\n\x0eInstanceStatus\x12\x10\n\x08\x65ndpoint\x18\x01 \x01(\t\x12\x12\n\nsegment_id\x18\x02 \x01(\t\x12\x0f\n\x07variant\x18\x03 \x01(\t\x12\x11\n\tconnected\x18\x04 \x01(\x08\x12\r\n\x05share\x18\x05 \x01(\x01\x12\x10\n\x08\x61nswered\x18\x06 \x01(\x04\x12\x11\n\tin_flight\x18\x07 \x01(\r\x12\r\n\x05stage\x18\x08 \x01(\r2m\n\rRouterService\x12\\\n\tGetStatus\x12&.cinquefoil.router.v1.GetStatusRequest\x1a\'.cinquefoil.router.v1.GetStatusResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,11 +39,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETSTATUSRESPONSE']._serialized_start=113
   _globals['_GETSTATUSRESPONSE']._serialized_end=321
   _globals['_MODELSTATUS']._serialized_start=324
-  _globals['_MODELSTATUS']._serialized_end=748
-  _globals['_MODELSTATUS_LATENCYSENTRY']._serialized_start=701
-  _globals['_MODELSTATUS_LATENCYSENTRY']._serialized_end=748
-  _globals['_INSTANCESTATUS']._serialized_start=751
-  _globals['_INSTANCESTATUS']._serialized_end=908
-  _globals['_ROUTERSERVICE']._serialized_start=910
-  _globals['_ROUTERSERVICE']._serialized_end=1019
+  _globals['_MODELSTATUS']._serialized_end=822
+  _globals['_MODELSTATUS_LATENCYSENTRY']._serialized_start=775
+  _globals['_MODELSTATUS_LATENCYSENTRY']._serialized_end=822
+  _globals['_INSTANCESTATUS']._serialized_start=825
+  _globals['_INSTANCESTATUS']._serialized_end=982
+  _globals['_ROUTERSERVICE']._serialized_start=984
+  _globals['_ROUTERSERVICE']._serialized_end=1093
 # @@protoc_insertion_point(module_scope)

@@ -117,6 +117,9 @@ class ModelStatus(_message.Message):
     ACCURACY_FIELD_NUMBER: _builtins.int
     INSTANCES_FIELD_NUMBER: _builtins.int
     RATE_RPS_FIELD_NUMBER: _builtins.int
+    INPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    OUTPUT_TOKENS_PER_S_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The model."""
     accepted: _builtins.int
@@ -145,6 +148,12 @@ class ModelStatus(_message.Message):
     """Requests that ended per second, over the shortest of `router.slo_windows_s` or since the router
     started, whichever is shorter. Unit: 1/s.
     """
+    input_tokens: _builtins.int
+    """Tokens of the answered prompts since start, where the model generates text."""
+    output_tokens: _builtins.int
+    """Tokens generated since start."""
+    output_tokens_per_s: _builtins.float
+    """Tokens of the answers that ended, per second, over the time of `rate_rps`. Unit: 1/s."""
     @_builtins.property
     def latency_s(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """Latency quantiles since start: "50", "95", "99". Unit: s."""
@@ -171,10 +180,13 @@ class ModelStatus(_message.Message):
         accuracy: _builtins.float = ...,
         instances: _abc.Iterable[Global___InstanceStatus] | None = ...,
         rate_rps: _builtins.float = ...,
+        input_tokens: _builtins.int = ...,
+        output_tokens: _builtins.int = ...,
+        output_tokens_per_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "accuracy", b"accuracy", "answered", b"answered", "carbon_gco2e", b"carbon_gco2e", "energy_j", b"energy_j", "failed", b"failed", "in_flight", b"in_flight", "instances", b"instances", "late", b"late", "latency_s", b"latency_s", "model", b"model", "queue_depth", b"queue_depth", "rate_rps", b"rate_rps", "retried", b"retried", "slo_latency_s", b"slo_latency_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "accuracy", b"accuracy", "answered", b"answered", "carbon_gco2e", b"carbon_gco2e", "energy_j", b"energy_j", "failed", b"failed", "in_flight", b"in_flight", "input_tokens", b"input_tokens", "instances", b"instances", "late", b"late", "latency_s", b"latency_s", "model", b"model", "output_tokens", b"output_tokens", "output_tokens_per_s", b"output_tokens_per_s", "queue_depth", b"queue_depth", "rate_rps", b"rate_rps", "retried", b"retried", "slo_latency_s", b"slo_latency_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

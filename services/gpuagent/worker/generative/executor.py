@@ -1,19 +1,16 @@
-"""A language model and the worker's core for it: a free slot takes the next request.
+"""The worker's core for language models: a free slot takes the next request.
 
 Continuous batching: no request waits for the longest answer of a batch, and a slot freed by
 an end, a cancellation or a deadline, is another request's at the next token.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
-from concurrent.futures import Executor
+from collections.abc import Callable, Iterable
 from typing import Final
 
-from services.gpuagent.core.worker_spec import Generative
 from services.gpuagent.worker.core.batcher import Batcher, Pending
 from services.gpuagent.worker.core.credits import Credits
-from services.gpuagent.worker.generative import prompts
-from services.gpuagent.worker.generative.llama import DecodeStep, Heard, Llama
+from services.gpuagent.worker.generative.generation import Generation, TextModel
 from services.gpuagent.worker.generative.prompts import Prompt
 from services.gpuagent.worker.generative.shared_device import SharedDevice
 from services.gpuagent.worker.intake import Intake, Job
@@ -21,114 +18,14 @@ from services.gpuagent.worker.model_port import ModelFailed
 from services.gpuagent.worker.session import Answer, Session
 from services.kit.clock import Clock
 from services.kit.errors import ServiceError
-from services.kit.request_cost import Usage
 from services.kit.telemetry import logs
-
-
-class Generation:
-    """Text that is being generated.
-
-    Args:
-        since_start_s: Returns the time since the request came to its router, s.
-        computed: Called with the tokens that each step took.
-    """
-
-    def __init__(self, since_start_s: Callable[[], float], computed: Callable[[int], None]) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._since_start_s = since_start_s
-        self._computed = computed
-        self._texts: asyncio.Queue[str | None] = asyncio.Queue()
-        self._stopped = False
-        self._last = DecodeStep("", 0, 0, 0)
-        self._first_token_s = self._last_token_s = 0.0
-        self._first_tokens = 0
-
-    # ---- llama.cpp's thread --------------------------------------------------------------------
-
-    def hear(self, step: DecodeStep) -> bool:
-        """Take a step; False: the request is over."""
-        self._loop.call_soon_threadsafe(self._take, step)
-        return not self._stopped
-
-    # ---- the event loop ------------------------------------------------------------------------
-
-    def stop(self) -> None:
-        """Want no more: the slot is free within one token, or one batch of the prompt's."""
-        self._stopped = True
-
-    def end(self) -> None:
-        """Note that there is no more text."""
-        self._texts.put_nowait(None)
-
-    async def texts(self) -> AsyncIterator[str]:
-        """Yield text as it comes."""
-        while (text := await self._texts.get()) is not None:
-            yield text
-
-    @property
-    def usage(self) -> Usage:
-        """What it took by now."""
-        between = self._last.output_tokens - self._first_tokens
-        return Usage(
-            self._last.input_tokens,
-            self._last.output_tokens,
-            self._first_token_s,
-            (self._last_token_s - self._first_token_s) / between if between > 0 else 0.0,
-        )
-
-    def _take(self, step: DecodeStep) -> None:
-        tokens = step.computed_tokens + step.output_tokens
-        fresh = tokens - self._last.computed_tokens - self._last.output_tokens
-        if fresh > 0:
-            self._computed(fresh)
-        if step.output_tokens > self._last.output_tokens:
-            self._last_token_s = self._since_start_s()
-            if not self._last.output_tokens:
-                self._first_token_s, self._first_tokens = self._last_token_s, step.output_tokens
-        self._last = step
-        if step.text:
-            self._texts.put_nowait(step.text)
-
-
-class LanguageModel:
-    """llama.cpp, with the threads that wait for it.
-
-    Args:
-        llama: The loaded file.
-        how: Its context and defaults.
-        threads: As many as there are slots.
-    """
-
-    def __init__(self, llama: Llama, how: Generative, threads: Executor) -> None:
-        self._llama = llama
-        self._how = how
-        self._threads = threads
-        self.metadata = prompts.metadata()
-        self.decoupled = True
-        self.execution_provider = ""
-        self.max_batch = 0
-
-    def read(self, data: bytes, deadline_s: float) -> Prompt:  # noqa: ARG002 - it never waits
-        """Read and check a request; see `prompts.read`."""
-        return prompts.read(data, self._how)
-
-    async def generate(self, prompt: Prompt, heard: Heard) -> str:
-        """Generate text; see `Llama.generate`."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self._llama.generate, prompt, heard)
-
-    async def failure(self) -> str:
-        """Wait for ever: what llama.cpp does not survive ends the process."""
-        await asyncio.Event().wait()
-        return ""
-
 
 _log = logs.get("worker")
 
 _LONGEST_S: Final = 1e6  # a timer's; a request without a deadline has none
 
 
-class SlotExecutor(Intake[Prompt, LanguageModel]):
+class SlotExecutor(Intake[Prompt, TextModel]):
     """Runs the work of all streams, each request on a slot of its own.
 
     Args:
@@ -143,7 +40,7 @@ class SlotExecutor(Intake[Prompt, LanguageModel]):
         self,
         batcher: Batcher[Job[Prompt]],
         device: SharedDevice,
-        model: LanguageModel,
+        model: TextModel,
         credits_: Credits,
         clock: Clock,
     ) -> None:
@@ -168,6 +65,7 @@ class SlotExecutor(Intake[Prompt, LanguageModel]):
         async with asyncio.TaskGroup() as tasks:
             while True:
                 await self._slots.acquire()
+                await self._model.room()
                 (pending,) = await self._next()
                 tasks.create_task(self._serve(pending), name="worker.generate")
 
@@ -206,14 +104,14 @@ class SlotExecutor(Intake[Prompt, LanguageModel]):
     async def _generate(self, prompt: Prompt, generation: Generation) -> str | ServiceError:
         """Return why the text ended, or what was wrong."""
         try:
-            return await self._model.generate(prompt, generation.hear)
+            return await self._model.generate(prompt, generation)
         except ServiceError as error:
             return error
         except Exception as error:  # noqa: BLE001 - xllamacpp raises what it likes
             _log.warning("model failed", error=str(error), id=prompt.id)
             return ModelFailed("the model failed on this request")
         finally:
-            generation.stop()  # where this task was cancelled, llama.cpp's thread must end too
+            generation.stop()  # where this task was cancelled, the model must end too
 
     def _stop(self, chosen: Callable[[Job[Prompt]], bool]) -> None:
         for job, generation in self._running.items():

@@ -19,7 +19,6 @@ from services.gpuagent.worker.onnx_engine import Signature, TensorSpec
 from services.gpuagent.worker.tensor_messages import Inference
 from services.kit.errors import InvalidArgument
 
-PLATFORM: Final = "llama.cpp"
 MOST_BYTES_PER_TOKEN: Final = 64
 """Of prompts; what is longer cannot fit its context, and is not even cut into tokens."""
 
@@ -115,10 +114,14 @@ def read(data: bytes, how: Generative) -> Prompt:
     )
 
 
-def metadata() -> bytes:
-    """Return a serialized ModelMetadataResponse without the model's name."""
+def metadata(platform: str) -> bytes:
+    """Return a serialized ModelMetadataResponse without the model's name.
+
+    Args:
+        platform: What generates.
+    """
     described = pb.ModelMetadataResponse.FromString(tensor_messages.metadata(_SIGNATURE))
-    described.platform = PLATFORM
+    described.platform = platform
     return described.SerializeToString()
 
 

@@ -5,12 +5,13 @@ the next, or a second of it. Text comes at the pace of the real hardware, on a s
 which then only says what power that takes: no profile knows how long an answer will be.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from services.gpuagent.core.worker_spec import WorkerSpec
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
 from services.gpuagent.worker.core.token_shares import Shares
+from services.gpuagent.worker.generative.server_load import ServerLoad
 from services.gpuagent.worker.gpu_slot import Batch, Ran, WorkerDevice
 from services.kit.clock import Clock
 from services.kit.profiles.core.profile import BatchCost
@@ -73,6 +74,16 @@ class SharedDevice(WorkerDevice):
             self._begin_stretch(now_s)
         took_s = now_s - stay.started_s
         return Ran(None, stay.started_s, took_s, energy_j, stay.idle_energy_j, self._method)
+
+    def note_server_load(self, load: ServerLoad) -> None:
+        """Show the load of the server that generates the text."""
+        self._write(
+            replace(
+                self._slot,
+                server_waiting=load.waiting,
+                server_kv_cache_ratio=load.kv_cache_ratio,
+            )
+        )
 
     def _begin_stretch(self, now_s: float) -> None:
         decoded = len(self._shares)

@@ -72,7 +72,6 @@ class Account:
         if cost is not None:
             queue_s += cost.queue_s
             carbon = self._carbon_gco2e(pending, instance, result.cost)
-            self.stats.cost(variant.stats, cost, carbon or 0.0)
         self.stats.answer(
             variant.stats,
             now_s,
@@ -80,6 +79,8 @@ class Account:
             queue_s=queue_s,
             accuracy=instance.accuracy,
         )
+        if cost is not None:
+            self.stats.cost(variant.stats, cost, carbon or 0.0)
         if tracing.recording():
             tracing.annotate(_attributes(pending, instance, queue_s, cost, carbon))
         receipts = variant.receipts

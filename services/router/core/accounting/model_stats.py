@@ -222,7 +222,7 @@ class ModelStats:
 
     def served(self, now_s: float) -> dict[str, float]:
         """Return each variant's share of the answers, over the shortest window."""
-        _, _, *answered = self._grown(min(self._history.windows_s), now_s)
+        _, _, _, *answered = self._grown(self._shortest_s, now_s)
         total = sum(answered)
         return {
             name: count / total if total else 0.0
@@ -236,9 +236,13 @@ class ModelStats:
             now_s: Monotonic time.
             age_s: How long requests have been counted.
         """
-        window_s = min(self._history.windows_s)
-        good, bad, *_ = self._grown(window_s, now_s)
-        return (good + bad) / max(min(window_s, age_s), 1.0)
+        good, bad, *_ = self._grown(self._shortest_s, now_s)
+        return (good + bad) / max(min(self._shortest_s, age_s), 1.0)
+
+    def output_tokens_per_s(self, now_s: float, age_s: float) -> float:
+        """Return the tokens of answers that ended, per second; arguments as of `rate_rps`."""
+        _, _, tokens, *_ = self._grown(self._shortest_s, now_s)
+        return tokens / max(min(self._shortest_s, age_s), 1.0)
 
     @property
     def good_and_bad(self) -> tuple[int, int]:
@@ -255,6 +259,10 @@ class ModelStats:
         return list(self.variants.values())  # a copy: another thread scrapes
 
     @property
+    def _shortest_s(self) -> float:
+        return min(self._history.windows_s)
+
+    @property
     def _answered(self) -> int:
         return sum(variant.answered for variant in self._variants)
 
@@ -269,7 +277,8 @@ class ModelStats:
         self._ended_s = now_s
 
     def _counts(self) -> tuple[int, ...]:
-        return (*self.good_and_bad, *(variant.answered for variant in self._variants))
+        answered = (variant.answered for variant in self._variants)
+        return (*self.good_and_bad, self.output_tokens, *answered)
 
     def _grown(self, window_s: float, now_s: float) -> tuple[int, ...]:
         return self._history.within(window_s, now_s, self._ended_s, self._counts())

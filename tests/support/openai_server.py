@@ -1,0 +1,168 @@
+"""A server of the OpenAI API as vLLM writes its answers: `openai_server.py PORT FAULT_FILE`.
+
+It continues a prompt of numbers: "1 2" with " 3", " 4", ... up to `max_tokens`, one token in a
+chunk. Chunks, usage, errors, metrics and the list of models have the forms of vLLM 0.11's answers.
+A word in FAULT_FILE makes it misbehave: "die" after the first token, "unready" from now on, "full"
+(503), "queue" (its metrics say that requests wait), "hang" after the first token. Requests that
+were closed before their end are counted at `/aborted`. With VLLM_API_KEY, that key is required.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+MODEL = "Qwen/Qwen3-8B"
+CONTEXT_TOKENS = 4096
+
+
+class Counting:
+    """Counts on."""
+
+    def __init__(self, fault: Path, api_key: str) -> None:
+        self._fault = fault
+        self._api_key = api_key
+        self._running = self._aborted = 0
+
+    def app(self) -> web.Application:
+        """Return what serves it."""
+        app = web.Application()
+        app.add_routes(
+            [
+                web.get("/health", self._health),
+                web.get("/metrics", self._metrics),
+                web.get("/aborted", self._count_aborted),
+                web.get("/v1/models", self._models),
+                web.post("/v1/completions", self._generate),
+                web.post("/v1/chat/completions", self._generate),
+            ]
+        )
+        return app
+
+    def _wants(self, fault: str) -> bool:
+        return self._fault.exists() and self._fault.read_text() == fault
+
+    async def _health(self, _: web.Request) -> web.Response:
+        return web.Response(status=503 if self._wants("unready") else 200)
+
+    async def _count_aborted(self, _: web.Request) -> web.Response:
+        return web.json_response(self._aborted)
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        of = f'{{engine="0",model_name="{MODEL}"}}'
+        waiting = 3.0 if self._wants("queue") else 0.0
+        return web.Response(
+            text="# HELP vllm:num_requests_running Number of requests in model execution batches.\n"
+            "# TYPE vllm:num_requests_running gauge\n"
+            f"vllm:num_requests_running{of} {float(self._running)}\n"
+            "# HELP vllm:num_requests_waiting Number of requests waiting to be processed.\n"
+            "# TYPE vllm:num_requests_waiting gauge\n"
+            f"vllm:num_requests_waiting{of} {waiting}\n"
+            "# HELP vllm:kv_cache_usage_perc KV-cache usage. 1 means 100 percent usage.\n"
+            "# TYPE vllm:kv_cache_usage_perc gauge\n"
+            f"vllm:kv_cache_usage_perc{of} 0.25\n"
+            "# HELP vllm:prompt_tokens_total Number of prefill tokens processed.\n"
+            "# TYPE vllm:prompt_tokens_total counter\n"
+            f"vllm:prompt_tokens_total{of} 42.0\n"
+        )
+
+    async def _models(self, request: web.Request) -> web.Response:
+        self._check_key(request)
+        card = {"id": MODEL, "object": "model", "created": 1, "owned_by": "vllm", "root": MODEL}
+        data = [card | {"parent": None, "max_model_len": CONTEXT_TOKENS, "permission": []}]
+        return web.json_response({"object": "list", "data": data})
+
+    def _check_key(self, request: web.Request) -> None:
+        if self._api_key and request.headers.get("Authorization") != f"Bearer {self._api_key}":
+            body = json.dumps({"error": "Unauthorized"})
+            raise web.HTTPUnauthorized(text=body, content_type="application/json")
+
+    async def _generate(self, request: web.Request) -> web.StreamResponse:
+        self._check_key(request)
+        asked = await request.json()
+        if self._wants("full"):
+            return _refused(503, "The engine is overloaded", "ServiceUnavailableError")
+        prompt = _prompt_of(asked)
+        if len(prompt.split()) + asked["max_tokens"] > CONTEXT_TOKENS:
+            return _refused(
+                400,
+                f"This model's maximum context length is {CONTEXT_TOKENS} tokens.",
+                "BadRequestError",
+            )
+        self._running += 1
+        try:
+            return await self._stream(request, asked, prompt)
+        except (ConnectionError, asyncio.CancelledError):
+            self._aborted += 1
+            raise
+        finally:
+            self._running -= 1
+
+    async def _stream(
+        self, request: web.Request, asked: Mapping[str, Any], prompt: str
+    ) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
+        await response.prepare(request)
+        chat = "messages" in asked
+        head = {
+            "id": "chatcmpl-1" if chat else "cmpl-1",
+            "object": "chat.completion.chunk" if chat else "text_completion",
+            "created": 1,
+            "model": MODEL,
+        }
+
+        async def send(choices: list[Any], usage: Mapping[str, Any] | None) -> None:
+            chunk = head | {"choices": choices, "usage": usage}
+            await response.write(f"data: {json.dumps(chunk)}\n\n".encode())
+
+        if chat:
+            first = {"index": 0, "delta": {"role": "assistant", "content": ""}}
+            await send([first | {"logprobs": None, "finish_reason": None}], _usage(prompt, 0))
+        number = int(prompt.rsplit(maxsplit=1)[-1])
+        for made in range(1, asked["max_tokens"] + 1):
+            text, last = f" {number + made}", made == asked["max_tokens"]
+            said = {"delta": {"content": text}} if chat else {"text": text}
+            reason = {"logprobs": None, "finish_reason": "length" if last else None}
+            await send([{"index": 0} | said | reason], _usage(prompt, made))
+            if self._wants("die"):
+                os._exit(3)
+            await asyncio.sleep(3600 if self._wants("hang") else 0)
+        await send([], _usage(prompt, asked["max_tokens"]))
+        await response.write(b"data: [DONE]\n\n")
+        return response
+
+
+def _prompt_of(asked: Mapping[str, Any]) -> str:
+    if "messages" in asked:
+        return " ".join(message["content"] for message in asked["messages"])
+    return str(asked["prompt"])
+
+
+def _usage(prompt: str, made: int) -> dict[str, Any]:
+    read = len(prompt.split())
+    return {
+        "prompt_tokens": read,
+        "total_tokens": read + made,
+        "completion_tokens": made,
+        "prompt_tokens_details": {"cached_tokens": min(1, read - 1)},
+    }
+
+
+def _refused(status: int, message: str, kind: str) -> web.Response:
+    error = {"message": message, "type": kind, "param": None, "code": status}
+    return web.json_response({"error": error}, status=status)
+
+
+if __name__ == "__main__":
+    web.run_app(
+        Counting(Path(sys.argv[2]), os.environ.get("VLLM_API_KEY", "")).app(),
+        host="127.0.0.1",
+        port=int(sys.argv[1]),
+        print=lambda *_: None,
+        handler_cancellation=True,
+    )
