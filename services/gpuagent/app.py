@@ -24,7 +24,7 @@ from services.gpuagent.settings import (
     config_builder_of,
 )
 from services.gpuagent.shared_memory.shared_counters import SharedCounters, opened
-from services.gpuagent.state_files import held
+from services.kit.state_file import held
 from services.kit.clock import RealClock
 from services.kit.config import Deployment
 from services.kit.process.reload import Reloads

@@ -11,7 +11,7 @@ from typing import Final
 
 from services.gpuagent.core.model import ClockState
 from services.gpuagent.devices.device_thread import DeviceThread
-from services.gpuagent.state_files import read_json, write_json
+from services.kit.state_file import read_json, write_json
 from services.kit.errors import FailedPrecondition, PermissionDenied, ServiceError
 from services.kit.segment import LockClock
 from services.kit.telemetry import logs

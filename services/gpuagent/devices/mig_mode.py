@@ -6,7 +6,7 @@ from typing import Final
 
 from services.gpuagent.core.model import SetMigMode
 from services.gpuagent.devices.device_thread import DeviceThread
-from services.gpuagent.state_files import read_json, write_json
+from services.kit.state_file import read_json, write_json
 from services.kit.errors import PermissionDenied
 
 VERSION: Final = 1

@@ -19,7 +19,7 @@ from services.gpuagent.energy.core.progress import (
     work_of,
 )
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
-from services.gpuagent.state_files import read_json, write_json
+from services.kit.state_file import read_json, write_json
 from services.gpuagent.supervision.segments import RunningSegment
 
 VERSION: Final = 1

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 from pydantic import TypeAdapter
 
 from services.gpuagent.core.transaction_rules import PriorState
-from services.gpuagent.state_files import read_json, remove, write_json
+from services.kit.state_file import read_json, remove, write_json
 from services.kit.errors import FailedPrecondition, ServiceError
 from services.kit.mig import Placement
 from services.kit.segment import SegmentSpec

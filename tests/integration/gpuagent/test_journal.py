@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from services.gpuagent.core.transaction_rules import PriorState
-from services.gpuagent.state_files import held, read_json, write_json
+from services.kit.state_file import held, read_json, write_json
 from services.gpuagent.supervision.journal import SegmentJournal, TransactionJournal
 from services.kit.errors import FailedPrecondition
 from services.kit.mig import Placement

@@ -239,7 +239,7 @@ def machine(folder: Path, types: tuple[str, ...] = TYPES, **options: Any) -> Ite
     with ExitStack() as stack:
         tapped: Any = Tapped(library, death)
         stack.callback(install(tapped))
-        stack.enter_context(mock.patch("services.gpuagent.state_files.os.fsync", death.at_disk))
+        stack.enter_context(mock.patch("services.kit.state_file.os.fsync", death.at_disk))
         stack.enter_context(mock.patch.object(processes, "start", table.start))
         stack.enter_context(mock.patch.object(processes, "running", table.running))
         gpu_counters = {

@@ -15,7 +15,7 @@ from services.gpuagent.core.device_port import IN_USE, Meter, MeterReading, Meth
 from services.gpuagent.core.gpu_types import GpuInfo, GpuModel
 from services.gpuagent.core.permissions import Permissions
 from services.gpuagent.devices.cpu import speed
-from services.gpuagent.state_files import read_json, write_json
+from services.kit.state_file import read_json, write_json
 from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound
 from services.kit.mig import Layout, Placement
 

@@ -7,7 +7,7 @@ from typing import Final, Generic, TypeVar
 
 from pydantic import TypeAdapter
 
-from services.gpuagent.state_files import write_json
+from services.kit.state_file import write_json
 from services.kit.errors import FailedPrecondition
 
 VERSION: Final = 1
