@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from cinquefoil.gpuagent.v1 import gpuagent_pb2
@@ -24,9 +24,10 @@ from services.gpuagent.settings import (
     config_builder_of,
 )
 from services.gpuagent.shared_memory.shared_counters import SharedCounters, opened
-from services.kit.state_file import held
 from services.kit.clock import RealClock
 from services.kit.config import Deployment
+from services.kit.errors import FailedPrecondition
+from services.kit.lock_file import LockFile
 from services.kit.process.reload import Reloads
 from services.kit.rpc import Access, dial, serving
 from services.kit.telemetry import metrics
@@ -69,13 +70,13 @@ async def run(  # noqa: PLR0913 - what the command line says, and what tests lis
     place = place_of(deployment, node)
     config_builder = await asyncio.to_thread(config_builder_of, deployment, place.settings)
     async with AsyncExitStack() as stack:
-        stack.enter_context(held(place.folder / "agent.lock"))
+        stack.enter_context(_only_agent(place))
         gpu_counters: dict[str, SharedCounters] = {}
 
         def counters(uuid: str) -> SharedCounters:
             if uuid not in gpu_counters:
                 path = place.folder / "ledgers" / f"{uuid}.ledger"
-                gpu_counters[uuid] = stack.enter_context(opened(path))
+                gpu_counters[uuid] = stack.enter_context(opened(path, repaired=True))
             return gpu_counters[uuid]
 
         device = await stack.enter_async_context(
@@ -104,6 +105,23 @@ async def run(  # noqa: PLR0913 - what the command line says, and what tests lis
             async with _served(deployment, place, agent, started):
                 await agent.work(PlannerServiceStub(channel), stop, leave_workers=leave_workers)
             heart.cancel()
+
+
+@contextmanager
+def _only_agent(place: NodePlace) -> Iterator[None]:
+    """Hold the node's lock file while the block runs.
+
+    Raises:
+        FailedPrecondition: Another agent runs on this node, or the folder cannot be written.
+    """
+    path = place.folder / "agent.lock"
+    with LockFile(path, f"nodes.{place.name}.state_dir") as lock:
+        if not lock.take():
+            raise FailedPrecondition(
+                f"another agent runs on this node: {lock.holder()}, holds {path}",
+                reason="AGENT_RUNNING",
+            )
+        yield
 
 
 def _used(node: str) -> tuple[str, ...]:

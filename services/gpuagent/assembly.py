@@ -118,6 +118,7 @@ class Observers:
         self.accounts = NodeAccounts(meters, hardware.device, segments, clock, outbox.energy_read)
         self.wall_power = WallPower(place, context.deployment.mqtt, self.accounts, clock, changed)
         self.conditions = NodeConditions(context.deployment, place, clock, changed, segments.list)
+        self.conditions.unsaved = lambda: self.accounts.unsaved
         self.gpu_loss_watch = GpuLossWatch(
             known=frozenset(hardware.gpu_counters),
             device=hardware.device,

@@ -14,6 +14,7 @@ from services.gpuagent.node_place import NodePlace
 from services.kit.clock import Clock
 from services.kit.conditions import Condition, ConditionKind
 from services.kit.config import Deployment, OnnxRuntime, Variant
+from services.kit.state_file import damaged_files
 from services.kit.units import BYTES_PER_MIB
 
 _PERIOD_S: Final = 5.0
@@ -27,6 +28,7 @@ class NodeConditions:
 
     Attributes:
         found: What is wrong now.
+        unsaved: Returns why state cannot be written; "": it can.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class NodeConditions:
         """
         self.found: tuple[Condition, ...] = ()
         self._segments = segments
+        self.unsaved: Callable[[], str] = lambda: ""
         self._provider: str | None = None
         self._deployment = deployment
         self._place = place
@@ -80,12 +83,24 @@ class NodeConditions:
                             f"models.{model_name}.variants.{variant_name}.file",
                         )
         yield from self._provider_missing()
+        damaged = damaged_files(folder)
+        if damaged:
+            yield Condition(
+                ConditionKind.STATE_DAMAGED,
+                f"node/{name}",
+                f"state was damaged, set aside and begun again: {', '.join(map(str, damaged))}",
+            )
+        yield from self._disk_full()
+
+    def _disk_full(self) -> Iterator[Condition]:
+        name, folder = self._place.name, self._place.folder
+        unsaved = self.unsaved()
         free_mib = shutil.disk_usage(folder).free // BYTES_PER_MIB
-        if free_mib < _MIN_FREE_MIB:
+        if unsaved or free_mib < _MIN_FREE_MIB:
             yield Condition(
                 ConditionKind.DISK_FULL,
                 f"node/{name}",
-                f"less than {_MIN_FREE_MIB} MiB are free on the disk of {folder}",
+                unsaved or f"less than {_MIN_FREE_MIB} MiB are free on the disk of {folder}",
                 f"nodes.{name}.state_dir",
             )
 

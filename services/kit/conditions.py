@@ -43,6 +43,7 @@ class ConditionKind(IntEnum):
     ROLLOUT_FAILED = 17
     UNDECIDED = 18
     REDUNDANCY_MISSING = 19
+    STATE_DAMAGED = 20
 
 
 _EFFECTS = {
@@ -61,6 +62,7 @@ _EFFECTS = {
         ConditionKind.CAPACITY_MISSING,
         ConditionKind.ACCURACY_FLOOR_MISSED,
         ConditionKind.REDUNDANCY_MISSING,
+        ConditionKind.STATE_DAMAGED,
     ),
 }
 _EFFECT_OF = {kind: effect for effect, kinds in _EFFECTS.items() for kind in kinds}

@@ -1,76 +1,188 @@
-"""Files that survive a crash in the middle of writing them."""
+"""State on disk: JSON files that are replaced as a whole, and whose damage is noticed.
 
-import fcntl
+A file is one JSON object whose first member is the checksum of all bytes after it, so that a flip,
+a cut or a page of zeros is found before a figure is read. Files from before there were checksums
+begin with their version, and are still read; readers from then skip the checksum.
+
+A file that its owner can do without is set aside where it is damaged, for someone to look at, and
+begun again. The others stop their service with a sentence that says what to do.
+"""
+
+import errno
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import re
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, TypeVar
 
-from services.kit.errors import FailedPrecondition
+from services.kit.errors import FailedPrecondition, ServiceError, Unavailable
+from services.kit.telemetry import logs
+
+_log = logs.get("state")
+
+_SEALED: Final = re.compile(rb'\{"crc32": "([0-9a-f]{8})", (".*)', re.DOTALL)
+_UNSEALED: Final = re.compile(rb'\{\s*"version"\s*:')
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_DAMAGED: Final = ".damaged-"
+
+T = TypeVar("T")
 
 
-def write_json(path: Path, data: Any, *, durable: bool = True) -> None:
+class Damaged(FailedPrecondition):
+    """A file of state is not as it was written."""
+
+    def __init__(self, path: Path, why: object, remedy: str = "remove it to start over") -> None:
+        super().__init__(f"{path} is damaged ({why}); {remedy}", reason="STATE_DAMAGED")
+
+
+def write_json(path: Path, data: dict[str, Any], *, durable: bool = True) -> None:
     """Replace a file as a whole.
 
     Args:
         path: The file; its folder is made where it is missing.
-        data: JSON values.
+        data: JSON values; not empty, and `version` among them.
         durable: Wait until the disk has it, so that it outlives the machine's power too.
+
+    Raises:
+        Unavailable: The disk does not take it; the file is as it was. Its reason is DISK_FULL
+            where there is no room, else STATE_NOT_WRITABLE.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    body = json.dumps(data).encode()[1:]
     draft = path.with_name(f"{path.name}.draft")
-    with draft.open("w", encoding="utf-8") as file:
-        json.dump(data, file)
-        file.flush()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with draft.open("wb") as file:
+            file.write(b'{"crc32": "%08x", ' % zlib.crc32(body) + body)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        draft.replace(path)
         if durable:
-            os.fsync(file.fileno())
-    draft.replace(path)
-    if durable:
-        _sync_folder(path.parent)
+            _sync_folder(path.parent)
+    except OSError as error:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)  # half a file takes room that others need
+        raise not_written(path, error) from error
+
+
+def not_written(path: Path, error: OSError) -> Unavailable:
+    """Return the error of a file that the disk does not take."""
+    reason = "DISK_FULL" if error.errno in _FULL else "STATE_NOT_WRITABLE"
+    return Unavailable(f"cannot write {path}: {error.strerror}", reason=reason)
 
 
 def remove(path: Path) -> None:
-    """Remove a file, so that it stays away over a crash; one that is not there is no error."""
-    if path.exists():
-        path.unlink()
-        _sync_folder(path.parent)
+    """Remove a file, so that it stays away over a crash; one that is not there is no error.
+
+    Raises:
+        Unavailable: The disk does not let it go.
+    """
+    try:
+        if path.exists():
+            path.unlink()
+            _sync_folder(path.parent)
+    except OSError as error:
+        raise not_written(path, error) from error
 
 
 def read_json(path: Path, *, version: int) -> dict[str, Any] | None:
     """Return what `write_json` wrote, or None where there is no file.
 
     Raises:
-        FailedPrecondition: It is not such a file, or of another version.
+        Damaged: It is not as it was written, or of another version.
+        Unavailable: It cannot be read.
     """
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        content = path.read_bytes()
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise Unavailable(f"cannot read {path}: {error.strerror}") from error
+    return decoded(path, content, version=version)
+
+
+def decoded(path: Path, content: bytes, *, version: int) -> dict[str, Any]:
+    """Return the JSON values of a file's content.
+
+    Raises:
+        Damaged: It is not as it was written, or of another version.
+    """
+    try:
+        data = json.loads(_checked(content))
     except ValueError as error:
-        raise FailedPrecondition(f"{path} is damaged ({error}); remove it to start over") from error
+        raise Damaged(path, error) from error
     if not isinstance(data, dict) or data.get("version") != version:
-        raise FailedPrecondition(f"{path} is not of version {version}; remove it to start over")
+        raise Damaged(path, f"it is not of version {version}")
+    data.pop("crc32", None)
     return data
 
 
-@contextmanager
-def held(path: Path) -> Iterator[None]:
-    """Hold a lock file while the block runs; the system lets go of it when the process dies.
+def read_parsed(path: Path, parse: Callable[[dict[str, Any]], T], *, version: int) -> T | None:
+    """Return what `parse` makes of a file's JSON values, or None where there is no file.
 
     Raises:
-        FailedPrecondition: Another process holds it.
+        Damaged: It is not as it was written, of another version, or `parse` cannot read it.
+        Unavailable: It cannot be read.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise FailedPrecondition(
-                f"another agent runs on this node: it holds {path}", reason="AGENT_RUNNING"
-            ) from error
-        yield
+    data = read_json(path, version=version)
+    try:
+        return None if data is None else parse(data)
+    except (LookupError, TypeError, ValueError, AttributeError, ServiceError) as error:
+        raise Damaged(path, error) from error
+
+
+def read_disposable(path: Path, parse: Callable[[dict[str, Any]], T], *, version: int) -> T | None:
+    """Return what `parse` makes of a file's JSON values; None: there is no file, or not any more.
+
+    A damaged file is set aside.
+
+    Raises:
+        Unavailable: It cannot be read, or not be set aside.
+    """
+    try:
+        return read_parsed(path, parse, version=version)
+    except Damaged as damage:
+        set_aside(path, damage.message)
+        return None
+
+
+def set_aside(path: Path, why: str) -> Path:
+    """Move a damaged file to `<name>.damaged-<time>`, and return its new path.
+
+    Raises:
+        Unavailable: The disk does not let it be moved.
+    """
+    aside = path.with_name(f"{path.name}{_DAMAGED}{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
+    try:
+        path.rename(aside)
+    except OSError as error:
+        raise not_written(aside, error) from error
+    _log.warning("damaged file set aside, and begun again", file=str(aside), why=why)
+    return aside
+
+
+def damaged_files(folder: Path) -> tuple[Path, ...]:
+    """Return the files below a folder that were set aside. Blocks."""
+    return tuple(sorted(folder.rglob(f"*{_DAMAGED}*")))
+
+
+def _checked(content: bytes) -> bytes:
+    """Return the JSON of a file's content.
+
+    Raises:
+        ValueError: It is not as it was written.
+    """
+    sealed = _SEALED.fullmatch(content)
+    if sealed:
+        if int(sealed[1], 16) != zlib.crc32(sealed[2]):
+            raise ValueError("its checksum is another")
+    elif not _UNSEALED.match(content):
+        raise ValueError("it does not begin as such a file does")
+    return content
 
 
 def _sync_folder(folder: Path) -> None:

@@ -7,13 +7,13 @@ as long as it runs: what it does is forgotten when the agent ends, however it en
 import asyncio
 from collections import defaultdict
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from services.gpuagent.core.model import ClockState
 from services.gpuagent.devices.device_thread import DeviceThread
-from services.kit.state_file import read_json, write_json
-from services.kit.errors import FailedPrecondition, PermissionDenied, ServiceError
+from services.kit.errors import FailedPrecondition, PermissionDenied, ServiceError, Unavailable
 from services.kit.segment import LockClock
+from services.kit.state_file import Damaged, read_parsed, set_aside, write_json
 from services.kit.telemetry import logs
 
 _log = logs.get("clocks")
@@ -68,13 +68,14 @@ class ClockLocks:
         """Hold again what a plan held when the agent ended, and give back what was lowered.
 
         A GPU that cannot be held any more is given back: the planner then sees it and decides.
+        Where the file is damaged, every clock is given back.
 
         Raises:
-            FailedPrecondition: The file is damaged.
+            Unavailable: The file cannot be read, or not be set aside.
         """
-        data = await asyncio.to_thread(read_json, self._path, version=VERSION) or {}
-        self._lowered_mhz = dict.fromkeys(data.get("lowered", ()), 0)
-        for gpu_uuid, clock_mhz in data.get("held_mhz", {}).items():
+        held_mhz, lowered = await self._noted()
+        self._lowered_mhz = dict.fromkeys(lowered, 0)
+        for gpu_uuid, clock_mhz in held_mhz.items():
             try:
                 await self.hold(LockClock(gpu_uuid, clock_mhz))
             except ServiceError as error:
@@ -82,6 +83,16 @@ class ClockLocks:
                 await self._write(gpu_uuid, 0, self._lowered_mhz.get(gpu_uuid))
         for gpu_uuid in tuple(self._lowered_mhz):
             await self._give_back(gpu_uuid)
+
+    async def _noted(self) -> tuple[dict[str, int], tuple[str, ...]]:
+        """Return what an agent before this one held, MHz, and the GPUs whose clock it lowered."""
+        try:
+            noted = await asyncio.to_thread(read_parsed, self._path, _parsed, version=VERSION)
+        except Damaged as damage:
+            await asyncio.to_thread(set_aside, self._path, damage.message)
+            gpus = await self._device.call(lambda d: d.list()) if self._allowed else ()
+            return {}, tuple(gpu.uuid for gpu in gpus)
+        return noted or ({}, ())
 
     async def hold(self, action: LockClock) -> None:
         """Hold a clock for a plan, or give it back.
@@ -156,8 +167,13 @@ class ClockLocks:
                     raise
 
     async def _write(self, gpu_uuid: str, held_mhz: int, lowered_mhz: int | None) -> None:
-        """Note what is held, and on disk for which GPUs: that alone outlives the agent."""
+        """Note what is held, and on disk for which GPUs: that alone outlives the agent.
+
+        Raises:
+            Unavailable: The disk does not take it; what is noted is as before.
+        """
         before = (dict(self._held_mhz), set(self._lowered_mhz))
+        noted = (self._held_mhz.get(gpu_uuid), self._lowered_mhz.get(gpu_uuid))
         if held_mhz:
             self._held_mhz[gpu_uuid] = held_mhz
         else:
@@ -174,4 +190,24 @@ class ClockLocks:
                 "held_mhz": dict(self._held_mhz),
                 "lowered": sorted(self._lowered_mhz),
             }
-            await asyncio.to_thread(write_json, self._path, data)
+            try:
+                await asyncio.to_thread(write_json, self._path, data)
+            except Unavailable as error:
+                if held_mhz or lowered_mhz is not None:
+                    _restore(self._held_mhz, gpu_uuid, noted[0])
+                    _restore(self._lowered_mhz, gpu_uuid, noted[1])
+                    raise
+                # On disk as held: the next agent gives it back once more, which changes nothing.
+                _log.warning("the file has clocks that are held no more", why=error.message)
+
+
+def _parsed(data: dict[str, Any]) -> tuple[dict[str, int], tuple[str, ...]]:
+    return dict(data.get("held_mhz", {})), tuple(data.get("lowered", ()))
+
+
+def _restore(noted: dict[str, int], gpu_uuid: str, clock_mhz: int | None) -> None:
+    """Note a GPU's clock as it was before; None: it was not noted."""
+    if clock_mhz is None:
+        noted.pop(gpu_uuid, None)
+    else:
+        noted[gpu_uuid] = clock_mhz

@@ -6,8 +6,8 @@ from typing import Final
 
 from services.gpuagent.core.model import SetMigMode
 from services.gpuagent.devices.device_thread import DeviceThread
-from services.kit.state_file import read_json, write_json
 from services.kit.errors import PermissionDenied
+from services.kit.state_file import read_parsed, write_json
 
 VERSION: Final = 1
 
@@ -64,5 +64,4 @@ def kept_off(path: Path) -> frozenset[str]:
     Raises:
         FailedPrecondition: The file is damaged.
     """
-    data = read_json(path, version=VERSION)
-    return frozenset(data["off"] if data else ())
+    return read_parsed(path, lambda data: frozenset(data["off"]), version=VERSION) or frozenset()

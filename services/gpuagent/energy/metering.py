@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pydantic import TypeAdapter
 
@@ -19,8 +19,8 @@ from services.gpuagent.energy.core.progress import (
     work_of,
 )
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
-from services.kit.state_file import read_json, write_json
 from services.gpuagent.supervision.segments import RunningSegment
+from services.kit.state_file import read_disposable, write_json
 
 VERSION: Final = 1
 _OTHERS: Final = ""
@@ -82,8 +82,11 @@ class GpuMeter:
         metered: What the GPU is.
         began_s: When the account begins where there is no file, Unix time, s; 0: it does not say.
 
+    A damaged file is set aside, and the account begins again: the planner knows by the
+    time of its beginning that it is another one.
+
     Raises:
-        FailedPrecondition: The file is damaged.
+        Unavailable: The file cannot be read, or not be set aside.
     """
 
     def __init__(
@@ -96,13 +99,9 @@ class GpuMeter:
         self._last: Reading | None = None
         self._idle_owed_j = 0.0
         self._slot_sms: dict[int, tuple[str, float]] = {}
-        data = read_json(path, version=VERSION)
-        if data is not None:
-            for entry in data["account"]["segments"].values():
-                # Agents that did not count receipts left none to be made good.
-                entry.setdefault("granted_j", entry["active_j"])
-            self.account = _ACCOUNT.validate_python(data["account"])
-            self._last = _READING.validate_python(data["reading"])
+        found = read_disposable(path, _parsed, version=VERSION)
+        if found is not None:
+            self.account, self._last = found
 
     def read(
         self, meter: MeterReading | None, at_s: float, segments: Iterable[RunningSegment]
@@ -135,7 +134,11 @@ class GpuMeter:
         self._last = Reading(told.energy_j, at_s, cursors, told.method, told.busy_core_s)
 
     def save(self) -> None:
-        """Write the account. Blocks, but does not wait for the disk: a window is soon replaced."""
+        """Write the account. Blocks, but does not wait for the disk: a window is soon replaced.
+
+        Raises:
+            Unavailable: The disk does not take it; the account goes on in memory.
+        """
         if self._last is not None:
             data = {
                 "version": VERSION,
@@ -223,6 +226,14 @@ class GpuMeter:
                 grant = replace(grant, busy_power_w=powers_w[slot], method=method)
             if grant != known:
                 self._counters.set_grant(slot, grant)
+
+
+def _parsed(data: dict[str, Any]) -> tuple[Account, Reading]:
+    for entry in data["account"]["segments"].values():
+        # Agents that did not count receipts left none to be made good.
+        entry.setdefault("granted_j", entry["active_j"])
+    account = _ACCOUNT.validate_python(data["account"])
+    return account, _READING.validate_python(data["reading"])
 
 
 def _drawn_j(last: Reading, told: MeterReading) -> float:

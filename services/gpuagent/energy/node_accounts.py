@@ -11,7 +11,7 @@ from services.gpuagent.energy.core.account import Account
 from services.gpuagent.energy.metering import GpuMeter
 from services.gpuagent.supervision.segments import Segments
 from services.kit.clock import Clock
-from services.kit.errors import FailedPrecondition, ServiceError
+from services.kit.errors import FailedPrecondition, ServiceError, Unavailable
 from services.kit.telemetry import logs
 
 _log = logs.get("accounts")
@@ -45,10 +45,16 @@ class NodeAccounts:
         self._changed = changed
         self._reading = asyncio.Lock()
         self._troubles: dict[str, str] = {}
+        self._unsaved: dict[str, str] = {}
 
     def list(self) -> dict[str, Account]:
         """Return the accounts by GPU, in order of index."""
         return {uuid: meter.account for uuid, meter in self._meters.items()}
+
+    @property
+    def unsaved(self) -> str:
+        """Why accounts are kept in memory only; "": they are on disk."""
+        return next(filter(None, self._unsaved.values()), "")
 
     async def run(self) -> None:
         """Read the meters until cancelled."""
@@ -67,8 +73,22 @@ class NodeAccounts:
                 else:
                     self._note(uuid, "it has none: energy is modelled" if reading is None else "")
                     meter.read(reading, at_s, self._segments.on(uuid))
-                    await asyncio.to_thread(meter.save)
+                    await self._save(uuid, meter)
         self._changed()
+
+    async def _save(self, uuid: str, meter: GpuMeter) -> None:
+        """Write an account; where the disk does not take it, the next one has all of it."""
+        trouble = ""
+        try:
+            await asyncio.to_thread(meter.save)
+        except Unavailable as error:
+            trouble = error.message
+        if trouble != self._unsaved.get(uuid, ""):
+            self._unsaved[uuid] = trouble
+            if trouble:
+                _log.warning("the account is kept in memory only", gpu=uuid, why=trouble)
+            else:
+                _log.info("the account is written again", gpu=uuid)
 
     def _note(self, uuid: str, trouble: str) -> None:
         """Log what is wrong with a meter once for as long as it stays the same, and its end."""

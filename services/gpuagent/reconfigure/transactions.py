@@ -131,10 +131,8 @@ class Transactions:
     async def _remember(self, then: PriorState) -> None:
         try:
             await asyncio.to_thread(self._journal.save, then)
-        except OSError as error:  # disk full: nothing was changed, and nothing may be
-            raise Unavailable(
-                f"cannot write the journal, so nothing was changed: {error}"
-            ) from error
+        except Unavailable as error:  # disk full: nothing was changed, and nothing may be
+            raise error.because("; nothing was changed") from error
 
     async def _forward(self, transaction: Transaction, gone: asyncio.Event) -> list[Failure]:
         """Carry out group after group; stop after the first with a failure, and return it."""

@@ -59,6 +59,13 @@ class Record:
             seen = sequence
         return None
 
+    @property
+    def damaged(self) -> bool:
+        """Whether neither copy is whole, though one was written."""
+        whole = any(self._copy(offset)[0] for offset in self._offsets)
+        # A writer may have been met twice; the record is whole between its writes.
+        return not whole and not self._blank() and self.read() is None
+
     def _newest(self) -> tuple[int, bytes]:
         return max(self._copy(offset) for offset in self._offsets)
 

@@ -24,6 +24,7 @@ from services.gpuagent.core.worker_slot import Grant, Slot
 from services.gpuagent.shared_memory.latency_counters import LatencyCounters
 from services.gpuagent.shared_memory.records import Record
 from services.kit.errors import InvalidArgument, NotFound
+from services.kit.state_file import not_written, set_aside
 
 SLOTS: Final = 64
 NAME_BYTES: Final = 128
@@ -40,6 +41,7 @@ _CLOCK_AT = 128
 _SLOTS_AT = 256
 _SLOT_BYTES = Record.size(_SLOT) + Record.size(_GRANT)
 _LATENCIES_AT = -(-(_SLOTS_AT + SLOTS * _SLOT_BYTES) // 8) * 8  # aligned to words
+_BLOCK_BYTES = 512  # of `st_blocks`, whatever the file system's are
 _FILE_BYTES = _LATENCIES_AT + SLOTS * LatencyCounters.BYTES
 
 
@@ -55,12 +57,13 @@ class SharedCounters:
     """The ledger of one GPU; every process that uses it has its own.
 
     Args:
-        path: The file; made where it is missing or of another format.
+        path: The file; made where it is missing. One of another format is set aside.
         now_s: CLOCK_MONOTONIC, s.
         read_only: Only look at it; every write is a TypeError.
 
     Raises:
         NotFound: There is none of our format, and it is only looked at.
+        Unavailable: The disk has no room for it.
     """
 
     def __init__(
@@ -85,6 +88,12 @@ class SharedCounters:
     def close(self) -> None:
         """Unmap the file."""
         self._memory.close()
+
+    @property
+    def damaged(self) -> bool:
+        """Whether a record has no whole copy, though it was written."""
+        records = (self._heartbeat, self._clock, *self._slots, *self._grants)
+        return any(record.damaged for record in records)
 
     # ---- the header: the agent writes ----------------------------------------------------------
 
@@ -184,9 +193,22 @@ class SharedCounters:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[SharedCounters]:
-    """Open a ledger while the block runs."""
+def opened(path: Path, *, repaired: bool = False) -> Iterator[SharedCounters]:
+    """Open a ledger while the block runs.
+
+    Args:
+        path: The file.
+        repaired: Set it aside where it is damaged, and begin another: the agent does so at its
+            start. Workers that have the damaged one mapped end, because no agent looks after them.
+
+    Raises:
+        Unavailable: The disk has no room for it.
+    """
     counters = SharedCounters(path)
+    if repaired and counters.damaged:
+        counters.close()
+        set_aside(path, "the checksums of a record are others")
+        counters = SharedCounters(path)
     try:
         yield counters
     finally:
@@ -205,17 +227,59 @@ def _map_to_read(path: Path) -> mmap.mmap:
 
 
 def _map(path: Path) -> mmap.mmap:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        prefix = _PREFIX.pack(_MAGIC, SLOTS)
-        if os.pread(descriptor, len(prefix), 0) != prefix:
-            os.ftruncate(descriptor, 0)
-            os.ftruncate(descriptor, _FILE_BYTES)
-            os.pwrite(descriptor, prefix, 0)
-        return mmap.mmap(descriptor, _FILE_BYTES)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not _is_ledger(path):
+            _make(path)
+        descriptor = os.open(path, os.O_RDWR)
+        try:
+            _allocate(descriptor)
+            return mmap.mmap(descriptor, _FILE_BYTES)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise not_written(path, error) from error
+
+
+def _is_ledger(path: Path) -> bool:
+    prefix = _PREFIX.pack(_MAGIC, SLOTS)
+    try:
+        with path.open("rb") as file:
+            return file.read(len(prefix)) == prefix and path.stat().st_size == _FILE_BYTES
+    except FileNotFoundError:
+        return False
+
+
+def _is_older(path: Path) -> bool:
+    """Return whether a file is a ledger of another version."""
+    with path.open("rb") as file:
+        magic = file.read(len(_MAGIC))
+    return magic[:-1] == _MAGIC[:-1] and magic != _MAGIC
+
+
+def _make(path: Path) -> None:
+    """Put an empty ledger in place of what is there; a process that has that mapped keeps it."""
+    if path.exists() and not _is_older(path):
+        set_aside(path, "it is no ledger, or not all of one")
+    draft = path.with_name(f"{path.name}.draft")
+    descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        os.ftruncate(descriptor, _FILE_BYTES)
+        _allocate(descriptor)
+        os.pwrite(descriptor, _PREFIX.pack(_MAGIC, SLOTS), 0)
+    except OSError:
+        draft.unlink()
+        raise
     finally:
         os.close(descriptor)
+    draft.replace(path)
+
+
+def _allocate(descriptor: int) -> None:
+    """Have the disk give all blocks now: of one that is full later, a write would be SIGBUS."""
+    status = os.fstat(descriptor)
+    if status.st_blocks * _BLOCK_BYTES < status.st_size:
+        os.posix_fallocate(descriptor, 0, _FILE_BYTES)
 
 
 def _name(field: str, value: str) -> bytes:

@@ -4,23 +4,20 @@ A segment's entry is on disk before the segment is announced, and stays until it
 ended. A transaction's is on disk before its first action, until it is done, or undone.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from pydantic import TypeAdapter
 
 from services.gpuagent.core.transaction_rules import PriorState
-from services.kit.state_file import read_json, remove, write_json
-from services.kit.errors import FailedPrecondition, ServiceError
 from services.kit.mig import Placement
 from services.kit.segment import SegmentSpec
+from services.kit.state_file import read_parsed, remove, write_json
 
 VERSION: Final = 1
 _SPEC: Final = TypeAdapter(SegmentSpec)
-
-T = TypeVar("T")
 
 
 class SegmentJournal:
@@ -34,8 +31,9 @@ class SegmentJournal:
 
         Raises:
             FailedPrecondition: The file is damaged, or of another version.
+            Unavailable: It cannot be read.
         """
-        return _read(self._path, _specs) or ()
+        return read_parsed(self._path, _specs, version=VERSION) or ()
 
     def save(self, specs: Iterable[SegmentSpec]) -> None:
         """Replace the journal; it is on disk when this returns."""
@@ -54,8 +52,9 @@ class TransactionJournal:
 
         Raises:
             FailedPrecondition: The file is damaged, or of another version.
+            Unavailable: It cannot be read.
         """
-        return _read(self._path, _before)
+        return read_parsed(self._path, _before, version=VERSION)
 
     def save(self, then: PriorState) -> None:
         """A transaction begins; this is on disk when the call returns."""
@@ -79,14 +78,6 @@ class TransactionJournal:
     def clear(self) -> None:
         """No transaction is in progress any more."""
         remove(self._path)
-
-
-def _read(path: Path, parse: Callable[[dict[str, Any]], T]) -> T | None:
-    data = read_json(path, version=VERSION)
-    try:
-        return None if data is None else parse(data)
-    except (LookupError, TypeError, ValueError, AttributeError, ServiceError) as error:
-        raise FailedPrecondition(f"{path} is damaged ({error}); remove it to start over") from error
 
 
 def _specs(data: dict[str, Any]) -> tuple[SegmentSpec, ...]:

@@ -223,7 +223,7 @@ class Segments:
             task.cancel()
         self._running.pop(segment_id, None)
         await self._sharing.leave(running.config)
-        await self._remember()
+        await self._forget_ended()
         self._context.changed()
 
     async def stop_all(self, grace_s: float) -> None:
@@ -251,7 +251,8 @@ class Segments:
         """
         found = await asyncio.to_thread(processes.running, self._allocator.folder)
         adopted: set[Path] = set()
-        for spec in await asyncio.to_thread(self._journal.load):
+        journalled = await asyncio.to_thread(self._journal.load)
+        for spec in journalled:
             try:
                 config = await build(spec)
                 await self._sharing.host(config, partial(self._end_found, spec, found))
@@ -265,7 +266,8 @@ class Segments:
         await self._end_strays({path: found[path] for path in found.keys() - adopted})
         await self._sharing.sweep()
         self._allocator.settle(self._used_slots())
-        await self._remember()
+        if tuple(running.spec for running in self._running.values()) != journalled:
+            await self._forget_ended()
         await self._wait_for_adopted()
 
     async def rest(self, slice_uuid: str, work: Callable[[], Awaitable[None]]) -> None:
@@ -344,6 +346,16 @@ class Segments:
             for path, process in strays.items():
                 _log.warning("ending a worker of no known segment", spec=path.name)
                 tasks.create_task(process.end(STRAY_GRACE_S), name=f"stray {path.stem}")
+
+    async def _forget_ended(self) -> None:
+        """Write the journal without what has ended; a disk that is full keeps the longer one.
+
+        The next agent starts what is in it, and the planner stops what it did not order.
+        """
+        try:
+            await self._remember()
+        except Unavailable as error:
+            _log.warning("the journal has segments that ended", why=error.message)
 
     async def _remember(self, *beginning: SegmentSpec) -> None:
         async with self._writing:  # or an older list could overwrite a newer one

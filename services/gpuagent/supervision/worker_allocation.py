@@ -17,7 +17,7 @@ from services.kit.net import free_port
 Used = Collection[tuple[str, int]]
 """Slots in use: (GPU, slot)."""
 
-_UNREADABLE: Final = (OSError, ValueError, KeyError, TypeError)
+_UNREADABLE: Final = (OSError, ValueError, LookupError, TypeError, AttributeError)
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,6 +120,9 @@ class WorkerSupervisor:
             await self._may_run.wait()
             if self.process is None:
                 await self._spawn()
+                if self.process is None:  # not the worker's fault: tried until it starts
+                    await self.context.clock.sleep(backoff.next_s())
+                    continue
             began_s = self.context.clock.monotonic()
             status = await self._watch()
             if self._stopping:
@@ -196,12 +199,12 @@ class WorkerSupervisor:
     async def _spawn(self) -> None:
         async with self._spawning:
             if not (self._stopping or self._paused):
-                self.spec.save(self.path)
                 try:
+                    self.spec.save(self.path)
                     self.process = await asyncio.to_thread(
                         processes.start, self.path, self.log, self.environment
                     )
-                except OSError as error:  # no memory, no more processes: try again later
+                except OSError as error:  # no memory, no more processes, no room on the disk
                     _log.warning("cannot start a worker", error=str(error))
 
     async def _watch(self) -> int | None:

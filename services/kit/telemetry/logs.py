@@ -5,7 +5,8 @@ import math
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from contextlib import suppress
+from typing import Any, Final, TextIO, cast
 
 import structlog
 
@@ -46,11 +47,28 @@ def configure(service: str, *, level: str = "info") -> None:
             ),
         ],
         wrapper_class=_filtering(level),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(file=cast(TextIO, _Stderr(sys.stderr))),
         # Not cached: `set_level` must reach every logger.
         cache_logger_on_first_use=False,
     )
     structlog.contextvars.bind_contextvars(service=service)
+
+
+class _Stderr:
+    """Standard error, for a log whose disk may be full: a line that it does not take is lost."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, text: str) -> None:
+        """Write a line, or lose it."""
+        with suppress(OSError):
+            self._file.write(text)
+
+    def flush(self) -> None:
+        """Have what was written written."""
+        with suppress(OSError):
+            self._file.flush()
 
 
 def set_level(level: str) -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from services.gpuagent.core.transaction_rules import PriorState
-from services.kit.state_file import held, read_json, write_json
 from services.gpuagent.supervision.journal import SegmentJournal, TransactionJournal
 from services.kit.errors import FailedPrecondition
 from services.kit.mig import Placement
@@ -64,21 +63,3 @@ def test_what_a_change_touches_is_there_until_it_is_cleared(tmp_path: Path) -> N
     journal.clear()
     journal.clear()
     assert journal.load() is None
-
-
-def test_a_file_that_need_not_be_durable_is_still_replaced_as_a_whole(tmp_path: Path) -> None:
-    write_json(tmp_path / "f.json", {"version": 2, "x": 1}, durable=False)
-
-    assert read_json(tmp_path / "f.json", version=2) == {"version": 2, "x": 1}
-    assert [path.name for path in tmp_path.iterdir()] == ["f.json"]
-
-
-def test_only_one_agent_holds_a_node(tmp_path: Path) -> None:
-    with (
-        held(tmp_path / "lock"),
-        pytest.raises(FailedPrecondition, match="another agent"),
-        held(tmp_path / "lock"),
-    ):
-        pytest.fail("two agents hold the node")
-    with held(tmp_path / "lock"):
-        pass

@@ -14,8 +14,8 @@ from services.gpuagent.core.worker_slot import Slot
 from services.gpuagent.energy.core.attribution import IdleShare
 from services.gpuagent.energy.metering import GpuMeter, MeteredGpu
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
-from services.kit.errors import FailedPrecondition
 from services.kit.profiles.core.profile import BatchCost
+from services.kit.state_file import read_json
 from tests.support.gpuagent.metered_gpu import IDLE_W, Bench
 
 
@@ -240,7 +240,7 @@ def test_an_account_of_an_agent_that_counted_no_receipts_owes_none(tmp_path: Pat
     bench.read(1.0, 10.0)
     bench.meter.save()
     file = tmp_path / "energy.json"
-    data = json.loads(file.read_text())
+    data = read_json(file, version=1) or {}
     del data["account"]["segments"]["one"]["granted_j"]
     file.write_text(json.dumps(data))
     bench.start_agent()
@@ -283,11 +283,11 @@ def test_a_ledger_recreated_takes_nothing_back(tmp_path: Path) -> None:
     assert bench.meter.account.parts_j == pytest.approx(bench.meter.account.total_j)
 
 
-def test_a_damaged_account_is_reported(tmp_path: Path) -> None:
+def test_a_damaged_account_is_set_aside_and_begun_again(tmp_path: Path) -> None:
     (tmp_path / "energy.json").write_text("{")
 
-    with pytest.raises(FailedPrecondition, match=r"energy\.json is damaged"):
-        Bench(tmp_path)
+    assert Bench(tmp_path).meter.account.total_j == 0.0
+    assert [path.read_text() for path in tmp_path.glob("energy.json.damaged-*")] == ["{"]
 
 
 def test_an_account_states_when_it_began_over_restarts_of_its_agent(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from services.gpuagent.core.worker_slot import Grant, Slot
 from services.gpuagent.shared_memory.records import Record
 from services.gpuagent.shared_memory.shared_counters import SLOTS, SharedCounters, opened
-from services.kit.errors import InvalidArgument
+from services.kit.errors import InvalidArgument, Unavailable
+from tests.support.full_disk import fill, small_disk
 
 WRITER = """
 import sys
@@ -218,3 +219,88 @@ def test_a_file_of_another_format_is_recreated(tmp_path: Path) -> None:
 def test_a_name_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="segment_id may take 128 bytes"):
         SharedCounters(tmp_path / "ledger").write(0, Slot(segment_id="s" * 129))
+
+
+def _damaged(path: Path, offset: int, content: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(content)
+
+
+def _asides(path: Path) -> list[str]:
+    return [each.name for each in path.parent.iterdir() if ".damaged-" in each.name]
+
+
+@given(st.integers(0, 7), st.integers(0, 300), st.booleans())
+def test_a_record_without_a_whole_copy_is_no_figure(
+    ledger: Path, bit: int, offset: int, older: bool
+) -> None:
+    """One copy that is damaged leaves the other; both damaged, and the ledger is begun again."""
+    ledger.unlink(missing_ok=True)
+    with opened(ledger) as counters:
+        counters.write(0, Slot(1, "a", "s-1", requests=1))
+        counters.write(0, Slot(1, "a", "s-1", requests=2))
+        copies = [counters._slots[0]._offsets[1 - older], counters._slots[0]._offsets[older]]
+    content = ledger.read_bytes()
+    for count, start in enumerate(copies, 1):
+        place = start + offset
+        _damaged(ledger, place, bytes([content[place] ^ 1 << bit]))
+        with opened(ledger, repaired=True) as counters:
+            expected = {1, 2} if count == 1 else {0}
+            assert counters.slot(0).requests in expected
+
+    assert len(_asides(ledger)) == 1
+    for name in _asides(ledger):
+        ledger.with_name(name).unlink()
+
+
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A path for ledgers that are damaged."""
+    return tmp_path_factory.mktemp("damaged") / "gpu.ledger"
+
+
+@pytest.mark.parametrize("size", [0, 5, 4096, "zeros"])
+def test_a_ledger_that_was_cut_or_zeroed_is_set_aside(tmp_path: Path, size: int | str) -> None:
+    path = tmp_path / "ledger"
+    with opened(path) as counters:
+        counters.write(0, Slot(1, "a", "s-1", requests=2))
+    whole = path.read_bytes()
+    path.write_bytes(bytes(len(whole)) if size == "zeros" else whole[: int(size)])
+
+    with opened(path, repaired=True) as counters:
+        assert counters.slot(0) == Slot()
+        assert path.stat().st_size == len(whole)
+    assert len(_asides(path)) == 1
+
+
+def test_all_blocks_are_the_ledgers_before_it_is_mapped(tmp_path: Path) -> None:
+    """Of a hole, a write to a full disk is SIGBUS: also in a ledger that an older agent made."""
+    with opened(tmp_path / "ledger"):
+        size = (tmp_path / "ledger").stat().st_size
+    content = (tmp_path / "ledger").read_bytes()
+    with (tmp_path / "old").open("wb") as sparse:
+        sparse.write(content.rstrip(b"\0"))
+        sparse.truncate(size)
+
+    with opened(tmp_path / "old"):
+        pass
+
+    for name in ("ledger", "old"):
+        assert (tmp_path / name).stat().st_blocks * 512 >= size
+
+
+def test_a_full_disk_takes_no_new_ledger_and_every_batch_of_an_old_one(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk") as disk, opened(disk / "ledger") as counters:
+        ballast = fill(disk)
+        for number in range(SLOTS):
+            counters.write(number, Slot(1, "a", "s-1", requests=7))
+            counters.latencies(number).add(0.05)
+        with opened(disk / "ledger") as again:
+            assert sum(slot.requests for slot in again.slots()) == 7 * SLOTS
+        with pytest.raises(Unavailable, match="No space left") as refused:
+            SharedCounters(disk / "other")
+        ballast.unlink()
+        SharedCounters(disk / "other").close()
+
+    assert refused.value.reason == "DISK_FULL"

@@ -1,7 +1,6 @@
 """The clock loop on real workers: it follows their latency, obeys plans and leaves no trace."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from cinquefoil.gpuagent.v1 import inventory_pb2
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from services.gpuagent.survey import survey
 from services.kit.config import Deployment
+from services.kit.state_file import read_json
 from tests.support.gpuagent.agent_process import agent_process
 from tests.support.gpuagent.agent_service import (
     GPU,
@@ -136,13 +136,13 @@ async def test_kill_dash_9_leaves_no_clock_that_no_plan_holds(
                 await _clock_falls_below(settings, (plan_mhz or FULL_MHZ) - 50)
                 first.kill()
                 await first.wait()
-        assert json.loads((tmp_path / NODE / "clocks.json").read_text())["lowered"] == [GPU]
+        assert _written(tmp_path)["lowered"] == [GPU]
         planner.node.Clear()
         async with agent_process(looping(tmp_path, model, port, clock_loop="off")):
             await planner.until(lambda: len(planner.node.gpus) > 0)
             gpu = next(each for each in planner.node.gpus if each.uuid == GPU)
             assert (gpu.clock_mhz, gpu.locked_clock_mhz) == (plan_mhz or FULL_MHZ, plan_mhz)
-        written = json.loads((tmp_path / NODE / "clocks.json").read_text())
+        written = _written(tmp_path)
 
     assert written == {"version": 1, "held_mhz": {}, "lowered": []}
     assert await _clock_mhz(settings) == FULL_MHZ
@@ -160,3 +160,7 @@ async def _clock_mhz(settings: Deployment) -> int:
     gauges = next(gpu.gauges for gpu in gpus if gpu.uuid == GPU)
     assert gauges is not None
     return gauges.clock_mhz
+
+
+def _written(folder: Path) -> dict[str, Any]:
+    return read_json(folder / NODE / "clocks.json", version=1) or {}

@@ -16,6 +16,7 @@ from services.gpuagent.shared_memory.shared_counters import opened
 from services.kit.config import Node
 from services.kit.errors import InvalidArgument
 from services.kit.segment import LockClock
+from services.kit.state_file import read_json
 
 
 @dataclass
@@ -31,8 +32,7 @@ class Gpu:
         return (await self.device.call(lambda d: d.list()))[0].clock_mhz
 
     def written(self) -> dict[str, Any]:
-        written: dict[str, Any] = json.loads(self.path.read_text())
-        return written
+        return read_json(self.path, version=1) or {}
 
 
 @asynccontextmanager

@@ -1,11 +1,11 @@
 """An agent that is killed: traffic goes on, its successor takes over, and no joule is forgotten."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from cinquefoil.gpuagent.v1 import inventory_pb2
+from services.kit.state_file import read_json, write_json
 from tests.support.gpuagent.agent_process import agent_process, killed
 from tests.support.gpuagent.agent_service import (
     GPU,
@@ -104,10 +104,11 @@ async def test_a_worker_that_died_with_the_agent_comes_back_and_a_forgotten_one_
 
 def _forget(journal: Path, segment_id: str) -> None:
     """Strike a segment out of an agent's journal."""
-    written = json.loads(journal.read_text())
+    written = read_json(journal, version=1)
+    assert written is not None
     kept = [each for each in written["segments"] if each["segment_id"] != segment_id]
     assert len(kept) == len(written["segments"]) - 1
-    journal.write_text(json.dumps(written | {"segments": kept}))
+    write_json(journal, written | {"segments": kept})
 
 
 async def test_workers_without_an_agent_end_themselves_and_a_reboot_ends_their_segments(

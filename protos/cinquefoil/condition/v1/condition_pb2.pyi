@@ -62,6 +62,8 @@ class _ConditionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Conditi
     """The planner could not decide; it tries again."""
     CONDITION_KIND_REDUNDANCY_MISSING: _ConditionKind.ValueType  # 19
     """A model would not survive the loss of a GPU or node as it should, or has too few segments."""
+    CONDITION_KIND_STATE_DAMAGED: _ConditionKind.ValueType  # 20
+    """A file of state was damaged, set aside and begun again."""
 
 class ConditionKind(_ConditionKind, metaclass=_ConditionKindEnumTypeWrapper):
     """What is wrong. docs/conditions.md has a row for each."""
@@ -105,6 +107,8 @@ CONDITION_KIND_UNDECIDED: ConditionKind.ValueType  # 18
 """The planner could not decide; it tries again."""
 CONDITION_KIND_REDUNDANCY_MISSING: ConditionKind.ValueType  # 19
 """A model would not survive the loss of a GPU or node as it should, or has too few segments."""
+CONDITION_KIND_STATE_DAMAGED: ConditionKind.ValueType  # 20
+"""A file of state was damaged, set aside and begun again."""
 Global___ConditionKind: _TypeAlias = ConditionKind  # noqa: Y015
 
 @_typing.final

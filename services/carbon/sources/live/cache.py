@@ -1,7 +1,6 @@
 """Values of live sources on disk, so that a restart needs no requests before they are due."""
 
-import os
-import tempfile
+import json
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from hashlib import blake2b
@@ -9,11 +8,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
-from pydantic import AwareDatetime, BaseModel, TypeAdapter, ValidationError
+from pydantic import AwareDatetime, BaseModel
 
 from services.carbon.core.model import Outlook, Provenance, Sample
 from services.carbon.core.sources.feed import Feed, Reading
 from services.kit.config import LiveSource
+from services.kit.errors import Unavailable
+from services.kit.state_file import read_disposable, write_json
 from services.kit.telemetry import logs
 
 _log = logs.get("carbon.cache")
@@ -53,15 +54,14 @@ class Cache:
     def restore(self, feed: Feed, now: datetime) -> datetime | None:
         """Add the saved values to a feed; return the time of the last request, if any.
 
-        A file that cannot be used is ignored.
+        A damaged file is set aside; what cannot be read is logged, and requested again.
         """
         try:
-            found = TypeAdapter(_File).validate_json(self._path.read_bytes())
-        except FileNotFoundError:
+            found = read_disposable(self._path, _File.model_validate, version=1)
+        except Unavailable as error:
+            _log.warning("the saved values cannot be used", error=error.message)
             return None
-        except (OSError, ValidationError) as error:
-            why = type(error).__name__
-            _log.warning("the saved values cannot be used", file=self._path.name, error=why)
+        if found is None:
             return None
         nan = float("nan")
         told = {hour: [nan if v is None else v for v in row] for hour, row in found.told.items()}
@@ -96,13 +96,9 @@ class Cache:
             asked=requested, samples=list(map(_row, known)), outlook=ahead, told=dict(issued)
         )
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=".", suffix=".json")
-            with os.fdopen(handle, "w", encoding="utf-8") as out:
-                out.write(file.model_dump_json())
-            Path(name).replace(self._path)
-        except OSError as error:
-            _log.warning("cannot be saved", file=self._path.name, error=error.strerror)
+            write_json(self._path, json.loads(file.model_dump_json()), durable=False)
+        except Unavailable as error:
+            _log.warning("the values are kept in memory only", error=error.message)
 
 
 def _row(sample: Sample) -> _Row:

@@ -7,7 +7,7 @@ starts, to its slice's cores. MIG and clocks there are none.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import psutil
 
@@ -15,9 +15,9 @@ from services.gpuagent.core.device_port import IN_USE, Meter, MeterReading, Meth
 from services.gpuagent.core.gpu_types import GpuInfo, GpuModel
 from services.gpuagent.core.permissions import Permissions
 from services.gpuagent.devices.cpu import speed
-from services.kit.state_file import read_json, write_json
 from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound
 from services.kit.mig import Layout, Placement
+from services.kit.state_file import read_parsed, write_json
 
 VERSION: Final = 1
 
@@ -63,10 +63,11 @@ class CpuCores:
     _gmacs_per_s: float = field(default=0.0, init=False)
 
     def __enter__(self) -> Self:
-        data = read_json(self.path, version=VERSION)
+        known = read_parsed(self.path, lambda data: float(data["gmacs_per_s"]), version=VERSION)
         # Once: a figure that varies from start to start would be another type each time.
-        self._gmacs_per_s = float(data["gmacs_per_s"] if data else f"{self.measure():.2g}")
-        self._write(self._slices())
+        self._gmacs_per_s = known or float(f"{self.measure():.2g}")
+        if known is None:
+            self._write(())
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -182,8 +183,7 @@ class CpuCores:
         return f"{self.uuid}/{placement}"
 
     def _slices(self) -> Layout:
-        data = read_json(self.path, version=VERSION)
-        return tuple(Placement(*each) for each in data["slices"]) if data else ()
+        return read_parsed(self.path, _slices, version=VERSION) or ()
 
     def _write(self, slices: Layout) -> None:
         data = {
@@ -192,6 +192,10 @@ class CpuCores:
             "slices": [(each.profile, each.start) for each in slices],
         }
         write_json(self.path, data)
+
+
+def _slices(data: dict[str, Any]) -> Layout:
+    return tuple(Placement(*each) for each in data["slices"])
 
 
 def max_clock_mhz() -> int:

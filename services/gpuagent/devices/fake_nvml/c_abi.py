@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code, Fault
 from services.gpuagent.devices.fake_nvml.fake_node import UNPRIVILEGED, FakeNode, Handle, Right
+from services.kit.errors import ServiceError
 from services.kit.telemetry import logs
 
 _Body = TypeVar("_Body", bound=Callable[..., Any])
@@ -191,6 +192,9 @@ class Export:
                 self._run(node, arguments)
         except Fault as fault:
             return fault.code
+        except ServiceError as error:  # its state cannot be written, or is damaged
+            _log.warning("simulated function failed", symbol=self.symbol, error=error.message)
+            return Code.OPERATING_SYSTEM
         except Exception:  # noqa: BLE001 - border to C: ctypes would turn it into success
             _log.exception("simulated function failed", symbol=self.symbol)
             return Code.UNKNOWN

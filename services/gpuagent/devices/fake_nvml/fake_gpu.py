@@ -47,7 +47,9 @@ class Environment:
         store: Keeps its state.
         incidents: Keeps what befalls it.
         activity: The work on it.
-        clock: Seconds since the epoch.
+        clock: Seconds that never go back while the machine runs, and all its processes share.
+        wall_clock: Seconds since the epoch.
+        boot: Identifies this run of the machine.
         new_uuid: A fresh UUID.
         passthrough: It is in a virtual machine, which cannot reset it to change its MIG mode.
         read_only: Another process owns the hardware; this one writes nothing.
@@ -57,6 +59,8 @@ class Environment:
     incidents: Store[Incident]
     activity: ActivityMeter
     clock: Callable[[], float]
+    wall_clock: Callable[[], float]
+    boot: str
     new_uuid: Callable[[], UUID]
     passthrough: bool = False
     read_only: bool = False
@@ -76,8 +80,10 @@ class FakeGpu:
     def power_on(self) -> None:
         """Boot, if this is the first time, and bring the clock back to where it was locked."""
         self._owned = not self._environment.read_only
-        if self._environment.store.load() is None and self._owned:
-            self._environment.store.save(self._factory_state())
+        if self._owned:
+            state = self._switched_on()
+            if state != self._environment.store.load():
+                self._environment.store.save(state)
         self.sensors.start(self.state)
         self._tell_clock()
 
@@ -89,6 +95,7 @@ class FakeGpu:
             if self._owned:  # its file was removed under us
                 raise Fault(Code.UNKNOWN)
             state = self._factory_state()  # not booted yet
+        state = self._on_this_clock(state)
         incident = self._incident
         if incident.resets > state.resets:
             state = state.after_reset(incident.resets)
@@ -98,7 +105,28 @@ class FakeGpu:
         return state
 
     def _factory_state(self) -> GpuState:
-        return GpuState(self.table.name, self._environment.clock())
+        return GpuState(
+            self.table.name,
+            self._environment.wall_clock(),
+            powered_at_s=self._environment.clock(),
+            boot=self._environment.boot,
+        )
+
+    def _switched_on(self) -> GpuState:
+        """Return the state with which it begins to count: again from 0 where the machine was started."""
+        state = self._environment.store.load()
+        if state is None:
+            return self._factory_state()
+        if state.powered_at_s is not None and state.boot != self._environment.boot:
+            state = self.sensors.begun(state)
+        return replace(self._on_this_clock(state), boot=self._environment.boot)
+
+    def _on_this_clock(self, state: GpuState) -> GpuState:
+        """Return a state whose counter does not go by the wall clock; it shows what it showed."""
+        if state.powered_at_s is not None:
+            return state
+        age_s = max(self._environment.wall_clock() - state.booted_at_s, 0.0)
+        return replace(state, powered_at_s=self._environment.clock() - age_s)
 
     def _save(self, state: GpuState) -> None:
         self._environment.store.save(self.sensors.tally(state))

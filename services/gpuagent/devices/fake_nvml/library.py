@@ -20,8 +20,14 @@ from services.gpuagent.devices.fake_nvml.store import Kept, Store
 from services.kit.errors import NotFound
 
 _NAMESPACE = UUID("6b1c8f0e-5d0b-4a8e-9a53-2d6c1f6f4d0e")
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 FELL_OFF_THE_BUS = 79
 """Xid 79, "GPU has fallen off the bus" (NVIDIA, Xid Errors)."""
+
+
+def _running_s() -> float:
+    """Return how long the machine has run, with the time it slept, s."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def gpu_uuid(node: str, index: int, gpu_type: str) -> str:
@@ -41,7 +47,7 @@ class FakeNvml:
         types: GPU types by index, for example ["a100-40gb", "t4"].
         state_dir: Where hardware state lives; None: it dies with this object.
         activity: Gives the activity meter of a GPU, by UUID.
-        clock: Seconds since the epoch.
+        clock: Seconds that never go back while the machine runs, and all its processes share.
         new_uuid: Gives fresh UUIDs.
         rights: What the calling process may do, `UNPRIVILEGED` to `ROOT`.
         passthrough: The node is a virtual machine: a change of MIG mode waits for a reset.
@@ -59,12 +65,14 @@ class FakeNvml:
         *,
         state_dir: Path | None = None,
         activity: Callable[[str], ActivityMeter] = lambda _: NoActivity(),
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = _running_s,
         new_uuid: Callable[[], UUID] = uuid4,
         rights: Right = ROOT,
         passthrough: bool = False,
         read_only: bool = False,
     ) -> None:
+        boot = _BOOT_ID.read_text().strip()
+
         def build(index: int, gpu_type: str) -> FakeGpu:
             uuid = gpu_uuid(node, index, gpu_type)
             environment = Environment(
@@ -72,6 +80,8 @@ class FakeNvml:
                 _kept(state_dir, f"{uuid}.mishap.json", Incident),
                 activity(uuid),
                 clock,
+                time.time,
+                boot,
                 new_uuid,
                 passthrough=passthrough,
                 read_only=read_only,

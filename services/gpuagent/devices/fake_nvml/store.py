@@ -1,14 +1,12 @@
 """Where simulated hardware keeps its state."""
 
-import json
 import os
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from pydantic import TypeAdapter
 
-from services.kit.state_file import write_json
-from services.kit.errors import FailedPrecondition
+from services.kit.state_file import Damaged, decoded, write_json
 
 VERSION: Final = 1
 
@@ -36,36 +34,38 @@ class Store(Generic[Kept]):
         """Return the value, None before the first; a file is read again only once it is replaced.
 
         Raises:
-            FailedPrecondition: The file does not hold such a value.
+            Damaged: The file does not hold such a value.
         """
         if self._path is None:
             return self._value
         try:
-            with self._path.open(encoding="utf-8") as file:
+            with self._path.open("rb") as file:
                 stamp = _stamp(os.fstat(file.fileno()))
                 if stamp != self._stamp:
-                    self._value, self._stamp = self._parsed(json.load(file)), stamp
+                    self._value = self._parsed(self._path, file.read())
+                    self._stamp = stamp
         except FileNotFoundError:
             return None
-        except (AttributeError, ValueError) as error:
-            raise FailedPrecondition(
-                f"{self._path} is not the state of a simulated GPU ({error}); remove it to start "
-                "over"
-            ) from error
         return self._value
 
-    def _parsed(self, data: dict[str, object]) -> Kept:
-        if data.get("version") != VERSION:
-            raise ValueError(f"version must be {VERSION}")
-        return self._json.validate_python(data)
+    def _parsed(self, path: Path, content: bytes) -> Kept:
+        data = decoded(path, content, version=VERSION)
+        try:
+            return self._json.validate_python(data)
+        except ValueError as error:
+            raise Damaged(path, error) from error
 
     def save(self, value: Kept) -> None:
-        """Keep a new value; the disk has it when this returns."""
-        self._value = value
+        """Keep a new value; the disk has it when this returns.
+
+        Raises:
+            Unavailable: The disk does not take it; the value is as before.
+        """
         if self._path is not None:
             fields = self._json.dump_python(value, mode="json")
             write_json(self._path, {"version": VERSION, **fields})
             self._stamp = _stamp(self._path.stat())
+        self._value = value
 
 
 def _stamp(status: os.stat_result) -> _Stamp:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 import pynvml
 import pytest
 
-from services.gpuagent.devices.fake_nvml import FakeNvml, gpu_uuid, install
+from services.gpuagent.devices.fake_nvml import FakeNvml, gpu_uuid, install, library
 from services.kit.errors import FailedPrecondition
 from services.kit.mig import Placement
 from tests.support.gpuagent.nvml_calls import (
@@ -65,6 +66,42 @@ def test_energy_goes_on_after_a_restart_even_where_the_meter_starts_again(
     assert before_mj == (55 * 100 + 5000) * 1000
     assert after_mj == (55 * 110 + 5000 + 7) * 1000
     assert later_mj == (55 * 111 + 5000 + 6000) * 1000
+
+
+def test_the_counter_begins_again_with_the_machine_and_counts_nothing_twice(
+    start: Start, work: Work, clock: Time, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger's energy of before the restart of the machine is in no reading after it."""
+    start(state_dir=tmp_path, clock=clock, activity=lambda _: work)
+    work.joules = 5000.0
+    mig_gpu()
+    (tmp_path / "boot_id").write_text("another")
+    monkeypatch.setattr(library, "_BOOT_ID", tmp_path / "boot_id")
+    clock.now_s = 3.0
+
+    start(state_dir=tmp_path, clock=clock, activity=lambda _: work)
+    clock.now_s += 10
+    work.joules += 1.0
+
+    assert pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu()) == (55 * 10 + 1) * 1000
+
+
+def test_a_counter_that_went_by_the_wall_clock_goes_on_where_it_stood(
+    start: Start, clock: Time, tmp_path: Path
+) -> None:
+    """State of an agent from before: it is read once by the wall clock, and by it never again."""
+    start(state_dir=tmp_path, clock=clock)
+    path = tmp_path / f"{gpu_uuid('node', 0, 'a100-40gb')}.json"
+    state = json.loads(path.read_text())
+    old = {**state, "version": 1, "booted_at_s": time.time() - 1000, "powered_at_s": None}
+    path.write_text(json.dumps({"version": old.pop("version"), **old}))
+
+    start(state_dir=tmp_path, clock=clock)
+    first_mj = pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu())
+    clock.now_s += 10
+
+    assert first_mj == pytest.approx(55 * 1000 * 1000, rel=0.1)
+    assert pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu()) - first_mj == 55 * 10 * 1000
 
 
 def test_a_reader_without_a_meter_shows_the_energy_saved_last(

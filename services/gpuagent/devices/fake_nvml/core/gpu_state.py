@@ -48,7 +48,8 @@ class GpuState:
 
     Attributes:
         model: GPU type.
-        booted_at_s: First boot, seconds since the epoch.
+        booted_at_s: First boot, seconds since the epoch; only agents from before `powered_at_s`
+            count energy from it.
         mig_enabled: MIG mode in force.
         mig_pending: MIG mode requested.
         locked_mhz: Range the SM clock is locked to, MHz, or None.
@@ -56,6 +57,9 @@ class GpuState:
         resets: Resets that the GPU has been through.
         active_base_j: Active energy counted by meters before the present one, J.
         active_seen_j: What the present activity meter showed when last looked at, J.
+        powered_at_s: Where the energy counter began, on the clock of the machine's present run, s;
+            None: an agent that counted by the wall clock wrote this.
+        boot: The run of the machine that `powered_at_s` is of.
     """
 
     model: str
@@ -67,6 +71,8 @@ class GpuState:
     resets: int = 0
     active_base_j: float = 0.0
     active_seen_j: float = 0.0
+    powered_at_s: float | None = None
+    boot: str = ""
 
     def after_reset(self, resets: int) -> Self:
         """Return what a reset leaves: the pending MIG mode in force, and nothing that was set.

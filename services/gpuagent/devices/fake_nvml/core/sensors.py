@@ -70,7 +70,7 @@ class Sensors:
     Args:
         table: The GPU's type.
         activity: The work on it.
-        clock: Seconds since the epoch.
+        clock: Seconds that never go back while the machine runs.
     """
 
     def __init__(
@@ -89,15 +89,23 @@ class Sensors:
         is_new_meter = self._activity.energy_j() < state.active_seen_j
         self._base_j = state.active_base_j + (state.active_seen_j if is_new_meter else 0.0)
 
+    def begun(self, state: GpuState) -> GpuState:
+        """Return a state whose energy counter stands at 0 now."""
+        seen_j = self._activity.energy_j()
+        return replace(
+            state, powered_at_s=self._clock(), active_base_j=-seen_j, active_seen_j=seen_j
+        )
+
     def tally(self, state: GpuState) -> GpuState:
         """Return a state with the active energy so far written down."""
         seen_j = self._activity.energy_j()
         return replace(state, active_base_j=self._base_j, active_seen_j=seen_j)
 
     def energy_j(self, state: GpuState) -> float:
-        """Return the energy of the whole GPU since its first boot, J; it never goes back."""
+        """Return the energy of the whole GPU, J; it begins at 0 when the machine does."""
         now_s = self._clock()
-        idle_j = self._idle_power_w * max(now_s - state.booted_at_s, 0.0)
+        powered_at_s = now_s if state.powered_at_s is None else state.powered_at_s
+        idle_j = self._idle_power_w * max(now_s - powered_at_s, 0.0)
         saved_j = state.active_base_j + state.active_seen_j  # all that a mere reader can know
         active_j = max(saved_j, self._base_j + self._activity.energy_j())
         self._last_j = max(self._last_j, idle_j + active_j)
@@ -129,8 +137,6 @@ class Sensors:
 
     def _remember(self, now_s: float, energy_j: float) -> None:
         """Keep the looks of the last second, and the newest one before it."""
-        if self._looks and now_s < self._looks[-1][0]:  # the wall clock was set back
-            self._looks.clear()
         if not self._looks or now_s > self._looks[-1][0]:
             self._looks.append((now_s, energy_j))
         while len(self._looks) > 1 and now_s - self._looks[1][0] >= POWER_WINDOW_S:
