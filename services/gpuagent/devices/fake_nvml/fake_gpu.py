@@ -113,7 +113,7 @@ class FakeGpu:
         )
 
     def _switched_on(self) -> GpuState:
-        """Return the state with which it begins to count: again from 0 where the machine was started."""
+        """Return the state it counts from: again 0 J where the machine was started."""
         state = self._environment.store.load()
         if state is None:
             return self._factory_state()
