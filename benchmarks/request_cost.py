@@ -193,6 +193,7 @@ async def _checks(folder: Path) -> list[dict[str, Any]]:
             (),
             tls=tls.of("router"),
             access=access,
+            transport="own",
         ) as server,
         dial(f"127.0.0.1:{server.port}", tls.of("client", "app")) as channel,
     ):

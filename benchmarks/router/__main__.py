@@ -23,9 +23,9 @@ from benchmarks.router.overload import overload
 from benchmarks.router.paths import PATHS
 from benchmarks.router.report import Found, report
 from benchmarks.router.soak import soak
-from benchmarks.router.speed import Plan, speeds
+from benchmarks.router.speed import Plan, secure_speeds, speeds
 
-PARTS = ("speed", "memory", "http", "overload", "soak")
+PARTS = ("speed", "tls", "memory", "http", "overload", "soak")
 BASELINES = tuple(name for name in PATHS if name != "cinquefoil")
 FULL, QUICK = Plan(rounds=5, seconds=2.5), Plan(rounds=1, seconds=1.0)
 OVERLOAD_S, OVERLOAD_QUICK_S = 20.0, 6.0
@@ -55,6 +55,10 @@ async def measure(arguments: argparse.Namespace, folder: Path) -> Found:
         wanted = [*(named or BASELINES), "cinquefoil"]
         plan = QUICK if quick else FULL
         found.speeds = await speeds(wanted, absent, plan, generate, _made(folder / "speed"))
+    if "tls" in arguments.parts:
+        say("speed with TLS on both sides", style="dim")
+        plan = QUICK if quick else FULL
+        found.secure = await secure_speeds(plan, generate, _made(folder / "tls"))
     if "memory" in arguments.parts:
         say("memory", style="dim")
         found.memory = await memory(_made(folder / "memory"))

@@ -1,9 +1,12 @@
 """A process that answers at once: as a plain server, and as the worker behind a router.
 
-python -m benchmarks.router.backend PORT
+python -m benchmarks.router.backend PORT [FOLDER]
+
+With the folder of an authority it speaks TLS, and its worker requires a certificate.
 """
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -11,6 +14,7 @@ import uvloop
 
 from benchmarks.router.messages import INFER, OPTIONS, answer
 from benchmarks.router.peers import InstantWorker, Planner, add_control
+from benchmarks.router.security import Security
 from cinquefoil.gpuagent.v1.worker_pb2_grpc import add_WorkerServiceServicer_to_server
 from services.kit.rpc import Limits, serving
 from services.kit.rpc.channel import MAX_MESSAGE_BYTES
@@ -19,7 +23,7 @@ CREDITS = 64
 SLO_LATENCY_S = 1.0
 
 
-async def serve(port: int) -> None:
+async def serve(port: int, security: Security | None) -> None:
     """Be server, worker, planner and carbon until killed."""
     found = answer()
 
@@ -34,11 +38,22 @@ async def serve(port: int) -> None:
     server.add_generic_rpc_handlers((raw(infer),))
     add_control(server, planner)
     limits = Limits(message_bytes=MAX_MESSAGE_BYTES)
-    async with serving("127.0.0.1:0", be_worker, (), limits=limits, transport="own") as worker:
+    tls = None if security is None else security.tls("planner")
+    at = "127.0.0.1:0"
+    async with serving(at, be_worker, (), limits=limits, tls=tls, transport="own") as worker:
         await planner.publish([(f"127.0.0.1:{worker.port}", "segment", CREDITS)])
-        server.add_insecure_port(f"127.0.0.1:{port}")
+        if security is None:
+            server.add_insecure_port(f"127.0.0.1:{port}")
+        else:
+            server.add_secure_port(f"127.0.0.1:{port}", _credentials(security))
         await server.start()
         await server.wait_for_termination()
+
+
+def _credentials(security: Security) -> grpc.ServerCredentials:
+    files = security.files("planner")
+    pair = files["key"].read_bytes(), files["certificate"].read_bytes()
+    return grpc.ssl_server_credentials([pair])
 
 
 def raw(infer: Any) -> grpc.GenericRpcHandler:
@@ -51,4 +66,5 @@ def raw(infer: Any) -> grpc.GenericRpcHandler:
 
 
 if __name__ == "__main__":
-    uvloop.run(serve(int(sys.argv[1])))
+    folder = Path(sys.argv[2]) if len(sys.argv) > 2 else None
+    uvloop.run(serve(int(sys.argv[1]), folder and Security(folder, "")))

@@ -1,6 +1,6 @@
 """A load generator without h2load: closed loops over grpc.aio.
 
-python -m benchmarks.router.client PORT SIZE IN_FLIGHT DURATION_S FILE
+python -m benchmarks.router.client PORT SIZE IN_FLIGHT DURATION_S FILE [FOLDER TOKEN]
 """
 
 import asyncio
@@ -14,9 +14,12 @@ import uvloop
 
 from benchmarks.router import messages
 from benchmarks.router.generators import CONNECTIONS
+from benchmarks.router.security import Security
 
 
-async def generate(port: int, size: str, in_flight: int, duration_s: float) -> list[str]:
+async def generate(
+    port: int, size: str, in_flight: int, duration_s: float, security: Security | None = None
+) -> list[str]:
     """Keep so many requests in flight; return a row per answer.
 
     Raises:
@@ -34,13 +37,14 @@ async def generate(port: int, size: str, in_flight: int, duration_s: float) -> l
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
         connections = CONNECTIONS[in_flight]
         for _ in range(connections):
-            call = messages.infer(await stack.enter_async_context(messages.channel(port)))
+            call = messages.infer(await stack.enter_async_context(messages.channel(port, security)))
             for _ in range(in_flight // connections):
                 tasks.create_task(ask(call), name="client.ask")
     return rows
 
 
 if __name__ == "__main__":
-    _, port, size, in_flight, duration_s, file = sys.argv
-    rows = uvloop.run(generate(int(port), size, int(in_flight), float(duration_s)))
+    _, port, size, in_flight, duration_s, file, *shown = sys.argv
+    security = Security(Path(shown[0]), shown[1]) if shown else None
+    rows = uvloop.run(generate(int(port), size, int(in_flight), float(duration_s), security))
     Path(file).write_text("".join(rows))

@@ -17,6 +17,7 @@ import numpy as np
 
 from benchmarks.router import messages
 from benchmarks.router.processes import finished
+from benchmarks.router.security import Security
 
 WARM_UP = 0.2
 """Share of a measurement's time whose answers do not count."""
@@ -41,6 +42,7 @@ class Work(NamedTuple):
         in_flight: Of CONNECTIONS.
         duration_s: For how long, warm-up included.
         answer_bytes: Of the shortest answer.
+        security: Certificates and token of the client; None: plaintext.
     """
 
     port: int
@@ -48,6 +50,7 @@ class Work(NamedTuple):
     in_flight: int
     duration_s: float
     answer_bytes: int
+    security: Security | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,9 @@ async def h2load(work: Work, rows: Path) -> None:
     body = rows.with_suffix(".body")
     body.write_bytes(messages.framed(messages.request(work.size)))
     connections = CONNECTIONS[work.in_flight]
+    scheme, shown = "http", list[str]()
+    if work.security is not None:
+        scheme, shown = "https", [f"--header=authorization: Bearer {work.security.token}"]
     said = await _run(
         "h2load",
         f"--clients={connections}",
@@ -130,7 +136,8 @@ async def h2load(work: Work, rows: Path) -> None:
         "--header=content-type: application/grpc",
         "--header=te: trailers",
         f"--log-file={rows}",
-        f"http://127.0.0.1:{work.port}{messages.INFER}",
+        *shown,
+        f"{scheme}://127.0.0.1:{work.port}{messages.INFER}",
     )
     requests, data = _REQUESTS.search(said), _DATA.search(said)
     assert requests, said
@@ -149,6 +156,7 @@ async def grpc_aio(work: Work, rows: Path) -> None:
         "-m",
         "benchmarks.router.client",
         *map(str, (*work[:4], rows)),
+        *((str(work.security.folder), work.security.token) if work.security else ()),
     )
 
 

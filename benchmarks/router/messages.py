@@ -2,13 +2,16 @@
 
 import math
 import struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import numpy as np
 
 from inference import grpc_service_pb2 as pb
 from services.kit.rpc.channel import MAX_MESSAGE_BYTES
+
+if TYPE_CHECKING:
+    from benchmarks.router.security import Security
 
 MODEL, VARIANT, ZONE = "constant", "variant", "zone"
 INFER = "/inference.GRPCInferenceService/ModelInfer"
@@ -86,9 +89,12 @@ def _values(message: pb.ModelInferResponse) -> np.ndarray[Any, np.dtype[np.float
     return np.array(typed, np.float32).reshape(-1)
 
 
-def channel(port: int) -> grpc.aio.Channel:
-    """Return a channel to a port of this machine."""
-    return grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=OPTIONS)
+def channel(port: int, security: "Security | None" = None) -> grpc.aio.Channel:
+    """Return a channel to a port of this machine, with TLS and a token if there is security."""
+    address = f"127.0.0.1:{port}"
+    if security is None:
+        return grpc.aio.insecure_channel(address, options=OPTIONS)
+    return grpc.aio.secure_channel(address, security.credentials(), options=OPTIONS)
 
 
 def infer(to: grpc.aio.Channel) -> Any:

@@ -16,6 +16,7 @@ from benchmarks.router import foreign, messages
 from benchmarks.router.backend import SLO_LATENCY_S
 from benchmarks.router.environments import binaries
 from benchmarks.router.processes import ROOT, Server, Unavailable, started
+from benchmarks.router.security import Security
 from services.kit.net import free_port
 
 Start = Callable[[Path, int], AbstractAsyncContextManager[Server]]
@@ -50,17 +51,33 @@ http {{
         keepalive_requests 1000000000;
     }}
     server {{
-        listen 127.0.0.1:{port} http2;
-        location / {{ grpc_pass grpc://backend; }}
+        listen 127.0.0.1:{port} {listen};
+        {settings}
+        location / {{ grpc_pass {scheme}://backend; }}
     }}
 }}
 """
 
+_NGINX_TLS = """
+        ssl_certificate {certificate};
+        ssl_certificate_key {key};
+        grpc_ssl_certificate {certificate};
+        grpc_ssl_certificate_key {key};
+        grpc_ssl_trusted_certificate {ca};
+        grpc_ssl_verify on;
+        grpc_ssl_name localhost;  # nginx compares names, not addresses
+"""
 
-def direct(folder: Path, _: int) -> AbstractAsyncContextManager[Server]:
+
+def direct(
+    folder: Path, _: int, security: Security | None = None
+) -> AbstractAsyncContextManager[Server]:
     """No hop: the backend itself, a raw grpc.aio server."""
     port = free_port()
-    return started(_python("benchmarks.router.backend", port), port, folder)
+    command = _python("benchmarks.router.backend", port)
+    if security is not None:
+        command = *command, str(security.folder)
+    return started(command, port, folder, security=security)
 
 
 def passthrough(folder: Path, backend_port: int) -> AbstractAsyncContextManager[Server]:
@@ -77,15 +94,21 @@ def http_proxy(folder: Path, port: int, router_port: int) -> AbstractAsyncContex
     return started(command, ready, folder)
 
 
-def nginx(folder: Path, backend_port: int) -> AbstractAsyncContextManager[Server]:
+def nginx(
+    folder: Path, backend_port: int, security: Security | None = None
+) -> AbstractAsyncContextManager[Server]:
     """Nginx with grpc_pass, one worker process."""
     places = os.environ.get("PATH", ""), "/usr/sbin"  # where Debian has it, for root's PATH only
     program = shutil.which("nginx", path=os.pathsep.join(places))
     if program is None:
         raise Unavailable("not installed: apt install nginx")
     port, settings = free_port(), folder / "nginx.conf"
-    settings.write_text(_NGINX.format(folder=folder, port=port, backend_port=backend_port))
-    return started((program, "-c", settings), port, folder)
+    here = {"listen": "http2", "settings": "", "scheme": "grpc"}
+    if security is not None:
+        files = _NGINX_TLS.format(**security.files("router"))
+        here = {"listen": "ssl http2", "settings": files, "scheme": "grpcs"}
+    settings.write_text(_NGINX.format(folder=folder, port=port, backend_port=backend_port, **here))
+    return started((program, "-c", settings), port, folder, security=security)
 
 
 def mlserver(folder: Path, _: int) -> AbstractAsyncContextManager[Server]:
@@ -105,7 +128,7 @@ def mlserver(folder: Path, _: int) -> AbstractAsyncContextManager[Server]:
         "MLSERVER_PARALLEL_WORKERS": "0",
     }
     command = program, "start", model.parent
-    return started(command, port, folder, environment, _SLOW_START_S)
+    return started(command, port, folder, environment, patience_s=_SLOW_START_S)
 
 
 def ray(folder: Path, _: int) -> AbstractAsyncContextManager[Server]:
@@ -119,16 +142,17 @@ def ray(folder: Path, _: int) -> AbstractAsyncContextManager[Server]:
         "RAY_USAGE_STATS_ENABLED": "0",
     }
     command = program, _FOREIGN / "ray_app.py", port, free_port(), answer
-    return started(command, port, folder, environment, _SLOW_START_S)
+    return started(command, port, folder, environment, patience_s=_SLOW_START_S)
 
 
-def cinquefoil(
+def cinquefoil(  # noqa: PLR0913 - one value per setting
     folder: Path,
     backend_port: int,
     *,
     slo_latency_s: float = SLO_LATENCY_S,
     http_port: int = 0,
     transport: str = "own",
+    security: Security | None = None,
     **model: Any,
 ) -> AbstractAsyncContextManager[Server]:
     """The router as users start it; metrics and receipts on.
@@ -139,18 +163,26 @@ def cinquefoil(
         slo_latency_s: The model's objective.
         http_port: Where it answers HTTP; 0: nowhere.
         transport: Of the router's clients.
+        security: Mutual TLS between services, and a token of clients; None: plaintext.
         model: Further settings of the model.
     """
     port, settings = free_port(), folder / "cinquefoil.yaml"
     made = _deployment(port, backend_port, slo_latency_s, model)
     made["router"]["http_listen"] = f"127.0.0.1:{http_port}" if http_port else ""
     made["rpc"] = {"transport": transport}
+    if security is not None:
+        made |= security.sections()
+        made["router"] |= {
+            "listen": f"127.0.0.1:{free_port()}",
+            "token_listen": f"127.0.0.1:{port}",
+        }
     settings.write_text(yaml.safe_dump(made))
     return started(
         (*_python("services.cli"), "router", "serve"),
         port,
         folder,
         {"CINQUEFOIL_CONFIG": str(settings)},
+        security=security,
     )
 
 
@@ -195,3 +227,12 @@ PATHS: dict[str, Start] = {
     "cinquefoil": cinquefoil,
     "grpcio": partial(cinquefoil, transport="grpcio"),
 }
+
+
+def secure_paths(security: Security) -> dict[str, Start]:
+    """Return the paths that can speak TLS on both sides; the names are those of PATHS."""
+    return {
+        "direct": partial(direct, security=security),
+        "nginx": partial(nginx, security=security),
+        "cinquefoil": partial(cinquefoil, security=security),
+    }

@@ -16,6 +16,7 @@ import grpc
 import psutil
 
 from benchmarks.router import messages
+from benchmarks.router.security import Security
 
 ROOT = Path(__file__).parents[2]
 _END_S = 5.0
@@ -33,10 +34,12 @@ class Server:
     Attributes:
         port: Its gRPC port on 127.0.0.1.
         process: Its first process; what that started counts as its own.
+        security: Certificates and token of its clients; None: plaintext.
     """
 
     port: int
     process: psutil.Process
+    security: Security | None = None
 
     def cpu_s(self) -> float:
         """Return the CPU time its living processes have used."""
@@ -52,12 +55,14 @@ class Server:
 
 
 @asynccontextmanager
-async def started(
+async def started(  # noqa: PLR0913 - one value per fact of a server
     command: Sequence[str | Path | int],
     port: int,
     folder: Path,
     environment: Mapping[str, str] | None = None,
+    *,
     patience_s: float = 30.0,
+    security: Security | None = None,
 ) -> AsyncIterator[Server]:
     """Run a server while the block runs.
 
@@ -67,6 +72,7 @@ async def started(
         folder: For its log.
         environment: Variables for it, beside ours.
         patience_s: Time it may take to answer.
+        security: Certificates and token of its clients; None: plaintext.
 
     Raises:
         Unavailable: It ended, or did not answer in time.
@@ -83,18 +89,20 @@ async def started(
             stderr=subprocess.STDOUT,
         )
     try:
-        if not await _answers(process, port, patience_s):
+        if not await _answers(process, port, patience_s, security):
             tail = " ".join(log.read_text(errors="replace").split())[-_TAIL:]
             raise Unavailable(f"no answer on port {port}: {tail}")
-        yield Server(port, psutil.Process(process.pid))
+        yield Server(port, psutil.Process(process.pid), security)
     finally:
         await asyncio.to_thread(_end, process)
 
 
-async def _answers(process: subprocess.Popen[bytes], port: int, patience_s: float) -> bool:
+async def _answers(
+    process: subprocess.Popen[bytes], port: int, patience_s: float, security: Security | None
+) -> bool:
     """Return whether a request is answered before the process ends or the time is up."""
     try:
-        async with asyncio.timeout(patience_s), messages.channel(port) as channel:
+        async with asyncio.timeout(patience_s), messages.channel(port, security) as channel:
             while process.poll() is None:
                 try:
                     await messages.infer(channel)(messages.request("small"), timeout=patience_s)

@@ -1,6 +1,6 @@
 """What was measured, as tables and as JSON."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -14,13 +14,17 @@ from benchmarks.router.samples import CASES, Case, Cell, Speeds
 from benchmarks.router.soak import Soak
 
 TARGETS = (
-    (Case("small", 1), "passthrough", 1.0),
-    (Case("small", 64), "passthrough", 1.5),
-    (Case("small", 64), "nginx", 0.75),
-    (Case("image", 1), "passthrough", 1.0),
-    (Case("image", 64), "passthrough", 1.0),
+    (Case("small", 1), "passthrough", 2.8),
+    (Case("small", 64), "passthrough", 3.5),
+    (Case("image", 1), "passthrough", 1.7),
+    (Case("image", 64), "passthrough", 1.7),
+    *((case, "nginx", 1.0) for case in CASES),
 )
 """How many times better than a baseline Cinquefoil is to be, under which load."""
+
+TLS_PATHS = ("direct", "nginx", "cinquefoil")
+TLS_TARGETS = tuple((case, "nginx", 0.9) for case in CASES)
+"""The same with TLS on both sides of both."""
 
 GOODPUT = 0.9
 """Least share of the capacity that is to be answered in time under overload."""
@@ -35,6 +39,7 @@ class Found:
 
     generator: str
     speeds: Speeds | None = None
+    secure: Speeds | None = None
     memory: list[Memory] | None = None
     http: list[HttpCost] | None = None
     overload: Overload | None = None
@@ -53,6 +58,8 @@ def tables(found: Found) -> list[Figures]:
     if found.speeds is not None:
         speeds = found.speeds
         made += [_speed(speeds, found.generator), _ratios(speeds), _targets(speeds), _hop(speeds)]
+    if found.secure is not None:
+        made += [_secure(found.secure), _targets(found.secure, TLS_TARGETS, "Targets with TLS")]
     if found.memory is not None:
         made.append(Figures("Memory of requests that wait", [asdict(e) for e in found.memory]))
     if found.http is not None:
@@ -75,6 +82,8 @@ def document(found: Found) -> dict[str, Any]:
         made["targets"] = [dict(row) for row in _targets(speeds).rows]
         made["latency_and_cpu"] = [dict(row) for row in _hop(speeds).rows]
         made["absent"] = dict(speeds.absent)
+    if found.secure is not None:
+        made["tls"] = _secure_document(found.secure)
     if found.memory is not None:
         made["memory"] = [asdict(each) for each in found.memory]
     if found.http is not None:
@@ -109,14 +118,38 @@ def _ratios(speeds: Speeds) -> Figures:
     return Figures("How many times better Cinquefoil is", rows, note)
 
 
-def _targets(speeds: Speeds) -> Figures:
+def _secure(speeds: Speeds) -> Figures:
     rows = []
-    for case, rival, target in TARGETS:
+    for path in TLS_PATHS:
+        row: dict[str, Any] = {"path": path}
+        for case in CASES:
+            unit = "ms" if case.in_flight == 1 else "req/s"
+            row[f"{case}, {unit}"] = _or_dash(speeds.figure(case, path))
+        rows.append(row | {"note": speeds.absent.get(path, "")})
+    note = "clients with a bearer token; certificates of router and worker checked both ways"
+    return Figures("With TLS on both sides", rows, note)
+
+
+def _secure_document(speeds: Speeds) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        str(case): {path: speeds.figure(case, path) for path in TLS_PATHS} for case in CASES
+    }
+    targets = _targets(speeds, TLS_TARGETS, "").rows
+    return made | {"targets": [dict(row) for row in targets], "absent": dict(speeds.absent)}
+
+
+def _targets(
+    speeds: Speeds,
+    targets: Iterable[tuple[Case, str, float]] = TARGETS,
+    title: str = "Targets",
+) -> Figures:
+    rows = []
+    for case, rival, target in targets:
         ratio = speeds.better(case, "cinquefoil", rival)
         met = None if ratio is None else ratio >= target
         row = {"load": str(case), "than": rival, "times better": _or_dash(ratio)}
         rows.append(row | {"target": target, "met": _or_dash(met)})
-    return Figures("Targets", rows)
+    return Figures(title, rows)
 
 
 def _hop(speeds: Speeds) -> Figures:

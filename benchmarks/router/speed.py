@@ -10,9 +10,10 @@ from rich.progress import Progress
 
 from benchmarks.router.generators import Generate, Work, Wrong, measured
 from benchmarks.router.messages import SHAPES
-from benchmarks.router.paths import PATHS
+from benchmarks.router.paths import PATHS, Start, secure_paths
 from benchmarks.router.processes import Server, Unavailable
 from benchmarks.router.samples import CASES, Cell, Sample, Speeds
+from benchmarks.router.security import Security
 from benchmarks.router.verify import verify
 
 VISITORS = frozenset({"ray"})
@@ -42,12 +43,18 @@ class Meter:
     """
 
     def __init__(
-        self, plan: Plan, generate: Generate, folder: Path, absent: Mapping[str, str]
+        self,
+        plan: Plan,
+        generate: Generate,
+        folder: Path,
+        absent: Mapping[str, str],
+        paths: Mapping[str, Start],
     ) -> None:
         self.samples: dict[Cell, list[Sample]] = {}
         self.absent = dict(absent)
         self._answer_bytes: dict[str, int] = {}
         self._plan = plan
+        self._paths = paths
         self._generate = generate
         self._folder = folder
 
@@ -85,7 +92,7 @@ class Meter:
         backend_port = servers["direct"].port if servers else 0
         try:
             async with AsyncExitStack() as here:
-                server = await here.enter_async_context(PATHS[name](own, backend_port))
+                server = await here.enter_async_context(self._paths[name](own, backend_port))
                 self._answer_bytes[name] = await _verify(name, server)
                 stack.push_async_exit(here.pop_all())
         except (Unavailable, Wrong) as reason:
@@ -115,7 +122,13 @@ class Meter:
                 if name in self.absent:
                     continue
                 server = servers[name]
-                work = Work(server.port, *case, self._plan.seconds, self._answer_bytes[name])
+                work = Work(
+                    server.port,
+                    *case,
+                    self._plan.seconds,
+                    self._answer_bytes[name],
+                    server.security,
+                )
                 try:
                     sample = await self._sample(server, work)
                 except Wrong as reason:
@@ -145,15 +158,27 @@ async def speeds(
     Raises:
         Unavailable: The backend does not run.
     """
-    meter = Meter(plan, generate, folder, absent)
+    meter = Meter(plan, generate, folder, absent, PATHS)
     await meter.run([name for name in PATHS if name in {"direct", *wanted}])
+    return Speeds(meter.samples, meter.absent)
+
+
+async def secure_speeds(plan: Plan, generate: Generate, folder: Path) -> Speeds:
+    """Measure the paths that speak TLS on both sides, clients with a token.
+
+    Raises:
+        Unavailable: The backend does not run.
+    """
+    paths = secure_paths(Security.made(folder / "pki"))
+    meter = Meter(plan, generate, folder, {}, paths)
+    await meter.run(paths)
     return Speeds(meter.samples, meter.absent)
 
 
 async def _verify(name: str, server: Server) -> int:
     """Read answers of all sizes; return the bytes of the shortest."""
     receipt = name == "cinquefoil"
-    return min([await verify(server.port, size, receipt=receipt) for size in SHAPES])
+    return min([await verify(server, size, receipt=receipt) for size in SHAPES])
 
 
 @contextmanager

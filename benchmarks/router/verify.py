@@ -6,16 +6,17 @@ import grpc
 
 from benchmarks.router import messages
 from benchmarks.router.generators import Wrong
+from benchmarks.router.processes import Server
 
 TOGETHER = 64
 _PATIENCE_S = 60.0
 
 
-async def verify(port: int, size: str, *, receipt: bool) -> int:
+async def verify(server: Server, size: str, *, receipt: bool) -> int:
     """Have many requests answered at once, and read every answer.
 
     Args:
-        port: The server's port.
+        server: Which one.
         size: Of messages.SHAPES.
         receipt: Answers must say what they cost, in parameters and trailing metadata.
 
@@ -26,7 +27,7 @@ async def verify(port: int, size: str, *, receipt: bool) -> int:
         Wrong: An answer is not what it should be.
     """
     body = messages.request(size)
-    async with messages.channel(port) as channel:
+    async with messages.channel(server.port, server.security) as channel:
         calls = [messages.infer(channel)(body, timeout=_PATIENCE_S) for _ in range(TOGETHER)]
         try:
             answers = await asyncio.gather(*calls)
