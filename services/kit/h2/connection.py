@@ -311,6 +311,11 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
                 break
             self._check_order(kind)
             if kind == DATA:
+                stream = self.streams.get(number)
+                if stream is not None and stream.reader is not None and stream.reader.partial:
+                    position = self._gather(stream, stream.reader, view, position, end)
+                    if position >= stop:
+                        continue
                 self._whole_data(flags, number, view, start, stop)
             elif kind == HEADERS and flags & _PLAIN_HEADERS == END_HEADERS:
                 head = self._blocks.read(bytes(view[start:stop]))
@@ -362,6 +367,49 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
         if end > start:
             self._data(number, view, start, end, 0)
         return end
+
+    def _gather(
+        self, stream: Streams, reader: MessageReader, view: memoryview, position: int, end: int
+    ) -> int:
+        """Take the frames of a message in pieces that are neither its last nor unusual.
+
+        A peer that sends frames of 16 KiB sends an image in 37 of them.
+
+        Returns:
+            Where the first frame begins that was not taken.
+
+        Raises:
+            ConnectionFault: A window is exceeded.
+        """
+        partial = reader.partial
+        assert partial is not None
+        unpack, number, target, size = HEAD.unpack_from, stream.number, partial.view, partial.size
+        begun = received = partial.received
+        window = min(stream.receive_window, self._receive_window)
+        while end - position >= HEAD_BYTES:
+            word, flags, whose = unpack(view, position)
+            count, start = word >> 8, position + HEAD_BYTES
+            stop, after = start + count, received + count
+            usual = not word & 0xFF and not flags and whose == number and count >= PREFIX_BYTES
+            if not usual or stop > end or after >= size or after - begun > window:
+                break
+            target[received:after] = view[start:stop]
+            received, position = after, stop
+        count = received - begun
+        if not count:
+            return position
+        self._receive_window -= count
+        stream.receive_window -= count
+        try:
+            reader.take_room(count)
+        except MessageError as error:
+            self.consume(None, count)
+            self.message_refused(stream, error)
+            return position
+        partial.received = received
+        stream.moved_s = self.loop.time()
+        self.consume(stream, self.consumed_at_once(stream, count))
+        return position
 
     def _whole_data(self, flags: int, number: int, view: memoryview, start: int, stop: int) -> None:
         size = stop - start
