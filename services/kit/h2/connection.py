@@ -286,15 +286,9 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
         view, position = _read_buffer.view, 0
         self._left = b""
         if self._preface_left:
-            opening = bytes(view[: min(end, self._preface_left)])
-            if not PREFACE.startswith(opening):
-                self.not_http2(opening)
+            position = self._read_preface(bytes(view[: min(end, self._preface_left)]))
+            if not position:
                 return
-            if len(opening) < self._preface_left:
-                self._left = opening
-                return
-            position, self._preface_left = self._preface_left, 0
-            self.greeted()
         if self._rest:
             count = min(self._rest, end)
             self._rest -= count
@@ -311,11 +305,10 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
                 break
             self._check_order(kind)
             if kind == DATA:
-                stream = self.streams.get(number)
-                if stream is not None and stream.reader is not None and stream.reader.partial:
-                    position = self._gather(stream, stream.reader, view, position, end)
-                    if position >= stop:
-                        continue
+                gathered = self._gather(number, view, position, end)
+                if gathered > position:
+                    position = gathered
+                    continue
                 self._whole_data(flags, number, view, start, stop)
             elif kind == HEADERS and flags & _PLAIN_HEADERS == END_HEADERS:
                 head = self._blocks.read(bytes(view[start:stop]))
@@ -325,6 +318,18 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
             position = stop
         if position < end:
             self._left = bytes(view[position:end])
+
+    def _read_preface(self, opening: bytes) -> int:
+        """Return how long it was; 0: it is not all there, or the peer speaks something else."""
+        if not PREFACE.startswith(opening):
+            self.not_http2(opening)
+            return 0
+        if len(opening) < self._preface_left:
+            self._left = opening
+            return 0
+        self._preface_left = 0
+        self.greeted()
+        return len(opening)
 
     def _check_order(self, kind: int) -> None:
         if self._block is not None and kind != CONTINUATION:
@@ -368,22 +373,20 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
             self._data(number, view, start, end, 0)
         return end
 
-    def _gather(
-        self, stream: Streams, reader: MessageReader, view: memoryview, position: int, end: int
-    ) -> int:
+    def _gather(self, number: int, view: memoryview, position: int, end: int) -> int:
         """Take the frames of a message in pieces that are neither its last nor unusual.
 
         A peer that sends frames of 16 KiB sends an image in 37 of them.
 
         Returns:
             Where the first frame begins that was not taken.
-
-        Raises:
-            ConnectionFault: A window is exceeded.
         """
-        partial = reader.partial
-        assert partial is not None
-        unpack, number, target, size = HEAD.unpack_from, stream.number, partial.view, partial.size
+        stream = self.streams.get(number)
+        reader = None if stream is None else stream.reader
+        partial = None if reader is None else reader.partial
+        if stream is None or reader is None or partial is None:
+            return position
+        unpack, target, size = HEAD.unpack_from, partial.view, partial.size
         begun = received = partial.received
         window = min(stream.receive_window, self._receive_window)
         while end - position >= HEAD_BYTES:

@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from struct import Struct
 
+from services.kit.protobuf_wire import varint
 from services.router.core.model import Request
-from services.router.core.wire import varint
 
 FRAME_BYTES = 128 * 1024
 """Small requests share a frame up to this size; beyond it one frame costs more than two."""

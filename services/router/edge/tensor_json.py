@@ -15,7 +15,7 @@ from pydantic_core import to_json
 
 from inference import grpc_service_pb2 as pb
 from services.kit.errors import FailedPrecondition, InvalidArgument
-from services.router.core.wire import varint
+from services.kit.protobuf_wire import varint
 from services.router.edge.documents import Document, parsed
 
 _RAW_TAG: Final = b"\x3a"  # field 7, raw_input_contents

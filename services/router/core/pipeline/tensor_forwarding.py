@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from services.kit.errors import Internal, InvalidArgument
-from services.router.core.wire import enclosed, fields, varint
+from services.kit.protobuf_wire import fields, varint
+from services.router.core.wire import enclosed
 
 _BYTES: Final = 2
 _NAME: Final = 1
