@@ -15,7 +15,7 @@ import uvloop
 from benchmarks.router.messages import INFER, OPTIONS, answer
 from benchmarks.router.peers import InstantWorker, Planner, add_control
 from benchmarks.router.security import Security
-from cinquefoil.gpuagent.v1.worker_pb2_grpc import add_WorkerServiceServicer_to_server
+from services.gpuagent.worker.servicer import add_worker
 from services.kit.rpc import Limits, serving
 from services.kit.rpc.channel import MAX_MESSAGE_BYTES
 
@@ -31,7 +31,7 @@ async def serve(port: int, security: Security | None) -> None:
         return found
 
     def be_worker(server: grpc.aio.Server) -> None:
-        add_WorkerServiceServicer_to_server(InstantWorker("segment", CREDITS), server)
+        add_worker(InstantWorker("segment", CREDITS), server)
 
     planner = Planner(SLO_LATENCY_S)  # type: ignore[abstract]  # a router calls nothing else
     server = grpc.aio.server(options=OPTIONS)
@@ -66,5 +66,5 @@ def raw(infer: Any) -> grpc.GenericRpcHandler:
 
 
 if __name__ == "__main__":
-    folder = Path(sys.argv[2]) if len(sys.argv) > 2 else None
-    uvloop.run(serve(int(sys.argv[1]), folder and Security(folder, "")))
+    security = Security(Path(sys.argv[2]), "") if len(sys.argv) > 2 else None
+    uvloop.run(serve(int(sys.argv[1]), security))

@@ -21,6 +21,7 @@ from cinquefoil.planner.v1.planner_pb2_grpc import (
     add_PlannerServiceServicer_to_server,
 )
 from inference import grpc_service_pb2 as pb
+from services.gpuagent.worker.work_messages import Frame
 
 INTENSITY_GCO2E_PER_KWH = 200.0
 _RECEIPT = worker_pb2.Receipt(
@@ -41,8 +42,8 @@ def _hello(segment_id: str, credits_: int) -> worker_pb2.ExecuteResponse:
     )
 
 
-class InstantWorker(WorkerServiceServicer):
-    """Answers at once, with the same bytes.
+class InstantWorker:
+    """Answers at once, with the same bytes; reads frames as workers do.
 
     Attributes:
         credits: Requests it takes at a time.
@@ -53,15 +54,15 @@ class InstantWorker(WorkerServiceServicer):
         self.credits = credits_
 
     async def Execute(  # noqa: N802 - gRPC's name
-        self, requests: Requests, _: Context
+        self, request_iterator: AsyncIterator[Frame], _: Context, /
     ) -> Responses:
         """Turn each frame into one frame of results."""
         yield _hello(self.segment_id, self.credits)
-        async for frame in requests:
+        async for frame in request_iterator:
             yield worker_pb2.ExecuteResponse(
                 results=[
                     worker_pb2.Result(id=work.id, response=_ANSWER, receipt=_RECEIPT)
-                    for work in frame.work
+                    for work, _ in frame.work
                 ]
             )
 

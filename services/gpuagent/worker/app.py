@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
-from cinquefoil.gpuagent.v1 import worker_pb2_grpc as pb_grpc
 from services.gpuagent.core.worker_spec import Generative, WorkerSpec
 from services.gpuagent.shared_memory.shared_counters import SharedCounters, opened
 from services.gpuagent.worker.batch_executor import BatchExecutor
@@ -28,7 +27,7 @@ from services.gpuagent.worker.intake import Intake, Job
 from services.gpuagent.worker.model_port import Model, Reader
 from services.gpuagent.worker.onnx_engine import Engine
 from services.gpuagent.worker.onnx_model import LocalModel
-from services.gpuagent.worker.servicer import WorkerServicer
+from services.gpuagent.worker.servicer import WorkerServicer, add_worker
 from services.kit.clock import Clock, RealClock
 from services.kit.errors import FailedPrecondition
 from services.kit.rpc import ADDRESS_TAKEN, Access, Limits, serving
@@ -174,7 +173,7 @@ async def _served(spec: WorkerSpec, servicer: WorkerServicer) -> AsyncIterator[N
     try:
         async with serving(
             spec.listen,
-            lambda server: pb_grpc.add_WorkerServiceServicer_to_server(servicer, server),
+            partial(add_worker, servicer),
             [SERVICE],
             tls=cast("Tls | None", spec.tls),  # same attributes, without loading pydantic
             access=None if spec.principals is None else Access(spec.principals, node=spec.node),

@@ -22,6 +22,7 @@ from services.gpuagent.worker import tensor_messages
 from services.gpuagent.worker.external_server import Server, started
 from services.gpuagent.worker.model_port import Answers, ModelFailed, SendPart
 from services.gpuagent.worker.tensor_messages import VERSION
+from services.gpuagent.worker.work_messages import Body
 from services.kit.clock import Clock
 from services.kit.errors import (
     Cancelled,
@@ -55,7 +56,7 @@ class Forwarded:
 
     id: str
     items: int
-    data: bytes
+    data: Body
     deadline_s: float
     kind: str = "any"  # the server itself decides what may share a batch
 
@@ -126,7 +127,7 @@ class ExternalModel:
             model_name=spec.model, model_version=VERSION
         ).SerializeToString()
 
-    def read(self, data: bytes, deadline_s: float) -> Forwarded:
+    def read(self, data: Body, deadline_s: float) -> Forwarded:
         """Read what the worker must know of a request; the rest is the server's to check.
 
         Raises:
@@ -176,7 +177,8 @@ class ExternalModel:
 
     async def _ask(self, request: Forwarded, send: SendOne) -> bytes | ServiceError:
         left_s = min(request.deadline_s - self._clock.monotonic(), _LONGEST_S)
-        data, timeout_s = request.data + self._renamed, max(left_s, 0.0)
+        data = b"".join((request.data, self._renamed))
+        timeout_s = max(left_s, 0.0)
         try:
             if self.decoupled:
                 return await self._follow(data, timeout_s, send)

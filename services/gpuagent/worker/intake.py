@@ -11,6 +11,7 @@ from services.gpuagent.worker.core.credits import Credits
 from services.gpuagent.worker.gpu_slot import WorkerDevice
 from services.gpuagent.worker.model_port import R, Reader
 from services.gpuagent.worker.session import Answer, Session
+from services.gpuagent.worker.work_messages import Body
 from services.kit.clock import Clock
 from services.kit.errors import Cancelled, DeadlineExceeded, ServiceError, Unavailable
 
@@ -122,7 +123,7 @@ class Intake(Generic[R, M]):
         self,
         session: Session,
         work_id: int,
-        request: bytes,
+        request: Body,
         timing: Timing,
         *,
         in_parts: bool = False,

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import ClassVar, Protocol, TypeVar
 
+from services.gpuagent.worker.work_messages import Body
 from services.kit.errors import ServiceError
 
 Answers = Callable[[], Sequence["bytes | ServiceError"]]
@@ -72,7 +73,7 @@ class Reader(Protocol[R_co]):
         """Requests of one batch; 0: any number."""
         ...
 
-    def read(self, data: bytes, deadline_s: float) -> R_co:
+    def read(self, data: Body, deadline_s: float) -> R_co:
         """Read a serialized ModelInferRequest.
 
         Args:

@@ -12,6 +12,7 @@ from services.gpuagent.worker.model_port import Answers, ModelFailed, SendPart
 from services.gpuagent.worker.onnx_engine import Engine
 from services.gpuagent.worker.tensor_messages import Inference
 from services.gpuagent.worker.tensors import Array
+from services.gpuagent.worker.work_messages import Body
 from services.kit.errors import ServiceError
 
 NAN_PATIENCE: Final = 5
@@ -45,7 +46,7 @@ class LocalModel:
         self.max_batch = 0 if engine.signature.batches else 1
         self._receipt = tensor_messages.provider_parameter(engine.provider)
 
-    def read(self, data: bytes, deadline_s: float) -> Inference:  # noqa: ARG002 - it never waits
+    def read(self, data: Body, deadline_s: float) -> Inference:  # noqa: ARG002 - it never waits
         """Read and check a request; see `requests.parse`."""
         return tensor_messages.parse(data, self._engine.signature, every_output=self._passes_on)
 

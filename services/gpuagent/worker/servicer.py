@@ -5,23 +5,47 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import grpc
 
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
-from cinquefoil.gpuagent.v1 import worker_pb2_grpc as pb_grpc
 from services.gpuagent.worker.intake import Intake, Timing
 from services.gpuagent.worker.session import Answer, News, Session
+from services.gpuagent.worker.work_messages import Frame, read_frame
 from services.kit.telemetry import tracing
 
 if TYPE_CHECKING:
     from services.kit.telemetry.otel_spans import OtelSpan
 
-Requests = AsyncIterator[pb.ExecuteRequest]
+Requests = AsyncIterator[Frame]
 
 
-class WorkerServicer(pb_grpc.WorkerServiceServicer):
+class Worker(Protocol):
+    """Answers WorkerService."""
+
+    def Execute(
+        self, request_iterator: Requests, context: grpc.aio.ServicerContext[Any, Any], /
+    ) -> AsyncIterator[pb.ExecuteResponse]:
+        """Say hello, then answer work."""
+        ...
+
+
+def add_worker(worker: Worker, server: grpc.aio.Server) -> None:
+    """Have a server answer WorkerService; large requests are read without copying them."""
+    handler: grpc.RpcMethodHandler[Frame, pb.ExecuteResponse]
+    handler = grpc.stream_stream_rpc_method_handler(
+        worker.Execute,
+        request_deserializer=read_frame,
+        response_serializer=pb.ExecuteResponse.SerializeToString,
+    )
+    service = pb.DESCRIPTOR.services_by_name["WorkerService"].full_name
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler(service, {"Execute": handler}),)
+    )
+
+
+class WorkerServicer:
     """Serves one executor.
 
     Args:
@@ -36,7 +60,7 @@ class WorkerServicer(pb_grpc.WorkerServiceServicer):
     async def Execute(
         self,
         request_iterator: Requests,
-        _context: grpc.aio.ServicerContext[Any, Any],
+        context: grpc.aio.ServicerContext[Any, Any],
     ) -> AsyncIterator[pb.ExecuteResponse]:
         """Say hello, then answer work until the router ends the stream or this worker drains."""
         session, spans = self._executor.open(), WorkSpans()
@@ -57,15 +81,13 @@ class WorkerServicer(pb_grpc.WorkerServiceServicer):
 
     async def _take_in(self, incoming: Requests, session: Session, spans: WorkSpans) -> None:
         try:
-            async for request in incoming:
-                for work in request.work:
+            async for frame in incoming:
+                for work, body in frame.work:
                     spans.begin(work)
                     timing = Timing(work.waited_s, work.remaining_s)
-                    self._executor.submit(
-                        session, work.id, work.request, timing, in_parts=work.in_parts
-                    )
-                if request.cancelled_ids:
-                    self._executor.cancel(session, request.cancelled_ids)
+                    self._executor.submit(session, work.id, body, timing, in_parts=work.in_parts)
+                if frame.cancelled_ids:
+                    self._executor.cancel(session, frame.cancelled_ids)
                 await session.room()  # what is not read waits at its router, by flow control
         finally:
             session.end_input()

@@ -10,10 +10,15 @@ from inference import grpc_service_pb2 as pb
 from services.gpuagent.worker import tensors
 from services.gpuagent.worker.onnx_engine import Signature, TensorSpec
 from services.gpuagent.worker.tensors import Array
+from services.gpuagent.worker.work_messages import LARGE_BYTES, Body
 from services.kit.errors import InvalidArgument, NotFound
+from services.kit.protobuf_wire import taken_out
 
 VERSION: Final = "1"
 PLATFORM: Final = "onnxruntime_onnx"
+
+_NONE: Final = "the request is not a serialized ModelInferRequest"
+_RAW: Final = pb.ModelInferRequest.DESCRIPTOR.fields_by_name["raw_input_contents"].number
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,7 @@ class Inference:
     kind: Hashable
 
 
-def parse(data: bytes, signature: Signature, *, every_output: bool = False) -> Inference:
+def parse(data: Body, signature: Signature, *, every_output: bool = False) -> Inference:
     """Read and check a serialized ModelInferRequest.
 
     Args:
@@ -49,13 +54,19 @@ def parse(data: bytes, signature: Signature, *, every_output: bool = False) -> I
         InvalidArgument: It is not one, or not for this signature; `field` says where.
         NotFound: It names another version of the model.
     """
+    raw: Sequence[Body] | None = None
+    if len(data) >= LARGE_BYTES:
+        try:
+            data, raw = taken_out(memoryview(data), _RAW)
+        except (ValueError, IndexError):
+            raise InvalidArgument(_NONE) from None
     request = decode(data)
     if every_output:
         del request.outputs[:]
-    return check(request, signature)
+    return check(request, signature, raw)
 
 
-def decode(data: bytes) -> pb.ModelInferRequest:
+def decode(data: Body) -> pb.ModelInferRequest:
     """Return a request.
 
     Raises:
@@ -63,9 +74,9 @@ def decode(data: bytes) -> pb.ModelInferRequest:
         NotFound: It names another version of the model.
     """
     try:
-        request = pb.ModelInferRequest.FromString(data)
+        request = pb.ModelInferRequest.FromString(data)  # type: ignore[arg-type]  # a view, too
     except DecodeError:
-        raise InvalidArgument("the request is not a serialized ModelInferRequest") from None
+        raise InvalidArgument(_NONE) from None
     if request.model_version not in ("", VERSION):
         raise NotFound(
             f"model {request.model_name!r} has version {VERSION} only, not "
@@ -75,13 +86,20 @@ def decode(data: bytes) -> pb.ModelInferRequest:
     return request
 
 
-def check(request: pb.ModelInferRequest, signature: Signature) -> Inference:
+def check(
+    request: pb.ModelInferRequest, signature: Signature, raw: Sequence[Body] | None = None
+) -> Inference:
     """Check a request.
+
+    Args:
+        request: The request.
+        signature: The model's.
+        raw: Its raw_input_contents where they were taken out of it; None: they were not.
 
     Raises:
         InvalidArgument: It is not for this signature; `field` says where.
     """
-    feeds = dict(_feeds(request, signature))
+    feeds = dict(_feeds(request, signature, request.raw_input_contents if raw is None else raw))
     items = _items(request, feeds, signature)
     return Inference(
         request.id,
@@ -142,9 +160,10 @@ def metadata(signature: Signature) -> bytes:
     ).SerializeToString()
 
 
-def _feeds(request: pb.ModelInferRequest, signature: Signature) -> Iterator[tuple[str, Array]]:
+def _feeds(
+    request: pb.ModelInferRequest, signature: Signature, raw: Sequence[Body]
+) -> Iterator[tuple[str, Array]]:
     known = {spec.name: spec for spec in signature.inputs}
-    raw = request.raw_input_contents
     if raw and len(raw) != len(request.inputs):
         raise InvalidArgument(
             f"raw_input_contents must have one entry per input, {len(request.inputs)}, "
@@ -188,7 +207,7 @@ def _check(tensor: pb.ModelInferRequest.InferInputTensor, spec: TensorSpec, fiel
         )
 
 
-def _array(tensor: pb.ModelInferRequest.InferInputTensor, raw: bytes | None, number: int) -> Array:
+def _array(tensor: pb.ModelInferRequest.InferInputTensor, raw: Body | None, number: int) -> Array:
     if raw is not None:
         field = f"raw_input_contents[{number}]"
         return _named(tensor, tensors.decode, raw, field)
@@ -207,7 +226,7 @@ def _array(tensor: pb.ModelInferRequest.InferInputTensor, raw: bytes | None, num
 def _named(
     tensor: pb.ModelInferRequest.InferInputTensor,
     read: Callable[..., Array],
-    given: bytes | Sequence[Any],
+    given: Body | Sequence[Any],
     field: str,
 ) -> Array:
     """Return the array that `read` makes of what is given; its errors name the tensor."""

@@ -47,8 +47,8 @@ DTYPES: Final = {name: each.numpy for name, each in DATATYPES.items() if name !=
 _LENGTH = struct.Struct("<I")
 
 
-def decode(data: bytes, datatype: str, shape: Sequence[int], *, field: str) -> Array:
-    """Return the array of a raw tensor, without copying where the datatype allows.
+def decode(data: bytes | memoryview, datatype: str, shape: Sequence[int], *, field: str) -> Array:
+    """Return the array of a raw tensor, without copying where datatype and address allow.
 
     Args:
         data: The raw bytes.
@@ -67,7 +67,8 @@ def decode(data: bytes, datatype: str, shape: Sequence[int], *, field: str) -> A
         raise InvalidArgument.at(
             field, f"{datatype} of shape {list(shape)} takes {expected} bytes, got {len(data)}"
         )
-    return np.frombuffer(data, dtype).reshape(shape)
+    # Runtimes read a tensor where it lies: at an address that suits its datatype.
+    return np.require(np.frombuffer(data, dtype).reshape(shape), requirements="A")
 
 
 def from_elements(
@@ -112,7 +113,7 @@ def encode(array: Array, datatype: str) -> bytes:
     return b"".join(_LENGTH.pack(len(element)) + element for element in elements)
 
 
-def _split(data: bytes, count: int, field: str) -> list[bytes]:
+def _split(data: bytes | memoryview, count: int, field: str) -> list[bytes]:
     elements: list[bytes] = []
     at = 0
     while at < len(data):
@@ -120,7 +121,7 @@ def _split(data: bytes, count: int, field: str) -> list[bytes]:
         end = start + (_LENGTH.unpack_from(data, at)[0] if start <= len(data) else 0)
         if start > len(data) or end > len(data):
             raise InvalidArgument.at(field, f"element {len(elements)} of BYTES is cut short")
-        elements.append(data[start:end])
+        elements.append(bytes(data[start:end]))
         at = end
         if len(elements) > count:
             break

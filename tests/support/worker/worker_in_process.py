@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
-from cinquefoil.gpuagent.v1.worker_pb2_grpc import add_WorkerServiceServicer_to_server
 from services.gpuagent.core.worker_slot import Grant
 from services.gpuagent.shared_memory.shared_counters import SharedCounters, opened
 from services.gpuagent.worker.batch_executor import BatchExecutor
@@ -20,7 +19,7 @@ from services.gpuagent.worker.gpu_slot import WorkerDevice
 from services.gpuagent.worker.intake import INTAKE_BYTES, Job
 from services.gpuagent.worker.onnx_engine import Engine
 from services.gpuagent.worker.onnx_model import LocalModel
-from services.gpuagent.worker.servicer import WorkerServicer
+from services.gpuagent.worker.servicer import WorkerServicer, add_worker
 from services.kit.clock import RealClock
 from services.kit.rpc import serving
 from tests.support.worker.worker_process import worker_spec
@@ -79,7 +78,7 @@ async def running(
         try:
             async with serving(
                 "127.0.0.1:0",
-                lambda server: add_WorkerServiceServicer_to_server(servicer, server),
+                lambda server: add_worker(servicer, server),
                 (),
                 grace_s=0,
             ) as server:

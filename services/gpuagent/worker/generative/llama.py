@@ -17,6 +17,7 @@ from services.gpuagent.worker.generative import prompts
 from services.gpuagent.worker.generative.generation import DecodeStep, Generation
 from services.gpuagent.worker.generative.prompts import Prompt
 from services.gpuagent.worker.model_port import ModelFailed
+from services.gpuagent.worker.work_messages import Body
 from services.kit.errors import FailedPrecondition, InvalidArgument
 from services.kit.package_data import package_file, require_sha256
 
@@ -109,7 +110,7 @@ class LanguageModel:
         self.execution_provider = ""
         self.max_batch = 0
 
-    def read(self, data: bytes, deadline_s: float) -> Prompt:  # noqa: ARG002 - it never waits
+    def read(self, data: Body, deadline_s: float) -> Prompt:  # noqa: ARG002 - it never waits
         """Read and check a request; see `prompts.read`."""
         return prompts.read(data, self._how)
 

@@ -24,6 +24,7 @@ from services.gpuagent.worker.generative.generation import DecodeStep, Generatio
 from services.gpuagent.worker.generative.prompts import Prompt
 from services.gpuagent.worker.generative.server_load import ServerLoad, parse
 from services.gpuagent.worker.model_port import ModelFailed
+from services.gpuagent.worker.work_messages import Body
 from services.kit.errors import InvalidArgument, ServiceError, Unavailable
 from services.kit.telemetry import logs
 
@@ -112,7 +113,7 @@ class OpenAiModel:
         self._room.set()
         self._has_metrics = True
 
-    def read(self, data: bytes, deadline_s: float) -> Prompt:  # noqa: ARG002 - it never waits
+    def read(self, data: Body, deadline_s: float) -> Prompt:  # noqa: ARG002 - it never waits
         """Read and check a request; see `prompts.read`."""
         return prompts.read(data, self._how)
 

@@ -17,6 +17,7 @@ from services.gpuagent.core.worker_spec import Generative
 from services.gpuagent.worker import tensor_messages
 from services.gpuagent.worker.onnx_engine import Signature, TensorSpec
 from services.gpuagent.worker.tensor_messages import Inference
+from services.gpuagent.worker.work_messages import Body
 from services.kit.errors import InvalidArgument
 
 MOST_BYTES_PER_TOKEN: Final = 64
@@ -87,7 +88,7 @@ class Prompt:
         return body + _with_string("finish_reason", finish_reason).SerializeToString()
 
 
-def read(data: bytes, how: Generative) -> Prompt:
+def read(data: Body, how: Generative) -> Prompt:
     """Read and check a serialized ModelInferRequest.
 
     Raises:
