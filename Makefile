@@ -64,6 +64,9 @@ protos: .venv-protos/.done ## generate the stubs beside the .proto files
 protos-fresh: protos
 	@git diff --exit-code --stat -- protos || { echo "stubs are stale: commit what 'make protos' wrote"; exit 1; }
 
+vendor: ## fetch what the console's pages take from others, as .ci/vendor.py lists it, from npm
+	$(PYTHON) .ci/vendor.py
+
 fuzz-transport: $(VENV)/.dev ## damage 200,000 conversations with the transport (minutes)
 	CINQUEFOIL_FUZZ=200000 $(BIN)/pytest -q tests/rpc/kit/h2/test_fuzz.py
 

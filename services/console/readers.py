@@ -1,5 +1,6 @@
 """What the console shows, and who reads it: an argument, for the console knows no service."""
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 Document = dict[str, Any]
@@ -30,4 +31,44 @@ class Readers(Protocol):
 
     async def difference(self, from_version: int, to_version: int) -> Document:
         """Return how two plans differ."""
+        ...
+
+    async def models(self) -> Document:
+        """Return each model's policy and variants, as the deployment file and routers have them."""
+        ...
+
+    async def account(self, by: str, hours: int) -> Document:
+        """Return the account of the last hours: `rows` by `by`, and `hours`, one row each.
+
+        Args:
+            by: "model", "node" or "zone".
+            hours: How far back, >= 1.
+        """
+        ...
+
+    async def what_if(self, given: Mapping[str, Any]) -> Document:
+        """Return what would be decided under circumstances; nothing changes.
+
+        Args:
+            given: `demand` and `intensity`: factors of the present ones; `carbon_weight` and
+                `accuracy_floor`, 0..1; `strategy`; `without`: UUIDs of GPUs that are out. What is
+                absent is as at present.
+        """
+        ...
+
+    async def sweep(self, given: Mapping[str, Any]) -> Document:
+        """Return `points`: what would be decided for carbon weights from 0 to 1."""
+        ...
+
+
+class Operators(Protocol):
+    """Changes a deployment."""
+
+    async def carry_out(self, order: str, given: Document) -> Document:
+        """Carry out an order and return what came of it.
+
+        Args:
+            order: Its name; a NotFound is raised for one that does not exist.
+            given: Its arguments.
+        """
         ...

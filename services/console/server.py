@@ -7,18 +7,22 @@ from contextlib import contextmanager
 import uvicorn
 
 from services.console.app import application
+from services.console.identity import READ_ONLY, Rights
 from services.console.readers import Readers
 from services.kit.net import is_loopback, split_address
 
 _GRACE_S = 1
 
 
-async def serve(readers: Readers, listen: str, stop: asyncio.Event) -> None:
+async def serve(
+    readers: Readers, listen: str, stop: asyncio.Event, rights: Rights = READ_ONLY
+) -> None:
     """Serve the console until the event is set.
 
     Args:
         readers: What it shows.
         listen: "host:port" to bind.
+        rights: Who may see it, and whether it may change the deployment.
         stop: Ends it; open event streams end within a second.
     """
     host, port = split_address(listen)
@@ -26,7 +30,7 @@ async def serve(readers: Readers, listen: str, stop: asyncio.Event) -> None:
     hosts = ("localhost", "127.0.0.1", "[::1]", host) if is_loopback(listen) else ("*",)
     server = _Server(
         uvicorn.Config(
-            application(readers, hosts),
+            application(readers, hosts, rights),
             host=host.strip("[]"),
             port=port,
             log_config=None,

@@ -35,7 +35,7 @@ async def up(config: Path, logs: Path) -> None:
     deployment = load(config)
     refuse_taken(deployment)
     await asyncio.to_thread(demo_models.train_missing, deployment, console.print)
-    suite = Suite.of(config, logs)
+    suite = Suite.of(config, logs, with_console=True)
     console.print(f"Starting {', '.join(suite.members)}; logs in {logs}/", highlight=False)
     for name, node in deployment.nodes.items():
         if not node.controlled:  # known before anything has started
@@ -44,6 +44,8 @@ async def up(config: Path, logs: Path) -> None:
         async with suite:
             await _until_ready(console, deployment)
             console.print(endpoint_table(deployment))
+            if deployment.console.listen:
+                console.print(f"\nIn a browser: http://{deployment.console.listen}/")
             console.print(Text(hints(deployment)), soft_wrap=True)
             await _stay(console, suite)
     except asyncio.CancelledError:

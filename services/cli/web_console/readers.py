@@ -1,12 +1,13 @@
 """Reads what the console shows, with the readers of `cinquefoil status`, `plan` and `carbon`."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from cinquefoil.carbon.v1.carbon_pb2 import WatchRequest
 from cinquefoil.planner.v1 import planner_pb2
+from cinquefoil.planner.v1.plan_pb2 import ModelRoutes
 from services.cli.account.report import rows
 from services.cli.client import Clients, first
 from services.cli.console.proto_json import document
@@ -15,10 +16,19 @@ from services.cli.plan.show import SOLVE_S, listed
 from services.cli.status.show import fetch
 from services.console.cached import Cached
 from services.console.readers import Document
-from services.kit.errors import ServiceError
+from services.kit.config import Deployment
+from services.kit.errors import InvalidArgument, ServiceError
 
 _WINDOW: Final = timedelta(hours=24)
 """Of the account and of the forecast."""
+
+_BY: Final = {
+    "model": planner_pb2.ACCOUNT_GROUPING_MODEL,
+    "node": planner_pb2.ACCOUNT_GROUPING_NODE,
+    "zone": planner_pb2.ACCOUNT_GROUPING_ZONE,
+}
+_WEIGHTS: Final = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
+"""Of the sweep: closer where plans differ most."""
 
 _KEEP_S: Final = 15.0
 """The account and forecasts change by the hour."""
@@ -27,22 +37,24 @@ _KEEP_S: Final = 15.0
 class ServiceReaders:
     """Reads a deployment's services."""
 
-    def __init__(self, clients: Clients, digest: str, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, clients: Clients, deployment: Deployment, clock: Callable[[], float]
+    ) -> None:
         """Wrap the clients of a deployment.
 
         Args:
             clients: Its services.
-            digest: Digest of the deployment file that they were found by.
+            deployment: The deployment file that they were found by.
             clock: Monotonic time, s.
         """
-        self._clients, self._digest = clients, digest
+        self._clients, self._deployment = clients, deployment
         self._account = Cached(self._read_account, _KEEP_S, clock)
         self._forecasts = Cached(self._read_forecasts, _KEEP_S, clock)
 
     async def now(self) -> Document:
         """Return the status, the forecasts by zone, and the account of the last day by model."""
         return {
-            "status": await fetch(self._clients, self._digest),
+            "status": await fetch(self._clients, self._deployment.digest),
             "forecasts": await _or(self._forecasts.get(), {}),
             "account": await _or(self._account.get(), []),
         }
@@ -70,12 +82,90 @@ class ServiceReaders:
         request = planner_pb2.DiffRequest(from_version=from_version, to_version=to_version)
         return document((await self._clients.planner.Diff(request)).diff)
 
+    async def models(self) -> Document:
+        """Return each model's objective and policy, and its variants with their accuracies."""
+        found = await first(self._clients.planner.Watch(planner_pb2.WatchRequest()))
+        routes = {each.model: each for each in found.routing.models} if found else {}
+        return {
+            "models": [
+                {
+                    "model": name,
+                    "slo_latency_s": model.slo.latency_s,
+                    "slo_percentile": model.slo.percentile,
+                    "accuracy_unit": model.accuracy_unit,
+                    "demand_rps": model.demand_rps,
+                    **_policy(routes.get(name)),
+                    "variants": [
+                        {"variant": each, "accuracy": variant.accuracy}
+                        for each, variant in model.variants.items()
+                    ],
+                }
+                for name, model in self._deployment.models.items()
+            ]
+        }
+
+    async def account(self, by: str, hours: int) -> Document:
+        """Return the account of the last hours, by model, node or zone, and hour by hour."""
+        if by not in _BY:
+            raise InvalidArgument(f"by: must be one of {', '.join(_BY)}, got {by[:80]!r}")
+        entries = await self._entries(_BY[by], timedelta(hours=hours))
+        by_hour: dict[str, list[planner_pb2.AccountEntry]] = {}
+        for entry in entries:
+            start = entry.hour.ToDatetime(UTC).isoformat(timespec="seconds")
+            by_hour.setdefault(start, []).append(entry)
+        return {
+            "rows": rows(entries, by),
+            "hours": [vars(rows(each, by)[-1]) | {"hour": at} for at, each in by_hour.items()],
+        }
+
+    async def what_if(self, given: Mapping[str, Any]) -> Document:
+        """Return what would be decided under circumstances."""
+        return await self._dry_run(await self._what_if(given))
+
+    async def sweep(self, given: Mapping[str, Any]) -> Document:
+        """Return what would be decided for carbon weights from 0 to 1."""
+        assumed = await self._what_if(given)
+        points = []
+        for weight in _WEIGHTS:
+            assumed.carbon_weight = weight
+            found = await self._dry_run(assumed)
+            points.append({"carbon_weight": weight, "outlook": found["explanation"]["plan"]})
+        return {"points": points}
+
+    async def _dry_run(self, what_if: planner_pb2.WhatIf) -> Document:
+        request = planner_pb2.DryRunRequest(what_if=what_if)
+        return document(await self._clients.planner.DryRun(request, timeout=SOLVE_S))
+
+    async def _what_if(self, given: Mapping[str, Any]) -> planner_pb2.WhatIf:
+        """Return circumstances; factors are of the newest plan's demand and intensities."""
+        inputs = planner_pb2.GetPlanRequest()
+        present = (await self._clients.planner.GetPlan(inputs)).plan.inputs
+        found = planner_pb2.WhatIf(
+            strategy=given.get("strategy", ""), without_gpus=given.get("without", ())
+        )
+        for name in ("carbon_weight", "accuracy_floor"):
+            if name in given:
+                setattr(found, name, given[name])
+        factors = {
+            "demand": (present.demand_rps, found.demand_rps),
+            "intensity": (present.intensity_gco2e_per_kwh, found.intensity_gco2e_per_kwh),
+        }
+        for name, (now, assumed) in factors.items():
+            if given.get(name, 1.0) != 1.0:
+                for key, value in now.items():
+                    assumed[key] = value * given[name]
+        return found
+
     async def _read_account(self) -> list[Any]:
-        request = planner_pb2.ReadAccountRequest(by=planner_pb2.ACCOUNT_GROUPING_MODEL)
-        request.since.FromDatetime(datetime.now(UTC) - _WINDOW)
+        return rows(await self._entries(planner_pb2.ACCOUNT_GROUPING_MODEL, _WINDOW), "model")
+
+    async def _entries(
+        self, by: planner_pb2.AccountGrouping.ValueType, window: timedelta
+    ) -> list[planner_pb2.AccountEntry]:
+        request = planner_pb2.ReadAccountRequest(by=by)
+        request.since.FromDatetime(datetime.now(UTC) - window)
         responses = self._clients.planner.ReadAccount(request)
-        entries = [entry async for response in responses for entry in response.entries]
-        return rows(entries, "model")
+        return [entry async for response in responses for entry in response.entries]
 
     async def _read_forecasts(self) -> Document:
         request = WatchRequest()
@@ -85,6 +175,12 @@ class ServiceReaders:
             each.zone: document(each.forecast)
             for each in (snapshot.intensities if snapshot else ())
         }
+
+
+def _policy(routes: ModelRoutes | None) -> Document:
+    if routes is None:
+        return {"discipline": None, "instance_choice": None}
+    return {"discipline": routes.discipline, "instance_choice": routes.instance_choice}
 
 
 async def _or(reading: Awaitable[Any], otherwise: Any) -> Any:

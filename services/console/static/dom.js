@@ -1,29 +1,7 @@
 // Elements from data. Text is always text: nothing that a service says becomes markup.
-const SVG = "http://www.w3.org/2000/svg";
+import { Component, h, render } from "./vendor/preact.js";
 
-function made(element, attributes, children) {
-  for (const [name, value] of Object.entries(attributes)) {
-    if (typeof value === "function") element.addEventListener(name, value);
-    else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value);
-  }
-  element.append(...children.flat(Infinity).filter((each) => each !== null && each !== undefined && each !== false));
-  return element;
-}
-
-export const h = (tag, attributes = {}, ...children) =>
-  made(document.createElement(tag), attributes, children);
-
-export const s = (tag, attributes = {}, ...children) =>
-  made(document.createElementNS(SVG, tag), attributes, children);
-
-// Replaces a page; what was unfolded stays so, and the focus stays where it was.
-export function show(place, page) {
-  const open = new Set([...place.querySelectorAll("details[open]")].map((each) => each.id));
-  const focused = place.contains(document.activeElement) ? document.activeElement.id : "";
-  place.replaceChildren(page);
-  for (const each of place.querySelectorAll("details")) if (each.id && open.has(each.id)) each.open = true;
-  if (focused) document.getElementById(focused)?.focus();
-}
+export { Component, h, render };
 
 // columns: [heading, cell of a row, "number" for figures]
 export function table(caption, columns, rows, empty) {
@@ -37,10 +15,10 @@ export function table(caption, columns, rows, empty) {
           h(n ? "td" : "th", { class: kind, scope: n ? null : "row" }, cell(row))))))));
 }
 
-export async function read(path) {
+export async function read(path, given) {
   let answer;
   try {
-    answer = await fetch(path);
+    answer = await fetch(path, given);
   } catch {
     throw new Error("The console does not answer. Is `cinquefoil console serve` running?");
   }
@@ -50,3 +28,14 @@ export async function read(path) {
 }
 
 export const failure = (error) => h("p", { class: "problem", role: "alert" }, `✕ ${error.message}`);
+
+// A part that is shown when what it reads has arrived: {load, view, waiting}.
+export class Later extends Component {
+  componentDidMount() {
+    this.props.load().then((found) => this.setState({ found }), (error) => this.setState({ error }));
+  }
+  render({ view, waiting }, { found, error }) {
+    if (error) return failure(error);
+    return found === undefined ? h("p", { class: "empty" }, waiting) : view(found);
+  }
+}

@@ -1,8 +1,12 @@
 // Which page is shown, and the stream of the present that it is shown from.
-import { failure, h, show } from "./dom.js";
+import { failure, h, render } from "./dom.js";
+import { Account } from "./account.js";
+import { modelsPage } from "./models.js";
 import { nodesPage } from "./nodes.js";
 import { nowPage } from "./now.js";
 import { differencePage, planPage, plansPage } from "./plans.js";
+import { known, Login } from "./session.js";
+import { WhatIf } from "./whatif.js";
 
 const main = document.getElementById("main");
 const live = document.getElementById("live");
@@ -11,10 +15,10 @@ let turn = 0; // of the page that is shown: answers for an earlier page are drop
 
 // Pages of the present are drawn again whenever it changes; the others when they are opened, and
 // when the newest plan changes.
-const LIVE = { now: nowPage, nodes: nodesPage };
+const LIVE = { now: nowPage, models: modelsPage, nodes: nodesPage };
 
 function opened() {
-  const [name = "now", detail = ""] = location.hash.replace(/^#\/?/, "").split("/");
+  const [name = "now", detail = ""] = decodeURI(location.hash).replace(/^#\/?/, "").split("/");
   return { name: name || "now", detail };
 }
 
@@ -27,14 +31,16 @@ async function draw() {
   }
   try {
     const page = await content(name, detail);
-    if (mine === turn) show(main, page);
+    if (mine === turn) render(h("div", { key: location.hash }, page), main);
   } catch (error) {
-    if (mine === turn) show(main, failure(error));
+    if (mine === turn) render(failure(error), main);
   }
 }
 
 async function content(name, detail) {
   if (LIVE[name]) return present ? LIVE[name](present) : h("p", {}, "Reading…");
+  if (name === "what-if") return h(WhatIf, { key: detail, detail, gpus: present?.status.gpus ?? [] });
+  if (name === "account") return h(Account, { detail });
   const range = /^(\d+)\.\.(\d+)$/.exec(detail);
   if (name === "plans" && range) return differencePage(range[1], range[2]);
   if (name === "plans" && detail) return planPage(detail);
@@ -50,7 +56,8 @@ function follow() {
     present = JSON.parse(data);
     const list = opened().name === "plans" && opened().detail === "";
     const changed = before !== null && planned(before) !== planned(present);
-    if (LIVE[opened().name] || (list && changed)) draw();
+    const first = before === null && opened().name === "what-if"; // it needs the GPUs
+    if (LIVE[opened().name] || (list && changed) || first) draw();
   };
   events.onopen = () => {
     live.textContent = "● Live";
@@ -68,5 +75,13 @@ addEventListener("hashchange", () => {
   draw();
   main.focus();
 });
-draw();
-follow();
+async function start() {
+  if (await known()) {
+    draw();
+    follow();
+  } else {
+    live.textContent = "Not logged in";
+    render(h(Login, { done: start }), main);
+  }
+}
+start();

@@ -1,6 +1,6 @@
 // Nodes and sources: what keeps something from working, and the setting that changes it.
 import { h, table } from "./dom.js";
-import { age, energy, fixed } from "./units.js";
+import { age, energy, fixed, provenance } from "./units.js";
 
 const MARKS = { stops: "✕ stops", waits: "… waits", degrades: "▲ degrades" };
 const ORDER = Object.keys(MARKS);
@@ -41,8 +41,7 @@ export function nodesPage({ status }) {
       ["signal", (zone) => zone.signal],
       ["gCO₂e/kWh", (zone) => (zone.percentile === null ? fixed(zone.intensity_gco2e_per_kwh, 1) : `${fixed(zone.percentile, 0)}th percentile`), "number"],
       ["age", (zone) => age(zone.staleness_s), "number"],
-      ["known how", (zone) => (["held", "assumed"].includes(zone.provenance) ? `▲ ${zone.provenance}` : zone.provenance)],
-      ["source", (zone) => zone.source],
+      ["known how", (zone) => `${["held", "assumed"].includes(zone.provenance) ? "▲ " : ""}${provenance(zone)}`],
     ], status.zones, "No carbon intensity is known. Start the carbon service: cinquefoil up, or cinquefoil carbon serve."),
     h("h2", {}, "Deployment files"),
     differ && h("p", { class: "warning" }, "▲ The files differ; SIGHUP has a service read its file again."),

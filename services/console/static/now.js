@@ -1,7 +1,7 @@
 // Now: how each model does, how clean the grid is, and what runs where.
 import { h, table } from "./dom.js";
 import { colours, forecastPicture, gpuBar, key } from "./pictures.js";
-import { age, carbon, energy, fixed, ms, percent, saved, time } from "./units.js";
+import { age, carbon, energy, fixed, ms, percent, provenance, saved, time } from "./units.js";
 
 export function nowPage({ status, forecasts, account }) {
   const total = account.find((row) => row.name === "total");
@@ -28,7 +28,7 @@ function headline(status, total) {
     plan ? h("a", { href: `#/plans/${plan.version}`, id: "newest" }, `Plan ${plan.version}`) : "No plan yet",
     plan ? ` (${plan.strategy}) is ${plan.state}: ${plan.reason}. ` : ". ",
     status.gpus.length ? `The GPUs draw ${fixed(power, 0, " W")}. ` : "",
-    total && total.saved_ratio !== null ? `Saved against BASE in the last 24 hours: ${saved(total)}.` : "",
+    total?.requests > 0 ? `Saved against BASE in the last 24 hours: ${saved(total)}.` : "No request was answered in the last 24 hours, so nothing is saved yet.",
     status.hold ? ` Held: ${status.hold.why}; until ${time(status.hold.until)} UTC.` : "");
 }
 
@@ -48,7 +48,7 @@ function card(model, row) {
     h("p", { class: met.class }, met.text),
     h("p", {}, `${fixed(model.rate_rps, 1)} req/s by ${variant || "no variant yet"}`),
     model.output_tokens ? h("p", {}, `${fixed(model.output_tokens_per_s, 1)} tokens/s`) : null,
-    row ? h("p", {}, `${carbon(row.carbon_gco2e)} in 24 h; saved ${saved(row)}`) : null);
+    row ? h("p", {}, `${carbon(row.carbon_gco2e)} in 24 h${row.requests > 0 ? `; saved ${saved(row)}` : ""}`) : null);
 }
 
 function models(status, account) {
@@ -62,7 +62,7 @@ function models(status, account) {
     ["req/s", (model) => fixed(model.rate_rps, 1), "number"],
     ["waiting", (model) => String(model.queue_depth), "number"],
     ["failed / late", (model) => `${model.failed} / ${model.late}`, "number"],
-    ["accuracy", (model) => fixed(model.accuracy, 4), "number"],
+    ["accuracy", (model) => (model.answered ? fixed(model.accuracy, 4) : "–"), "number"],
     ["energy", (model) => energy(of(model).energy_j), "number"],
     ["emitted", (model) => carbon(of(model).carbon_gco2e), "number"],
     ["saved", (model) => saved(of(model)), "number"],
@@ -74,7 +74,7 @@ function zoneView(zone, forecast) {
   const now = zone.percentile === null
     ? `${fixed(zone.intensity_gco2e_per_kwh, 0)} gCO₂e/kWh, ${fixed(zone.ratio, 2)} of its average`
     : `${fixed(zone.percentile, 0)}th percentile`;
-  const source = `${zone.provenance} by ${zone.source}, ${age(zone.staleness_s)} old`;
+  const source = `${provenance(zone)}, ${age(zone.staleness_s)} old`;
   return h("section", {},
     h("h3", {}, zone.zone),
     h("p", {}, h("strong", {}, now), ` (${source})`),

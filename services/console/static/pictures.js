@@ -1,5 +1,5 @@
 // SVG: GPUs as bars of cells, and a zone's forecast. Every picture has its figures in a table beside it.
-import { h, s } from "./dom.js";
+import { h } from "./dom.js";
 
 const CELL = 62;
 const HEIGHT = 36;
@@ -11,24 +11,24 @@ export function colours(names) {
 
 const runs = (slice) => (slice.model ? `${slice.model}/${slice.variant}` : "");
 
-export function gpuBar(gpu, known) {
+export function gpuBar(gpu, known, kind = "") {
   const cells = gpu.compute_slices;
   const said = gpu.slices.map((each) => `${each.placement} ${runs(each) || "free"}`).join(", ") || "not cut";
-  return s("svg", {
-    class: "gpu", viewBox: `0 0 ${cells * CELL + 2} ${HEIGHT + 2}`, role: "img",
+  return h("svg", {
+    class: `gpu ${kind}`, viewBox: `0 0 ${cells * CELL + 2} ${HEIGHT + 2}`, role: "img",
     "aria-label": `${gpu.node}/${gpu.index}: ${said}`,
   },
   Array.from({ length: cells }, (_, n) =>
-    s("rect", { class: "uncut", x: n * CELL + 1, y: 1, width: CELL - 2, height: HEIGHT, rx: 4 })),
+    h("rect", { class: "uncut", x: n * CELL + 1, y: 1, width: CELL - 2, height: HEIGHT, rx: 4 })),
   gpu.slices.map((each) => {
     const start = Math.max(0, Math.min(each.start, cells - each.compute_slices));
     const width = each.compute_slices * CELL - 2;
     const name = runs(each);
     const label = name ? each.variant : "free";
-    return s("g", {},
-      s("title", {}, `${each.placement}: ${name || "free"}${each.state ? `, ${each.state}` : ""}`),
-      s("rect", { class: name ? `c${known.get(name)}` : "free", x: start * CELL + 1, y: 1, width, height: HEIGHT, rx: 4 }),
-      s("text", { x: start * CELL + 1 + width / 2, y: HEIGHT / 2 + 5, "text-anchor": "middle", class: name ? "" : "quiet" },
+    return h("g", {},
+      h("title", {}, `${each.placement}: ${name || "free"}${each.state ? `, ${each.state}` : ""}`),
+      h("rect", { class: name ? `c${known.get(name)}` : "free", x: start * CELL + 1, y: 1, width, height: HEIGHT, rx: 4 }),
+      h("text", { x: start * CELL + 1 + width / 2, y: HEIGHT / 2 + 5, "text-anchor": "middle", class: name ? "" : "quiet" },
         label.slice(0, Math.max(3, each.compute_slices * 7))));
   }));
 }
@@ -41,17 +41,41 @@ export function forecastPicture(zone, periods) {
   const y = (value) => 6 + (1 - value / most) * (height - bottom - 6);
   const line = (name) => periods.map((each, n) => `${x(n).toFixed(1)},${y(each[name]).toFixed(1)}`);
   const hours = (n) => (Date.parse(periods[n].since) - Date.parse(periods[0].since)) / 3.6e6;
-  return s("svg", { class: "forecast", viewBox: `0 0 ${width} ${height}`, role: "img",
+  return h("svg", { class: "forecast", viewBox: `0 0 ${width} ${height}`, role: "img",
     "aria-label": `Forecast of ${zone.zone}: ${periods.length} periods; the table below has them` },
-  [0, 0.5, 1].map((part) => s("g", {},
-    s("line", { class: "grid", x1: left, x2: width - 8, y1: y(part * most), y2: y(part * most) }),
-    s("text", { x: left - 6, y: y(part * most) + 4, "text-anchor": "end" }, (part * most).toFixed(0)))),
+  [0, 0.5, 1].map((part) => h("g", {},
+    h("line", { class: "grid", x1: left, x2: width - 8, y1: y(part * most), y2: y(part * most) }),
+    h("text", { x: left - 6, y: y(part * most) + 4, "text-anchor": "end" }, (part * most).toFixed(0)))),
   [0, Math.floor(periods.length / 2), periods.length - 1].map((n) =>
-    s("text", { x: x(n), y: height - 4, "text-anchor": n ? (n === periods.length - 1 ? "end" : "middle") : "start" }, `+${hours(n).toFixed(0)} h`)),
-  s("polygon", { class: "band", points: [...line("high_gco2e_per_kwh"), ...line("low_gco2e_per_kwh").reverse()].join(" ") }),
-  s("polyline", { class: "expected", points: line("intensity_gco2e_per_kwh").join(" ") }),
-  s("circle", { class: "now", cx: x(0), cy: y(zone.intensity_gco2e_per_kwh), r: 4 }));
+    h("text", { x: x(n), y: height - 4, "text-anchor": n ? (n === periods.length - 1 ? "end" : "middle") : "start" }, `+${hours(n).toFixed(0)} h`)),
+  h("polygon", { class: "band", points: [...line("high_gco2e_per_kwh"), ...line("low_gco2e_per_kwh").reverse()].join(" ") }),
+  h("polyline", { class: "expected", points: line("intensity_gco2e_per_kwh").join(" ") }),
+  h("circle", { class: "now", cx: x(0), cy: y(zone.intensity_gco2e_per_kwh), r: 4 }));
 }
 
 export const key = () =>
   h("p", { class: "key" }, "● now   ┄ forecast   ▒ from low to high; gCO₂e/kWh");
+
+// Points of accuracy against emissions, in order of the weight of carbon, joined by a line.
+export function frontPicture(points) {
+  const width = 720, height = 240, left = 60, bottom = 36;
+  const span = (values) => {
+    const least = Math.min(...values), most = Math.max(...values), room = (most - least) * 0.1 || Math.abs(most) * 0.05 || 1;
+    return [least - room, most + room];
+  };
+  const [x0, x1] = span(points.map((each) => each.grams));
+  const [y0, y1] = span(points.map((each) => each.accuracy));
+  const x = (value) => left + ((value - x0) / (x1 - x0)) * (width - left - 12);
+  const y = (value) => 8 + (1 - (value - y0) / (y1 - y0)) * (height - bottom - 8);
+  const sorted = points.toSorted((a, b) => a.grams - b.grams);
+  return h("svg", { class: "forecast", viewBox: `0 0 ${width} ${height}`, role: "img",
+    "aria-label": "Accuracy against emissions per hour; the table below has the figures" },
+  [0, 0.5, 1].map((part) => h("g", {},
+    h("line", { class: "grid", x1: left, x2: width - 12, y1: y(y0 + part * (y1 - y0)), y2: y(y0 + part * (y1 - y0)) }),
+    h("text", { x: left - 6, y: y(y0 + part * (y1 - y0)) + 4, "text-anchor": "end" }, (y0 + part * (y1 - y0)).toFixed(3)),
+    h("text", { x: x(x0 + part * (x1 - x0)), y: height - 18, "text-anchor": part ? (part === 1 ? "end" : "middle") : "start" }, (x0 + part * (x1 - x0)).toFixed(1)))),
+  h("text", { x: width - 12, y: height - 3, "text-anchor": "end" }, "gCO₂e per hour"),
+  h("polyline", { class: "front", points: sorted.map((each) => `${x(each.grams).toFixed(1)},${y(each.accuracy).toFixed(1)}`).join(" ") }),
+  points.map((each) => h("circle", { class: "point", cx: x(each.grams), cy: y(each.accuracy), r: 5 },
+    h("title", {}, `λ ${each.carbon_weight}: accuracy ${each.accuracy.toFixed(4)}, ${each.grams.toFixed(1)} gCO₂e per hour`))));
+}

@@ -1,10 +1,10 @@
 // Plans: the list, one plan's story, and how two differ.
-import { failure, h, read, table } from "./dom.js";
+import { h, Later, read, table } from "./dom.js";
+import { finite, promises, segments } from "./outlook.js";
+import { Order } from "./session.js";
 import { carbon, fixed, ms, percent, time, word } from "./units.js";
 
 const state = (plan) => word(plan.state, "PLAN_STATE_");
-const slice = ({ placement }) => `${placement.profile}@${placement.start}`;
-const finite = (value) => (value === "Infinity" || value === "NaN" ? null : value);
 
 export async function plansPage() {
   const { plans } = await read("/api/plans");
@@ -12,7 +12,8 @@ export async function plansPage() {
   const newest = plans[0]?.version;
   return h("div", {},
     h("h1", {}, "Plans"),
-    pinned && h("p", { class: "warning" }, `▲ Plan ${pinned.version} is pinned${pinned.pinned_by ? ` by ${pinned.pinned_by}` : ""}: no new plan is made. cinquefoil plan unpin lets the planner plan again.`),
+    pinned && h("p", { class: "warning" }, `▲ Plan ${pinned.version} is pinned${pinned.pinned_by ? ` by ${pinned.pinned_by}` : ""}: no new plan is made.`),
+    pinned && h(Order, { id: "unpin", label: "Unpin: let the planner plan again", name: "unpin", body: {}, command: "cinquefoil plan unpin" }),
     plans.length > 1 && compare(plans),
     table("Newest first; times are UTC", [
       ["plan", (plan) => h("a", { href: `#/plans/${plan.version}` }, `Plan ${plan.version}`)],
@@ -22,14 +23,15 @@ export async function plansPage() {
       ["because", (plan) => plan.failure || plan.reason],
       ["power", (plan) => fixed(plan.prediction?.power_w, 0, " W"), "number"],
       ["per hour", (plan) => carbon(plan.prediction?.carbon_gco2e_per_h), "number"],
+      ["go back", (plan) => (plan.version === newest ? "–" : h("a", { href: `#/plans/${newest}..${plan.version}`, "aria-label": `What rolling back to plan ${plan.version} would change` }, "what would change"))],
       ["against the newest", (plan) => (plan.version === newest ? "–" : h("a", { href: `#/plans/${plan.version}..${newest}`, "aria-label": `Compare plan ${plan.version} with plan ${newest}` }, "compare"))],
     ], plans, "No plan yet. The planner makes one when it knows a GPU and a carbon intensity: Nodes and sources says what is missing."));
 }
 
 function compare(plans) {
   const choice = (id, label, chosen) => h("label", {}, `${label} `, h("select", { id },
-    plans.map((plan) => h("option", { value: plan.version, selected: plan.version === chosen ? "" : null }, `Plan ${plan.version}`))));
-  return h("form", { submit: (event) => {
+    plans.map((plan) => h("option", { value: plan.version, selected: plan.version === chosen }, `Plan ${plan.version}`))));
+  return h("form", { onSubmit: (event) => {
     event.preventDefault();
     const [from, to] = ["from", "to"].map((id) => document.getElementById(id).value);
     location.hash = `#/plans/${from}..${to}`;
@@ -38,9 +40,6 @@ function compare(plans) {
 
 export async function planPage(version) {
   const plan = await read(`/api/plans/${version}`);
-  const why = h("div", { "aria-live": "polite" }, h("p", { class: "empty" }, "The planner computes why…"));
-  read(`/api/plans/${plan.version}/explanation`)
-    .then((found) => why.replaceChildren(explanation(found)), (error) => why.replaceChildren(failure(error)));
   const before = Number(plan.version) - 1;
   return h("div", {},
     h("p", {}, h("a", { href: "#/plans" }, "All plans"), before > 0 ? [" · ", h("a", { href: `#/plans/${before}..${plan.version}` }, `what changed since plan ${before}`)] : null),
@@ -48,7 +47,12 @@ export async function planPage(version) {
     h("p", { class: "headline" }, `Made ${time(plan.created_at)} UTC by ${plan.strategy}, because ${plan.reason}. It is ${state(plan)}; its rollout takes ${plan.steps} steps and changes ${plan.slice_changes} slices.`),
     plan.degraded && h("p", { class: "warning" }, `▲ ${plan.degraded}`),
     plan.failure && h("p", { class: "problem" }, `✕ ${plan.failure}`),
-    h("h2", {}, "Why"), why,
+    h(Order, { id: "pin", key: plan.version, label: `Pin plan ${plan.version}: hold it while it is active`, name: "pin", body: { version: plan.version }, command: `cinquefoil plan pin ${plan.version}` }),
+    h("h2", {}, "Why"),
+    h("div", { "aria-live": "polite" }, h(Later, {
+      key: plan.version, waiting: "The planner computes why…", view: explanation,
+      load: () => read(`/api/plans/${plan.version}/explanation`),
+    })),
     h("h2", {}, "Expected, and what came of it"),
     table("Deviation: of what was seen from what was expected", [
       ["quantity", (each) => `${LABELS[each.name][0]} ${each.model}`],
@@ -90,46 +94,17 @@ function explanation(found) {
     promises("What it promises, and what else would", outlooks));
 }
 
-function promises(caption, outlooks) {
-  const known = Object.entries(outlooks).filter(([, each]) => each);
-  const models = [...new Set(known.flatMap(([, each]) => Object.keys(each.accuracy)))].sort();
-  const rows = [
-    ["objective", (each) => fixed(finite(each.objective), 2, " points")],
-    ["power", (each) => fixed(each.power_w, 0, " W")],
-    ["emissions per hour", (each) => carbon(each.carbon_gco2e_per_h)],
-    ["GPUs powered", (each) => String(each.gpus)],
-    ...models.flatMap((model) => [
-      [`latency ${model}`, (each) => ms(finite(each.latency_s[model]))],
-      [`accuracy ${model}`, (each) => fixed(each.accuracy[model], 4)],
-      [`not served ${model}`, (each) => fixed(each.unserved_rps[model] ?? 0, 1, " req/s")],
-    ]),
-  ];
-  return table(caption, [
-    ["", ([name]) => name],
-    ...known.map(([name, each]) => [name, ([, words]) => words(each), "number"]),
-  ], rows, "");
-}
-
-function segments(caption, planned) {
-  return table(caption, [
-    ["node", (each) => each.node],
-    ["GPU", (each) => each.spec.gpu_uuid.slice(0, 8)],
-    ["slice", (each) => slice(each.spec)],
-    ["runs", (each) => `${each.spec.model}/${each.spec.variant}`],
-    ["batch × processes", (each) => `${each.spec.batch_size} × ${each.spec.processes}`, "number"],
-    ["share", (each) => percent(each.share), "number"],
-    ["req/s", (each) => fixed(each.throughput_rps, 0), "number"],
-    ["latency", (each) => ms(finite(each.latency_s)), "number"],
-  ], planned, "None.");
-}
-
+// From the newest plan to an earlier one is what a rollback would do.
 export async function differencePage(from, to) {
-  const diff = await read(`/api/diff?from=${from}&to=${to}`);
+  const [diff, { plans }] = await Promise.all([read(`/api/diff?from=${from}&to=${to}`), read("/api/plans")]);
+  const back = Number(from) > Number(to) && plans[0]?.version === from;
   const names = [`plan ${diff.from_version}`, `plan ${diff.to_version}`];
   return h("div", {},
     h("p", {}, h("a", { href: "#/plans" }, "All plans"), names.map((name, n) => [" · ", h("a", { href: `#/plans/${[from, to][n]}` }, name)])),
     h("h1", {}, `From ${names[0]} to ${names[1]}`),
     h("p", { class: "headline" }, `Of the segments, ${diff.started.length} start, ${diff.stopped.length} stop and ${diff.kept} stay.`),
+    back && h(Order, { id: "rollback", label: `Roll back to plan ${to}`, name: "rollback", body: { version: to }, command: `cinquefoil plan rollback ${to}`,
+      after: (answer) => { location.hash = `#/plans/${answer.plan.version}`; } }),
     h("h2", {}, "+ Start"), segments("Segments that start", diff.started),
     h("h2", {}, "− Stop"), segments("Segments that stop", diff.stopped),
     diff.shares.length > 0 && table("Shares that change", [

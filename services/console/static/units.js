@@ -10,14 +10,26 @@ export const fixed = (value, digits, unit = "") => (known(value) ? `${Number(val
 export const ms = (seconds) => (known(seconds) ? `${(seconds * 1e3).toFixed(0)} ms` : NONE);
 export const percent = (ratio, digits = 0) => (known(ratio) ? `${(ratio * 100).toFixed(digits)} %` : NONE);
 export const energy = (joules) =>
-  known(joules) ? scaled(Number(joules), [[3.6e6, "kWh"], [3600, "Wh"], [1, "J"]]) : NONE;
+  known(joules) ? Number(joules) === 0 ? "0 J" : scaled(Number(joules), [[3.6e6, "kWh"], [3600, "Wh"], [1, "J"]]) : NONE;
 export const carbon = (grams) =>
-  known(grams) ? scaled(Number(grams), [[1e3, "kgCO₂e"], [1, "gCO₂e"], [1e-3, "mgCO₂e"]]) : NONE;
+  known(grams) ? Number(grams) === 0 ? "0 gCO₂e" : scaled(Number(grams), [[1e3, "kgCO₂e"], [1, "gCO₂e"], [1e-3, "mgCO₂e"]]) : NONE;
 export const age = (seconds) =>
   known(seconds) ? (seconds < 90 ? `${seconds.toFixed(0)} s` : seconds < 5400 ? `${(seconds / 60).toFixed(0)} min` : `${(seconds / 3600).toFixed(0)} h`) : NONE;
 export const time = (text) => text.slice(0, 19).replace("T", " ");
 export const word = (name, prefix) => name.replace(prefix, "").toLowerCase().replaceAll("_", " ");
 
-// What was saved against BASE, with the half-width of its 95 % interval.
+// What was saved against BASE, with the half-width of its 95 % interval; absent before any request.
 export const saved = (row) =>
-  known(row.saved_ratio) ? `${carbon(row.saved_gco2e)} ± ${carbon(row.saved_error_gco2e)} (${percent(row.saved_ratio)})` : NONE;
+  row && known(row.saved_ratio) && row.requests > 0
+    ? `${carbon(row.saved_gco2e)} ± ${carbon(row.saved_error_gco2e)} (${percent(row.saved_ratio)})`
+    : NONE;
+
+// How an intensity is known. What a deployment makes up or states was not measured by anybody.
+const GIVEN = {
+  synthetic: "made up by the synthetic source",
+  static: "stated in the deployment file",
+};
+export const provenance = (zone) => {
+  const fresh = !["held", "assumed"].includes(zone.provenance);
+  return (fresh && GIVEN[zone.source]) || `${zone.provenance} by ${zone.source}`;
+};

@@ -168,13 +168,25 @@ class Router(Endpoint):
 
 
 class WebConsole(Section):
-    """Pages that show the deployment: `cinquefoil console serve`.
+    """Pages that show the deployment: `cinquefoil console serve`, and part of `cinquefoil up`.
 
     Attributes:
-        listen: "host:port" of the pages (HTTP). They are read-only and check no identity.
+        listen: "host:port" of the pages (HTTP). Empty: none.
+        token_file: Who may see them, a line "NAME TOKEN" each; made, with one line, where it does
+            not exist. None: every user of this machine.
+        allow_changes: The pages can apply, pin and roll back plans and change the objective, in the
+            name of the token's owner. Needs token_file.
     """
 
     listen: Address = "127.0.0.1:8467"
+    token_file: Path | None = None
+    allow_changes: bool = False
+
+    @model_validator(mode="after")
+    def _changes_have_an_author(self) -> WebConsole:
+        if self.allow_changes and self.token_file is None:
+            raise ValueError("allow_changes: give token_file, so that every change has an author")
+        return self
 
 
 class Rpc(Section):
@@ -270,16 +282,15 @@ class Deployment(Section):
         return self
 
     @model_validator(mode="after")
-    def _console_stays_on_this_machine(self) -> Deployment:
-        """The console checks no identity, with certificates or without."""
-        listen = self.console.listen
-        if not is_loopback(listen) and not (self.access is not None and self.access.insecure):
-            raise ValueError(
-                f"console.listen: {listen} is beyond this machine, and the console checks no "
-                "identity: listen at 127.0.0.1 behind a proxy that does, or say access: "
-                "{insecure: true}"
-            )
-        return self
+    def _console_knows_its_readers(self) -> Deployment:
+        console = self.console
+        insecure = self.access is not None and self.access.insecure
+        if not console.listen or is_loopback(console.listen) or console.token_file or insecure:
+            return self
+        raise ValueError(
+            f"console.listen: {console.listen} is beyond this machine: give console.token_file, or "
+            "say access: {insecure: true}, and every caller may see everything"
+        )
 
     def _listeners(self) -> Iterator[tuple[str, str]]:
         services: dict[str, Endpoint | None] = {

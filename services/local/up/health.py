@@ -11,6 +11,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from inference.grpc_service_pb2 import ServerReadyRequest
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from services.kit.config import Tls
+from services.kit.net import split_address
 from services.kit.rpc import dial
 
 _ASK_EVERY_S = 0.1
@@ -38,6 +39,21 @@ async def until_answering(address: str, tls: Tls | None = None) -> None:
             return (await stub.ServerReady(ServerReadyRequest(), timeout=_TIMEOUT_S)).ready
 
         await _until(answers)
+
+
+async def until_listening(address: str) -> None:
+    """Return when `address` takes connections; waits for ever."""
+    host, port = split_address(address)
+
+    async def listens() -> bool:
+        try:
+            _, writer = await asyncio.open_connection(host.strip("[]"), port)
+        except OSError:
+            return False
+        writer.close()
+        return True
+
+    await _until(listens)
 
 
 async def _until(ready: Callable[[], Awaitable[bool]]) -> None:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 from services.kit.backoff import Backoff
 from services.kit.config import Tls
 from services.kit.errors import FailedPrecondition
-from services.local.up.health import until_serving
+from services.local.up.health import until_listening, until_serving
 
 _TAIL_LINES = 15
 
@@ -27,12 +27,14 @@ class Program:
         argv: Command line.
         health: "host:port" of its grpc.health.v1; empty: it counts as serving once it runs.
         tls: How to dial it.
+        speaks: "http": it counts as serving once `health` takes connections.
     """
 
     name: str
     argv: tuple[str, ...]
     health: str = ""
     tls: Tls | None = None
+    speaks: Literal["grpc", "http"] = "grpc"
 
 
 class State(StrEnum):
@@ -130,7 +132,9 @@ class Process:
         return open(self.log, "ab", opener=partial(os.open, mode=0o600))
 
     async def _until_serving(self) -> None:
-        if self.program.health:
+        if self.program.health and self.program.speaks == "http":
+            await until_listening(self.program.health)
+        elif self.program.health:
             await until_serving(self.program.health, self.program.tls)
         self.state = State.SERVING
         self.served.set()

@@ -30,12 +30,22 @@ def programs(deployment: Deployment, config: Path) -> tuple[Program, ...]:
     )
 
 
+def console(deployment: Deployment, config: Path) -> Program:
+    """Return the console's process."""
+    argv = _argv("console", config.resolve())
+    return Program("console", argv, deployment.console.listen, speaks="http")
+
+
 def _program(service: ServiceEndpoint, config: Path, tls: Tls | None) -> Program:
-    # -P: a folder `services` of the user's, where the suite is started, is not ours.
-    command = (sys.executable, "-P", "-m", "services.cli", service.service, "serve")
     node = ("--node", service.node) if service.node else ()
-    argv = (*command, "--with-parent", "--config", str(config), *node)
+    argv = (*_argv(service.service, config), *node)
     return Program(service.name, argv, service.endpoint.dial, tls)
+
+
+def _argv(service: str, config: Path) -> tuple[str, ...]:
+    # -P: a folder `services` of the user's, where the suite is started, is not ours.
+    command = (sys.executable, "-P", "-m", "services.cli", service, "serve")
+    return (*command, "--with-parent", "--config", str(config))
 
 
 class Suite:
@@ -82,16 +92,20 @@ class Suite:
         logs: Path,
         *,
         without: Sequence[str] = (),
+        with_console: bool = False,
         environment: Mapping[str, str] | None = None,
     ) -> Suite:
         """Return the suite of a deployment file, some programs left out by name.
 
+        The console is among them on request, where the file has it.
+
         Raises:
             ConfigError: The file is wrong.
         """
-        chosen = [
-            program for program in programs(load(config), config) if program.name not in without
-        ]
+        deployment = load(config)
+        chosen = [each for each in programs(deployment, config) if each.name not in without]
+        if with_console and deployment.console.listen:
+            chosen.append(console(deployment, config))
         return cls(chosen, logs, environment=environment)
 
     @property

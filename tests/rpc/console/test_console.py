@@ -1,6 +1,7 @@
 """The console over a real planner and carbon service; the router is away."""
 
 import asyncio
+import hashlib
 import json
 import time
 from collections.abc import AsyncIterator
@@ -21,7 +22,7 @@ from tests.support.fake_agent import Agent, active, carbon, deployment, living, 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 HOST = "127.0.0.1"
-FILES = {each.name for each in STATIC.iterdir()}
+FILES = {str(each.relative_to(STATIC)) for each in STATIC.rglob("*")}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -41,7 +42,7 @@ async def readers(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ser
         async with planner(settings) as stub, living(agent, stub):
             await active(stub, 1)
             async with connected(settings) as clients:
-                yield ServiceReaders(clients, settings.digest, time.monotonic)
+                yield ServiceReaders(clients, settings, time.monotonic)
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -117,10 +118,11 @@ async def test_a_page_under_another_name_reads_nothing_and_nothing_can_be_change
     browser: httpx.AsyncClient,
 ) -> None:
     elsewhere = await browser.get("/api/plans", headers={"host": "evil.example"})
-    changing = await browser.post("/api/plans")
+    changing = await browser.post("/api/change/rollback", json={"version": 1})
 
     assert elsewhere.status_code == 400
-    assert changing.status_code == 405
+    assert changing.status_code == 403
+    assert "read-only" in changing.json()["error"]
 
 
 async def test_pages_follow_the_present_until_the_console_stops(readers: ServiceReaders) -> None:
@@ -156,3 +158,15 @@ async def test_pages_have_no_inline_script_or_style_and_name_only_files_that_exi
             assert imported.split('"')[0] in FILES
     for named in page.split('"/static/')[1:]:
         assert named.split('"')[0] in FILES
+
+
+async def test_what_others_made_is_as_published() -> None:
+    """Digests of vendor.json, which `make vendor` writes, against the files; none is unlisted."""
+    folder = STATIC / "vendor"
+    entries = json.loads((folder / "vendor.json").read_text())
+    listed = {name: file for entry in entries for name, file in entry["files"].items()}
+
+    assert {each.name for each in folder.iterdir()} == {"vendor.json", *listed}
+    for name, file in listed.items():
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == file["sha256"], name
+    assert {entry["licence"] for entry in entries} == {"MIT"}

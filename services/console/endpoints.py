@@ -1,0 +1,161 @@
+"""What the console answers at each address."""
+
+import asyncio
+import csv
+import io
+import json
+import math
+from collections.abc import AsyncIterator
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from services.console.cached import Cached
+from services.console.guard import COOKIE
+from services.console.identity import Rights, session_of
+from services.console.queries import body, circumstances, hours, version
+from services.console.readers import Document, Readers
+from services.kit.errors import PermissionDenied, ServiceError
+from services.kit.telemetry import logs
+
+_log = logs.get("console")
+
+
+class Endpoints:
+    """Answers requests from a deployment's readers."""
+
+    def __init__(
+        self, readers: Readers, present: Cached[Document], rights: Rights, refresh_s: float
+    ) -> None:
+        """Answer from `readers`; see `application`."""
+        self._readers, self._present, self._rights = readers, present, rights
+        self._refresh_s = refresh_s
+        self._computing = asyncio.Semaphore(1)  # each is a computation of the planner
+
+    async def now(self, _: Request) -> Response:
+        """Return the present."""
+        return as_json(await self._present.get())
+
+    async def events(self, _: Request) -> Response:
+        """Stream the present."""
+        return StreamingResponse(
+            _events(self._present, self._refresh_s), media_type="text/event-stream"
+        )
+
+    async def plans(self, _: Request) -> Response:
+        """Return the newest plans."""
+        return as_json(await self._readers.plans())
+
+    async def plan(self, request: Request) -> Response:
+        """Return a plan."""
+        return as_json(await self._readers.plan(version(request.path_params, "version")))
+
+    async def explanation(self, request: Request) -> Response:
+        """Return why a plan is as it is."""
+        which = version(request.path_params, "version")
+        async with self._computing:
+            return as_json(await self._readers.explanation(which))
+
+    async def difference(self, request: Request) -> Response:
+        """Return how two plans differ."""
+        versions = (version(request.query_params, name) for name in ("from", "to"))
+        return as_json(await self._readers.difference(*versions))
+
+    async def models(self, _: Request) -> Response:
+        """Return the models as they are configured."""
+        return as_json(await self._readers.models())
+
+    async def account(self, request: Request) -> Response:
+        """Return the account."""
+        by = request.query_params.get("by", "model")
+        return as_json(await self._readers.account(by, hours(request.query_params)))
+
+    async def account_csv(self, request: Request) -> Response:
+        """Return the account's rows as CSV."""
+        by = request.query_params.get("by", "model")
+        found = (await self._readers.account(by, hours(request.query_params)))["rows"]
+        text = io.StringIO()
+        table = csv.DictWriter(text, list(vars(found[-1])))
+        table.writeheader()
+        table.writerows(vars(row) for row in found)
+        return Response(text.getvalue(), media_type="text/csv")
+
+    async def what_if(self, request: Request) -> Response:
+        """Return what would be decided."""
+        given = circumstances(request.query_params)
+        async with self._computing:
+            return as_json(await self._readers.what_if(given))
+
+    async def sweep(self, request: Request) -> Response:
+        """Return what would be decided, by carbon weight."""
+        given = circumstances(request.query_params)
+        async with self._computing:
+            return as_json(await self._readers.sweep(given))
+
+    async def session(self, request: Request) -> Response:
+        """Return who looks, and whether this console can change anything."""
+        return as_json({"owner": request.state.owner, "changes": self._rights.can_change})
+
+    async def login(self, request: Request) -> Response:
+        """Let the owner of a token in."""
+        tokens, token = self._rights.tokens, str((await body(request)).get("token", ""))
+        owner = None if tokens is None else tokens.owner(token)
+        if owner is None:
+            raise PermissionDenied("This token is not in console.token_file.")
+        response = as_json({"owner": owner, "changes": self._rights.can_change})
+        response.set_cookie(COOKIE, session_of(token), httponly=True, samesite="strict")
+        return response
+
+    async def change(self, request: Request) -> Response:
+        """Carry out an order of a token's owner."""
+        owner, order = request.state.owner, request.path_params["order"]
+        if self._rights.operators is None or owner is None:
+            raise PermissionDenied(
+                "This console is read-only: console.allow_changes, with console.token_file, lets "
+                "it change the deployment."
+            )
+        given = await body(request)
+        log = _log.bind(actor=owner, order=order, given=given)
+        try:
+            answer = await self._rights.operators.carry_out(order, given)
+        except ServiceError as error:
+            log.warning("change refused", error=str(error))
+            raise
+        log.info("change")
+        return as_json(answer)
+
+
+async def _events(present: Cached[Document], refresh_s: float) -> AsyncIterator[str]:
+    """Yield the present and every change of it as server-sent events, without end."""
+    sent = ""
+    while True:
+        text = _text(await present.get())
+        # A comment keeps the connection known to be alive.
+        yield f"data: {text}\n\n" if text != sent else ": unchanged\n\n"
+        sent = text
+        await asyncio.sleep(refresh_s)
+
+
+def as_json(document: Document, status: int = 200) -> Response:
+    """Return a response that carries a document."""
+    return Response(_text(document), status, media_type="application/json")
+
+
+def _text(document: Document) -> str:
+    return json.dumps(_finite(document), allow_nan=False, separators=(",", ":"))
+
+
+def _finite(value: Any) -> Any:
+    """Return a document that JSON can carry: objects as mappings, figures finite or null."""
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case dict():
+            return {key: _finite(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_finite(each) for each in value]
+        case None | str() | int():
+            return value
+        case _:
+            return _finite(vars(value))

@@ -1,0 +1,78 @@
+"""Reads what a request says; every error names the part and what is allowed."""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+
+from services.console.readers import Document
+from services.kit.errors import InvalidArgument
+
+_MAX_BODY_BYTES: Final = 10_000
+_MAX_HOURS: Final = 24 * 366
+_DIGITS: Final = 9
+"""Of a number: plan versions and hours are never that many."""
+
+_FIGURES: Final = ("demand", "intensity", "carbon_weight", "accuracy_floor")
+
+
+def version(given: Mapping[str, Any], name: str) -> int:
+    """Return a plan version by its name."""
+    text = str(given.get(name, ""))
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
+        raise InvalidArgument(
+            f"{name}: must be a plan version of at most {_DIGITS} digits; got {text[:80]!r}"
+        )
+    return int(text)
+
+
+def hours(given: QueryParams) -> int:
+    """Return how many hours to look back; 24 where nothing is said."""
+    text = given.get("hours", "24")
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:_DIGITS]) <= _MAX_HOURS):
+        raise InvalidArgument(f"hours: must be 1..{_MAX_HOURS}, got {text[:80]!r}")
+    return int(text)
+
+
+def circumstances(given: QueryParams) -> dict[str, float | str | list[str]]:
+    """Return what a dry run is to assume: figures, a strategy, and GPUs that are out."""
+    known = {*_FIGURES, "strategy", "without"}
+    if unknown := set(given) - known:
+        raise InvalidArgument(f"{min(unknown)[:80]}: must be one of {', '.join(sorted(known))}")
+    found: dict[str, float | str | list[str]] = {
+        name: _figure(name, text) for name, text in given.items() if name in _FIGURES
+    }
+    if given.get("strategy"):
+        found["strategy"] = given["strategy"]
+    if without := given.getlist("without"):
+        found["without"] = without
+    return found
+
+
+def _figure(name: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value >= 0):
+        raise InvalidArgument(f"{name}: must be a number of 0 or more, got {text[:80]!r}")
+    return value
+
+
+async def body(request: Request) -> Document:
+    """Return the object that a request carries."""
+    content = b""
+    async for chunk in request.stream():
+        content += chunk
+        if len(content) > _MAX_BODY_BYTES:
+            raise InvalidArgument(f"body: must be {_MAX_BODY_BYTES} bytes or fewer")
+    try:
+        found = json.loads(content)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise InvalidArgument("body: must be a JSON object")
+    return found

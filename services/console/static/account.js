@@ -1,0 +1,77 @@
+// Carbon account: what was emitted, beside what BASE would have.
+import { Chart } from "./chart.js";
+import { Component, failure, h, read, table } from "./dom.js";
+import { carbon, energy, saved, time } from "./units.js";
+
+const WINDOWS = { 24: "last day", 168: "last week", 720: "last 30 days" };
+const GROUPS = { model: "by model", node: "by node", zone: "by zone" };
+
+// {detail}: "by/hours", for example "model/24".
+export class Account extends Component {
+  constructor(props) {
+    super(props);
+    const [by, hours] = props.detail.split(",");
+    this.state = { by: GROUPS[by] ? by : "model", hours: WINDOWS[hours] ? hours : "24" };
+  }
+
+  componentDidMount() {
+    this.load();
+  }
+
+  async load() {
+    const { by, hours } = this.state;
+    try {
+      this.setState({ found: await read(`/api/account?by=${by}&hours=${hours}`), error: null });
+    } catch (error) {
+      this.setState({ error });
+    }
+  }
+
+  set(change) {
+    this.setState(change, () => {
+      history.replaceState(null, "", `#/account/${this.state.by},${this.state.hours}`);
+      this.load();
+    });
+  }
+
+  render(_, { by, hours, found, error }) {
+    const choice = (id, label, known, value) => h("label", {}, `${label} `, h("select", { id, onChange: (event) => this.set({ [id]: event.target.value }) },
+      Object.entries(known).map(([each, said]) => h("option", { value: each, selected: each === value }, said))));
+    return h("div", {},
+      h("h1", {}, "Carbon account"),
+      h("form", { onSubmit: (event) => event.preventDefault() },
+        choice("hours", "Of the", WINDOWS, hours), choice("by", "grouped", GROUPS, by),
+        h("a", { href: `/api/account.csv?by=${by}&hours=${hours}`, download: "account.csv" }, "CSV")),
+      error && failure(error),
+      found && this.account(found, by));
+  }
+
+  account({ rows, hours }, by) {
+    const total = rows.at(-1);
+    if (!total?.energy_j) return h("p", { class: "empty" }, "No energy was drawn in this window. The planner writes the account hour by hour, once an agent reports.");
+    return h("div", {},
+      h("p", { class: "headline" }, `${energy(total.energy_j)} were drawn and ${carbon(total.carbon_gco2e)} emitted. `,
+        total.requests > 0 ? `Against BASE, each model's best variant on whole GPUs, ${saved(total)} were saved.` : "No request was answered."),
+      hours.length > 1 && h(Chart, { label: "Emissions by hour, against BASE; the table below has the figures", unit: "gCO₂e",
+        x: hours.map((each) => Date.parse(each.hour) / 1000),
+        lines: [
+          { name: "emitted", values: hours.map((each) => each.carbon_gco2e), colour: "--accent" },
+          { name: "BASE (modelled)", values: hours.map((each) => each.base_carbon_gco2e), colour: "--quiet", dash: [6, 4] },
+        ] }),
+      table(`Energy and carbon ${GROUPS[by]}; savings with their 95 % interval`, columns(by, (row) => row.name), rows, ""),
+      h("details", { id: "account-hours" }, h("summary", {}, "Hours as a table"),
+        table("Hours, UTC", columns("hour", (row) => time(row.hour)), hours, "")));
+  }
+}
+
+const columns = (first, name) => [
+  [first, name],
+  ["energy", (row) => energy(row.energy_j), "number"],
+  ["of it idle", (row) => energy(row.idle_j), "number"],
+  ["emitted", (row) => carbon(row.carbon_gco2e), "number"],
+  ["embodied", (row) => carbon(row.embodied_gco2e), "number"],
+  ["BASE", (row) => carbon(row.base_carbon_gco2e), "number"],
+  ["saved", (row) => saved(row), "number"],
+  ["requests", (row) => String(row.requests), "number"],
+  ["SCI, per request", (row) => carbon(row.gco2e_per_request), "number"],
+];

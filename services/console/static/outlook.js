@@ -1,0 +1,59 @@
+// What plans promise, side by side, and where their segments run.
+import { h, table } from "./dom.js";
+import { colours, gpuBar } from "./pictures.js";
+import { carbon, fixed, ms, percent } from "./units.js";
+
+export const finite = (value) => (value === "Infinity" || value === "NaN" ? null : value);
+const slice = ({ placement }) => `${placement.profile}@${placement.start}`;
+
+export function promises(caption, outlooks) {
+  const known = Object.entries(outlooks).filter(([, each]) => each);
+  const models = [...new Set(known.flatMap(([, each]) => Object.keys(each.accuracy)))].sort();
+  const rows = [
+    ["objective", (each) => fixed(finite(each.objective), 2, " points")],
+    ["power", (each) => fixed(each.power_w, 0, " W")],
+    ["emissions per hour", (each) => carbon(each.carbon_gco2e_per_h)],
+    ["GPUs powered", (each) => String(each.gpus)],
+    ...models.flatMap((model) => [
+      [`latency ${model}`, (each) => ms(finite(each.latency_s[model]))],
+      [`accuracy ${model}`, (each) => fixed(each.accuracy[model], 4)],
+      [`not served ${model}`, (each) => fixed(each.unserved_rps[model] ?? 0, 1, " req/s")],
+    ]),
+  ];
+  return table(caption, [
+    ["quantity", ([name]) => name],
+    ...known.map(([name, each]) => [name, ([, words]) => words(each), "number"]),
+  ], rows, "");
+}
+
+export function segments(caption, planned) {
+  return table(caption, [
+    ["node", (each) => each.node],
+    ["GPU", (each) => each.spec.gpu_uuid.slice(0, 8)],
+    ["slice", (each) => slice(each.spec)],
+    ["runs", (each) => `${each.spec.model}/${each.spec.variant}`],
+    ["batch × processes", (each) => `${each.spec.batch_size} × ${each.spec.processes}`, "number"],
+    ["share", (each) => percent(each.share), "number"],
+    ["req/s", (each) => fixed(each.throughput_rps, 0), "number"],
+    ["latency", (each) => ms(finite(each.latency_s)), "number"],
+  ], planned, "None.");
+}
+
+// A plan's segments as the slices of the GPUs that they are on.
+const planned = (gpus, given) => gpus.map((gpu) => ({
+  ...gpu,
+  slices: given.filter((each) => each.spec.gpu_uuid === gpu.uuid).map(({ spec }) => ({
+    placement: slice(spec), start: spec.placement.start, model: spec.model, variant: spec.variant,
+    compute_slices: parseInt(spec.placement.profile, 10) || gpu.compute_slices,
+  })),
+}));
+
+// The GPUs as they are, and below each as a plan would have it.
+export function ghosts(gpus, given) {
+  const then = planned(gpus, given);
+  const names = [...gpus, ...then].flatMap((gpu) => gpu.slices.filter((each) => each.model).map((each) => `${each.model}/${each.variant}`));
+  const known = colours(names);
+  return h("ul", { class: "bars" }, gpus.map((gpu, n) => h("li", {},
+    h("span", {}, `${gpu.node}/${gpu.index}`, h("small", {}, ` ${gpu.type}; above: now, below: then`)),
+    gpuBar(gpu, known), gpuBar(then[n], known, "ghost"))));
+}

@@ -1,0 +1,146 @@
+// What if: the plan for other circumstances, beside the present one. Nothing changes until it is applied.
+import { Component, failure, h, read, table } from "./dom.js";
+import { ghosts, promises, segments } from "./outlook.js";
+import { frontPicture } from "./pictures.js";
+import { Order, session } from "./session.js";
+import { carbon, fixed, percent, time } from "./units.js";
+
+const WAIT_MS = 150; // after the last move of a slider
+const VALID_MS = 600_000; // of a proposal, as the planner keeps it
+
+const SLIDERS = [
+  { name: "demand", label: "Load", min: 0.1, max: 5, step: 0.1, unset: 1, words: (value) => `× ${fixed(value, 1)}` },
+  { name: "intensity", label: "Carbon intensity", min: 0.1, max: 5, step: 0.1, unset: 1, words: (value) => `× ${fixed(value, 1)}` },
+  { name: "carbon_weight", label: "Weight of carbon against accuracy (λ)", min: 0, max: 1, step: 0.01, words: (value) => fixed(value, 2) },
+  { name: "accuracy_floor", label: "Accuracy floor", min: 0.5, max: 1, step: 0.01, words: (value) => percent(value) },
+];
+
+const unset = (slider, inputs) => slider.unset ?? inputs[slider.name];
+
+// {detail, gpus}: circumstances of the address, and the GPUs as they are.
+export class WhatIf extends Component {
+  constructor(props) {
+    super(props);
+    this.state = { given: new URLSearchParams(props.detail) };
+  }
+
+  componentDidMount() {
+    read("/api/plans/0").then(({ inputs }) => this.setState({ inputs }), (error) => this.setState({ error }));
+    this.ask(true);
+  }
+
+  componentWillUnmount() {
+    clearTimeout(this.timer);
+    clearTimeout(this.expiry);
+    this.gone = true;
+  }
+
+  // Changes one circumstance and asks again when the reader has stopped moving.
+  set(name, value, without = []) {
+    const given = new URLSearchParams(this.state.given);
+    given.delete(name);
+    if (value !== null) given.set(name, value);
+    for (const each of without) given.append(name, each);
+    history.replaceState(null, "", `#/what-if${given.size ? `/${given}` : ""}`);
+    this.setState({ given, stale: true });
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.ask(name !== "carbon_weight"), WAIT_MS);
+  }
+
+  // The front does not depend on the weight: it is the weight that moves along it.
+  async ask(front) {
+    const asked = this.state.given.toString();
+    try {
+      const found = await read(`/api/what-if?${asked}`);
+      if (this.gone || asked !== this.state.given.toString()) return;
+      this.setState({ found, stale: false, error: null, until: Date.now() + VALID_MS, expired: false });
+      clearTimeout(this.expiry);
+      this.expiry = setTimeout(() => this.setState({ expired: true }), VALID_MS);
+      if (!front && this.state.points) return;
+      const circumstances = new URLSearchParams(this.state.given);
+      circumstances.delete("carbon_weight");
+      const { points } = await read(`/api/sweep?${circumstances}`);
+      if (!this.gone && asked === this.state.given.toString()) this.setState({ points });
+    } catch (error) {
+      if (!this.gone) this.setState({ error, stale: false });
+    }
+  }
+
+  render({ gpus }, { given, inputs, found, points, stale, error, until, expired }) {
+    return h("div", {},
+      h("h1", {}, "What if"),
+      h("p", { class: "headline" }, "What the planner would decide under other circumstances. Nothing changes until a plan is applied."),
+      inputs && this.circumstances(given, inputs, gpus),
+      error && failure(error),
+      found && h("div", { class: stale ? "stale" : "", "aria-busy": stale ? "true" : "false" },
+        this.decided(found, gpus, until, expired)),
+      !found && !error && h("p", { class: "empty" }, "The planner computes…"),
+      points && this.front(points));
+  }
+
+  circumstances(given, inputs, gpus) {
+    const out = given.getAll("without");
+    return h("form", { class: "sliders", onSubmit: (event) => event.preventDefault() },
+      SLIDERS.map((slider) => {
+        const value = Number(given.get(slider.name) ?? unset(slider, inputs));
+        return h("label", {}, h("span", {}, `${slider.label} `, h("strong", {}, slider.words(value)), given.has(slider.name) ? "" : h("small", {}, " as now")),
+          h("input", { type: "range", id: slider.name, name: slider.name, min: slider.min, max: slider.max, step: slider.step, value,
+            "aria-valuetext": slider.words(value), onInput: (event) => this.set(slider.name, event.target.value) }));
+      }),
+      gpus.length > 0 && h("fieldset", {}, h("legend", {}, "GPUs that are out"),
+        gpus.map((gpu) => h("label", {}, h("input", { type: "checkbox", checked: out.includes(gpu.uuid), onChange: (event) =>
+          this.set("without", null, event.target.checked ? [...out, gpu.uuid] : out.filter((each) => each !== gpu.uuid)) }), ` ${gpu.node}/${gpu.index}`))),
+      h("button", { type: "button", id: "as-now", onClick: () => {
+        for (const name of [...given.keys()]) given.delete(name);
+        this.set("demand", null);
+      } }, "All as now"));
+  }
+
+  decided({ plan, explanation, diff, proposal_id }, gpus, until, expired) {
+    const changes = diff ? diff.started.length + diff.stopped.length : plan.segments.length;
+    return h("div", {},
+      h("h2", {}, "Then"),
+      h("p", { class: "headline", id: "verdict", "aria-live": "polite" },
+        diff ? (changes ? `${diff.started.length} segments start, ${diff.stopped.length} stop and ${diff.kept} stay. ` : "The same segments run. ") : "",
+        `${fixed(plan.prediction.power_w, 0, " W")} and ${carbon(plan.prediction.carbon_gco2e_per_h)} per hour`,
+        diff?.from_outlook ? `, against ${fixed(diff.from_outlook.power_w, 0, " W")} and ${carbon(diff.from_outlook.carbon_gco2e_per_h)} now.` : "."),
+      plan.degraded && h("p", { class: "warning" }, `▲ ${plan.degraded}`),
+      explanation.conditions.map((each) => h("p", { class: "warning" }, `▲ ${each.sentence}`, each.setting ? [" Setting: ", h("code", {}, each.setting)] : null)),
+      ghosts(gpus, plan.segments),
+      promises("What is promised", { now: diff?.from_outlook, then: explanation.plan, "then, runner-up": explanation.runner_up?.outlook }),
+      h("h2", {}, "Apply"),
+      this.apply(proposal_id, until, expired),
+      h("details", { id: "what-changes" }, h("summary", {}, "Segments that start and stop"),
+        segments("Start", diff ? diff.started : plan.segments), diff && segments("Stop", diff.stopped)),
+      h("details", { id: "what-why" }, h("summary", {}, "Why"), explanation.sentences.map((each) => h("p", {}, each))));
+  }
+
+  apply(proposal, until, expired) {
+    if (!proposal) return h("p", { class: "quiet" }, "This plan is for a load, an intensity or GPUs that are not the present ones, and cannot be applied.");
+    if (expired) return h("p", { class: "warning" }, "▲ This proposal has expired. ", h("button", { id: "again", onClick: () => this.ask(false) }, "Compute it again"));
+    const weight = this.state.given.get("carbon_weight");
+    return h("div", {},
+      h(Order, { id: "apply", key: proposal, label: "Apply this plan", name: "apply", body: { proposal_id: proposal }, command: `cinquefoil plan apply ${proposal}`,
+        after: (answer) => { location.hash = `#/plans/${answer.plan.version}`; } }),
+      h("p", { class: "quiet" }, `The proposal is valid until ${time(new Date(until).toISOString())} UTC.`),
+      session.changes && weight !== null && h(Order, { id: "objective", key: weight, label: `Keep λ = ${weight} for all plans to come`, name: "objective", body: { carbon_weight: Number(weight) } }));
+  }
+
+  front(points) {
+    const accuracy = ({ outlook }) => Object.values(outlook.accuracy).reduce((sum, each, _, all) => sum + each / all.length, 0);
+    const rows = points.map((each) => ({ ...each, accuracy: accuracy(each), grams: each.outlook.carbon_gco2e_per_h }));
+    const pick = (row) => this.set("carbon_weight", String(row.carbon_weight));
+    return h("section", {},
+      h("h2", {}, "Outcomes to choose from"),
+      h("p", {}, "Each point is the best plan for a weight of carbon; the more it weighs, the further left. Choose an outcome, and λ follows."),
+      frontPicture(rows),
+      table("Accuracy against emissions, under the circumstances above", [
+        ["λ", (row) => fixed(row.carbon_weight, 2)],
+        ["mean accuracy", (row) => fixed(row.accuracy, 4), "number"],
+        ["emissions per hour", (row) => carbon(row.grams), "number"],
+        ["power", (row) => fixed(row.outlook.power_w, 0, " W"), "number"],
+        ["GPUs", (row) => String(row.outlook.gpus), "number"],
+        ["choose", (row) => h("button", { type: "button", "aria-label": `Choose the outcome of λ ${row.carbon_weight}`, onClick: () => pick(row) }, "choose")],
+      ], rows, ""));
+  }
+}
