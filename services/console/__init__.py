@@ -1,1 +1,1 @@
-"""The console: pages of a deployment, read-only."""
+"""The console: pages of a deployment."""

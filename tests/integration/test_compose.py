@@ -25,6 +25,7 @@ def test_each_service_mounts_its_own_keys_only_and_none_the_authority_s() -> Non
         "gpuagent": {"pki-agent", "pki-worker"},
         "predictor": {"pki-predictor"},
         "router": {"pki-router"},
+        "console": {"pki-operator"},
         "cli": {"pki-operator"},
     }
 
@@ -42,6 +43,9 @@ def test_a_client_s_network_reaches_the_router_only() -> None:
     """Of our services: Mosquitto, which is there for trying, publishes its port."""
     on_edge = {name for name, each in SERVICES.items() if "edge" in each.get("networks", ())}
     assert on_edge == {"router", "mosquitto"}
+    assert [name for name, each in SERVICES.items() if "pages" in each.get("networks", ())] == [
+        "console"
+    ]
     assert COMPOSE["networks"]["control"]["internal"]
     assert COMPOSE["networks"]["node"]["internal"]
 

@@ -48,7 +48,7 @@ router.command("serve")(serve_command("router"))
 
 @console.command("serve")
 def serve_console(config: Config = DEPLOYMENT, with_parent: WithParent = False) -> None:
-    """Run the console, read-only, at `console.listen` until SIGTERM."""
+    """Run the console at `console.listen` until SIGTERM."""
     from services.cli.web_console.run import run
 
     launch("console", run, config, with_parent=with_parent)

@@ -3,7 +3,7 @@ const NONE = "–";
 const known = (value) => value !== null && value !== undefined && value !== "" && Number.isFinite(Number(value));
 const scaled = (value, units) => {
   const [factor, unit] = units.find(([each]) => Math.abs(value) >= each) ?? units.at(-1);
-  return `${(value / factor).toPrecision(3)} ${unit}`;
+  return Math.abs(value / factor) < 0.01 ? `< 0.01 ${unit}` : `${(value / factor).toPrecision(3)} ${unit}`;
 };
 
 export const fixed = (value, digits, unit = "") => (known(value) ? `${Number(value).toFixed(digits)}${unit}` : NONE);

@@ -347,6 +347,8 @@ BEYOND = "planner: {listen: '0.0.0.0:1'}"
         (("access: {roles: {admin: [x]}}",), "access.roles.admin"),
         (("access: {roles: {viewer: ['a*b']}}",), "access.roles.viewer.0"),
         (("router: {token_listen: '127.0.0.1:1'}",), "router.token_listen: give access.tokens"),
+        (("console: {listen: '0.0.0.0:1'}",), "console.listen: 0.0.0.0:1 is beyond this machine"),
+        (("console: {allow_changes: true}",), "allow_changes: give token_file"),
         (server("address: 'gpu-3:8001'"), "runtime.address: gpu-3:8001 is beyond this machine"),
         (server("command: [x, '{port}'], tls: {}"), "tls: only with address"),
         (server("address: '127.0.0.1:1', environment_file: f"), "environment_file: only with co"),

@@ -5,29 +5,36 @@ import hashlib
 import json
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import pytest_asyncio
 
-from services.cli.client import connected
+from services.cli.client import Clients, connected
+from services.cli.web_console.operators import PlannerOperators
 from services.cli.web_console.readers import ServiceReaders
 from services.console.app import STATIC, application
+from services.console.identity import Rights, Tokens, read_tokens
 from services.console.server import serve
 from services.kit import config
+from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound
 from services.kit.net import free_port
 from tests.support.fake_agent import Agent, active, carbon, deployment, living, planner
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 HOST = "127.0.0.1"
+TOKEN = "t" * 32
 FILES = {str(each.relative_to(STATIC)) for each in STATIC.rglob("*")}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def readers(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ServiceReaders]:
-    """What reads a deployment whose planner has plan 1 active."""
+async def running(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> AsyncIterator[tuple[Clients, config.Deployment]]:
+    """A deployment whose planner has plan 1 active."""
     folder = tmp_path_factory.mktemp("console")
     async with carbon() as grid:
         settings = deployment(
@@ -42,7 +49,19 @@ async def readers(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ser
         async with planner(settings) as stub, living(agent, stub):
             await active(stub, 1)
             async with connected(settings) as clients:
-                yield ServiceReaders(clients, settings, time.monotonic)
+                yield clients, settings
+
+
+@pytest.fixture(scope="module")
+def readers(running: tuple[Clients, config.Deployment]) -> ServiceReaders:
+    """What reads it."""
+    return ServiceReaders(*running, time.monotonic)
+
+
+@pytest.fixture(scope="module")
+def operators(running: tuple[Clients, config.Deployment]) -> PlannerOperators:
+    """What changes it."""
+    return PlannerOperators(running[0])
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -57,6 +76,34 @@ async def body(browser: httpx.AsyncClient, path: str) -> Any:
     answer = await browser.get(path)
     assert answer.status_code == 200, answer.text
     return answer.json()
+
+
+class Recorded:
+    """Operators that note orders, and refuse all but pins."""
+
+    def __init__(self) -> None:
+        self.orders: list[tuple[str, Any]] = []
+
+    async def carry_out(self, order: str, given: dict[str, Any]) -> dict[str, Any]:
+        if order != "pin":
+            raise FailedPrecondition("the proposal has expired")
+        self.orders.append((order, given))
+        return {"version": 1}
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def orders() -> Recorded:
+    """What the guarded console carried out."""
+    return Recorded()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def guarded(readers: ServiceReaders, orders: Recorded) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of a console with a token and operators."""
+    rights = Rights(Tokens({"ada": TOKEN}), orders)
+    transport = httpx.ASGITransport(application(readers, [HOST], rights))
+    async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as client:
+        yield client
 
 
 async def test_the_present_has_gpus_zones_and_account_and_says_who_is_away(
@@ -85,9 +132,123 @@ async def test_a_plan_is_listed_told_explained_and_compared(browser: httpx.Async
     assert (diff["started"], diff["stopped"], diff["kept"]) == ([], [], len(one["segments"]))
 
 
+async def test_another_weight_of_carbon_is_a_proposal_and_another_load_is_not(
+    browser: httpx.AsyncClient,
+) -> None:
+    cleaner = await body(browser, "/api/what-if?carbon_weight=0.9")
+    busier = await body(browser, "/api/what-if?demand=2&without=GPU-2")
+
+    assert cleaner["proposal_id"]
+    assert cleaner["plan"]["inputs"]["carbon_weight"] == 0.9
+    assert not busier["proposal_id"]
+    assert busier["plan"]["inputs"]["demand_rps"] == {"digits": 120.0}
+    assert {each["spec"]["gpu_uuid"] for each in busier["plan"]["segments"]} == {"GPU-1"}
+
+
+async def test_a_sweep_is_a_plan_for_each_weight_of_carbon(browser: httpx.AsyncClient) -> None:
+    points = (await body(browser, "/api/sweep"))["points"]
+
+    weights = [each["carbon_weight"] for each in points]
+    assert (weights[0], weights[-1]) == (0.0, 1.0)
+    assert weights == sorted(weights)
+    assert all(each["outlook"]["accuracy"]["digits"] > 0 for each in points)
+
+
+async def test_models_are_as_configured_and_served(browser: httpx.AsyncClient) -> None:
+    (model,) = (await body(browser, "/api/models"))["models"]
+
+    assert (model["model"], model["discipline"]) == ("digits", "fcfs")
+    assert [each["variant"] for each in model["variants"]] == ["small", "large"]
+
+
+async def test_the_account_is_rows_and_hours_and_csv(browser: httpx.AsyncClient) -> None:
+    found = await body(browser, "/api/account?by=node&hours=48")
+    text = (await browser.get("/api/account.csv")).text
+
+    assert found["rows"][-1]["name"] == "total"
+    assert isinstance(found["hours"], list)
+    assert text.startswith("name,energy_j,")
+
+
+async def test_with_tokens_only_their_owners_read(guarded: httpx.AsyncClient) -> None:
+    """By header or by the cookie of a log-in, which no script reads and no other site sends."""
+    stranger = await guarded.get("/api/plans")
+    wrong = await guarded.post("/api/login", json={"token": "x" * 32})
+    bearer = await guarded.get("/api/plans", headers={"authorization": f"Bearer {TOKEN}"})
+    login = await guarded.post("/api/login", json={"token": TOKEN})
+    reader = await guarded.get("/api/session")
+
+    assert (stranger.status_code, wrong.status_code, bearer.status_code) == (401, 403, 200)
+    assert TOKEN not in login.headers["set-cookie"]
+    assert "HttpOnly" in login.headers["set-cookie"]
+    assert "SameSite=strict" in login.headers["set-cookie"]
+    assert reader.json() == {"owner": "ada", "changes": True}
+
+
+async def test_a_change_needs_an_owner_this_site_and_json(
+    guarded: httpx.AsyncClient, orders: Recorded
+) -> None:
+    owner = {"authorization": f"Bearer {TOKEN}"}
+    json_of = {"content-type": "application/json"}
+    refused = {
+        "no owner": await guarded.post("/api/change/pin", json={"version": 1}),
+        "a form": await guarded.post("/api/change/pin", data={"version": 1}, headers=owner),
+        "another site": await guarded.post(
+            "/api/change/pin", json={}, headers=owner | {"sec-fetch-site": "cross-site"}
+        ),
+        "no object": await guarded.post("/api/change/pin", content=b"[]", headers=owner | json_of),
+        "too long": await guarded.post(
+            "/api/change/pin", content=b"{" * 10_001, headers=owner | json_of
+        ),
+    }
+    done = await guarded.post("/api/change/pin", json={"version": 1}, headers=owner)
+
+    assert [each.status_code for each in refused.values()] == [401, 415, 403, 400, 400]
+    assert done.status_code == 200
+    assert orders.orders == [("pin", {"version": 1})]
+
+
+async def test_a_change_that_the_planner_refuses_is_a_sentence(guarded: httpx.AsyncClient) -> None:
+    answer = await guarded.post(
+        "/api/change/apply", json={}, headers={"authorization": f"Bearer {TOKEN}"}
+    )
+
+    assert answer.status_code == 409
+    assert answer.json() == {"error": "the proposal has expired"}
+
+
+async def test_orders_are_the_planners_own(operators: PlannerOperators) -> None:
+    """Pinned and let go by the real planner; an unknown order or field is refused by name."""
+    assert (await operators.carry_out("pin", {"version": 1}))["version"] == "1"
+    assert await operators.carry_out("unpin", {}) == {}
+    with pytest.raises(NotFound, match="order: must be one of apply, pin"):
+        await operators.carry_out("drop", {})
+    with pytest.raises(InvalidArgument, match=r"pin: .*vrsion"):
+        await operators.carry_out("pin", {"vrsion": 1})
+
+
+async def test_a_token_file_is_made_once_for_its_user_only(tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+    read_tokens(path)
+    name, token = path.read_text().split()
+    path.write_text(f"# readers\n{name} {token}\nada {TOKEN}\n")
+
+    tokens = read_tokens(path)
+
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert (tokens.owner(token), tokens.owner(TOKEN), tokens.owner("")) == ("operator", "ada", None)
+    path.write_text("ada short\n")
+    with pytest.raises(InvalidArgument, match="line 1"):
+        read_tokens(path)
+
+
 @pytest.mark.parametrize(
     ("path", "status", "said"),
     [
+        ("/api/what-if?demand=-1", 400, "demand: must be a number"),
+        ("/api/what-if?speed=1", 400, "speed: must be one of"),
+        ("/api/account?by=cloud", 400, "by: must be one of model, node, zone"),
+        ("/api/account?hours=0", 400, "hours: must be 1.."),
         ("/api/plans/77", 404, "77"),
         ("/api/plans/-1", 400, "version: must be a plan version"),
         ("/api/diff?from=1", 400, "to: must be a plan version"),

@@ -117,11 +117,11 @@ NO_MEANING = {
         router.metrics_aliases router.slo_windows_s carbon.address nodes.address planner.address
         router.address router.token_listen router.quotas rpc.transport
         router.max_requests router.max_connections router.max_connection_requests
-        models.accuracy_unit mqtt console.listen
+        models.accuracy_unit mqtt console.listen console.allow_changes
     """,
     "files": """
         carbon.cache_dir nodes.state_dir nodes.worker_user models.variants.file planner.database
-        planner.accounting.retention_d
+        planner.accounting.retention_d console.token_file
     """,
     "nothing fails": """
         carbon.zones.hold_s nodes.orphan_timeout_s nodes.leave_timeout_s
