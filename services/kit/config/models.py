@@ -39,6 +39,8 @@ class LanguageProfile(Section):
         prompt_tokens: Of a usual request.
         answer_tokens: Of a usual request.
         memory_mib_per_item: Memory of a slot's context, MiB.
+        kv_kib_per_token: Keys and values of a token, KiB: 2 * layers * heads of them * size of a
+            head * bytes of an element. Llama-3.1-8B: 128.
         prefill_sensitivity: How the time of the prompt follows the SM clock, 0 .. 1. None: 1.
         decode_sensitivity: How the time of the answer's tokens does. None: 0.07, as measured.
     """
@@ -49,6 +51,7 @@ class LanguageProfile(Section):
     prompt_tokens: Positive = 512.0
     answer_tokens: Positive = 256.0
     memory_mib_per_item: NonNegative = 256.0
+    kv_kib_per_token: NonNegative = 128.0
     prefill_sensitivity: Fraction | None = None
     decode_sensitivity: Fraction | None = None
 

@@ -1,22 +1,27 @@
-"""An analytic profile of a language model: prompts are computed, answers are read from memory.
+"""A profile of a language model, by its steps: prompts are computed, answers are read from memory.
 
-    prompt  = processes * batch * prompt tokens * 2 * parameters / (FP16 peak * PROMPT_EFFICIENCY)
-    token   = bytes of the weights / (bandwidth * READ_EFFICIENCY)
-              + processes * batch * 2 * parameters / (FP16 peak * TOKEN_EFFICIENCY)
-    latency = prompt * stretch(prefill) + answer tokens * token * stretch(decode)
-    power   = share of the SMs * (limit - idle)
-              * (READING + (1 - READING) * (1 - exp(-processes * batch / FILL_SEQUENCES)))
+    step    = (fixed + parallel * GPUs beyond the first) * (parameters / 70e9)^(1/3)
+              + read * bytes of the weights / bandwidth
+              + decode * sequences * 2 * parameters / FP16 peak
+              + kv * sequences * context * bytes of a token's keys and values / bandwidth
+              + prefill * tokens of prompts * 2 * parameters / FP16 peak
+    power   = limit * (base + reading * share of bandwidth + computing * sqrt(share of the peak))
 
-An item is a whole answer; a batch is as many as the slots generate at a time. Reading the weights
-draws two thirds of what a GPU can, however few answers share them: power hardly falls with small
-batches, as a count of the arithmetic would have it. Fitted to vLLM on one H100 (57 rows, dense
-models of 8 to 32 billion parameters, 8 to 691 sequences; github.com/ml-energy/leaderboard): total
-power within 19 %, median 7 %; time between tokens within 41 %, median 15 %. Other GPUs follow from
-their data sheets: profile them.
+A step gives every sequence that is decoded one token, and takes in tokens of prompts. `FACTORS` say
+how far a GPU type is from its data sheet; the cube root stands for the layers, each with its own
+launches. Power is the whole GPU's, its limit at most; active power is what it has above idle. The
+factors were fitted to every second row of published measurements and compared with the others
+(`python -m benchmarks.token_profile`, docs/measurements/analytic-profile.md). Types without
+measurements have the H100's factors on their own data sheet.
 
-The two phases follow the SM clock differently. A prompt is bound by arithmetic. A token is not:
-Llama took 0.6 % longer at 0.83 of a V100's clock (a sensitivity of 0.07), and no longer at 0.57 of
-an A100's, for 37 % less energy (github.com/mertside/ai-inference-energy).
+Sources: ML.ENERGY leaderboard (github.com/ml-energy/leaderboard), vLLM, dense models of 8 to 405
+billion parameters on H100 and B200; Splitwise (ISCA'24, github.com/Mutinifni/splitwise-sim),
+Llama-2-70B on A100, and prompts on A100 and H100.
+
+An item is a whole answer; a batch is as many as the slots generate at a time. The two phases follow
+the SM clock differently. A prompt is bound by arithmetic. A token is not: Llama took 0.6 % longer
+at 0.83 of a V100's clock (a sensitivity of 0.07), and no longer at 0.57 of an A100's, for 37 % less
+energy (github.com/mertside/ai-inference-energy).
 """
 
 import math
@@ -24,41 +29,82 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from services.kit.profiles.core import cpu
-from services.kit.profiles.core.analytic import CARDS
 from services.kit.profiles.core.clock_curve import curve_of
 from services.kit.profiles.core.profile import BatchCost, SliceShape
-from services.kit.units import BYTES_PER_MIB
+from services.kit.units import BYTES_PER_KIB, BYTES_PER_MIB
 
 PREFILL_SENSITIVITY: Final = 1.0
 DECODE_SENSITIVITY: Final = 0.07
 
-READING: Final = 0.64
-"""Share of active power that a few sequences draw: memory is as busy as with many."""
-
-FILL_SEQUENCES: Final = 160.0
-"""Sequences by which power has come 63 % of the rest of the way."""
-
-READ_EFFICIENCY: Final = 0.72
-TOKEN_EFFICIENCY: Final = 0.17
-PROMPT_EFFICIENCY: Final = 0.5
+_FIXED_OF_B: Final = 70.0  # parameters of which `TokenFactors.fixed_s` is, 1e9
 
 PROMPT_TOKENS_PER_STEP: Final = 150.0
 """Tokens of a prompt that take as long as one token of an answer: 143 to 242, Llama-2-70B on A100
 and H100 (Splitwise, ISCA'24)."""
 
-_TFLOPS_PER_SM: Final = 312 / 108  # of an A100, by which cards' speeds are given
 
-BANDWIDTH_GB_PER_S: Final = {
-    "a30": 933.0,
-    "a100-40gb": 1555.0,
-    "a100-80gb": 2039.0,
-    "h100-80gb": 3350.0,
-    "h200-141gb": 4800.0,
-    "p4": 192.0,
-    "t4": 320.0,
-    "v100": 900.0,
+@dataclass(frozen=True, slots=True)
+class DataSheet:
+    """What a GPU type can do. Attributes: bandwidth_gb_per_s (memory), fp16_tflops (dense)."""
+
+    bandwidth_gb_per_s: float
+    fp16_tflops: float
+
+
+DATA_SHEETS: Final = {
+    "a30": DataSheet(933.0, 165.0),
+    "a100-40gb": DataSheet(1555.0, 312.0),
+    "a100-80gb": DataSheet(2039.0, 312.0),
+    "b200-180gb": DataSheet(7700.0, 2250.0),
+    "h100-80gb": DataSheet(3350.0, 989.5),
+    "h200-141gb": DataSheet(4800.0, 989.5),
+    "p4": DataSheet(192.0, 5.5),
+    "t4": DataSheet(320.0, 65.0),
+    "v100": DataSheet(900.0, 112.0),
 }
-"""Of the data sheets, by GPU type."""
+"""By GPU type."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFactors:
+    """How far a GPU type is from its data sheet.
+
+    Attributes:
+        fixed_s: Of every step with 70 billion parameters, s.
+        parallel_s: The same, for each GPU beyond the first that the model is divided among.
+        read, kv: Time to read weights, and keys and values, over that at the whole bandwidth.
+        decode, prefill: Time of the arithmetic of answers and of prompts, over that at the peak.
+        base, reading, computing: Power over the limit: of steps; with the whole bandwidth in use;
+            with the whole FP16 peak in use.
+    """
+
+    fixed_s: float
+    parallel_s: float
+    read: float
+    decode: float
+    kv: float
+    prefill: float
+    base: float
+    reading: float
+    computing: float
+
+
+H100: Final = TokenFactors(
+    fixed_s=0.0063, parallel_s=0.0, read=1.035, decode=3.88, kv=1.0, prefill=1.92,
+    base=0.296, reading=0.313, computing=1.18,
+)  # fmt: skip
+
+FACTORS: Final = {
+    "a100-80gb": TokenFactors(
+        fixed_s=0.0192, parallel_s=0.0026, read=1.01, decode=1.0, kv=1.37, prefill=1.63,
+        base=0.283, reading=0.679, computing=0.54,
+    ),
+    "b200-180gb": TokenFactors(
+        fixed_s=0.0088, parallel_s=0.0, read=1.0, decode=2.65, kv=3.81, prefill=1.92,
+        base=0.119, reading=0.927, computing=1.45,
+    ),
+    "h100-80gb": H100,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +116,7 @@ class LanguageProfile:
         bytes_per_parameter: 2: FP16; 0.5: four bits.
         prompt_tokens, answer_tokens: Of a usual request.
         memory_mib_per_item: Memory of a slot's context, MiB.
+        kv_kib_per_token: Keys and values of a token, KiB.
         prefill_sensitivity, decode_sensitivity: How each phase follows the SM clock, 0..1.
     """
 
@@ -78,6 +125,7 @@ class LanguageProfile:
     prompt_tokens: float = 512.0
     answer_tokens: float = 256.0
     memory_mib_per_item: float = 256.0
+    kv_kib_per_token: float = 128.0
     prefill_sensitivity: float = PREFILL_SENSITIVITY
     decode_sensitivity: float = DECODE_SENSITIVITY
 
@@ -103,8 +151,7 @@ class LanguageProfile:
         if shape.core_gmacs_per_s:
             tokens = self.prompt_tokens + self.answer_tokens
             return cpu.batch(shape, self.parameters_b * tokens * batch_size, processes)
-        bandwidth = BANDWIDTH_GB_PER_S.get(shape.gpu)
-        if bandwidth is None:
+        if shape.gpu not in DATA_SHEETS:
             return None
         curve = curve_of(shape.gpu)
         prompt_s = self.prompt_s(shape, processes * batch_size)
@@ -117,29 +164,100 @@ class LanguageProfile:
         return BatchCost(latency_s, power_w * latency_s / processes)
 
     def prompt_s(self, shape: SliceShape, sequences: int) -> float:
-        """Return the time of so many prompts at the highest clock, s."""
-        return sequences * self.prompt_tokens * self._flops_s(shape) / PROMPT_EFFICIENCY
+        """Return what so many usual prompts add to steps of answers at the highest clock, s."""
+        return sequences * self.prompt_tokens * _factors(shape).prefill * self._flops_s(shape)
 
     def token_s(self, shape: SliceShape, sequences: int) -> float:
-        """Return the time of one token of so many answers at the highest clock, s."""
-        share = shape.sm_count / shape.gpu_sm_count
-        read_gb = self.parameters_b * self.bytes_per_parameter
-        read_s = read_gb / (share * BANDWIDTH_GB_PER_S[shape.gpu] * READ_EFFICIENCY)
-        return read_s + sequences * self._flops_s(shape) / TOKEN_EFFICIENCY
+        """Return the time of one token of so many usual answers at the highest clock, s."""
+        return self.step_s(shape, sequences, self._context_tokens)
+
+    def step_s(
+        self,
+        shape: SliceShape,
+        sequences: float,
+        context_tokens: float,
+        prompt_tokens: float = 0.0,
+    ) -> float:
+        """Return the time of one step at the highest clock, s.
+
+        Args:
+            shape: The slice, of a GPU type that `DATA_SHEETS` has; its SMs are more than the GPU's
+                where several GPUs share the model.
+            sequences: Answers that are generated, each of which gets a token.
+            context_tokens: Mean tokens of their prompts and answers so far.
+            prompt_tokens: Tokens of other prompts that the step takes in.
+        """
+        factors, share = _factors(shape), shape.sm_count / shape.gpu_sm_count
+        fixed_s = factors.fixed_s + factors.parallel_s * max(share - 1.0, 0.0)
+        computed = factors.decode * sequences + factors.prefill * prompt_tokens
+        read_gb = factors.read * self._weights_gb
+        read_gb += factors.kv * self._kv_gb(sequences, context_tokens)
+        return (
+            fixed_s * math.cbrt(self.parameters_b / _FIXED_OF_B)
+            + read_gb / _bandwidth_gb_per_s(shape)
+            + computed * self._flops_s(shape)
+        )
 
     def power_w(self, shape: SliceShape, sequences: int) -> float:
-        """Return the active power of a slice at the highest clock while it answers, W."""
-        share = shape.sm_count / shape.gpu_sm_count
-        rest = 1.0 - math.exp(-sequences / FILL_SEQUENCES)
-        range_w = shape.max_power_w - shape.idle_power_w
-        return share * range_w * (READING + (1.0 - READING) * rest)
+        """Return the active power of a slice at the highest clock while usual answers come, W."""
+        return self.step_power_w(
+            shape, sequences, self._context_tokens, step_s=self.token_s(shape, sequences)
+        )
+
+    def step_power_w(
+        self,
+        shape: SliceShape,
+        sequences: float,
+        context_tokens: float,
+        prompt_tokens: float = 0.0,
+        *,
+        step_s: float,
+    ) -> float:
+        """Return the active power of a slice at the highest clock during a step, W.
+
+        Args:
+            shape: As of `step_s`.
+            sequences: As of `step_s`.
+            context_tokens: As of `step_s`.
+            prompt_tokens: As of `step_s`.
+            step_s: What that returned.
+        """
+        factors, share = _factors(shape), shape.sm_count / shape.gpu_sm_count
+        read_gb = self._weights_gb + self._kv_gb(sequences, context_tokens)
+        bandwidth_share = read_gb / step_s / _bandwidth_gb_per_s(shape)
+        peak_share = (sequences + prompt_tokens) * self._flops_s(shape) / step_s
+        used = factors.base + factors.reading * bandwidth_share
+        used += factors.computing * math.sqrt(peak_share)
+        whole_w = min(used, 1.0) * shape.max_power_w
+        return share * max(whole_w - shape.idle_power_w, 0.0)
+
+    @property
+    def _weights_gb(self) -> float:
+        return self.parameters_b * self.bytes_per_parameter
+
+    @property
+    def _context_tokens(self) -> float:
+        """Mean context of a usual answer while it is generated."""
+        return self.prompt_tokens + self.answer_tokens / 2
+
+    def _kv_gb(self, sequences: float, context_tokens: float) -> float:
+        """Return the size of the keys and values that a step reads, GB."""
+        return sequences * context_tokens * self.kv_kib_per_token * BYTES_PER_KIB / 1e9
 
     def _flops_s(self, shape: SliceShape) -> float:
         """Return the time of one token's arithmetic at the FP16 peak, s."""
-        speed = CARDS[shape.gpu.partition("-")[0]].speed
-        return 2e-3 * self.parameters_b / (speed * _TFLOPS_PER_SM * shape.sm_count)
+        tflops = DATA_SHEETS[shape.gpu].fp16_tflops * shape.sm_count / shape.gpu_sm_count
+        return 2e-3 * self.parameters_b / tflops
 
     def _fits(self, shape: SliceShape, batch_size: int, processes: int) -> bool:
         weights_mib = self.parameters_b * self.bytes_per_parameter * 1e9 / BYTES_PER_MIB
         memory_mib = processes * (weights_mib + batch_size * self.memory_mib_per_item)
         return memory_mib * BYTES_PER_MIB <= shape.memory_bytes
+
+
+def _factors(shape: SliceShape) -> TokenFactors:
+    return FACTORS.get(shape.gpu, H100)
+
+
+def _bandwidth_gb_per_s(shape: SliceShape) -> float:
+    return DATA_SHEETS[shape.gpu].bandwidth_gb_per_s * shape.sm_count / shape.gpu_sm_count

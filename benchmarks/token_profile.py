@@ -1,0 +1,240 @@
+"""The profile of language models, step by step, against published measurements.
+
+ML.ENERGY's leaderboard (vLLM, texts, dense models of 8 to 405 billion parameters, H100 and B200)
+and Splitwise's measurements (Llama-2-70B on A100; prompts of up to 4 requests on A100 and H100).
+Factors are fitted by bounded least squares of relative errors to every second row of each GPU
+type, and judged on the others, as are those that the profile has (`core/language.py`). Tensor
+parallelism is one GPU with as many times the bandwidth and arithmetic.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import lsq_linear
+
+from benchmarks.harness import Figures, Skipped, main
+from services.kit.profiles.core.language import DATA_SHEETS, LanguageProfile
+from services.kit.profiles.core.profile import SliceShape
+
+DATA: Final = Path(__file__).parents[1] / "../shared/data/gpu_power"
+_KV_KIB: Final = {
+    "Llama-3.1-8B": 128,
+    "Qwen3-14B": 160,
+    "Qwen3-32B": 256,
+    "Llama-3.1-70B": 320,
+    "Llama-3.1-405B": 504,
+    "gemma-3-12b": 64,  # five of six layers see 1024 tokens only
+    "gemma-3-27b": 83,
+}
+_PROMPTS: Final = {"lm-arena-chat": 100, "gpqa": 250}
+"""Tasks whose requests are texts, with the usual tokens of a prompt."""
+
+_GPUS: Final = {  # name here: name there, idle and limit, W
+    "h100-80gb": ("H100", 75.0, 700.0),
+    "b200-180gb": ("B200", 140.0, 1000.0),
+    "a100-80gb": ("a100-80gb", 60.0, 400.0),
+}
+_MAX_PROMPTS: Final = 4  # of a batch, in Splitwise: beyond, prompts waited in the engine
+_MAX_PROMPT_TOKENS: Final = 2048  # of Splitwise's power: beyond, it is that of prompts
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A measurement.
+
+    Attributes:
+        gpu: GPU type.
+        gpus: GPUs that share the model by tensor parallelism.
+        profile: The model.
+        sequences: Mean answers that were generated at the same time.
+        context_tokens: Mean tokens of prompt and answer.
+        step_s: Time of a step.
+        power_w: Mean power of a GPU; 0: not measured.
+        prompt_tokens, prompt_s: Of a batch of prompts; 0: not measured.
+    """
+
+    gpu: str
+    gpus: int
+    profile: LanguageProfile
+    sequences: float
+    context_tokens: float
+    step_s: float
+    power_w: float
+    prompt_tokens: float = 0.0
+    prompt_s: float = 0.0
+
+    @property
+    def shape(self) -> SliceShape:
+        """All its GPUs as one."""
+        _, idle_w, limit_w = _GPUS[self.gpu]
+        return SliceShape(self.gpu, "whole", 7, self.gpus, 1, 0, idle_w, limit_w)
+
+
+def measure() -> Sequence[Figures]:
+    """Fit, and judge."""
+    rows = [row for gpu in _GPUS for row in _rows(gpu, list(samples(gpu)))]
+    return [
+        Figures(
+            "Relative errors on every second row, which the fit had not seen",
+            rows,
+            "Fitted: what this run finds. Shipped: the factors of the installed profile.",
+        )
+    ]
+
+
+def samples(gpu: str) -> Iterator[Sample]:
+    """Yield the measurements of a GPU type."""
+    if gpu == "a100-80gb":
+        yield from _splitwise(gpu)
+        return
+    name = _GPUS[gpu][0]
+    for row in _read("ml_energy_llm.csv"):
+        known = [kib for part, kib in _KV_KIB.items() if part in row["model_id"]]
+        dense = row["architecture"] == "Dense Transformer"
+        if not (known and dense and row["gpu_model"] == name and row["task"] in _PROMPTS):
+            continue
+        sequences = float(row["avg_batch_size"])
+        yield Sample(
+            gpu=gpu,
+            gpus=int(row["tensor_parallel"]),
+            profile=LanguageProfile(
+                float(row["total_params_billions"]),
+                bytes_per_parameter=2.0 if row["weight_precision"] == "bfloat16" else 1.0,
+                kv_kib_per_token=float(known[0]),
+            ),
+            sequences=sequences,
+            context_tokens=_PROMPTS[row["task"]] + float(row["avg_output_len"]) / 2,
+            step_s=sequences / float(row["output_throughput_tokens_per_sec"]),
+            power_w=float(row["avg_power_watts"]) / int(row["num_gpus"]),
+        )
+
+
+def _splitwise(gpu: str) -> Iterator[Sample]:
+    keys = ("tensor_parallel", "prompt_size", "batch_size", "token_size")
+    rows = [row for row in _read("splitwise_perf_model.csv") if row["hardware"] == gpu]
+    rows.sort(key=lambda row: [int(row[key]) for key in keys])
+    for (gpus, prompt, batch, answer), same in groupby(
+        rows, lambda row: [int(row[key]) for key in keys]
+    ):
+        found = list(same)
+        power = median(float(row["average_power"]) for row in found)
+        yield Sample(
+            gpu=gpu,
+            gpus=gpus,
+            profile=LanguageProfile(70.0, kv_kib_per_token=320.0),
+            sequences=batch,
+            context_tokens=prompt + answer / 2,
+            step_s=median(float(row["token_time"]) for row in found) / 1e3,
+            power_w=0.0 if prompt > _MAX_PROMPT_TOKENS else power * _GPUS[gpu][2],
+            prompt_tokens=batch * prompt if batch <= _MAX_PROMPTS else 0.0,
+            prompt_s=median(float(row["prompt_time"]) for row in found) / 1e3,
+        )
+
+
+def _read(name: str) -> Iterator[dict[str, str]]:
+    file = DATA / name
+    if not file.is_file():
+        raise Skipped(f"no {name} in {DATA}")
+    with file.open(newline="") as lines:
+        yield from csv.DictReader(lines)
+
+
+_LEAST: Final = {"step": (0, 0, 1, 1, 1), "power": (0, 0, 0), "prompt": (1, 1)}
+"""Nothing is faster than the data sheet says."""
+
+_Part = tuple[
+    str,
+    list[Sample],
+    Callable[[Sample], float],
+    Callable[[Sample], Array],
+    Callable[[Sample], float],
+]
+
+# ---- fitting -----------------------------------------------------------------------------------
+
+
+def _rows(gpu: str, found: list[Sample]) -> Iterator[dict[str, Any]]:
+    limit_w = _GPUS[gpu][2]
+    powered = [each for each in found if each.power_w]
+    prompted = [each for each in _splitwise(gpu) if each.prompt_tokens]
+    parts: tuple[_Part, ...] = (
+        ("step", found, lambda each: each.step_s, _step_terms, _step_s),
+        ("power", powered, lambda each: each.power_w / limit_w, _power_terms, _power),
+        ("prompt", prompted, lambda each: each.prompt_s, _prompt_terms, _prompt_s),
+    )
+    for what, rows, value, terms, shipped in parts:
+        if not rows:
+            continue
+        values = np.array([value(each) for each in rows])
+        matrix = np.array([terms(each) for each in rows])
+        half, ones = matrix[::2] / values[::2, None], np.ones(len(values[::2]))
+        factors = lsq_linear(half, ones, (_LEAST[what], np.inf)).x
+        unseen = list(zip(rows, values, strict=True))[1::2]
+        errors = [abs(shipped(each) / found_ - 1) for each, found_ in unseen]
+        yield {
+            "gpu": gpu,
+            "what": what,
+            "rows": len(unseen),
+            "fitted_median": float(np.median(np.abs(matrix @ factors / values - 1)[1::2])),
+            "shipped_median": median(errors),
+            "shipped_p90": quantiles(errors, n=10)[-1],
+            "factors": " ".join(f"{factor:.4g}" for factor in factors),
+        }
+
+
+def _step_s(each: Sample) -> float:
+    return each.profile.step_s(each.shape, each.sequences, each.context_tokens)
+
+
+def _prompt_s(each: Sample) -> float:
+    return each.profile.step_s(each.shape, 0.0, 0.0, each.prompt_tokens)
+
+
+def _power(each: Sample) -> float:
+    """Return the power of one of the GPUs over its limit."""
+    active_w = each.profile.step_power_w(
+        each.shape, each.sequences, each.context_tokens, step_s=_step_s(each)
+    )
+    return (active_w / each.gpus + each.shape.idle_power_w) / each.shape.max_power_w
+
+
+def _step_terms(each: Sample) -> Array:
+    flops_s, weights_s, kv_s = _ideal_s(each)
+    fixed = (each.profile.parameters_b / 70) ** (1 / 3)
+    return np.array([fixed, fixed * (each.gpus - 1), weights_s, each.sequences * flops_s, kv_s])
+
+
+def _power_terms(each: Sample) -> Array:
+    flops_s, weights_s, kv_s = _ideal_s(each)
+    peak_share = each.sequences * flops_s / each.step_s
+    return np.array([1.0, (weights_s + kv_s) / each.step_s, np.sqrt(peak_share)])
+
+
+def _prompt_terms(each: Sample) -> Array:
+    """Of a step without answers, as shipped, and of the prompts' arithmetic."""
+    empty_s = each.profile.step_s(each.shape, 0.0, 0.0)
+    return np.array([empty_s, each.prompt_tokens * _ideal_s(each)[0]])
+
+
+def _ideal_s(each: Sample) -> tuple[float, float, float]:
+    """Return the data sheet's times of a token's arithmetic, the weights, keys and values, s."""
+    sheet, profile = DATA_SHEETS[each.gpu], each.profile
+    bandwidth = sheet.bandwidth_gb_per_s * each.gpus
+    kv_gb = each.sequences * each.context_tokens * profile.kv_kib_per_token * 1024e-9
+    weights_gb = profile.parameters_b * profile.bytes_per_parameter
+    flops_s = 2e-3 * profile.parameters_b / (sheet.fp16_tflops * each.gpus)
+    return flops_s, weights_gb / bandwidth, kv_gb / bandwidth
+
+
+if __name__ == "__main__":
+    main("token_profile", measure)
