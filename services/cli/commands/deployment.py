@@ -1,25 +1,114 @@
 """`cinquefoil init|up|status|doctor|health|infer|demo|simulate`: a whole deployment."""
 
+import sys
+from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from services.cli.commands.options import DEPLOYMENT, Config, Json
 
+if TYPE_CHECKING:
+    from services.cli.init.devices import Devices
 
-def init(
+
+class Precision(StrEnum):
+    """What a network's weights can be reduced to."""
+
+    FP16 = "fp16"
+    INT8 = "int8"
+
+
+def init(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     folder: Annotated[Path, typer.Argument(help="Folder to write into.", file_okay=False)] = Path(),
+    onnx: Annotated[
+        list[Path] | None,
+        typer.Option(help="ONNX file; several: variants of one model, from cheap to accurate."),
+    ] = None,
+    hf: Annotated[
+        Path | None, typer.Option(help="Folder of a Hugging Face model with ONNX files.")
+    ] = None,
+    triton_repo: Annotated[Path | None, typer.Option(help="Model repository of Triton.")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Validation set, .npz: an array for each input, and `labels`."),
+    ] = None,
+    quantize: Annotated[
+        list[Precision] | None,
+        typer.Option(help="Add variants at this precision, measured on --data; may be repeated."),
+    ] = None,
+    name: Annotated[str, typer.Option(help="Name of the model. Default: its file's.")] = "",
+    latency: Annotated[
+        float | None, typer.Option(min=0.001, help="Latency objective, s. Default: by measurement.")
+    ] = None,
+    gmacs: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODEL=NUMBER", help="Arithmetic of a Triton model without ONNX."),
+    ] = None,
+    control: Annotated[
+        bool | None,
+        typer.Option(
+            "--control/--no-control", help="Whether the agent may change this machine's GPUs."
+        ),
+    ] = None,
 ) -> None:
-    """Write the example deployment, cinquefoil.yaml, and its client, infer.py, into a folder.
+    """Write a deployment file, cinquefoil.yaml: the example's, or one for models that exist.
 
-    Existing files are kept. `cinquefoil up` starts what the file describes.
+    Signatures, arithmetic and accuracies are read and measured; each figure has a comment that says
+    how. Without --onnx, --hf or --triton-repo: the example, and its client, infer.py; existing
+    files are kept.
+
+    For example:
+
+    - `cinquefoil init --onnx net.onnx --data val.npz --quantize int8`
+    - `cinquefoil init --triton-repo /models`
     """
-    from services.local.example import write_missing
+    chosen = [source for source in (onnx, hf, triton_repo) if source]
+    if len(chosen) > 1:
+        raise typer.BadParameter("give one of --onnx, --hf and --triton-repo")
+    if not chosen:
+        from services.local.example import write_missing
 
-    folder.mkdir(parents=True, exist_ok=True)
-    written = write_missing(folder)
-    typer.echo(f"wrote {', '.join(map(str, written))}" if written else "every file exists already")
+        folder.mkdir(parents=True, exist_ok=True)
+        written = write_missing(folder)
+        known = f"wrote {', '.join(map(str, written))}" if written else "every file exists already"
+        typer.echo(known)
+        return
+    from rich.console import Console
+
+    from services.cli.init.run import Options
+    from services.cli.init.run import init as work
+    from services.cli.plan.what_if import numbers
+
+    options = Options(
+        files=tuple(onnx or ()),
+        snapshot=hf,
+        repository=triton_repo,
+        data=data,
+        precisions=tuple(each.value for each in quantize or ()),
+        name=name,
+        latency_s=latency,
+        gmacs=numbers("--gmacs", "MODEL=NUMBER", gmacs),
+    )
+    work(folder, options, _may_control(control), Console())
+
+
+def _may_control(given: bool | None) -> "Callable[[Devices], bool]":
+    """Return what decides on control of GPUs: the option, or else the person at the terminal."""
+
+    def may_control(devices: "Devices") -> bool:
+        if given is not None:
+            return given
+        listed = "".join(f"\n  {uuid}  {name}" for uuid, name in devices.gpus.items())
+        question = f"GPUs:{listed}\nMay the agent create slices on them and start workers?"
+        if sys.stdin.isatty():
+            return typer.confirm(question, default=False)
+        typer.echo(f"{question} No terminal to answer at: no. --control says yes.", err=True)
+        return False
+
+    return may_control
 
 
 async def up(
@@ -132,8 +221,12 @@ async def infer(  # noqa: PLR0913 - a command's options are its arguments
         int | None, typer.Option(min=0, max=718, help="Held-out handwritten digit to send.")
     ] = None,
     source: Annotated[
-        Path | None, typer.Option("--input", help="Array to send instead, one item or a batch.")
+        Path | None,
+        typer.Option(
+            "--input", help="What to send: a .npy array, one item or a batch, or an .npz file."
+        ),
     ] = None,
+    item: Annotated[int, typer.Option(min=0, help="Which item of the .npz file.")] = 0,
     prompt: Annotated[
         str | None, typer.Option(help="Prompt for a language model; its text is streamed.")
     ] = None,
@@ -151,7 +244,8 @@ async def infer(  # noqa: PLR0913 - a command's options are its arguments
 ) -> None:
     """Send one request and print the answer, the variant that gave it, and what it cost.
 
-    Without --image, --input or --prompt, the first held-out digit is sent.
+    An .npz file has an array for each input, items first. The demo's model is sent a held-out digit
+    where nothing is given.
     """
     given = [value for value in (image, source, prompt) if value is not None]
     if len(given) > 1:
@@ -164,7 +258,7 @@ async def infer(  # noqa: PLR0913 - a command's options are its arguments
         return
     from services.cli.infer.send import send
 
-    await send(config, model, image=image or 0, source=source, as_json=json)
+    await send(config, model, image=image, source=source, item=item, as_json=json)
 
 
 def simulate(  # noqa: PLR0913, PLR0917 - a command's options are its arguments

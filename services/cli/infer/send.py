@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,41 +14,77 @@ from rich.console import Console
 from inference import grpc_service_pb2 as oip
 from services.cli.client import Clients, connected
 from services.cli.infer.render import Answer, drawing, render
+from services.cli.samples import read_samples
 from services.cli.tensors import outputs_of, parameters_of, request_of
 from services.kit.config.loader import load
 from services.kit.errors import InvalidArgument
+from services.local.demo.demo_models import MODEL as DEMO
 
 
-async def send(config: Path, model: str, *, image: int, source: Path | None, as_json: bool) -> None:
-    """Send a held-out digit, or the array in a .npy file, to `model` and print the answer.
+async def send(
+    config: Path, model: str, *, image: int | None, source: Path | None, item: int, as_json: bool
+) -> None:
+    """Send a held-out digit, an array, or an item of a validation set, and print the answer.
+
+    Args:
+        config: Deployment file.
+        model: A model of it.
+        image: Number of the digit; None: the first, where the model is the demo's.
+        source: .npy file with one array, or .npz file with one for each input; None: a digit.
+        item: Which item of a validation set.
+        as_json: Print JSON.
 
     Raises:
-        InvalidArgument: The file is no array of numbers, or the model takes more than one input.
+        InvalidArgument: The file does not fit the model's inputs, or none is given and needed.
         ServiceError: The router's answer, in one sentence.
     """
     deployment = load(config)
-    array, truth = (read(source), None) if source else _digit(image)
     async with connected(deployment) as clients:
-        answer = await request(clients, deployment.router.default_timeout_s, model, array, truth)
+        described = await clients.inference.ModelMetadata(oip.ModelMetadataRequest(name=model))
+        arrays: NDArray[Any] | Mapping[str, NDArray[Any]]
+        truth: int | None = None
+        if source is None:
+            if image is None and model != DEMO:
+                raise InvalidArgument(
+                    f"--input: give a .npy or .npz file; {model} takes {_signature(described)}"
+                )
+            arrays, truth = _digit(image or 0)
+        elif source.suffix == ".npz":
+            arrays, truth = _item(source, [each.name for each in described.inputs], item)
+        else:
+            arrays = read(source)
+        answer = await request(
+            clients, deployment.router.default_timeout_s, described, arrays, truth
+        )
     console = Console()
     if as_json:
         console.print_json(json.dumps(asdict(answer)))
         return
-    if source is None:
-        console.print(drawing(array[0]))
+    if source is None and isinstance(arrays, np.ndarray):
+        console.print(drawing(arrays[0]))
     console.print(render(answer))
 
 
 async def request(
-    clients: Clients, timeout_s: float, model: str, array: NDArray[Any], truth: int | None
+    clients: Clients,
+    timeout_s: float,
+    described: oip.ModelMetadataResponse,
+    arrays: NDArray[Any] | Mapping[str, NDArray[Any]],
+    truth: int | None,
 ) -> Answer:
-    """Look up the model's input, then send it `array`."""
-    described = await clients.inference.ModelMetadata(oip.ModelMetadataRequest(name=model))
-    if len(described.inputs) != 1:
-        names = ", ".join(tensor.name for tensor in described.inputs)
-        raise InvalidArgument(f"{model} takes the inputs {names}; this command sends one tensor")
-    tensor = described.inputs[0]
-    message = request_of(model, tensor.name, tensor.datatype, array)
+    """Send arrays to a model that was looked up: one, or one for each input by name."""
+    model = described.name
+    if not isinstance(arrays, Mapping):
+        if len(described.inputs) != 1:
+            raise InvalidArgument(
+                f"{model} takes {_signature(described)}: send an .npz file with an array for each"
+            )
+        arrays = {described.inputs[0].name: arrays}
+    message = oip.ModelInferRequest(model_name=model)
+    for tensor in described.inputs:
+        one = request_of(model, tensor.name, tensor.datatype, arrays[tensor.name])
+        message.inputs.extend(one.inputs)
+        message.raw_input_contents.extend(one.raw_input_contents)
     began_s = time.perf_counter()
     response = await clients.inference.ModelInfer(message, timeout=timeout_s)
     return Answer(
@@ -57,6 +94,23 @@ async def request(
         parameters=parameters_of(response),
         truth=truth,
     )
+
+
+def _signature(described: oip.ModelMetadataResponse) -> str:
+    return ", ".join(f"{t.name} {t.datatype}{list(t.shape)}" for t in described.inputs)
+
+
+def _item(
+    source: Path, names: Sequence[str], item: int
+) -> tuple[Mapping[str, NDArray[Any]], int | None]:
+    """Return an item of a validation set as a batch of one, and its label where it is a number."""
+    samples = read_samples(source, names)
+    if item >= len(samples):
+        raise InvalidArgument(f"--item: {source} has {len(samples)} items, from 0; got {item}")
+    one = samples.part(item, item + 1)
+    labels = one.labels
+    known = labels is not None and labels.dtype.kind in "iu" and labels.size == 1
+    return one.inputs, int(labels.flat[0]) if labels is not None and known else None
 
 
 def read(source: Path) -> NDArray[Any]:

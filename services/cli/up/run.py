@@ -1,12 +1,15 @@
 """`cinquefoil up`: starts a suite, says where it is and what to try, and stays."""
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from inference import grpc_service_pb2 as oip
 from services.cli.client import connected
 from services.cli.console.conditions import condition_line, condition_lines
 from services.cli.console.tables import table
@@ -14,6 +17,7 @@ from services.cli.up.waiting import until_ready
 from services.kit.conditions import control_off
 from services.kit.config import Deployment
 from services.kit.config.loader import load
+from services.kit.errors import ServiceError
 from services.local.demo import demo_models
 from services.local.endpoints import endpoints
 from services.local.up.ports import refuse_taken
@@ -42,26 +46,37 @@ async def up(config: Path, logs: Path) -> None:
             console.print(condition_line(control_off(name)), soft_wrap=True)
     try:
         async with suite:
-            await _until_ready(console, deployment)
+            described = await _until_ready(console, deployment)
             console.print(endpoint_table(deployment))
             if deployment.console.listen:
                 console.print(f"\nIn a browser: http://{deployment.console.listen}/")
-            console.print(Text(hints(deployment)), soft_wrap=True)
+            console.print(Text(hints(deployment, described)), soft_wrap=True)
             await _stay(console, suite)
     except asyncio.CancelledError:
         # The border: cancelled is how a person or an init system ends this command.
         console.print("Stopped; no process is left.")
 
 
-async def _until_ready(console: Console, deployment: Deployment) -> None:
-    """Wait for the models, and say what is awaited; print what keeps them from being served."""
+async def _until_ready(
+    console: Console, deployment: Deployment
+) -> oip.ModelMetadataResponse | None:
+    """Wait for the models, and say what is awaited; print what keeps them from being served.
+
+    Returns:
+        Metadata of the first model; None: none is known.
+    """
+    described = None
     with console.status("Waiting for the first plan") as line:
         async with connected(deployment) as clients:
             left = await until_ready(clients, lambda why: line.update(Text(f"Waiting: {why}")))
+            asked = oip.ModelMetadataRequest(name=next(iter(deployment.models)))
+            with suppress(ServiceError):
+                described = await clients.inference.ModelMetadata(asked)
     if left:
         console.print(Text("Not every model is served:", style="bold"))
         for each in condition_lines(left):
             console.print(each, soft_wrap=True)
+    return described
 
 
 async def _stay(console: Console, suite: Suite) -> None:
@@ -76,10 +91,13 @@ async def _stay(console: Console, suite: Suite) -> None:
 
 _STYLES = {State.SERVING: "green", State.STARTING: "yellow", State.RESTARTING: "red"}
 
-IMAGES = """\
+ARRAYS = """\
 import numpy as np, tritonclient.grpc as triton
-image = triton.InferInput("image", [1, 64], "FP32").set_data_from_numpy(np.zeros((1, 64), "f4"))
-print(triton.InferenceServerClient("{router}").infer("{model}", [image]).as_numpy("label"))
+from tritonclient.utils import triton_to_np_dtype
+inputs = [triton.InferInput(name, shape, kind) for name, shape, kind in [{inputs}]]
+for each in inputs:
+    each.set_data_from_numpy(np.zeros(each.shape(), triton_to_np_dtype(each.datatype())))
+print(triton.InferenceServerClient("{router}").infer("{model}", inputs).as_numpy("{output}"))
 """
 TEXT = """\
 import numpy as np, tritonclient.grpc as triton
@@ -87,6 +105,8 @@ text = triton.InferInput("text_input", [1], "BYTES")
 text.set_data_from_numpy(np.array(["Why is the sky blue?"], dtype=object))
 print(triton.InferenceServerClient("{router}").infer("{model}", [text]).as_numpy("text_output"))
 """
+_FREE_SIZE: Final = 1
+"""What the client's example takes for a free size."""
 
 
 def endpoint_table(deployment: Deployment) -> RenderableType:
@@ -99,16 +119,39 @@ def endpoint_table(deployment: Deployment) -> RenderableType:
     return rows
 
 
-def hints(deployment: Deployment) -> str:
-    """Return what to try next: some lines of Python, to be printed as they are, and commands."""
+def hints(deployment: Deployment, described: oip.ModelMetadataResponse | None) -> str:
+    """Return what to try next: some lines of Python, to be printed as they are, and commands.
+
+    Args:
+        deployment: What serves.
+        described: Metadata of its first model; None: no worker has reported any.
+    """
     name, model = next(iter(deployment.models.items()))
     generates = any(each.runtime.kind == "generative" for each in model.variants.values())
-    client = (TEXT if generates else IMAGES).format(router=deployment.router.dial, model=name)
-    ask = f"cinquefoil infer {name}" + (' --prompt "Why is the sky blue?"' if generates else "")
-    return (
-        f"\nTry, after pip install 'tritonclient[grpc]':\n\n{client}\n"
-        f"or: {ask}; cinquefoil status --watch; ctrl-c stops everything."
+    command = f"cinquefoil infer {name}"
+    if generates:
+        command += ' --prompt "Why is the sky blue?"'
+    elif name != demo_models.MODEL:
+        command += " --input FILE.npz"
+    follow = f"{command}; cinquefoil status --watch; ctrl-c stops everything."
+    if generates:
+        client = TEXT.format(router=deployment.router.dial, model=name)
+    elif described is not None and described.inputs and described.outputs:
+        client = _client(deployment.router.dial, described)
+    else:
+        return f"\nTry: {follow}"
+    return f"\nTry, after pip install 'tritonclient[grpc]':\n\n{client}\nor: {follow}"
+
+
+def _client(router: str, described: oip.ModelMetadataResponse) -> str:
+    """Return a program that sends zeros of the types and sizes that a model takes."""
+    inputs = ", ".join(
+        f'("{each.name}", {[_FREE_SIZE if size < 0 else size for size in each.shape]}, '
+        f'"{each.datatype}")'
+        for each in described.inputs
     )
+    output = described.outputs[0].name
+    return ARRAYS.format(router=router, model=described.name, inputs=inputs, output=output)
 
 
 def processes(suite: Suite) -> RenderableType:

@@ -1,0 +1,1 @@
+"""Writes a deployment file for models that exist already."""

@@ -1,0 +1,38 @@
+"""What a machine can compute on: its NVIDIA GPUs, or else its cores."""
+
+import os
+from dataclasses import dataclass
+
+import pynvml
+
+_NAME_WIDTH = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """What was found. Attributes: gpus (product names by UUID), cores (that this process has)."""
+
+    gpus: dict[str, str]
+    cores: int
+
+
+def find_devices() -> Devices:
+    """Return the devices of this machine; a driver that does not answer counts as no GPU."""
+    return Devices(_gpus(), len(os.sched_getaffinity(0)))
+
+
+def _gpus() -> dict[str, str]:
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return {}
+    try:
+        handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
+        return {
+            pynvml.nvmlDeviceGetUUID(each): pynvml.nvmlDeviceGetName(each)[:_NAME_WIDTH]
+            for each in handles
+        }
+    except pynvml.NVMLError:
+        return {}
+    finally:
+        pynvml.nvmlShutdown()

@@ -1,0 +1,201 @@
+"""What a network's file shows: signature, arithmetic, memory, speed here, and its accuracy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from services.cli.samples import Array, Samples
+from services.kit.errors import InvalidArgument
+from services.kit.operators.onnx_reader import load, read
+from services.kit.operators.random_inputs import Sizes, drawn
+from services.kit.operators.shape_trace import session
+from services.kit.units import BYTES_PER_MIB
+
+TIMED_RUNS: Final = 20
+_CHUNK: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """An input or output. Attributes: name, datatype (ONNX Runtime's), shape (None: free)."""
+
+    name: str
+    datatype: str
+    shape: tuple[int | None, ...]
+
+    def __str__(self) -> str:
+        sizes = ", ".join("?" if size is None else str(size) for size in self.shape)
+        return f"{self.name} {self.datatype.removeprefix('tensor(').removesuffix(')')}[{sizes}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A network that could be served.
+
+    Attributes:
+        file: ONNX file.
+        inputs, outputs: Signature, in the order of the file.
+        gmacs_per_item: Multiply-accumulates per item, 1e9; half the operations of all operators.
+        weights_mib: Size of the weights, MiB.
+        item_mib: Size of all inner tensors of an item, an upper bound of what it takes, MiB.
+        fixed_batch: The first size of its inputs where it is fixed; None: it is free.
+        latency_s: Slowest but one of 20 runs of one item on one core of this machine, s.
+    """
+
+    file: Path
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    gmacs_per_item: float
+    weights_mib: float
+    item_mib: float
+    fixed_batch: int | None
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """A measured accuracy. Attributes: value (0..1), items (that it was measured on)."""
+
+    value: float
+    items: int
+
+
+def examine(file: Path) -> Network:
+    """Return what a file shows. Runs the network some times: blocks.
+
+    Raises:
+        NotFound: The file does not exist.
+        InvalidArgument: The file is not an ONNX model, or one that ONNX Runtime cannot run.
+    """
+    model = load(file)
+    graph = read(model, file.stem, Sizes(batch=1))
+    running = session(model.SerializeToString())
+    inputs, outputs = _tensors(running.get_inputs()), _tensors(running.get_outputs())
+    fixed = None if graph.batches else next((t.shape[0] for t in inputs if t.shape), None)
+    items = fixed or 1
+    return Network(
+        file=file,
+        inputs=inputs,
+        outputs=outputs,
+        gmacs_per_item=sum(each.work.flops for each in graph.operators) / 2e9 / items,
+        weights_mib=sum(graph.constants.values()) / BYTES_PER_MIB,
+        item_mib=sum(t.size_bytes for t in graph.tensors.values()) / BYTES_PER_MIB / items,
+        fixed_batch=fixed,
+        latency_s=_latency_s(running, drawn(running.get_inputs(), Sizes(batch=1), seed=0)),
+    )
+
+
+def measure(network: Network, samples: Samples) -> Accuracy:
+    """Return the share of samples that a classifier gets right.
+
+    Its answer is its output of integers, one for each item, or else the largest of its scores. A
+    network with a fixed batch gets whole batches; the rest of the samples is left out.
+
+    Raises:
+        InvalidArgument: The samples have no labels, or do not fit the network; or no output is a
+            class or a row of scores per item.
+    """
+    labels = samples.labels
+    if labels is None:
+        raise InvalidArgument("no labels: np.savez(FILE, images=..., labels=...)")
+    step = network.fixed_batch or _CHUNK
+    end = len(samples) // step * step if network.fixed_batch else len(samples)
+    if not end:
+        raise InvalidArgument(f"{network.file}: takes {step} items at a time; there are fewer")
+    running = session(network.file.read_bytes())
+    right = 0
+    for first in range(0, end, step):
+        part = samples.part(first, min(first + step, end))
+        given = _cast(part.inputs, network)
+        try:
+            outputs = running.run(None, given)
+        except Exception as error:  # ONNX Runtime's errors share no base class
+            raise InvalidArgument(f"{network.file}: the samples do not fit: {error}") from error
+        right += int(
+            np.sum(
+                _classes(outputs, len(part), network) == np.ravel(labels[first : first + len(part)])
+            )
+        )
+    return Accuracy(right / end, end)
+
+
+def require_one_signature(networks: Sequence[Network]) -> None:
+    """Check that networks can answer each other's requests.
+
+    Raises:
+        InvalidArgument: A tensor differs; the message names it. Sizes of the batch may differ.
+    """
+    first = networks[0]
+    for other in networks[1:]:
+        for kind in ("inputs", "outputs"):
+            one, two = getattr(first, kind), getattr(other, kind)
+            if len(one) != len(two):
+                raise InvalidArgument(
+                    f"{other.file} has {len(two)} {kind}, {first.file} has {len(one)}: variants "
+                    "of a model have one signature"
+                )
+            for a, b in zip(one, two, strict=True):
+                if (a.name, a.datatype, a.shape[1:]) != (b.name, b.datatype, b.shape[1:]):
+                    raise InvalidArgument(
+                        f"{other.file}: {b} differs from {a} of {first.file}: variants of a model "
+                        "have one signature"
+                    )
+
+
+def _tensors(described: Sequence[Any]) -> tuple[Tensor, ...]:
+    return tuple(
+        Tensor(
+            each.name,
+            each.type,
+            tuple(size if isinstance(size, int) and size >= 0 else None for size in each.shape),
+        )
+        for each in described
+    )
+
+
+def _latency_s(running: Any, given: Mapping[str, Array]) -> float:
+    times = []
+    for _ in range(TIMED_RUNS):
+        began_s = time.perf_counter()
+        running.run(None, dict(given))
+        times.append(time.perf_counter() - began_s)
+    return sorted(times)[-2]
+
+
+def _cast(inputs: Mapping[str, Array], network: Network) -> dict[str, Array]:
+    kinds = {
+        "tensor(float)": "f4",
+        "tensor(double)": "f8",
+        "tensor(float16)": "f2",
+        "tensor(int64)": "i8",
+        "tensor(int32)": "i4",
+        "tensor(uint8)": "u1",
+    }
+    return {
+        each.name: inputs[each.name].astype(kinds.get(each.datatype), copy=False)
+        if each.datatype in kinds
+        else inputs[each.name]
+        for each in network.inputs
+    }
+
+
+def _classes(outputs: Sequence[Any], items: int, network: Network) -> Array:
+    arrays = [each for each in outputs if isinstance(each, np.ndarray) and each.ndim]
+    for each in arrays:
+        if each.dtype.kind in "iu" and each.size == items:
+            return np.ravel(each)
+    for each in arrays:
+        if each.dtype.kind == "f" and each.ndim == 2 and len(each) == items:
+            best: Array = np.argmax(each, axis=1)
+            return best
+    names = ", ".join(map(str, network.outputs))
+    raise InvalidArgument(
+        f"{network.file}: no output has a class or a row of scores per item ({names}); only "
+        "classifiers can be measured: leave --data out and write `accuracy` yourself"
+    )

@@ -1,0 +1,220 @@
+"""`cinquefoil init` for models that exist already: reads, measures, and writes the file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+from services.cli.init.devices import Devices, find_devices
+from services.cli.init.document import NewModel, NewVariant, Place, deployment
+from services.cli.init.network import Network, examine, measure, require_one_signature
+from services.cli.init.reduced import CALIBRATION, reduce
+from services.cli.init.triton_repository import RepositoryModel, read_repository
+from services.cli.samples import Samples, read_samples
+from services.kit.config.loader import DEFAULT_FILE, load
+from services.kit.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
+
+Say = Callable[[str], object]
+
+_TRITON: Final = (
+    "tritonserver",
+    "--model-repository={folder}",
+    "--model-control-mode=explicit",
+    "--load-model={name}",
+    "--grpc-port={{port}}",
+    "--http-port={{port_1}}",
+    "--metrics-port={{port_2}}",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of `init`, which explains them."""
+
+    files: tuple[Path, ...] = ()
+    snapshot: Path | None = None
+    repository: Path | None = None
+    data: Path | None = None
+    precisions: tuple[str, ...] = ()
+    name: str = ""
+    latency_s: float | None = None
+    gmacs: Mapping[str, float] = field(default_factory=dict)
+
+
+def init(
+    folder: Path, options: Options, control: Callable[[Devices], bool], console: Console
+) -> None:
+    """Write a deployment file for models that exist.
+
+    Args:
+        folder: Where to write it.
+        options: The models.
+        control: Called where there are GPUs: whether the agent may change them.
+        console: Where to report progress.
+
+    Raises:
+        AlreadyExists: The folder has a deployment file.
+        ServiceError: A model cannot be served as it is; the message names it.
+    """
+    path = folder / DEFAULT_FILE
+    if path.exists():
+        raise AlreadyExists(f"{path} exists already; move it, or give another folder")
+
+    with console.status("Reading the models") as line:
+
+        def say(text: str) -> None:
+            line.update(text)
+            console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+        place = Place(devices := find_devices(), control=False)
+        if options.repository is not None:
+            models, place = _imported(options.repository, options, place, say)
+        else:
+            models = dict([new_model(options, say)])
+    if devices.gpus:
+        place = Place(devices, control(devices), place.batch_sizes, place.processes)
+    folder.mkdir(parents=True, exist_ok=True)
+    text = deployment(models, place, folder)
+    path.write_text(text, encoding="utf-8")
+    load(path)  # what is written can be read: a mistake here is ours
+    sent = options.data or "FILE.npz"
+    console.print(
+        f"wrote {path}; next: cinquefoil up, and beside it: cinquefoil infer {next(iter(models))} "
+        f"--input {sent}",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def new_model(options: Options, say: Say) -> tuple[str, NewModel]:
+    """Return a model of the ONNX files in the options, and its name.
+
+    Raises:
+        InvalidArgument: Files cannot be variants of one model, or nothing says which is better.
+        NotFound: A file does not exist.
+    """
+    files = options.files or _snapshot_files(options.snapshot)
+    networks = {_name(file.stem): _examined(file, say) for file in files}
+    if len(networks) < len(files):
+        raise InvalidArgument("--onnx: two files have one name, which is their variant's")
+    require_one_signature([*networks.values()])
+    name = options.name or _name(
+        files[0].stem if options.snapshot is None else options.snapshot.resolve().name
+    )
+    if options.data is None:
+        if options.precisions or len(networks) > 1:
+            raise InvalidArgument(
+                "--data: needed to measure the accuracies of several variants; an .npz file with "
+                "an array for each input and `labels`"
+            )
+        variants = {each: NewVariant.of(network, None) for each, network in networks.items()}
+        return name, NewModel(variants, options.latency_s)
+    first = next(iter(networks.values()))
+    samples = read_samples(options.data, [each.name for each in first.inputs])
+    calibration, rest = _divided(samples, options.precisions)
+    for variant, network in [*networks.items()]:
+        for precision in options.precisions:
+            file = reduce(network, precision, calibration)
+            networks[f"{variant}-{precision}"] = _examined(file, say)
+    require_one_signature([*networks.values()])
+    return name, NewModel(
+        {each: _measured(network, rest, say) for each, network in networks.items()},
+        options.latency_s,
+    )
+
+
+def _divided(samples: Samples, precisions: Sequence[str]) -> tuple[Samples, Samples]:
+    """Return the items for scales, and those for accuracies: no item is in both."""
+    if "int8" not in precisions:
+        return samples, samples
+    count = min(CALIBRATION, len(samples) // 4)
+    if not count:
+        raise InvalidArgument("--data: int8 needs at least 4 items, a quarter of them for scales")
+    return samples.part(0, count), samples.part(count)
+
+
+def _examined(file: Path, say: Say) -> Network:
+    try:
+        network = examine(file)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{file}: {error.message}") from error
+    say(f"{file.name}: {network.gmacs_per_item:.3g} GMACs, {network.latency_s * 1e3:.2g} ms a core")
+    if network.fixed_batch is not None:
+        say(
+            f"{file.name}: FIXED_BATCH: takes {network.fixed_batch} at a time: no batches are "
+            "formed; export it with a free first dimension"
+        )
+    return network
+
+
+def _measured(network: Network, samples: Samples, say: Say) -> NewVariant:
+    accuracy = measure(network, samples)
+    say(f"{network.file.name}: {accuracy.value:.4f} right of {accuracy.items} items")
+    if not accuracy.value:
+        raise FailedPrecondition(f"{network.file}: not one answer is right; check the labels")
+    return NewVariant.of(network, accuracy)
+
+
+def _snapshot_files(snapshot: Path | None) -> tuple[Path, ...]:
+    """Return the ONNX files of a snapshot of the Hugging Face hub, which has them in `onnx/`."""
+    if snapshot is None or not snapshot.is_dir():
+        raise NotFound(
+            f"--hf: no folder {snapshot}; `hf download NAME --local-dir FOLDER` of huggingface_hub "
+            "gets one"
+        )
+    for folder in (snapshot / "onnx", snapshot):
+        files = tuple(sorted(folder.glob("*.onnx"), key=lambda each: (len(each.stem), each.stem)))
+        if files:
+            return files
+    raise NotFound(
+        f"--hf: {snapshot} has no ONNX file; export one: optimum-cli export onnx --model "
+        f"{snapshot} {snapshot}/onnx"
+    )
+
+
+def _imported(
+    folder: Path, options: Options, place: Place, say: Say
+) -> tuple[dict[str, NewModel], Place]:
+    repository = read_repository(folder)
+    for name, why in repository.refused.items():
+        say(f"{name} is left out: {why}")
+    models, kept = {}, []
+    for each in repository.models:
+        if each.onnx is None and each.name not in options.gmacs:
+            say(
+                f"{each.name} is left out: nothing here reads the arithmetic of {each.backend}; "
+                f"give --gmacs {each.name}=GMACS_PER_ITEM"
+            )
+            continue
+        models[_name(each.name)] = _of_repository(each, folder, options, say)
+        kept.append(each)
+    if not models:
+        raise FailedPrecondition(f"{folder}: no model of it can be served")
+    sizes = tuple(sorted({1, *(size for each in kept for size in each.batch_sizes)}))
+    instances = min(8, max(each.instances for each in kept))
+    return models, Place(place.devices, False, sizes if len(sizes) > 1 else (), instances)
+
+
+def _of_repository(model: RepositoryModel, folder: Path, options: Options, say: Say) -> NewModel:
+    limit = model.max_batch
+    if model.onnx is not None:
+        found = NewVariant.of(_examined(model.onnx, say), None)
+        limit = min(limit, found.max_batch or limit)
+        variant = NewVariant(found.network, None, found.gmacs_per_item, limit)
+    else:
+        words = {"folder": folder.resolve(), "name": model.name}
+        command = [word.format(**words) for word in _TRITON]
+        runtime = {"kind": "external", "command": command, "model_name": model.name}
+        variant = NewVariant(None, None, options.gmacs[model.name], limit, runtime)
+    return NewModel({_name(model.name): variant}, options.latency_s)
+
+
+def _name(text: str) -> str:
+    """Return a name that the deployment file allows."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).lstrip("._-")[:63] or "model"
