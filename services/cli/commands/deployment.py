@@ -258,7 +258,8 @@ async def infer(  # noqa: PLR0913 - a command's options are its arguments
         return
     from services.cli.infer.send import send
 
-    await send(config, model, image=image, source=source, item=item, as_json=json)
+    chosen = None if source is None else (source, item)
+    await send(config, model, digit=image, source=chosen, as_json=json)
 
 
 def simulate(  # noqa: PLR0913, PLR0917 - a command's options are its arguments

@@ -22,16 +22,16 @@ from services.local.demo.demo_models import MODEL as DEMO
 
 
 async def send(
-    config: Path, model: str, *, image: int | None, source: Path | None, item: int, as_json: bool
+    config: Path, model: str, *, digit: int | None, source: tuple[Path, int] | None, as_json: bool
 ) -> None:
     """Send a held-out digit, an array, or an item of a validation set, and print the answer.
 
     Args:
         config: Deployment file.
         model: A model of it.
-        image: Number of the digit; None: the first, where the model is the demo's.
-        source: .npy file with one array, or .npz file with one for each input; None: a digit.
-        item: Which item of a validation set.
+        digit: Number of the digit; None: the first, where the model is the demo's.
+        source: .npy file with one array, or .npz file with one for each input and which item of it;
+            None: a digit.
         as_json: Print JSON.
 
     Raises:
@@ -44,15 +44,15 @@ async def send(
         arrays: NDArray[Any] | Mapping[str, NDArray[Any]]
         truth: int | None = None
         if source is None:
-            if image is None and model != DEMO:
+            if digit is None and model != DEMO:
                 raise InvalidArgument(
                     f"--input: give a .npy or .npz file; {model} takes {_signature(described)}"
                 )
-            arrays, truth = _digit(image or 0)
-        elif source.suffix == ".npz":
-            arrays, truth = _item(source, [each.name for each in described.inputs], item)
+            arrays, truth = _digit(digit or 0)
+        elif source[0].suffix == ".npz":
+            arrays, truth = _item(*source, [each.name for each in described.inputs])
         else:
-            arrays = read(source)
+            arrays = read(source[0])
         answer = await request(
             clients, deployment.router.default_timeout_s, described, arrays, truth
         )
@@ -101,7 +101,7 @@ def _signature(described: oip.ModelMetadataResponse) -> str:
 
 
 def _item(
-    source: Path, names: Sequence[str], item: int
+    source: Path, item: int, names: Sequence[str]
 ) -> tuple[Mapping[str, NDArray[Any]], int | None]:
     """Return an item of a validation set as a batch of one, and its label where it is a number."""
     samples = read_samples(source, names)

@@ -57,7 +57,7 @@ class NewVariant:
 
 @dataclass(frozen=True, slots=True)
 class NewModel:
-    """A model to be written. Attributes: variants (by name), latency_s (objective; None: chosen)."""
+    """A model to be written. Attributes: variants (by name), latency_s (None: by measurement)."""
 
     variants: Mapping[str, NewVariant]
     latency_s: float | None = None

@@ -21,7 +21,7 @@ SUITE, PROTOS = project("pyproject.toml"), project("protos/pyproject.toml")
 
 
 def name_of(requirement: str) -> str:
-    found = re.match(r"[\w.-]+", requirement)
+    found = re.match(r"[\w-]+", requirement)
     assert found is not None, requirement
     return found[0]
 
