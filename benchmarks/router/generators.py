@@ -22,9 +22,6 @@ from benchmarks.router.security import Security
 WARM_UP = 0.2
 """Share of a measurement's time whose answers do not count."""
 
-CONNECTIONS = {1: 1, 64: 8}
-"""By requests in flight: many in flight are those of several clients."""
-
 _DATA = re.compile(r"\((\d+)\) data")
 _REQUESTS = re.compile(r"(\d+) done, (\d+) succeeded, (\d+) failed, (\d+) errored")
 
@@ -39,7 +36,8 @@ class Work(NamedTuple):
     Attributes:
         port: The server's port.
         size: Of messages.SHAPES.
-        in_flight: Of CONNECTIONS.
+        in_flight: Requests.
+        connections: They share so many, evenly.
         duration_s: For how long, warm-up included.
         answer_bytes: Of the shortest answer.
         security: Certificates and token of the client; None: plaintext.
@@ -48,6 +46,7 @@ class Work(NamedTuple):
     port: int
     size: str
     in_flight: int
+    connections: int
     duration_s: float
     answer_bytes: int
     security: Security | None = None
@@ -123,14 +122,13 @@ async def h2load(work: Work, rows: Path) -> None:
     """Make a load with nghttp2's h2load."""
     body = rows.with_suffix(".body")
     body.write_bytes(messages.framed(messages.request(work.size)))
-    connections = CONNECTIONS[work.in_flight]
     scheme, shown = "http", list[str]()
     if work.security is not None:
         scheme, shown = "https", [f"--header=authorization: Bearer {work.security.token}"]
     said = await _run(
         "h2load",
-        f"--clients={connections}",
-        f"--max-concurrent-streams={work.in_flight // connections}",
+        f"--clients={work.connections}",
+        f"--max-concurrent-streams={work.in_flight // work.connections}",
         f"--duration={math.ceil(work.duration_s * 1e3)}ms",
         f"--data={body}",
         "--header=content-type: application/grpc",
@@ -155,7 +153,7 @@ async def grpc_aio(work: Work, rows: Path) -> None:
         sys.executable,
         "-m",
         "benchmarks.router.client",
-        *map(str, (*work[:4], rows)),
+        *map(str, (*work[:5], rows)),
         *((str(work.security.folder), work.security.token) if work.security else ()),
     )
 

@@ -111,6 +111,63 @@ def nginx(
     return started((program, "-c", settings), port, folder, security=security)
 
 
+def envoy(folder: Path, backend_port: int) -> AbstractAsyncContextManager[Server]:
+    """Envoy, one worker thread."""
+    program, port, settings = binaries("envoy") / "envoy", free_port(), folder / "envoy.yaml"
+    settings.write_text(yaml.safe_dump(_envoy_settings(port, backend_port)))
+    options = "--concurrency", 1, "--disable-hot-restart", "--log-level", "warn"
+    return started((program, "--config-path", settings, *options), port, folder)
+
+
+def _envoy_settings(port: int, backend_port: int) -> dict[str, Any]:
+    def at(port: int) -> dict[str, Any]:
+        return {"socket_address": {"address": "127.0.0.1", "port_value": port}}
+
+    extensions = "type.googleapis.com/envoy.extensions"
+    manager = f"{extensions}.filters.network.http_connection_manager.v3.HttpConnectionManager"
+    router = f"{extensions}.filters.http.router.v3.Router"
+    options = f"{extensions}.upstreams.http.v3.HttpProtocolOptions"
+    route = {"match": {"prefix": "/"}, "route": {"cluster": "backend", "timeout": "0s"}}
+    listener = {
+        "address": at(port),
+        "filter_chains": [
+            {
+                "filters": [
+                    {
+                        "name": "http",
+                        "typed_config": {
+                            "@type": manager,
+                            "stat_prefix": "http",
+                            "codec_type": "HTTP2",
+                            "route_config": {
+                                "virtual_hosts": [
+                                    {"name": "all", "domains": ["*"], "routes": [route]}
+                                ]
+                            },
+                            "http_filters": [{"name": "r", "typed_config": {"@type": router}}],
+                        },
+                    }
+                ]
+            }
+        ],
+    }
+    cluster = {
+        "name": "backend",
+        "type": "STATIC",
+        "typed_extension_protocol_options": {
+            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+                "@type": options,
+                "explicit_http_config": {"http2_protocol_options": {}},
+            }
+        },
+        "load_assignment": {
+            "cluster_name": "backend",
+            "endpoints": [{"lb_endpoints": [{"endpoint": {"address": at(backend_port)}}]}],
+        },
+    }
+    return {"static_resources": {"listeners": [listener], "clusters": [cluster]}}
+
+
 def mlserver(folder: Path, _: int) -> AbstractAsyncContextManager[Server]:
     """MLServer with the model in its process: it answers itself, there is no hop."""
     program = binaries("mlserver") / "mlserver"
@@ -221,6 +278,7 @@ def _python(module: str, *ports: int) -> tuple[str | int, ...]:
 PATHS: dict[str, Start] = {
     "direct": direct,
     "nginx": nginx,
+    "envoy": envoy,
     "passthrough": passthrough,
     "mlserver": mlserver,
     "ray": ray,

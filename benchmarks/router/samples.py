@@ -2,12 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import product, starmap
 from statistics import median
 from typing import NamedTuple
-
-from benchmarks.router.generators import CONNECTIONS
-from benchmarks.router.messages import SHAPES
 
 
 class Case(NamedTuple):
@@ -15,17 +11,33 @@ class Case(NamedTuple):
 
     Attributes:
         size: Of messages.SHAPES.
-        in_flight: Of generators.CONNECTIONS.
+        in_flight: Requests, at any time.
+        most_connections: They share so many connections, or have one each where they are fewer.
     """
 
     size: str
     in_flight: int
+    most_connections: int = 8
+
+    @property
+    def connections(self) -> int:
+        """Connections that share the requests evenly."""
+        return min(self.in_flight, self.most_connections)
 
     def __str__(self) -> str:
+        if self.connections == self.in_flight > 1:
+            return f"{self.size}_{self.connections}x1"
         return f"{self.size}_{self.in_flight}"
 
 
-CASES = tuple(starmap(Case, product(SHAPES, CONNECTIONS)))
+CASES = (
+    Case("small", 1),
+    Case("small", 64),
+    Case("image", 1),
+    Case("image", 64),
+    Case("small", 64, 64),
+)
+"""Many in flight are those of several clients, and at last of as many clients."""
 
 
 @dataclass(frozen=True, slots=True)

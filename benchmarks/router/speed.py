@@ -124,7 +124,9 @@ class Meter:
                 server = servers[name]
                 work = Work(
                     server.port,
-                    *case,
+                    case.size,
+                    case.in_flight,
+                    case.connections,
                     self._plan.seconds,
                     self._answer_bytes[name],
                     server.security,

@@ -36,7 +36,7 @@ async def answering(infer: Infer) -> AsyncIterator[int]:
 
 async def timed(work: Work, rows: Path) -> None:
     """The client of machines without h2load, in this process: no start to wait for."""
-    lines = await client.generate(*work[:4])
+    lines = await client.generate(*work[:5])
     await asyncio.to_thread(rows.write_text, "".join(lines))
 
 
@@ -82,7 +82,7 @@ async def test_a_generator_counts_each_answer_once(tmp_path: Path, generate: Gen
 
     async with answering(infer) as port:
         found = await generators.measured(
-            generate, Work(port, "small", 64, 0.3, SHORTEST), tmp_path
+            generate, Work(port, "small", 64, 8, 0.3, SHORTEST), tmp_path
         )
 
     assert 0 <= asked - found.total <= 64
@@ -105,4 +105,4 @@ async def test_h2load_takes_no_grpc_error_for_an_answer(tmp_path: Path) -> None:
 
     async with answering(infer) as port:
         with pytest.raises(Wrong, match="bytes"):
-            await generators.h2load(Work(port, "small", 1, 0.2, SHORTEST), tmp_path / "load.tsv")
+            await generators.h2load(Work(port, "small", 1, 1, 0.2, SHORTEST), tmp_path / "load.tsv")
