@@ -32,6 +32,9 @@ test: $(VENV)/.dev ## run the whole test suite
 test-unit: $(VENV)/.dev ## run the pure tests: no disk, socket, process or event loop (half a minute)
 	$(BIN)/pytest -q --numprocesses logical --dist worksteal tests/unit
 
+test-browser: $(VENV)/.dev ## run the tests of the console in chromium, which the machine must have
+	$(BIN)/pytest -q -m browser tests/browser
+
 fuzz: $(VENV)/.dev ## fuzz a parser of what others send: BORDER=join SECONDS=60
 	$(BIN)/pip install --quiet --group fuzz
 	$(BIN)/python -m tests.fuzz $(BORDER) $(SECONDS)

@@ -12,7 +12,7 @@ export function table(caption, columns, rows, empty) {
       h("thead", {}, h("tr", {}, columns.map(([name, , kind]) => h("th", { scope: "col", class: kind }, name)))),
       h("tbody", {}, rows.map((row) =>
         h("tr", {}, columns.map(([, cell, kind], n) =>
-          h(n ? "td" : "th", { class: kind, scope: n ? null : "row" }, cell(row))))))));
+          h(n ? "td" : "th", n ? { class: kind } : { class: kind, scope: "row" }, cell(row))))))));
 }
 
 export async function read(path, given) {

@@ -54,10 +54,9 @@ function follow() {
     const planned = (document_) => `${document_?.status.plan?.version} ${document_?.status.plan?.state}`;
     const before = present;
     present = JSON.parse(data);
-    const list = opened().name === "plans" && opened().detail === "";
     const changed = before !== null && planned(before) !== planned(present);
     const first = before === null && opened().name === "what-if"; // it needs the GPUs
-    if (LIVE[opened().name] || (list && changed) || first) draw();
+    if (LIVE[opened().name] || (opened().name === "plans" && changed) || first) draw();
   };
   events.onopen = () => {
     live.textContent = "● Live";

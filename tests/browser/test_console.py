@@ -1,0 +1,134 @@
+"""What readers and operators do with the console, in Chromium."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from cinquefoil.planner.v1 import planner_pb2
+from services.cli.client import connected
+from services.kit import config
+from tests.browser.conftest import TOKEN, console, planned
+from tests.support.fake_agent import Agent, active, carbon, living, planner
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+api = pytest.importorskip("playwright.async_api", reason="pip install playwright")
+expect = api.expect
+
+PAGES = ["now", "what-if", "plans", "plans/1", "plans/1..1", "models", "account", "nodes"]
+
+
+async def log_in(page: "Page", address: str) -> None:
+    """Open the console and give its token."""
+    await page.goto(f"{address}/")
+    await page.get_by_label("Token").fill(TOKEN)
+    await page.get_by_role("button", name="Log in").click()
+    await expect(page.get_by_role("heading", name="Now")).to_be_visible()
+
+
+async def test_a_new_plan_appears_on_an_open_page(
+    page: "Page", reading: str, running: config.Deployment
+) -> None:
+    await page.goto(f"{reading}/#/now")
+    before = await page.locator("#newest").inner_text()
+    async with connected(running) as clients:
+        await clients.planner.SetObjective(planner_pb2.SetObjectiveRequest(carbon_weight=0.0))
+
+    await expect(page.locator("#newest")).not_to_have_text(before)
+    await page.locator("#newest").click()
+    await expect(page.get_by_role("heading", name="Why", exact=True)).to_be_visible()
+
+
+async def test_an_operator_asks_what_if_sees_the_difference_and_applies_it(
+    page: "Page", changing: str
+) -> None:
+    await log_in(page, changing)
+    await page.get_by_role("link", name="What if").click()
+    await page.locator("#carbon_weight").fill("1")  # carbon only: the smaller variant
+    await expect(page.locator("#verdict")).to_contain_text("would start")
+    assert "carbon_weight=1" in page.url
+    await expect(page.locator(".ghost")).to_have_count(2)
+    await page.locator("#apply").click()
+
+    await expect(page.get_by_role("heading", name="Plan", exact=False).first).to_be_visible()
+    await expect(page.locator(".headline")).to_contain_text("It is active")
+
+
+async def test_an_operator_sees_what_a_rollback_changes_and_rolls_back(
+    page: "Page", changing: str
+) -> None:
+    await log_in(page, changing)
+    await page.goto(f"{changing}/#/plans")
+    await page.get_by_role("link", name="What rolling back to plan 1 would change").click()
+    await expect(page.get_by_role("heading", name="From plan")).to_be_visible()
+    await page.locator("#rollback").click()
+
+    await expect(page.locator(".headline")).to_contain_text("rollback to 1. It is active")
+    await page.goto(f"{changing}/#/plans")
+    await page.locator("#unpin").click()
+    await expect(page.get_by_text("Done, in the name of ada")).to_be_visible()
+
+
+async def test_a_reader_sees_the_command_instead_of_a_button_and_is_refused(
+    page: "Page", reading: str
+) -> None:
+    await page.goto(f"{reading}/#/plans/1")
+    await expect(page.get_by_text("cinquefoil plan pin 1")).to_be_visible()
+    assert await page.locator("#pin").count() == 0
+    async with httpx.AsyncClient() as program:
+        answer = await program.post(f"{reading}/api/change/pin", json={"version": 1})
+
+    assert answer.status_code == 403
+
+
+async def test_a_page_says_that_the_planner_is_away_and_goes_on_when_it_is_back(
+    page: "Page", tmp_path: Path
+) -> None:
+    async with carbon() as grid:
+        settings = planned(tmp_path, grid.port)
+        agent = Agent("node-a", ("GPU-1", "GPU-2"))
+        async with console(settings) as address:
+            async with planner(settings) as stub, living(agent, stub):
+                await active(stub, 1)
+                await page.goto(f"{address}/#/now")
+                await expect(page.locator("#newest")).to_have_text("Plan 1")
+            away = page.get_by_text("planner at")
+            await expect(away).to_be_visible()
+            async with planner(settings) as stub, living(agent, stub):
+                await expect(away).to_have_count(0)
+                await expect(page.locator("#newest")).to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_no_page_breaks_a_rule_of_accessibility(
+    page: "Page", reading: str, scheme: str
+) -> None:
+    """axe-core's rules, on every page; in the dark those that depend on colours."""
+    axe = pytest.importorskip("axe_playwright_python.async_playwright").Axe()
+    await page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]  # one of the two
+    rules = {"runOnly": ["color-contrast"]} if scheme == "dark" else {}
+    broken = {}
+    for name in PAGES:
+        await page.goto(f"{reading}/#/{name}")
+        await expect(page.locator("h1")).to_be_visible()
+        await expect(page.get_by_text("…", exact=False)).to_have_count(0)
+        found = await axe.run(page, options=rules)
+        if found.violations_count:
+            broken[name] = found.generate_report()
+
+    assert not broken
+
+
+@pytest.mark.parametrize("width", [420, 1280, 2560])
+async def test_no_page_is_wider_than_the_screen(page: "Page", reading: str, width: int) -> None:
+    """From a phone to a wall; tables scroll by themselves."""
+    await page.set_viewport_size({"width": width, "height": 900})
+    for name in PAGES:
+        await page.goto(f"{reading}/#/{name}")
+        await expect(page.locator("h1")).to_be_visible()
+        wide = await page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= width, name
