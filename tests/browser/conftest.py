@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 
+from cinquefoil.planner.v1 import planner_pb2
 from services.cli.client import Clients, connected
 from services.cli.web_console.operators import PlannerOperators
 from services.cli.web_console.readers import ServiceReaders
@@ -67,11 +68,13 @@ def planned(folder: Path, carbon_port: int) -> config.Deployment:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[config.Deployment]:
-    """A deployment whose planner has a plan active."""
+    """A deployment whose planner has plan 2 active: plan 1 is for carbon, 2 for accuracy."""
     async with carbon() as grid:
         settings = planned(tmp_path_factory.mktemp("browser"), grid.port)
         async with planner(settings) as stub, living(Agent("node-a", ("GPU-1", "GPU-2")), stub):
             await active(stub, 1)
+            await stub.SetObjective(planner_pb2.SetObjectiveRequest(carbon_weight=0.0))
+            await active(stub, 2)
             yield settings
 
 
