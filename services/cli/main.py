@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from services.cli.commands import (
+    backup,
     carbon,
     config,
     deployment,
@@ -90,6 +91,8 @@ app.command("status")(deployment.status)
 app.command("infer")(deployment.infer)
 app.command("simulate")(deployment.simulate)
 app.command("partition")(partition.partition)
+app.command("backup")(backup.backup)
+app.command("restore")(backup.restore)
 app.command("doctor")(deployment.doctor)
 app.command("health")(deployment.health)
 app.add_typer(plan.app)

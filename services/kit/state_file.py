@@ -62,7 +62,7 @@ def write_json(path: Path, data: dict[str, Any], *, durable: bool = True) -> Non
                 os.fsync(file.fileno())
         draft.replace(path)
         if durable:
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
     except OSError as error:
         with suppress(OSError):
             draft.unlink(missing_ok=True)  # half a file takes room that others need
@@ -84,7 +84,7 @@ def remove(path: Path) -> None:
     try:
         if path.exists():
             path.unlink()
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
     except OSError as error:
         raise not_written(path, error) from error
 
@@ -185,7 +185,7 @@ def _checked(content: bytes) -> bytes:
     return content
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make what was renamed or removed in a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:

@@ -5,9 +5,11 @@ lock against a second planner lives and dies with it.
 """
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from functools import wraps
+from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar
 
 from sqlalchemy import URL, event
@@ -15,8 +17,11 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, ProgrammingError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
+from services.kit import row_checksums
 from services.kit.errors import Unavailable
+from services.kit.state_file import Damaged
 from services.kit.telemetry import logs
+from services.planner.adapters.store.checks import REMEDY
 
 _log = logs.get("store")
 
@@ -24,6 +29,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 H = TypeVar("H", bound="HasConnection")
 
+_DAMAGE_CODES: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _CONNECT_S: Final = 10.0
 _SESSION: Final = {
     "application_name": "cinquefoil-planner",
@@ -65,6 +71,7 @@ class SharedConnection:
             Unavailable: There is no connection to be had.
             ServiceError: What `prepare` raises.
         """
+        _refuse_empty(url)
         engine = _engine(url)
         shared = cls(engine, prepare)
         try:
@@ -99,6 +106,7 @@ class SharedConnection:
         """Hold the connection, in a transaction that ends with the block.
 
         Raises:
+            Damaged: The file is not as it was written.
             Unavailable: The database is away, or cannot write now; nothing has changed, unless the
                 connection broke within the commit.
             Rejected: A value is not one that a column can hold.
@@ -116,6 +124,9 @@ class SharedConnection:
                 if _is_data(error):
                     raise Rejected(f"planner.database: {_words(error)}") from error
                 await self._drop()
+                if _is_damage(error):
+                    path = Path(self._engine.url.database or "")
+                    raise Damaged(path, _words(error), REMEDY) from error
                 raise Unavailable(f"planner.database: {_words(error)}") from error
 
     async def _connect(self) -> AsyncConnection:
@@ -163,8 +174,20 @@ def _engine(url: URL) -> AsyncEngine:
     return engine
 
 
+def _refuse_empty(url: URL) -> None:
+    """Refuse a file of no bytes: a database that was cut off, which SQLite would begin again.
+
+    Raises:
+        Damaged: It is one.
+    """
+    path = Path(url.database or "")
+    if url.get_backend_name() == "sqlite" and path.is_file() and not path.stat().st_size:
+        raise Damaged(path, "it is empty", REMEDY)
+
+
 def _set_up_sqlite(connection: Any, _record: object) -> None:
     connection.isolation_level = None  # transactions are ours, not the driver's
+    connection.create_function(row_checksums.FUNCTION, -1, row_checksums.checksum)
     for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
         connection.execute(f"PRAGMA {pragma}").close()
 
@@ -177,6 +200,12 @@ def _is_data(error: DBAPIError | OSError) -> bool:
     """Return whether PostgreSQL, or its driver, refuses a value: SQLSTATE class 22."""
     cause = error.orig.__cause__ if isinstance(error, DBAPIError) and error.orig else None
     return isinstance(cause, ValueError) or str(getattr(cause, "sqlstate", "")).startswith("22")
+
+
+def _is_damage(error: DBAPIError | OSError) -> bool:
+    """Return whether an SQLite file, or one of its pages, makes no sense."""
+    cause = error.orig if isinstance(error, DBAPIError) else None
+    return getattr(cause, "sqlite_errorcode", 0) & 0xFF in _DAMAGE_CODES
 
 
 def _words(error: BaseException) -> str:

@@ -10,13 +10,16 @@ from typing import Final
 
 from alembic import command
 from alembic.config import Config
+from alembic.migration import MigrationContext
 from alembic.util import CommandError
 from sqlalchemy import URL, Connection, inspect, make_url, text
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.kit.errors import FailedPrecondition, InvalidArgument
+from services.kit.state_file import Damaged
 from services.kit.telemetry import logs
+from services.planner.adapters.store import checks
 from services.planner.adapters.store.connection import SharedConnection
 from services.planner.adapters.store.store import Store
 
@@ -111,17 +114,25 @@ def _migrate(connection: Connection, url: URL) -> None:
     """Bring the schema up to date, in the transaction that is open.
 
     Raises:
-        FailedPrecondition: This planner does not know the schema.
+        FailedPrecondition: This planner does not know the schema, or the file is damaged.
     """
+    is_file = connection.dialect.name == "sqlite"
+    if is_file and (why := checks.damage(connection)):
+        raise Damaged(Path(url.database or ""), why, checks.REMEDY)
     _check_version(connection, url)
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
+    before = MigrationContext.configure(connection).get_current_heads()
     try:
         command.upgrade(config, "head")
     except CommandError as error:
         raise _unknown(url, str(error)) from error
+    if is_file:
+        if MigrationContext.configure(connection).get_current_heads() != before:
+            checks.fill(connection)
+        checks.keep(connection)
 
 
 def _check_version(connection: Connection, url: URL) -> None:

@@ -34,7 +34,7 @@ _OVERTAKEN: Final = "a later plan took its place"
 
 _COLUMNS: Final[list[Column[Any]]] = [
     *plans.c["version", "state", "failure", "payload"],
-    *(column for column in outcomes.c if column.name != "version"),
+    *(column for column in outcomes.c if column.name not in ("version", "crc")),
 ]
 _PLANS: Final = select(*_COLUMNS).select_from(plans.outerjoin(outcomes))
 

@@ -22,6 +22,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.types import TypeDecorator
 
+from services.kit import row_checksums
 from services.planner.core.accounting.entries import COUNTS, NAMES
 from services.planner.core.plan import Outcome
 
@@ -51,6 +52,12 @@ metadata = MetaData(
     }
 )
 
+
+def _crc() -> Column[int]:
+    """Return the column of a row's checksum; NULL in PostgreSQL, which has its own."""
+    return Column(row_checksums.COLUMN, BigInteger)
+
+
 plans = Table(
     "plans",
     metadata,
@@ -64,6 +71,7 @@ plans = Table(
     Column("payload", LargeBinary, nullable=False),
     # What the plan was made from: JSON, compressed by zlib; NULL: made before it was kept.
     Column("snapshot", LargeBinary),
+    _crc(),
 )
 
 outcomes = Table(
@@ -78,6 +86,7 @@ outcomes = Table(
     Column("latency_s", JSON, nullable=False),
     Column("accuracy", JSON, nullable=False),
     Column("answered", JSON, nullable=False),
+    _crc(),
 )
 
 meta = Table(
@@ -85,6 +94,7 @@ meta = Table(
     metadata,
     Column("key", Text, primary_key=True),
     Column("value", LargeBinary, nullable=False),
+    _crc(),
 )
 
 # services.planner.core.accounting.entries: a Key, and the Figures of its entry.
@@ -94,6 +104,7 @@ account_hours = Table(
     Column("hour", Utc, primary_key=True),
     *(Column(name, Text, primary_key=True) for name in ("zone", "node", "model")),
     *(Column(name, BigInteger if name in COUNTS else Double, nullable=False) for name in NAMES),
+    _crc(),
 )
 
 

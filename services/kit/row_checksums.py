@@ -1,0 +1,60 @@
+"""Checksums of the rows of an SQLite database, so that a damaged value is never read as another.
+
+SQLite's own checks find pages that make no sense; a bit that flips inside of a value makes sense.
+A table that is to be checked has a column `crc`. Triggers of the writing connection keep it, so
+that no statement can forget it; PostgreSQL has checksums of its own (`initdb --data-checksums`).
+"""
+
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+COLUMN: Final = "crc"
+FUNCTION: Final = "cinquefoil_crc"
+"""Name by which SQL calls `checksum`: each connection has to define it."""
+
+INTEGRITY: Final = "PRAGMA integrity_check(1)"
+"""Returns one row, "ok", unless a page or an index makes no sense."""
+
+
+def checksum(*values: object) -> int:
+    """Return the CRC-32 of a row's values, each with its type and length."""
+    crc = 0
+    for value in values:
+        data = value if isinstance(value, bytes) else repr(value).encode()
+        kind = b"%c%d:" % (b"b" if isinstance(value, bytes) else b"v", len(data))
+        crc = zlib.crc32(data, zlib.crc32(kind, crc))
+    return crc
+
+
+def columns_of(table: str) -> str:
+    """Return the query for a table's columns that have a checksum; no row: it has none."""
+    return (
+        f"SELECT name FROM pragma_table_info('{table}') WHERE name != '{COLUMN}' AND EXISTS "  # noqa: S608 - a name of ours
+        f"(SELECT 1 FROM pragma_table_info('{table}') WHERE name = '{COLUMN}') ORDER BY name"
+    )
+
+
+def damaged_rows(table: str, columns: Sequence[str]) -> str:
+    """Return the query for how many rows are not as they were written."""
+    return f"SELECT count(*) FROM {table} WHERE {COLUMN} IS NOT {_call(columns)}"  # noqa: S608
+
+
+def fill(table: str, columns: Sequence[str]) -> str:
+    """Return the statement that gives every row its checksum, after a change of the schema."""
+    return f"UPDATE {table} SET {COLUMN} = {_call(columns)}"  # noqa: S608
+
+
+def triggers(table: str, columns: Sequence[str]) -> Iterator[str]:
+    """Yield the statements by which the present connection keeps a table's checksums."""
+    for event in ("INSERT", f"UPDATE OF {', '.join(columns)}"):
+        name = f"{table}_{COLUMN}_{event[:6].lower()}"
+        yield f"DROP TRIGGER IF EXISTS temp.{name}"
+        yield (
+            f"CREATE TEMP TRIGGER {name} AFTER {event} ON main.{table} BEGIN "
+            f"{fill(table, columns)} WHERE rowid = NEW.rowid; END"
+        )
+
+
+def _call(columns: Sequence[str]) -> str:
+    return f"{FUNCTION}({', '.join(columns)})"

@@ -1,0 +1,71 @@
+"""An SQLite database is as it was written, or the planner does not open it."""
+
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import URL, Connection, create_engine, event
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import NullPool
+
+from services.kit import row_checksums
+from services.planner.adapters.store.tables import metadata
+
+_PLANS: Final = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'plans'"
+REMEDY: Final = (
+    "restore a backup with `cinquefoil restore FILE`, or move the file away to start with an "
+    "empty database"
+)
+
+
+def damage(connection: Connection) -> str:
+    """Return what is damaged in an SQLite database; "": nothing."""
+    try:
+        found = connection.exec_driver_sql(row_checksums.INTEGRITY).scalar_one()
+        if found != "ok":
+            return str(found)
+        for table in metadata.tables:
+            columns = _columns(connection, table)
+            if columns:
+                query = row_checksums.damaged_rows(table, columns)
+                rows = connection.exec_driver_sql(query).scalar_one()
+                if rows:
+                    return f"{rows} rows of {table} have another checksum than they were given"
+    except DBAPIError as error:
+        return str(error.orig)
+    return ""
+
+
+def damage_of(path: Path) -> str:
+    """Return what is damaged in the file of an SQLite database of a planner; "": nothing."""
+    engine = create_engine(URL.create("sqlite", database=str(path)), poolclass=NullPool)
+    event.listen(engine, "connect", _define)
+    try:
+        with engine.connect() as connection:
+            found = connection.exec_driver_sql(_PLANS).scalar_one()
+            return damage(connection) if found else "it has no plans: it is no planner's database"
+    except DBAPIError as error:
+        return str(error.orig)
+    finally:
+        engine.dispose()
+
+
+def _define(connection: Any, _record: object) -> None:
+    connection.create_function(row_checksums.FUNCTION, -1, row_checksums.checksum)
+
+
+def fill(connection: Connection) -> None:
+    """Give every row of an SQLite database its checksum."""
+    for table in metadata.tables:
+        columns = _columns(connection, table)
+        connection.exec_driver_sql(row_checksums.fill(table, columns))
+
+
+def keep(connection: Connection) -> None:
+    """Have this connection to an SQLite database keep the checksums of what it writes."""
+    for table in metadata.tables:
+        for statement in row_checksums.triggers(table, _columns(connection, table)):
+            connection.exec_driver_sql(statement)
+
+
+def _columns(connection: Connection, table: str) -> list[str]:
+    return list(connection.exec_driver_sql(row_checksums.columns_of(table)).scalars())
