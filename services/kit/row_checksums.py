@@ -45,14 +45,21 @@ def fill(table: str, columns: Sequence[str]) -> str:
     return f"UPDATE {table} SET {COLUMN} = {_call(columns)}"  # noqa: S608
 
 
-def triggers(table: str, columns: Sequence[str]) -> Iterator[str]:
-    """Yield the statements by which the present connection keeps a table's checksums."""
+def triggers(table: str, columns: Sequence[str], key: Sequence[str] = ("rowid",)) -> Iterator[str]:
+    """Yield the statements by which the present connection keeps a table's checksums.
+
+    Args:
+        table: Its name.
+        columns: Those that have a checksum.
+        key: Those that tell its rows apart.
+    """
+    same = " AND ".join(f"{name} = NEW.{name}" for name in key)
     for event in ("INSERT", f"UPDATE OF {', '.join(columns)}"):
         name = f"{table}_{COLUMN}_{event[:6].lower()}"
         yield f"DROP TRIGGER IF EXISTS temp.{name}"
         yield (
             f"CREATE TEMP TRIGGER {name} AFTER {event} ON main.{table} BEGIN "
-            f"{fill(table, columns)} WHERE rowid = NEW.rowid; END"
+            f"{fill(table, columns)} WHERE {same}; END"
         )
 
 

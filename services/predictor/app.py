@@ -18,10 +18,10 @@ from services.kit.config import (
     PromptCache,
 )
 from services.kit.config.loader import ConfigError, Mistake, config_path
-from services.kit.errors import FailedPrecondition
+from services.kit.errors import FailedPrecondition, Unavailable
 from services.kit.process.reload import Reloads
 from services.kit.rpc import Access, Limits, serving
-from services.kit.telemetry import metrics
+from services.kit.telemetry import logs, metrics
 from services.predictor.adapters.cache_store import CacheStore
 from services.predictor.adapters.prometheus import PredictorCollector
 from services.predictor.core.cache.semantic_cache import Bounds, SemanticCache
@@ -33,6 +33,8 @@ from services.predictor.runtime.length_models import LengthModels
 from services.predictor.runtime.persistence import Persistence
 from services.predictor.runtime.predictor import Components, LengthPredictor
 from services.predictor.servicer import PredictorServicer
+
+_log = logs.get("predictor")
 
 _SERVICE: Final = DESCRIPTOR.services_by_name["PredictorService"].full_name
 _USED: Final = ("predictor*", "models.*", "tls*", "access*")
@@ -110,7 +112,12 @@ async def _persistence(
     if not settings.persist:
         yield Persistence(cache, lengths, None, clock), secrets.token_bytes(32)
         return
-    store = await asyncio.to_thread(CacheStore.opened, settings.file, NAME)
+    try:
+        store = await asyncio.to_thread(CacheStore.opened, settings.file, NAME)
+    except Unavailable as error:  # predictions need no disk
+        _log.warning("predictor.cache.file: what is learned ends with this process", cause=error)
+        yield Persistence(cache, lengths, None, clock), secrets.token_bytes(32)
+        return
     try:
         await asyncio.to_thread(store.restore, cache)
         lengths.restore(await asyncio.to_thread(store.histories))

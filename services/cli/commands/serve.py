@@ -66,7 +66,7 @@ def serve_gpuagent(
 
     Then the planner moves what runs there to other nodes, where they have room. With
     --leave-workers the workers keep serving, and an agent that is started within
-    nodes.<n>.orphan_timeout_s adopts them.
+    `nodes.<n>.orphan_timeout_s` adopts them.
     """
     name = named_node(node, config)
     launch_service(

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from services.kit.errors import FailedPrecondition
+from services.kit import row_checksums
+from services.kit.errors import FailedPrecondition, Unavailable
+from services.kit.state_file import not_written
 from services.kit.telemetry import logs
 from services.predictor.core.cache.answer_lengths import AnswerLengths
 from services.predictor.core.cache.lru_index import Changes, Entry
@@ -24,10 +26,15 @@ from services.predictor.core.cache.vector_index import Vector, coded, decoded
 
 _log = logs.get("cache")
 
-_VERSION: Final = 1
+_VERSION: Final = 2
+_WITHOUT_CHECKSUMS: Final = 1
 _TABLES: Final = """
-CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS history (model TEXT PRIMARY KEY, state BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS about (
+    name TEXT PRIMARY KEY, value BLOB NOT NULL, crc INTEGER
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS history (
+    model TEXT PRIMARY KEY, state BLOB NOT NULL, crc INTEGER
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS entry (
     model TEXT NOT NULL,
     key BLOB NOT NULL,
@@ -38,10 +45,15 @@ CREATE TABLE IF NOT EXISTS entry (
     astray INTEGER NOT NULL,
     standing INTEGER NOT NULL,
     used_s REAL NOT NULL,
+    crc INTEGER,
     PRIMARY KEY (model, key)
 ) WITHOUT ROWID;
 """
-_WRITE: Final = "INSERT OR REPLACE INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_KEYS: Final = {"about": ("name",), "history": ("model",), "entry": ("model", "key")}
+_ENTRY: Final = "model, key, code, count, mean_tokens, deviation_tokens, astray, standing, used_s"
+_WRITE: Final = f"INSERT OR REPLACE INTO entry ({_ENTRY}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+_READ: Final = f"SELECT {_ENTRY} FROM entry ORDER BY used_s"  # noqa: S608
+_IN_USE: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _SECRET_BYTES: Final = 32
 
 Written = Mapping[str, tuple[Changes, Mapping[bytes, tuple[Entry, Vector | None]]]]
@@ -64,23 +76,32 @@ class CacheStore:
     def opened(cls, path: Path, embedder: str) -> CacheStore:
         """Open a file; replace one that is damaged or has another embedder's vectors.
 
+        It is deleted, not set aside: a prompt that is to be forgotten must not lie in a copy.
+
         Args:
             path: Path of the file; a missing folder is created.
             embedder: Name of the embedder.
 
         Raises:
             FailedPrecondition: Another process has the file open.
+            Unavailable: The disk does not take it.
         """
-        path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            return cls._opened(path, embedder)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                return cls._opened(path, embedder)
+            except (sqlite3.DatabaseError, ValueError, _UnusableError) as error:
+                if isinstance(error, sqlite3.OperationalError):
+                    raise
+                _log.warning("cache replaced", path=str(path), cause=str(error))
+                path.unlink()
+                path.with_name(f"{path.name}-journal").unlink(missing_ok=True)
+                return cls._opened(path, embedder)
+        except OSError as error:
+            raise not_written(path, error) from error
         except sqlite3.OperationalError as error:
-            raise FailedPrecondition(f"{path} cannot be opened: {error}") from error
-        except (sqlite3.DatabaseError, _OtherVectorsError) as error:
-            _log.warning("cache replaced", path=str(path), cause=str(error))
-            path.unlink()
-            path.with_name(f"{path.name}-journal").unlink(missing_ok=True)
-            return cls._opened(path, embedder)
+            kind = FailedPrecondition if error.sqlite_errorcode in _IN_USE else Unavailable
+            raise kind(f"{path} cannot be opened: {error}") from error
 
     @classmethod
     def _opened(cls, path: Path, embedder: str) -> CacheStore:
@@ -99,7 +120,7 @@ class CacheStore:
         models = ", ".join("?" * len(cache.models))
         unknown = f"DELETE FROM entry WHERE model NOT IN ({models})"  # noqa: S608 - only "?"
         self._database.execute(unknown, cache.models)
-        rows = self._database.execute("SELECT * FROM entry ORDER BY used_s")
+        rows = self._database.execute(_READ)
         for model, key, code, count, mean, deviation, outliers, score, used_s in rows:
             entry = Entry(AnswerLengths(count, mean, deviation, outliers), used_s, score)
             vector = None if code is None else decoded(np.frombuffer(code, np.int8))
@@ -117,7 +138,7 @@ class CacheStore:
                 cursor.executemany("DELETE FROM entry WHERE model = ? AND key = ?", _gone(written))
                 cursor.executemany(_WRITE, _rows(written))
                 cursor.executemany(
-                    "INSERT OR REPLACE INTO history VALUES (?, ?)", histories.items()
+                    "INSERT OR REPLACE INTO history (model, state) VALUES (?, ?)", histories.items()
                 )
             except BaseException:
                 cursor.execute("ROLLBACK")
@@ -129,8 +150,8 @@ class CacheStore:
         self._database.close()
 
 
-class _OtherVectorsError(Exception):
-    """The file is of another version, or another embedder."""
+class _UnusableError(Exception):
+    """The file is damaged, of another version, or of another embedder."""
 
 
 def _prepared(database: sqlite3.Connection, embedder: str) -> bytes:
@@ -138,19 +159,46 @@ def _prepared(database: sqlite3.Connection, embedder: str) -> bytes:
     database.execute("PRAGMA locking_mode = EXCLUSIVE")
     database.execute("PRAGMA secure_delete = ON")
     (version,) = database.execute("PRAGMA user_version").fetchone()
-    if version not in {0, _VERSION}:
-        raise _OtherVectorsError(f"version {version}, not {_VERSION}")
+    if version not in {0, _WITHOUT_CHECKSUMS, _VERSION}:
+        raise _UnusableError(f"version {version}, not {_VERSION}")
+    database.create_function(row_checksums.FUNCTION, -1, row_checksums.checksum)
+    (found,) = database.execute(row_checksums.INTEGRITY).fetchone()
+    if found != "ok":
+        raise _UnusableError(found)
     database.executescript(f"BEGIN EXCLUSIVE; {_TABLES} PRAGMA user_version = {_VERSION};")
+    for table, key in _KEYS.items():
+        _check_rows(database, table, key, known=version == _VERSION)
     secret = _about(database, "secret", secrets.token_bytes(_SECRET_BYTES))
     made_by = _about(database, "embedder", embedder.encode()).decode()
     if made_by != embedder:
-        raise _OtherVectorsError(f"vectors of {made_by}, not of {embedder}")
+        raise _UnusableError(f"vectors of {made_by}, not of {embedder}")
     database.execute("COMMIT")
     return secret
 
 
+def _check_rows(
+    database: sqlite3.Connection, table: str, key: Sequence[str], *, known: bool
+) -> None:
+    """Check the checksums of a table where they are known, else give them; and keep them.
+
+    Raises:
+        _UnusableError: A row is not as it was written.
+    """
+    if not known and not database.execute(row_checksums.columns_of(table)).fetchall():
+        database.execute(f"ALTER TABLE {table} ADD COLUMN {row_checksums.COLUMN} INTEGER")
+    columns = [name for (name,) in database.execute(row_checksums.columns_of(table))]
+    if known:
+        (rows,) = database.execute(row_checksums.damaged_rows(table, columns)).fetchone()
+        if rows:
+            raise _UnusableError(f"{rows} rows of {table} are not as they were written")
+    else:
+        database.execute(row_checksums.fill(table, columns))
+    for statement in row_checksums.triggers(table, columns, key):
+        database.execute(statement)
+
+
 def _about(database: sqlite3.Connection, name: str, default: bytes) -> bytes:
-    database.execute("INSERT OR IGNORE INTO about VALUES (?, ?)", (name, default))
+    database.execute("INSERT OR IGNORE INTO about (name, value) VALUES (?, ?)", (name, default))
     (value,) = database.execute("SELECT value FROM about WHERE name = ?", (name,)).fetchone()
     return bytes(value)
 

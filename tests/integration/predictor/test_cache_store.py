@@ -1,13 +1,15 @@
 """The cache's file: what survives, what does not, and who may read it."""
 
+import random
 import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from services.kit.errors import FailedPrecondition
+from services.kit.errors import FailedPrecondition, Unavailable
 from services.predictor.adapters.cache_store import CacheStore
 from services.predictor.core.cache.semantic_cache import Bounds, SemanticCache
 
@@ -67,7 +69,7 @@ def test_only_the_owner_may_read_the_file_and_its_journal(path: Path) -> None:
     store = CacheStore.opened(path, "e")
     database = store._database
     database.execute("BEGIN")
-    database.execute("INSERT INTO history VALUES ('m', x'00')")
+    database.execute("INSERT INTO history (model, state) VALUES ('m', x'00')")
     modes = [stat.S_IMODE(each.stat().st_mode) for each in path.parent.iterdir()]
     database.execute("COMMIT")
     store.close()
@@ -105,6 +107,49 @@ def test_a_damaged_file_is_begun_anew(path: Path, content: bytes) -> None:
 
     assert restored(path, "m").entries("m") == 0
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_damage_loses_the_cache_or_nothing(path: Path) -> None:
+    """Bits flipped, pages zeroed, ends cut off: the same entries, or none; never other lengths."""
+    known = cache("m")
+    for number in range(6):
+        known.learn("m", bytes([number]) * 16, 100 + number, 5.0, MARK)
+    saved(path, known)
+    content, draw = path.read_bytes(), random.Random(5)
+    found = set()
+    for _ in range(40):
+        start = draw.randrange(len(content))
+        flipped = bytes([content[start] ^ 1 << draw.randrange(8)])
+        damaged = draw.choice((content[:start], content[:start] + bytes(len(content) - start)))
+        path.write_bytes(draw.choice((damaged, content[:start] + flipped + content[start + 1 :])))
+        again = restored(path, "m")
+        found.add(again.entries("m"))
+        if again.entries("m"):
+            hits = [again.exact("m", bytes([number]) * 16, 7.0) for number in range(6)]
+            assert [hit and hit.lengths.mean_tokens for hit in hits] == [*range(100, 106)]
+        path.unlink()
+
+    assert found == {0, 6}
+
+
+def test_a_cache_of_before_there_were_checksums_is_read(path: Path) -> None:
+    known = cache("m")
+    known.learn("m", b"k" * 16, 100, 5.0, MARK)
+    saved(path, known)
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        for table in ("about", "history", "entry"):
+            database.execute(f"ALTER TABLE {table} DROP COLUMN crc")
+        database.execute("PRAGMA user_version = 1")
+
+    assert restored(path, "m").entries("m") == 1
+    assert restored(path, "m").entries("m") == 1
+
+
+def test_a_disk_that_takes_no_file_is_no_reason_not_to_predict(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(Unavailable, match="cannot write"):
+        CacheStore.opened(tmp_path / "file" / "cache.sqlite3", "e")
 
 
 def test_vectors_of_another_embedder_are_not_compared(path: Path) -> None:
