@@ -51,7 +51,7 @@ def triggers(table: str, columns: Sequence[str], key: Sequence[str] = ("rowid",)
     Args:
         table: Its name.
         columns: Those that have a checksum.
-        key: Those that tell its rows apart.
+        key: Those that identify a row.
     """
     same = " AND ".join(f"{name} = NEW.{name}" for name in key)
     for event in ("INSERT", f"UPDATE OF {', '.join(columns)}"):

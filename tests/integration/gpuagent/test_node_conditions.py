@@ -98,3 +98,18 @@ async def test_a_real_gpu_without_its_libraries_is_named_before_any_plan(tmp_pat
     await seen.look()
 
     assert [each.kind.name for each in seen.found] == ["PROVIDER_MISSING"]
+
+
+async def test_state_that_cannot_be_written_or_was_damaged_is_named(tmp_path: Path) -> None:
+    (tmp_path / "large.onnx").write_bytes(b"")
+    seen = conditions(tmp_path)
+    seen.unsaved = lambda: "cannot write energy.json: Read-only file system"
+    aside = tmp_path / "n" / "energy" / "GPU.json.damaged-20261123T040000Z"
+    aside.parent.mkdir()
+    aside.touch()
+    await seen.look()
+
+    assert {each.kind.name: each.sentence for each in seen.found} == {
+        "STATE_DAMAGED": f"state was damaged, set aside and begun again: {aside}",
+        "DISK_FULL": "cannot write energy.json: Read-only file system",
+    }
