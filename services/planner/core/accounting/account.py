@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from services.planner.core.accounting.counters import EnergyCounters
 
@@ -48,9 +49,13 @@ class Account:
 
     def spend(self, spent: Spent, gpus: Mapping[str, EnergyCounters]) -> Account:
         """Return the account after some GPUs' reports."""
-        others = [(name, each) for name, each in self.gpus.items() if name not in gpus]
-        kept = dict(others[max(len(others) + len(gpus) - _MAX_GPUS, 0) :])  # the latest reported
-        return replace(self, total=self.total + spent, gpus={**kept, **gpus})
+        kept = dict(self.gpus)
+        for name in gpus:
+            kept.pop(name, None)  # goes to the end, so that the latest reported are kept
+        kept.update(gpus)
+        for name in list(islice(kept, max(len(kept) - _MAX_GPUS, 0))):
+            del kept[name]
+        return replace(self, total=self.total + spent, gpus=kept)
 
     def count(
         self, router: str, counted: Mapping[str, Tokens]
