@@ -44,7 +44,7 @@ _COMMON: dict[str, Any] = {
     # To explain a failure traces every line: after a slow test it took longer than the suite.
     "phases": [phase for phase in Phase if phase is not Phase.explain],
 }
-settings.register_profile("cinquefoil", max_examples=20, **_COMMON)
+settings.register_profile("cinquefoil", max_examples=12, **_COMMON)
 settings.load_profile("cinquefoil")
 # pytest --hypothesis-profile=thorough --timeout=3600 PATH: thousands of cases of each property.
 settings.register_profile("thorough", max_examples=3000, **_COMMON)

@@ -1,4 +1,4 @@
-"""How many examples a property is tried with: a share of what the run's profile asks for."""
+"""How many cases a test tries: a share of what the run's profile asks for."""
 
 from typing import Any
 
@@ -13,4 +13,13 @@ def examples(share: float, **other: Any) -> settings:
             every property.
         other: Further settings.
     """
-    return settings(max_examples=max(1, round(share * settings().max_examples)), **other)
+    return settings(max_examples=trials(share), **other)
+
+
+def trials(share: float) -> int:
+    """Return how many seeds, or samples of a known set, a test tries, >= 1.
+
+    Args:
+        share: Of the examples that the run's profile asks of a property.
+    """
+    return max(1, round(share * settings().max_examples))

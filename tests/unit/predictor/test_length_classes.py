@@ -130,12 +130,12 @@ def test_a_proxy_that_is_one_class_off_is_put_right() -> None:
     """A shift is learned: it says "shorter" of every answer, and the classes come out right."""
     random = np.random.default_rng(2)
     classes, right = LengthClasses(PRIOR), []
-    for number in range(4000):
+    for number in range(2000):
         tokens = random.lognormal(5, 1)
         true = classes.class_of(tokens)
         weights = np.exp(-1.5 * np.abs(np.arange(5) - true) - 1.5 * np.arange(5))
         said = (weights / weights.sum()).tolist()
-        if number >= 3000:
+        if number >= 1500:
             right.append(classes.estimate(said).class_ == true)
         classes.observe(tokens, said)
     assert np.mean(right) > 0.9

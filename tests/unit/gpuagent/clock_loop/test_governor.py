@@ -18,7 +18,7 @@ from services.gpuagent.clock_loop.core.governor import SAMPLE_S, GovernedSegment
 from services.gpuagent.core.gpu_types import load
 from services.gpuagent.shared_memory.latency_counters import SIZES, Counts, size_of
 from services.kit.profiles.core.clock_curve import V100 as CURVE
-from tests.support.examples import examples
+from tests.support.examples import examples, trials
 
 V100 = load("v100").clocks_mhz
 A = GovernedSegment("s-a", "digits", percentile=99.0, objective_s=0.1)
@@ -186,7 +186,7 @@ def test_the_fuller_batches_of_a_slower_gpu_are_worth_a_lower_clock() -> None:
     assert energy_floor.floor([work(rate_rps=0.9 * batching.capacity_rps)], ratios, CURVE) >= 0.8
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(trials(0.1)))
 def test_a_rare_model_keeps_its_own_percentile_for_an_hour(seed: int) -> None:
     """A request in four seconds, one in fifty of them slow: in time at the highest clock only.
 

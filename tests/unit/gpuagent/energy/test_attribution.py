@@ -23,6 +23,7 @@ from services.gpuagent.energy.core.attribution import (
     steered_w,
 )
 from services.kit.errors import InvalidArgument
+from tests.support.examples import examples
 
 JOULES = st.floats(0.0, 1e6)
 ACTIVITY = st.dictionaries(st.sampled_from("abcde"), st.floats(0.0, 1e6), max_size=5)
@@ -90,6 +91,7 @@ def test_a_meter_that_went_back_is_refused() -> None:
         EnergyWindow(-1.0, 0.0)
 
 
+@examples(0.5)
 @given(st.integers(0, 3 * KEPT_ENDED), st.integers(0, 5))
 def test_merging_ended_segments_keeps_energy_counts_and_those_that_run(
     ended: int, running: int

@@ -89,7 +89,7 @@ def test_after_a_long_calm_the_bounds_find_back_within_an_hour() -> None:
     """What no load ever exceeded is not made smaller for ever."""
     draw = np.random.default_rng(4)
     wild = 100 * np.exp(0.2 * draw.standard_normal(180))
-    seen = list(replayed([*[100.0] * 3000, *wild]))[-120:]
+    seen = list(replayed([*[100.0] * 1500, *wild]))[-120:]
 
     assert np.mean([most > forecast.high_rps for forecast, most in seen]) < 0.2
 

@@ -85,8 +85,7 @@ def test_a_search_starts_from_what_runs() -> None:
     assert score(problem, annealing(problem, PAPER)).objective >= optimum - 1e-6
 
 
-@pytest.mark.parametrize("loss", [0.002, 0.005, 0.008])
-@pytest.mark.parametrize("park", [False, True])
+@pytest.mark.parametrize(("loss", "park"), [(0.002, True), (0.005, False), (0.008, True)])
 def test_accuracy_as_a_threshold_is_kept_and_used(loss: float, park: bool) -> None:
     """Carbon alone counts, above the floor (Fig. 14 b): all of the allowed loss turns to carbon."""
     objective = Objective(carbon_weight=1.0, accuracy_floor=1.0 - loss, park_idle_gpus=park)

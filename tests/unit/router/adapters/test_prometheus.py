@@ -18,6 +18,7 @@ from services.router.core.dispatch.overload import Overload
 from services.router.core.model import Instance, ModelRoutes, Request
 from services.router.core.pending_request import PendingRequest
 from services.router.core.worker_port import Result
+from tests.support.examples import examples
 
 SMALL = Instance("h:1", "s1", "m", "small", 0.8, 0.75, 4, zone="z")
 LARGE = Instance("h:2", "s2", "m", "large", 0.9, 0.25, 4, zone="z")
@@ -64,6 +65,7 @@ def scrape(account: Account, *, triton: bool = False, overload: Overload | None 
     }
 
 
+@examples(0.3)
 @given(events)
 def test_every_histogram_counts_every_answer_once(
     happened: list[tuple[Instance, float] | str],
@@ -91,6 +93,7 @@ def test_every_histogram_counts_every_answer_once(
     assert found["cinquefoil_pending_requests", ("m",)] == 0
 
 
+@examples(0.3)
 @given(events, events)
 def test_counters_only_grow(
     first: list[tuple[Instance, float] | str], then: list[tuple[Instance, float] | str]
