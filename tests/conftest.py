@@ -94,9 +94,11 @@ def trained(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactor
 
     They are kept from run to run in pytest's cache, for as long as what makes them is the same.
     """
-    from services.local.demo import convnet, digits, model_family  # noqa: PLC0415 - heavy, seldom needed
+    from services.local.demo import model_family  # noqa: PLC0415 - heavy, seldom needed
 
-    recipe = b"".join(Path(str(m.__file__)).read_bytes() for m in (convnet, digits, model_family))
+    demo = Path(model_family.__file__).parent
+    makers = ("classifiers.py", "convnet.py", "digits.py", "model_family.py")
+    recipe = b"".join((demo / name).read_bytes() for name in makers)
     if hasattr(pytestconfig, "cache") and pytestconfig.cache is not None:
         base = pytestconfig.cache.mkdir("demo-models")
     else:

@@ -140,7 +140,7 @@ async def _day(  # noqa: PLR0913, PLR0917 - what a day is made of
 
 def _folders(deployment: Deployment) -> list[Path]:
     model = deployment.models.get(MODEL)
-    if model is None or not model.variants.keys() <= FAMILY.keys():
+    if model is None or not model.variants.keys() <= set(FAMILY):
         raise InvalidArgument(
             f"the demo serves the model {MODEL!r} with variants among {', '.join(FAMILY)}, which "
             "the deployment file does not describe"

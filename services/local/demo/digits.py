@@ -8,8 +8,6 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 
 TRAINING, HELD_OUT = 1078, 719
 
@@ -27,6 +25,10 @@ class Split:
 @lru_cache(maxsize=1)
 def split() -> Split:
     """Return the one split that everything here uses: stratified, seed 0, 1078 and 719 images."""
+    # scikit-learn takes a second to import: only for those who need the images.
+    from sklearn.datasets import load_digits  # noqa: PLC0415
+    from sklearn.model_selection import train_test_split  # noqa: PLC0415
+
     digits = load_digits()
     images, held_out_images, labels, held_out_labels = train_test_split(
         digits.data.astype(np.float32),

@@ -6,70 +6,34 @@ Fits are seeded, and gave the same accuracies with four generations of linear-al
 
 import json
 import os
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import onnxruntime
-from skl2onnx import to_onnx
-from skl2onnx.common.data_types import FloatTensorType, Int64TensorType
-from sklearn.linear_model import LogisticRegression
-from sklearn.neural_network import MLPClassifier
-from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import MaxAbsScaler
-from sklearn.svm import SVC
-from sklearn.tree import DecisionTreeClassifier
 
 from services.local.demo import convnet
 from services.local.demo.digits import split
 
 ACCURACY_FILE: Final = "accuracy.json"
 
-FAMILY: Final[Mapping[str, Callable[[], Any]]] = {
-    "tree": lambda: DecisionTreeClassifier(random_state=0),
-    "linear": lambda: LogisticRegression(max_iter=500),
-    "mlp-64": lambda: MLPClassifier((64,), max_iter=300, random_state=0),
-    "mlp-512": lambda: MLPClassifier((512, 512), max_iter=30, random_state=0),
-    "svc": lambda: SVC(C=10),
-}
-"""Classifiers by variant name, in order of accuracy."""
+FAMILY: Final = ("tree", "linear", "mlp-64", "mlp-512", "svc")
+"""Classifiers, by variant name, in order of accuracy."""
 
 CONVNETS: Final[Mapping[str, int]] = {"conv-16": 16, "conv-128": 128, "conv-384": 384}
 """Filters by variant name, in order of accuracy: what takes milliseconds of a CPU core."""
-
-_OPSET: Final = 21
 
 
 def build(name: str) -> bytes:
     """Train one variant and return it as a serialized ONNX model."""
     if name in CONVNETS:
         return convnet.build(CONVNETS[name])
-    classifier = FAMILY[name]()
-    pipeline: Pipeline = make_pipeline(MaxAbsScaler(), classifier)
-    with warnings.catch_warnings():
-        # A fixed number of epochs is the recipe, and skl2onnx reads attributes on their way out.
-        warnings.simplefilter("ignore")
-        pipeline.fit(split().training_images, split().training_labels)
-        return _as_onnx(pipeline, classifier)
+    # scikit-learn takes a second to import: not where all models are there.
+    from services.local.demo import classifiers  # noqa: PLC0415
 
-
-def _as_onnx(pipeline: Pipeline, classifier: Any) -> bytes:
-    options = {"zipmap": False} | ({"raw_scores": True} if isinstance(classifier, SVC) else {})
-    model = to_onnx(
-        pipeline,
-        initial_types=[("image", FloatTensorType([None, 64]))],
-        final_types=[
-            ("label", Int64TensorType([None])),
-            ("scores", FloatTensorType([None, 10])),
-        ],
-        options={id(classifier): options},
-        target_opset=_OPSET,
-    )
-    serialized: bytes = model.SerializeToString()
-    return serialized
+    return classifiers.build(name)
 
 
 def measure(model: bytes) -> float:
@@ -83,7 +47,7 @@ def measure(model: bytes) -> float:
 def train(
     folder: Path,
     say: Callable[[str], object] = lambda _: None,
-    names: Iterable[str] = tuple(FAMILY),
+    names: Iterable[str] = FAMILY,
 ) -> dict[str, float]:
     """Make sure that `folder` holds variants; return the measured accuracy of all that it holds.
 

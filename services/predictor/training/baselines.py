@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression, Ridge
 
 from services.predictor.training.core.fit import Edges, true_classes
 from services.predictor.training.core.metrics import Measures, measure
@@ -31,6 +29,9 @@ def baselines(
 
 
 def _of_one(trained: Sequence[Row], tested: Sequence[Row], edges: Edges) -> dict[str, Measures]:
+    # scikit-learn takes a second to import: only for those who train.
+    from sklearn.linear_model import LogisticRegression, Ridge  # noqa: PLC0415
+
     classes, true = true_classes(trained, edges), true_classes(tested, edges)
     tokens = np.array([row.tokens for row in tested], np.float64)
     commonest = np.full(len(true), np.bincount(classes).argmax())
@@ -50,6 +51,8 @@ def _of_one(trained: Sequence[Row], tested: Sequence[Row], edges: Edges) -> dict
 
 def _features(trained: Sequence[str], unseen: Sequence[str]) -> tuple[Any, Any]:
     """Return the TF-IDF matrix of the prompts; zeros where no word occurs twice."""
+    from sklearn.feature_extraction.text import TfidfVectorizer  # noqa: PLC0415 - the same
+
     words = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2), min_df=2, max_features=50_000)
     try:
         return words.fit_transform(trained), words.transform(unseen)

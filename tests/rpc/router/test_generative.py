@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
-from openai import AsyncOpenAI
 
 from cinquefoil.planner.v1 import plan_pb2
 from inference import grpc_service_pb2 as pb
@@ -35,6 +34,12 @@ pytestmark = needs_llama
 PROGRAM = SUPPORT / "router/tritonclient_texts.py"
 EXAMPLE = ROOT / "examples" / "generative" / "cinquefoil.yaml"
 PROMPT = "1 2 3 4 5 6 7 8 9 10 11 12"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _import_the_client() -> None:
+    """Import it before a loop runs, but not in every process that collects: it takes seconds."""
+    import openai  # noqa: F401
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +89,8 @@ async def look(folder: Path) -> Mapping[str, Any]:
 
 async def ask_over_http(address: str) -> Mapping[str, Any]:
     """What an unmodified OpenAI client is answered: a text, whole and streamed, and two talks."""
+    from openai import AsyncOpenAI
+
     how: dict[str, Any] = {"model": "digits", "max_tokens": 4, "temperature": 0}
     talk: list[Any] = [{"role": "user", "content": PROMPT}]
     system: list[Any] = [{"role": "system", "content": "You count."}]

@@ -1,14 +1,14 @@
 """The OpenAI API: an unmodified client, over real sockets, against scripted workers."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
-import openai
 import pytest
-from openai import AsyncOpenAI
 
 from cinquefoil.gpuagent.v1 import worker_pb2
 from inference import grpc_service_pb2 as pb
@@ -16,9 +16,18 @@ from services.kit.net import free_port
 from tests.support.router.router_client import queued
 from tests.support.router.router_service import ScriptedWorker, World, refusal, running, until
 
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
 RECEIPT = worker_pb2.Receipt(
     energy_j=3.6, energy_method="model", input_tokens=5, output_tokens=2, first_token_s=0.1
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _import_the_client() -> None:
+    """Import it before a loop runs, but not in every process that collects: it takes seconds."""
+    import openai  # noqa: F401
 
 
 def texts(platform: str = "llama.cpp") -> pb.ModelMetadataResponse:
@@ -68,6 +77,8 @@ async def world() -> AsyncIterator[World]:
 
 
 async def client(world: World) -> AsyncOpenAI:
+    from openai import AsyncOpenAI
+
     made = AsyncOpenAI(base_url=f"http://{world.http}/v1", api_key="none", max_retries=0)
     return await world.stack.enter_async_context(made)
 
@@ -185,6 +196,8 @@ async def test_an_error_before_the_first_text_has_a_status_even_in_a_stream(worl
     await language(world, lambda work: refusal(work, "the prompt is too long"))
     api = await client(world)
 
+    import openai
+
     with pytest.raises(openai.BadRequestError, match="the prompt is too long"):
         await api.completions.create(model="digits", prompt="hello", stream=True)
 
@@ -197,6 +210,8 @@ async def test_an_error_in_the_middle_of_a_stream_is_an_event(world: World) -> N
     )
     worker.say(refusal(worker.held[0], "the model failed", "INTERNAL"))
 
+    import openai
+
     with pytest.raises(openai.APIError, match="the model failed"):
         _ = [piece async for piece in stream]
 
@@ -207,6 +222,8 @@ async def test_models_lists_those_that_generate_text(world: World) -> None:
 
     assert [model.id for model in (await api.models.list()).data] == ["digits"]
     assert (await api.models.retrieve("digits")).owned_by == "cinquefoil"
+    import openai
+
     with pytest.raises(openai.NotFoundError, match="no model 'nothing'") as caught:
         await api.models.retrieve("nothing")
     assert caught.value.code == "model_not_found"
@@ -241,11 +258,15 @@ async def test_what_is_not_supported_is_refused_by_name(world: World) -> None:
 async def test_a_model_without_text_and_one_without_template_say_what_to_call(world: World) -> None:
     api = await client(world)
     await world.route(await world.worker("tensors"))
+    import openai
+
     with pytest.raises(openai.BadRequestError, match="/v2/models/digits/infer"):
         await api.completions.create(model="digits", prompt="hello")
     foreign = await world.worker("foreign", repeated)
     foreign.metadata, foreign.decoupled = texts("vllm"), True
     await world.route(foreign)
+    import openai
+
     with pytest.raises(openai.BadRequestError, match="use /v1/completions"):
         await api.chat.completions.create(
             model="digits", messages=[{"role": "user", "content": "hello"}]
@@ -261,6 +282,8 @@ async def test_overload_is_a_rate_limit_error_with_the_time_to_wait(world: World
             tasks.create_task(api.completions.create(model="digits", prompt="a")) for _ in range(4)
         ]
         await queued(world, 3)
+        import openai
+
         with pytest.raises(openai.RateLimitError) as caught:
             await api.completions.create(model="digits", prompt="a")
         for task in waiting:

@@ -9,7 +9,6 @@ from importlib import resources
 from typing import Final
 
 import numpy as np
-import onnxruntime as ort
 
 SIZE: Final = 256
 MOST_S: Final = 0.4
@@ -21,6 +20,8 @@ def gmacs_per_s(most_s: float = MOST_S) -> float:
 
     Blocks for `most_s`.
     """
+    import onnxruntime as ort  # noqa: PLC0415  # agents of GPUs start without it
+
     ort.disable_telemetry_events()
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1

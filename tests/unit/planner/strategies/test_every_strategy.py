@@ -217,9 +217,9 @@ def test_exact_is_never_worse_on_a_large_fleet_where_the_proof_may_stop_early() 
             f"model-{index}",
             gmacs=(1.9, 38.0),
             accuracies=(81.5, 84.6),
-            demand_rps=20_000.0 + 7_000.0 * index,
+            demand_rps=20_000.0 + 14_000.0 * index,
         )
-        for index in range(3)
+        for index in range(2)
     ]
     gpus = fleets.fleet((fleets.pool(), 22), (fleets.pool("a30", zone="FR", intensity=50), 11))
     problem = fleets.problem(gpus, models, Objective(carbon_weight=0.2, park_idle_gpus=True))
