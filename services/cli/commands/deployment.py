@@ -2,47 +2,34 @@
 
 import sys
 from collections.abc import Callable
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from services.cli.commands.model_options import (
+    Data,
+    HuggingFace,
+    Latency,
+    ModelName,
+    Onnx,
+    Quantize,
+)
 from services.cli.commands.options import DEPLOYMENT, Config, Json
 
 if TYPE_CHECKING:
     from services.cli.init.devices import Devices
 
 
-class Precision(StrEnum):
-    """What a network's weights can be reduced to."""
-
-    FP16 = "fp16"
-    INT8 = "int8"
-
-
 def init(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     folder: Annotated[Path, typer.Argument(help="Folder to write into.", file_okay=False)] = Path(),
-    onnx: Annotated[
-        list[Path] | None,
-        typer.Option(help="ONNX file; several: variants of one model, from cheap to accurate."),
-    ] = None,
-    hf: Annotated[
-        Path | None, typer.Option(help="Folder of a Hugging Face model with ONNX files.")
-    ] = None,
+    onnx: Onnx = None,
+    hf: HuggingFace = None,
     triton_repo: Annotated[Path | None, typer.Option(help="Model repository of Triton.")] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(help="Validation set, .npz: an array for each input, and `labels`."),
-    ] = None,
-    quantize: Annotated[
-        list[Precision] | None,
-        typer.Option(help="Add variants at this precision, measured on --data; may be repeated."),
-    ] = None,
-    name: Annotated[str, typer.Option(help="Name of the model. Default: its file's.")] = "",
-    latency: Annotated[
-        float | None, typer.Option(min=0.001, help="Latency objective, s. Default: by measurement.")
-    ] = None,
+    data: Data = None,
+    quantize: Quantize = None,
+    name: ModelName = "",
+    latency: Latency = None,
     gmacs: Annotated[
         list[str] | None,
         typer.Option(metavar="MODEL=NUMBER", help="Arithmetic of a Triton model without ONNX."),

@@ -141,6 +141,10 @@ async def profile(  # noqa: PLR0913, PLR0917 - a command's options are its argum
     out: Annotated[Path, typer.Option(help="Folder for tables.")] = Path("out/profiles"),
     resume: Annotated[bool, typer.Option("--resume", help="Continue with what OUT holds.")] = False,
     force_idle: ForceIdle = False,
+    every: Annotated[bool, typer.Option("--all", help="Measure every model.")] = False,
+    save: Annotated[
+        bool, typer.Option("--save", help="Put the tables into the deployment file as profiles.")
+    ] = False,
     compare: Annotated[
         Tables | None,
         typer.Option(metavar="A B", help="Measure nothing: print where two tables differ."),
@@ -163,10 +167,10 @@ async def profile(  # noqa: PLR0913, PLR0917 - a command's options are its argum
         if run.compare(*compare, tolerance):
             raise typer.Exit(DIFFERS)
         return
-    if not models:
-        raise typer.BadParameter("name at least one model", param_hint="MODEL...")
+    if bool(models) == every:
+        raise typer.BadParameter("name models, or give --all", param_hint="MODEL...")
     request = Request(
-        models=tuple(models),
+        models=tuple(models or ()),
         gpu=gpu,
         slices=tuple(filter(None, slices.split(","))),
         batch_sizes=_listed(batch, int, "--batch"),
@@ -175,6 +179,7 @@ async def profile(  # noqa: PLR0913, PLR0917 - a command's options are its argum
         out=out,
         resume=resume,
         force_idle=force_idle,
+        save=save,
         too_slow=too_slow,
         effort=Effort(least_s=seconds, most_s=5 * seconds),
     )

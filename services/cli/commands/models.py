@@ -1,9 +1,18 @@
-"""`cinquefoil models`: how models are served."""
+"""`cinquefoil models`: which models there are, and how they are served."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from services.cli.commands.model_options import (
+    Data,
+    HuggingFace,
+    Latency,
+    ModelName,
+    Onnx,
+    Quantize,
+)
 from services.cli.commands.options import DEPLOYMENT, Config, Json
 
 # Written out: `--help` must not load the deployment's types. A test compares.
@@ -16,12 +25,83 @@ CHOICES = (
     "carbon_aware",
 )
 
-app = typer.Typer(name="models", help="How models are served.", no_args_is_help=True)
+app = typer.Typer(
+    name="models", help="Lists, adds and removes models; how they are served.", no_args_is_help=True
+)
 
 
-@app.callback()
-def models() -> None:
-    """Keep `models` a group although it has one command."""
+Name = Annotated[str, typer.Argument(help="Model as cinquefoil.yaml names it.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Only show what would change; the file stays as it is.")
+]
+Logs = Annotated[
+    Path | None, typer.Option(help="Folder of the suite's logs, as of `up`. Default: out/logs.")
+]
+
+
+@app.command("list")
+async def list_(config: Config = DEPLOYMENT, json: Json = False) -> None:
+    """List the models of the deployment file, and whether they are served."""
+    from services.cli.models.show import show_list
+
+    await show_list(config, as_json=json)
+
+
+@app.command()
+async def show(model: Name, config: Config = DEPLOYMENT, json: Json = False) -> None:
+    """Show a model: objective, inputs and outputs, variants."""
+    from services.cli.models.show import show_one
+
+    await show_one(config, model, as_json=json)
+
+
+@app.command()
+def add(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
+    onnx: Onnx = None,
+    hf: HuggingFace = None,
+    data: Data = None,
+    quantize: Quantize = None,
+    name: ModelName = "",
+    latency: Latency = None,
+    dry_run: DryRun = False,
+    config: Config = DEPLOYMENT,
+    logs: Logs = None,
+) -> None:
+    """Add a model to the deployment file, and serve it at once where `cinquefoil up` runs here.
+
+    The options are those of `init`. Comments in the file stay.
+
+    For example:
+
+    - `cinquefoil models add --onnx net.onnx --data val.npz --quantize int8 --dry-run`
+    """
+    from services.cli.init.run import Options
+    from services.cli.models.change import add as work
+
+    if bool(onnx) == bool(hf):
+        raise typer.BadParameter("give --onnx or --hf")
+    options = Options(
+        files=tuple(onnx or ()),
+        snapshot=hf,
+        data=data,
+        precisions=tuple(each.value for each in quantize or ()),
+        name=name,
+        latency_s=latency,
+    )
+    work(config, logs or config.parent / "out/logs", options, dry_run=dry_run)
+
+
+@app.command()
+async def remove(
+    model: Name, dry_run: DryRun = False, config: Config = DEPLOYMENT, logs: Logs = None
+) -> None:
+    """Remove a model from the deployment file, and stop serving it where `up` runs here.
+
+    With --dry-run a running planner shows the plan that would follow.
+    """
+    from services.cli.models.change import remove as work
+
+    await work(config, logs or config.parent / "out/logs", model, dry_run=dry_run)
 
 
 @app.command("policy")

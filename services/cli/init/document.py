@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from services.cli.init.devices import Devices
 from services.cli.init.network import TIMED_RUNS, Accuracy, Network
+from services.cli.yaml_file import beside, written
+from services.kit.config.loader import DEFAULT_FILE
 
 MODEL_LATENCY: Final = 10.0
 """Latency objective over the slowest variant's latency on one core."""
@@ -25,7 +25,7 @@ _PROCESS_MIB: Final = 150.0
 
 _HEAD: Final = """\
 Written by `cinquefoil init`; `cinquefoil up` starts it, `cinquefoil doctor` checks this machine,
-`cinquefoil gpuagent profile` measures what is estimated here, and `cinquefoil config schema`
+`cinquefoil profile --all --save` measures what is estimated here, and `cinquefoil config schema`
 prints every key.
 """
 
@@ -106,22 +106,7 @@ def deployment(models: Mapping[str, NewModel], place: Place, folder: Path) -> st
     document.yaml_set_start_comment(_HEAD)
     for key in ("carbon", "nodes", "models", "planner"):
         document.yaml_set_comment_before_after_key(key, before="\n")
-    return written(document)
-
-
-def written(document: Any) -> str:
-    """Return a document as text."""
-    out = io.StringIO()
-    round_trip().dump(document, out)
-    return out.getvalue().replace("#\n", "\n")
-
-
-def round_trip() -> YAML:
-    """Return a reader and writer that keeps comments."""
-    yaml = YAML()
-    yaml.width = 120
-    yaml.indent(mapping=2, sequence=4, offset=2)
-    return yaml
+    return written(document).replace("#\n", "\n")
 
 
 def model_section(model: NewModel, folder: Path) -> CommentedMap:
@@ -150,7 +135,7 @@ def model_section(model: NewModel, folder: Path) -> CommentedMap:
 def _variant(variant: NewVariant, folder: Path) -> CommentedMap:
     network, section = variant.network, CommentedMap()
     if network is not None:
-        section["file"] = _relative(network.file, folder)
+        section["file"] = beside(folder / DEFAULT_FILE, network.file)
     section["accuracy"] = round(variant.accuracy.value, 4) if variant.accuracy else 1.0
     section.yaml_add_eol_comment(
         f"measured on {variant.accuracy.items} items"
@@ -238,11 +223,6 @@ def _planner(place: Place) -> CommentedMap:
         objective.yaml_add_eol_comment("the other services run on these cores", "max_utilisation")
     planner["objective"] = objective
     return planner
-
-
-def _relative(file: Path, folder: Path) -> str:
-    absolute, base = file.resolve(), folder.resolve()
-    return str(absolute.relative_to(base) if absolute.is_relative_to(base) else absolute)
 
 
 def _significant(value: float) -> float:

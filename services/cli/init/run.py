@@ -63,7 +63,7 @@ def init(
     """
     path = folder / DEFAULT_FILE
     if path.exists():
-        raise AlreadyExists(f"{path} exists already; move it, or give another folder")
+        raise AlreadyExists(f"{path} exists; `cinquefoil models add` adds a model to it")
 
     with console.status("Reading the models") as line:
 

@@ -16,8 +16,10 @@ class Request:
     """The options of `gpuagent profile`, which explains them; empty: as the planner is configured.
 
     Attributes:
+        models: Models or "model/variant"; empty: every model with a file.
         clock_ratios: SM clocks over the GPU's highest.
         too_slow: Latency over the model's SLO from which on slower points are left out.
+        save: Put the tables into the deployment file.
         effort: How long each point is measured.
     """
 
@@ -30,6 +32,7 @@ class Request:
     out: Path = Path("out/profiles")
     resume: bool = False
     force_idle: bool = False
+    save: bool = False
     too_slow: float = 2.0
     effort: Effort = field(default_factory=Effort)
 
@@ -54,7 +57,11 @@ def targets(request: Request, deployment: Deployment) -> tuple[Target, ...]:
         NotFound: The deployment has no such model or variant.
     """
     return tuple(
-        dict.fromkeys(t for name in request.models for t in _named(name, request, deployment))
+        dict.fromkeys(
+            t
+            for name in request.models or deployment.models
+            for t in _named(name, request, deployment)
+        )
     )
 
 

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from rich import progress
 from rich.console import Console
+from ruamel.yaml.comments import CommentedMap
 
 from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
 from cinquefoil.gpuagent.v1 import gpuagent_pb2_grpc as pb_grpc
@@ -17,6 +18,7 @@ from services.cli.client import explaining
 from services.cli.profile import render
 from services.cli.profile.compare import differences
 from services.cli.profile.request import Request, Target, chosen_gpu, grid, targets
+from services.cli.yaml_file import beside, edited
 from services.gpuagent.profiling.core.sweep import Sweep
 from services.gpuagent.profiling.profiler import logbook
 from services.gpuagent.profiling.profiler.logbook import Logbook
@@ -56,7 +58,11 @@ async def profile(config: Path, node: str, request: Request) -> None:
         name = f"profile-{uuid4().hex[:8]}"
         async with reserved(agent, gpu_uuid, name, wait=request.force_idle, waiting=waiting) as rig:
             await _measure(wanted, request, deployment, rig, console)
-    _tell(console, wanted, request.out, deployment, rig.gpu.type.name)
+    if request.save:
+        _save(config, wanted, request.out, deployment, rig.gpu.type.name)
+        console.print(f"{config} uses the tables from now on; reload it", highlight=False)
+    else:
+        _tell(console, wanted, request.out, deployment, rig.gpu.type.name)
 
 
 def compare(one: Path, other: Path, tolerance: float) -> bool:
@@ -121,6 +127,24 @@ def _machine(path: Path) -> str:
         f"{machine.cuda or 'unknown'}, ONNX Runtime {machine.onnxruntime or 'unknown'}, "
         f"{machine.measured_on}"
     )
+
+
+def _save(
+    config: Path, wanted: Sequence[Target], out: Path, deployment: Deployment, gpu_type: str
+) -> None:
+    """Put measured tables into the deployment file, comments kept."""
+    with edited(config) as document:
+        for target in wanted:
+            variant = document["models"][target.model]["variants"][target.variant]
+            before = deployment.models[target.model].variants[target.variant].profile
+            profile = CommentedMap(
+                kind="table",
+                path=beside(config, target.path(out, gpu_type, "parquet")),
+                gpu=gpu_type,
+                gmacs_per_item=before.gmacs_per_item,
+            )
+            profile.fa.set_flow_style()
+            variant["profile"] = profile
 
 
 def _tell(

@@ -22,6 +22,7 @@ from services.local.demo import demo_models
 from services.local.endpoints import endpoints
 from services.local.up.ports import refuse_taken
 from services.local.up.process import State
+from services.local.up.running import reloading
 from services.local.up.suite import Suite
 
 _REFRESH_S = 0.5
@@ -46,15 +47,21 @@ async def up(config: Path, logs: Path) -> None:
             console.print(condition_line(control_off(name)), soft_wrap=True)
     try:
         async with suite:
-            described = await _until_ready(console, deployment)
-            console.print(endpoint_table(deployment))
-            if deployment.console.listen:
-                console.print(f"\nIn a browser: http://{deployment.console.listen}/")
-            console.print(Text(hints(deployment, described)), soft_wrap=True)
-            await _stay(console, suite)
+            with reloading(suite.reload, logs):
+                await _serve(console, deployment, suite)
     except asyncio.CancelledError:
         # The border: cancelled is how a person or an init system ends this command.
         console.print("Stopped; no process is left.")
+
+
+async def _serve(console: Console, deployment: Deployment, suite: Suite) -> None:
+    """Say when and where the suite serves, and stay."""
+    described = await _until_ready(console, deployment)
+    console.print(endpoint_table(deployment))
+    if deployment.console.listen:
+        console.print(f"\nIn a browser: http://{deployment.console.listen}/")
+    console.print(Text(hints(deployment, described)), soft_wrap=True)
+    await _stay(console, suite)
 
 
 async def _until_ready(

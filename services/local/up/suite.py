@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from services.kit.config.loader import load
 from services.kit.errors import DeadlineExceeded
 from services.local.endpoints import ServiceEndpoint, endpoints
 from services.local.up.orphans import COOKIE, PARENT, end_bearers
-from services.local.up.process import Process, Program
+from services.local.up.process import Process, Program, State
 
 
 def programs(deployment: Deployment, config: Path) -> tuple[Program, ...]:
@@ -112,6 +113,17 @@ class Suite:
     def processes(self) -> dict[str, int]:
         """Process ids of the programs that run now, by name."""
         return {name: member.pid for name, member in self.members.items() if member.pid}
+
+    def reload(self) -> None:
+        """Have agents, the router, and then the planner read the deployment file again (SIGHUP).
+
+        The planner comes last: it places new variants as soon as it knows them.
+        """
+        for service in ("gpuagent", "router", "planner"):
+            for name, member in self.members.items():
+                serves = member.state is State.SERVING and member.pid is not None
+                if name.partition("-")[0] == service and serves:
+                    os.kill(member.pid or 0, signal.SIGHUP)
 
     async def watch(self, timeout_s: float) -> None:
         """Wait for `timeout_s`; raise at once where the suite has failed."""

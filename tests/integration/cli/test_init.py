@@ -73,7 +73,7 @@ def test_figures_come_from_the_file_and_say_so(made: tuple[Path, Result]) -> Non
 def test_a_file_that_exists_is_kept(made: tuple[Path, Result]) -> None:
     result = init(made[0], "--onnx", made[0] / "conv-16.onnx")
     assert result.exit_code == 1
-    assert "exists already; move it, or give another folder" in result.stderr
+    assert "exists; `cinquefoil models add` adds a model to it" in result.stderr
 
 
 def test_a_fixed_batch_is_named_and_never_planned_as_a_batch(

@@ -1,0 +1,75 @@
+"""Adds models to a deployment file and removes them; a suite that runs here takes the file over."""
+
+from pathlib import Path
+
+from rich.console import Console
+
+from services.cli.init.document import model_section
+from services.cli.init.run import Options, new_model
+from services.cli.plan.settings import change
+from services.cli.yaml_file import edited, written
+from services.kit.errors import AlreadyExists, FailedPrecondition, NotFound
+from services.local.up.running import request_reload
+
+
+def add(config: Path, logs: Path, options: Options, *, dry_run: bool) -> None:
+    """Add a model to a deployment file, and have a suite that runs here serve it.
+
+    Args:
+        config: Deployment file; its comments are kept.
+        logs: Folder of the suite's logs.
+        options: The model's files and how to measure them.
+        dry_run: Measure, check and print only.
+
+    Raises:
+        AlreadyExists: The deployment has a model of this name.
+        ServiceError: The model cannot be served as it is.
+    """
+    console = Console()
+    with edited(config, dry_run=dry_run) as document, console.status("Reading the model"):
+        name, model = new_model(options, lambda text: console.print(text, soft_wrap=True))
+        if name in document["models"]:
+            raise AlreadyExists(f"models.{name} exists in {config}; --name gives another name")
+        document["models"][name] = model_section(model, config.parent)
+        added = written({"models": {name: document["models"][name]}})
+    if dry_run:
+        console.print(f"Would add to {config}:\n", highlight=False, soft_wrap=True)
+        console.print(added, highlight=False, markup=False, soft_wrap=True)
+        return
+    _say(console, f"added models.{name} to {config}", reloaded=request_reload(logs))
+
+
+async def remove(config: Path, logs: Path, name: str, *, dry_run: bool) -> None:
+    """Remove a model from a deployment file, and have a suite that runs here stop serving it.
+
+    Args:
+        config: Deployment file.
+        logs: Folder of the suite's logs.
+        name: The model.
+        dry_run: Print the plan that would follow; needs a planner that runs.
+
+    Raises:
+        NotFound: The deployment has no such model.
+        FailedPrecondition: It has no other.
+    """
+    with edited(config, dry_run=dry_run) as document:
+        models = document["models"]
+        if name not in models:
+            known = ", ".join(models)
+            raise NotFound(f"no model {name!r} in {config}; it has {known}")
+        if len(models) == 1:
+            raise FailedPrecondition(f"{name} is the only model of {config}: stop the suite")
+        del models[name]
+    if dry_run:
+        await change(config, {f"models.{name}": None}, (), dry_run=True, as_json=False)
+        return
+    _say(Console(), f"removed models.{name} from {config}", reloaded=request_reload(logs))
+
+
+def _say(console: Console, done: str, *, reloaded: bool) -> None:
+    then = (
+        "the suite that runs here takes it over; `cinquefoil status` shows when it has"
+        if reloaded
+        else "no `cinquefoil up` with this file's logs runs here: send SIGHUP to the services"
+    )
+    console.print(f"{done}; {then}", highlight=False, soft_wrap=True)
