@@ -42,7 +42,12 @@ def check(path: Path, deployment: Deployment, *, files: bool = True) -> list[Mis
     """
     tree = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
     findings = [*_gpus(deployment), *_accuracies(deployment), *_objectives(deployment)]
-    findings += [*_addresses(deployment), *_disciplines(deployment), *_pipelines(deployment)]
+    findings += [
+        *_token_objectives(deployment),
+        *_addresses(deployment),
+        *_disciplines(deployment),
+        *_pipelines(deployment),
+    ]
     if files:
         findings += [*_sources(deployment), *_networks(deployment), *_tables(deployment)]
         findings += [*_others(deployment), *_certificates(deployment, datetime.now(UTC))]
@@ -186,6 +191,18 @@ def _objectives(deployment: Deployment) -> Iterator[Finding]:
     types = map(gpu_type, sorted(names))
     for name, why in unreachable(models, types, planner.objective, planner.batch_sizes):
         yield ("models", name, "slo", "latency_s"), why
+
+
+def _token_objectives(deployment: Deployment) -> Iterator[Finding]:
+    """Objectives of tokens that no plan can keep, since the profile does not know tokens."""
+    for model_name, model in deployment.models.items():
+        given = [name for name in ("ttft_s", "tpot_s") if getattr(model.slo, name) is not None]
+        for name, variant in model.variants.items():
+            if given and variant.profile.kind != "language":
+                where = ("models", model_name, "variants", name, "profile")
+                objectives = " and ".join(f"slo.{each}" for each in given)
+                text = f"{variant.profile.kind} knows no tokens, so that no plan keeps {objectives}"
+                yield where, f"{text}; use kind: language"
 
 
 def _accuracies(deployment: Deployment) -> Iterator[Finding]:

@@ -287,10 +287,19 @@ class Variant(Section):
 
 
 class Slo(Section):
-    """A latency objective: the percentile of requests that must be answered in time."""
+    """A latency objective: the percentile of requests that must be answered in time.
+
+    Attributes:
+        percentile: Of the requests, > 0 and < 100.
+        latency_s: Time from arrival to answer; of a text, to its end.
+        ttft_s: Of models that generate text: time from arrival to the first token. None: any.
+        tpot_s: Of models that generate text: mean time between an answer's tokens. None: any.
+    """
 
     percentile: Annotated[float, Field(gt=0, lt=100)] = 95.0
     latency_s: Positive
+    ttft_s: Positive | None = None
+    tpot_s: Positive | None = None
 
 
 Discipline = Literal["fcfs", "edf", "priority", "ssjf"]
@@ -359,3 +368,16 @@ class Model(Section):
     spread: Spread | None = None
     survive: Fraction = 0.0
     variants: Annotated[dict[Name, Variant], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _tokens_of_text(self) -> Model:
+        for name in ("ttft_s", "tpot_s"):
+            if getattr(self.slo, name) is None:
+                continue
+            for variant, settings in self.variants.items():
+                if settings.runtime.kind == "onnx":
+                    raise ValueError(
+                        f"slo.{name}: only of models that generate text, and the runtime of "
+                        f"variant {variant} is onnx"
+                    )
+        return self

@@ -1,5 +1,7 @@
 """The deployment's models in the planner's words."""
 
+import math
+
 from services.kit import config
 from services.kit.config import Deployment
 from services.kit.profiles.core.profile import Profile
@@ -19,6 +21,8 @@ def load_models(deployment: Deployment) -> tuple[Model, ...]:
             name=name,
             slo_latency_s=model.slo.latency_s,
             slo_percentile=model.slo.percentile,
+            slo_first_token_s=model.slo.ttft_s or math.inf,
+            slo_token_s=model.slo.tpot_s or math.inf,
             demand_rps=model.demand_rps,
             overload_weight=model.overload_weight,
             replicas_min=model.replicas_min,

@@ -5,6 +5,7 @@ they are remembered with the newest plan, by the names of the deployment file.
 """
 
 import hashlib
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -38,6 +39,9 @@ def fixed_inputs(models: Iterable[Model], settings: Settings, objective: Objecti
     for model in models:
         at = f"models.{model.name}"
         found[f"{at}.slo.latency_s"] = f"{model.slo_latency_s:g}"
+        for name, limit_s in (("ttft_s", model.slo_first_token_s), ("tpot_s", model.slo_token_s)):
+            if limit_s < math.inf:
+                found[f"{at}.slo.{name}"] = f"{limit_s:g}"
         found[f"{at}.slo.percentile"] = f"{model.slo_percentile:g}"
         for name in ("overload_weight", "replicas_min", "spread", "survive"):
             found[f"{at}.{name}"] = str(getattr(model, name))

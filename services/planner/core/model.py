@@ -5,12 +5,14 @@
 Everything here is frozen: a strategy is a pure function of a Problem.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from services.kit.config import Objective, PlacementRule, Spread
 from services.kit.mig import Geometry, Placement, SliceKind
+from services.kit.profiles.core.language import TokenTimes
 from services.kit.profiles.core.profile import Profile, SliceShape
 from services.kit.segment import SegmentSpec
 
@@ -184,6 +186,8 @@ class Model:
         spread: What they are spread over, and the loss of one of which counts; None: they need not
             be spread, and the loss of a GPU counts.
         survive: Share of the demand that is still served after such a loss, 0..1.
+        slo_first_token_s: Objective of the time to the first token, s.
+        slo_token_s: Objective of the mean time between tokens, s.
     """
 
     name: str
@@ -195,6 +199,8 @@ class Model:
     replicas_min: int = 1
     spread: Spread | None = None
     survive: float = 0.0
+    slo_first_token_s: float = math.inf
+    slo_token_s: float = math.inf
 
     @property
     def best(self) -> Variant:
@@ -220,6 +226,7 @@ class SegmentKind:
         stage: Which part of the variant runs; figures are this part's.
         times_s: Of a batch of one item, of half a batch (rounded up) and of a full one, each while
             1, 2, .. processes of the segment run, s; empty: as `latency_s`, the worst case.
+        token_times: Where the profile knows tokens: of a text while a full batch is generated.
     """
 
     model: str
@@ -236,6 +243,7 @@ class SegmentKind:
     # Kinds are dictionary keys everywhere; the figures tell most stages apart already.
     stage: PipelineStage = field(default=IN_ONE_PIECE, hash=False)
     times_s: tuple[tuple[float, ...], ...] = field(default=(), hash=False, repr=False)
+    token_times: TokenTimes | None = field(default=None, hash=False, repr=False)
 
     @property
     def single_times_s(self) -> tuple[float, ...]:

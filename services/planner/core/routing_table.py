@@ -93,6 +93,8 @@ class ModelRoutes:
     instances: tuple[Instance, ...]
     discipline: str = "fcfs"
     intensity_threshold: float = 1.0
+    slo_first_token_s: float = 0.0
+    slo_token_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +183,8 @@ def routes(
             accuracy_unit=model.accuracy_unit,
             slo_latency_s=model.slo.latency_s,
             slo_percentile=model.slo.percentile,
+            slo_first_token_s=model.slo.ttft_s or 0.0,
+            slo_token_s=model.slo.tpot_s or 0.0,
             instance_choice=found[name].instance_choice,
             discipline=found[name].discipline,
             intensity_threshold=found[name].intensity_threshold,

@@ -1,5 +1,6 @@
 """Protobuf <-> values of the core, for the planner and for GetStatus."""
 
+import math
 from collections.abc import Sequence
 from datetime import datetime
 from typing import get_args
@@ -46,6 +47,8 @@ def to_table(table: plan_pb2.RoutingTable) -> RoutingTable:
                 model=routes.model,
                 slo_latency_s=routes.slo_latency_s,
                 slo_percentile=routes.slo_percentile,
+                slo_first_token_s=routes.slo_first_token_s or math.inf,
+                slo_token_s=routes.slo_token_s or math.inf,
                 # A newer planner may name unknown policies: these always work.
                 instance_choice=_CHOICES.get(routes.instance_choice, "shares"),
                 discipline=_DISCIPLINES.get(routes.discipline, "fcfs"),

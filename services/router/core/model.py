@@ -3,11 +3,13 @@
 Time is monotonic seconds; nothing here reads a clock.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from services.kit.config import Discipline, InstanceChoice
+from services.kit.request_cost import Usage
 
 POISON_DEATHS = 2
 """A request that this many workers held when they died is not given to another worker."""
@@ -76,6 +78,8 @@ class ModelRoutes:
         instances: Workers that may take its requests.
         discipline: Order in which waiting requests are served.
         intensity_threshold: CARBONDIS' CIT.
+        slo_first_token_s: Objective of the time from arrival to the first token, s.
+        slo_token_s: Objective of the mean time between tokens, s.
     """
 
     model: str
@@ -85,6 +89,21 @@ class ModelRoutes:
     instances: tuple[Instance, ...] = ()
     discipline: Discipline = "fcfs"
     intensity_threshold: float = 1.0
+    slo_first_token_s: float = math.inf
+    slo_token_s: float = math.inf
+
+    def in_time(self, latency_s: float, usage: Usage | None) -> bool:
+        """Return whether an answer met every objective.
+
+        Args:
+            latency_s: Time from arrival to answer, s.
+            usage: Its tokens, where it is a text.
+        """
+        if latency_s > self.slo_latency_s:
+            return False
+        return usage is None or (
+            usage.first_token_s <= self.slo_first_token_s and usage.token_s <= self.slo_token_s
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,6 +105,11 @@ def test_a_good_file_is_fine(tmp_path: Path) -> None:
             "    demand_rps: 60\n    discipline: ssjf\n",
             "line 13: models.digits.discipline: ssjf orders requests by predicted length",
         ),
+        (
+            "latency_s: 0.2",
+            "latency_s: 0.2, tpot_s: 0.05",
+            "line 10: models.digits: slo.tpot_s: only of models that generate text, and the",
+        ),
         ("version: v1", "version: [", "yaml: "),
         (
             "{kind: synthetic}",
@@ -229,3 +234,17 @@ def test_a_certificate_that_others_will_not_trust_is_named(tmp_path: Path, wrong
     assert (fine, status) == (0, 2)
     assert f"tls.certificate_file: {pki}/planner/tls.crt" in sentence
     assert ("expired at" if wrong == "expired" else "is not signed by") in sentence
+
+
+def test_objectives_of_tokens_need_a_profile_that_knows_them(tmp_path: Path) -> None:
+    """And a fleet that can meet them."""
+    runtime = "        runtime: {kind: openai, address: '127.0.0.1:1'}"
+    text = GOOD.replace("latency_s: 0.2", "latency_s: 60, tpot_s: 0.001")
+    for profile, known in (("gmacs_per_item: 0.7", False), ("gmacs_per_item: 37", True)):
+        found = "{kind: language, parameters_b: 8}" if known else f"{{kind: analytic, {profile}}}"
+        text = text.replace(f"{{kind: analytic, {profile}}}", f"{found}\n{runtime}")
+    status, lines = told(tmp_path, text)
+
+    assert status == 2
+    assert any("analytic knows no tokens, so that no plan keeps slo.tpot_s" in x for x in lines)
+    assert any("no variant can meet slo.tpot_s: 1 ms are there for it" in x for x in lines), lines

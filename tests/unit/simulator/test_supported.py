@@ -131,7 +131,7 @@ NO_MEANING = {
     "no provider is asked": "carbon.zones.provider_forecast",
     "of real GPUs": "nodes.allow_mig_mode nodes.allow_clocks nodes.mps",
     "of a loop or discipline that is refused": """
-        nodes.clock_floor models.overtaking_s predictor
+        nodes.clock_floor models.overtaking_s predictor models.slo.ttft_s models.slo.tpot_s
     """,
     "all requests are of one client": "router.fair_clients",
     "how agents tell idle energy apart": "nodes.idle_share",

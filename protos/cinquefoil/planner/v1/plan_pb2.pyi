@@ -734,6 +734,8 @@ class ModelRoutes(_message.Message):
     INSTANCES_FIELD_NUMBER: _builtins.int
     DISCIPLINE_FIELD_NUMBER: _builtins.int
     INTENSITY_THRESHOLD_FIELD_NUMBER: _builtins.int
+    SLO_FIRST_TOKEN_S_FIELD_NUMBER: _builtins.int
+    SLO_TOKEN_S_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """`model_name` of clients' requests."""
     accuracy_unit: _builtins.str
@@ -752,6 +754,10 @@ class ModelRoutes(_message.Message):
     """CARBONDIS' CIT, 0.5..2: ratio of the carbon intensity to its average above which "carbondis"
     counts it as high. Unset: 1.
     """
+    slo_first_token_s: _builtins.float
+    """Objective of the time from a request's arrival to its first token. 0: none. Unit: s."""
+    slo_token_s: _builtins.float
+    """Objective of the mean time between the tokens of an answer. 0: none. Unit: s."""
     @_builtins.property
     def instances(self) -> _containers.RepeatedCompositeFieldContainer[Global___Instance]:
         """Workers that may take its requests."""
@@ -767,10 +773,12 @@ class ModelRoutes(_message.Message):
         instances: _abc.Iterable[Global___Instance] | None = ...,
         discipline: _builtins.str = ...,
         intensity_threshold: _builtins.float | None = ...,
+        slo_first_token_s: _builtins.float = ...,
+        slo_token_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_intensity_threshold", b"_intensity_threshold", "intensity_threshold", b"intensity_threshold"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_intensity_threshold", b"_intensity_threshold", "accuracy_unit", b"accuracy_unit", "discipline", b"discipline", "instance_choice", b"instance_choice", "instances", b"instances", "intensity_threshold", b"intensity_threshold", "model", b"model", "slo_latency_s", b"slo_latency_s", "slo_percentile", b"slo_percentile"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_intensity_threshold", b"_intensity_threshold", "accuracy_unit", b"accuracy_unit", "discipline", b"discipline", "instance_choice", b"instance_choice", "instances", b"instances", "intensity_threshold", b"intensity_threshold", "model", b"model", "slo_first_token_s", b"slo_first_token_s", "slo_latency_s", b"slo_latency_s", "slo_percentile", b"slo_percentile", "slo_token_s", b"slo_token_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__intensity_threshold: _TypeAlias = _typing.Literal["intensity_threshold"]  # noqa: Y015
     _WhichOneofArgType__intensity_threshold: _TypeAlias = _typing.Literal["_intensity_threshold", b"_intensity_threshold"]  # noqa: Y015

@@ -108,6 +108,19 @@ FACTORS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
+class TokenTimes:
+    """What a usual request waits for while every slot generates.
+
+    Attributes:
+        first_token_s: For its own prompt and the step after it, s.
+        token_s: Mean time between its tokens, in which others' prompts are taken in, s.
+    """
+
+    first_token_s: float
+    token_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class LanguageProfile:
     """The model for one language model.
 
@@ -162,6 +175,19 @@ class LanguageProfile:
         )
         power_w = self.power_w(shape, processes * batch_size) * curve.power_ratio(clock_ratio)
         return BatchCost(latency_s, power_w * latency_s / processes)
+
+    def token_times(
+        self, shape: SliceShape, batch_size: int, processes: int, *, clock_ratio: float = 1.0
+    ) -> TokenTimes | None:
+        """Return the times of a usual request's tokens; None: as of `batch`, or on CPU cores."""
+        whole = self.batch(shape, batch_size, processes, clock_ratio=clock_ratio)
+        if whole is None or shape.core_gmacs_per_s:
+            return None
+        curve = curve_of(shape.gpu)
+        step_s = self.token_s(shape, processes * batch_size)
+        step_s *= curve.stretch(self.decode_sensitivity, clock_ratio)
+        prompt_s = self.prompt_s(shape, 1) * curve.stretch(self.prefill_sensitivity, clock_ratio)
+        return TokenTimes(prompt_s + step_s, whole.latency_s / max(self.answer_tokens, 1.0))
 
     def prompt_s(self, shape: SliceShape, sequences: int) -> float:
         """Return what so many usual prompts add to steps of answers at the highest clock, s."""

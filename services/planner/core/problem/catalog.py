@@ -7,7 +7,8 @@ from itertools import product
 
 from services.kit.config import Objective
 from services.kit.mig import SliceKind
-from services.kit.profiles.core.profile import BatchCost, Profile, batch_times_s
+from services.kit.profiles.core.language import LanguageProfile, TokenTimes
+from services.kit.profiles.core.profile import BatchCost, Profile, SliceShape, batch_times_s
 from services.planner.core.model import (
     IN_ONE_PIECE,
     GpuType,
@@ -109,7 +110,16 @@ def measure(
                 clock_mhz=clock_mhz,
                 stage=place.stage,
                 times_s=batch_times_s(batch, batch_size, processes),
+                token_times=_token_times(place.profile, shape, batch_size, processes, clock_ratio),
             )
+
+
+def _token_times(
+    profile: Profile, shape: SliceShape, batch_size: int, processes: int, clock_ratio: float
+) -> TokenTimes | None:
+    if not isinstance(profile, LanguageProfile):
+        return None
+    return profile.token_times(shape, batch_size, processes, clock_ratio=clock_ratio)
 
 
 def _ratios(gpu: GpuType, clock_ratios: Sequence[float]) -> Iterable[float]:
@@ -120,7 +130,15 @@ def in_time(objective: Objective, model: Model, kind: SegmentKind) -> bool:
     """Return whether `kind` keeps the latency rule: a batch takes at most theta x SLO.
 
     A stage of a pipeline, with what it takes to pass on its answer: at most its share of that.
+    Of a text, the first token, which waits for a slot, takes at most theta x its objective, too;
+    the time between tokens, in which nothing waits, all of its own.
     """
+    tokens = kind.token_times
+    if tokens is not None and (
+        tokens.token_s > model.slo_token_s
+        or tokens.first_token_s > objective.latency_share * model.slo_first_token_s
+    ):
+        return False
     stage, rule_s = kind.stage, objective.latency_share * model.slo_latency_s
     return kind.latency_s + stage.transfer_s <= rule_s * stage.budget
 

@@ -38,8 +38,10 @@ def unreachable(
     """
     pools = [Pool(each, "", 1.0, 0.0) for each in types]
     for model in models:
+        kinds = tuple(_kinds(model, pools, batch_sizes))
+        yield from ((model.name, why) for why in _tokens_too_slow(model, kinds, objective))
         fastest_s: dict[tuple[str, Pool], dict[int, float]] = {}
-        for kind in _kinds(model, pools, batch_sizes):
+        for kind in kinds:
             stages = fastest_s.setdefault((kind.variant, kind.pool), {})
             time_s = kind.latency_s + kind.stage.transfer_s
             stages[kind.stage.index] = min(time_s, stages.get(kind.stage.index, math.inf))
@@ -60,6 +62,25 @@ def unreachable(
                     f"takes {1e3 * least_s:.4g} ms per batch, and a batch may take "
                     f"{objective.latency_share:g} of the objective; the rest is for waiting"
                 ),
+            )
+
+
+def _tokens_too_slow(
+    model: Model, kinds: Sequence[SegmentKind], objective: Objective
+) -> Iterator[str]:
+    """Yield which objective of tokens no variant can meet, if any."""
+    times = [kind.token_times for kind in kinds if kind.token_times is not None]
+    if not times:
+        return
+    share = objective.latency_share
+    for name, limit_s, least_s in (
+        ("ttft_s", share * model.slo_first_token_s, min(each.first_token_s for each in times)),
+        ("tpot_s", model.slo_token_s, min(each.token_s for each in times)),
+    ):
+        if least_s > limit_s:
+            yield (
+                f"no variant can meet slo.{name}: {1e3 * limit_s:.4g} ms are there for it, and the "
+                f"least is {1e3 * least_s:.4g} ms"
             )
 
 

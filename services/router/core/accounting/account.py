@@ -72,10 +72,12 @@ class Account:
         if cost is not None:
             queue_s += cost.queue_s
             carbon = self._carbon_gco2e(pending, instance, result.cost)
+        latency_s = now_s - pending.request.arrived_s
         self.stats.answer(
             variant.stats,
             now_s,
-            latency_s=now_s - pending.request.arrived_s,
+            latency_s=latency_s,
+            in_time=self.routes.in_time(latency_s, cost.usage if cost else None),
             queue_s=queue_s,
             accuracy=instance.accuracy,
         )

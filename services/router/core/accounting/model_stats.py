@@ -66,7 +66,7 @@ class ModelStats:
 
     # ---- counting ------------------------------------------------------------------------------
 
-    def answer(
+    def answer(  # noqa: PLR0913 - what is counted of an answer
         self,
         variant: VariantStats,
         now_s: float,
@@ -74,6 +74,7 @@ class ModelStats:
         latency_s: float,
         queue_s: float,
         accuracy: float,
+        in_time: bool | None = None,
     ) -> None:
         """Count an answer.
 
@@ -83,13 +84,14 @@ class ModelStats:
             latency_s: Time from arrival to answer.
             queue_s: Waiting time of it, in the router and in the worker.
             accuracy: Stated accuracy of the instance.
+            in_time: Whether it met every objective; None: whether its latency did.
         """
         self._sample(now_s)
         self.last_answer_s = now_s
-        if latency_s > self.slo_latency_s:
-            variant.late += 1
-        else:
+        if latency_s <= self.slo_latency_s if in_time is None else in_time:
             variant.in_time += 1
+        else:
+            variant.late += 1
         variant.accuracy_sum += accuracy
         variant.latency.add(latency_s)
         variant.queue.add(queue_s)

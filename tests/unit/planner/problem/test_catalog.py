@@ -1,17 +1,29 @@
 """What a strategy may choose from."""
 
+import math
 from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from services.kit.config import Objective
-from services.planner.core.model import SegmentKind
+from services.kit.profiles.core.language import LanguageProfile
+from services.planner.core.model import Model, SegmentKind, Variant
 from services.planner.core.problem import catalog
 from services.planner.core.problem.catalog import Place
+from services.planner.core.problem.shortfall import unreachable
 from tests.support.planner import fleets
 
 A100, T4 = fleets.pool(), fleets.pool("t4", zone="GB")
+H100 = fleets.pool("h100-80gb")
+TEXT = Model(
+    "chat",
+    slo_latency_s=60.0,
+    slo_percentile=95.0,
+    demand_rps=1.0,
+    variants=(Variant("8b", 1.0, LanguageProfile(8.0)),),
+)
+"""Of eight billion parameters: 512 tokens in, 256 out."""
 
 
 def test_every_kind_keeps_the_latency_rule_and_no_faster_slice_is_missing() -> None:
@@ -119,3 +131,26 @@ def test_a_file_of_a_fixed_size_is_never_planned_with_larger_batches() -> None:
     kinds = catalog.build([fixed], [A100], Objective(), (1, 4, 16), 1)
 
     assert max(kind.batch_size for kind in kinds) == 2
+
+
+def test_batches_are_as_large_as_the_time_between_tokens_allows() -> None:
+    """A strict objective leaves small batches, a loose one the largest; none: as without tokens."""
+    largest = [_largest_batch(tpot_s) for tpot_s in (0.012, 0.02, math.inf)]
+
+    assert largest == sorted(largest)
+    assert largest[0] < largest[1] <= largest[2] == 64
+
+
+def test_an_objective_of_the_first_token_that_no_gpu_meets_is_named() -> None:
+    model = replace(TEXT, slo_first_token_s=1e-3)
+    types = (H100.type,)
+
+    (_, why), *_ = unreachable([model], types, Objective(), (1, 8))
+
+    assert why.startswith("no variant can meet slo.ttft_s: 0.5 ms are there for it, and the least")
+
+
+def _largest_batch(tpot_s: float) -> int:
+    model = replace(TEXT, slo_token_s=tpot_s)
+    kinds = catalog.build([model], [H100], Objective(), (1, 8, 64), 1)
+    return max(kind.batch_size for kind in kinds)

@@ -1,11 +1,13 @@
 """Nothing that a worker grants is lost: callers are told it, or it is counted as unclaimed."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from inference import grpc_service_pb2 as pb
-from services.kit.request_cost import Cost
+from services.kit.request_cost import Cost, Usage
 from services.router.core.accounting.account import Account
 from services.router.core.accounting.receipts import Trailers
 from services.router.core.model import Instance, ModelRoutes, Request
@@ -118,3 +120,19 @@ def test_an_accuracy_that_a_plan_corrects_is_reported_from_then_on() -> None:
     stated = [pb.ModelInferResponse.FromString(body).parameters["accuracy"] for body in bodies]
     assert [parameter.double_param for parameter in stated] == [0.8, 0.85]
     assert account.stats.accuracy == pytest.approx(0.825)
+
+
+@pytest.mark.parametrize(
+    ("first_token_s", "token_s", "late"), [(0.5, 0.04, 0), (0.51, 0.04, 1), (0.5, 0.05, 1)]
+)
+def test_a_text_is_late_where_its_first_token_or_the_pace_of_the_others_is(
+    first_token_s: float, token_s: float, late: int
+) -> None:
+    """The end of the text is in time in all three."""
+    routes = replace(ROUTES, slo_latency_s=60.0, slo_first_token_s=0.5, slo_token_s=0.04)
+    account = Account(routes, INTENSITY)
+    cost = Cost(1.0, 0.0, "model", 0.0, 1.0, 1, usage=Usage(5, 20, first_token_s, token_s))
+
+    account.answer(request(1), INSTANCES[0], Result(1, cost=cost), 3.0)
+
+    assert account.stats.since_start().late == late
