@@ -63,7 +63,7 @@ class Checker:
     async def _follow(self) -> None:
         while True:
             try:
-                async with dial(self._deployment.planner.dial) as channel:
+                async with dial(self._deployment.planner.dials) as channel:
                     watch = PlannerServiceStub(channel).Watch(planner_pb2.WatchRequest())
                     async for said in watch:
                         if said.HasField("plan"):
@@ -73,7 +73,7 @@ class Checker:
 
     async def _energy_j(self) -> tuple[float, float]:
         """Return what the planner has accounted for, and what the agents have metered, J."""
-        async with dial(self._deployment.planner.dial) as channel:
+        async with dial(self._deployment.planner.dials) as channel:
             fleet = await PlannerServiceStub(channel).GetFleet(planner_pb2.GetFleetRequest())
         meters_j = 0.0
         for node in self._deployment.nodes.values():
@@ -92,7 +92,7 @@ def interleaved(log: Path) -> int:
             entry = json.loads(line)
         except ValueError:
             continue
-        if entry.get("event") == "step" and (term := entry.get("term", 0)):
+        if entry.get("event") == "planner's step" and (term := entry.get("term", 0)):
             count += term < highest
             highest = max(highest, term)
     return count

@@ -14,10 +14,10 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import numpy as np
@@ -38,7 +38,11 @@ from services.kit.rpc import dial
 from services.local.demo import model_family
 from services.local.demo.digits import held_out
 from services.local.up.health import until_answering
-from services.local.up.suite import Suite
+from services.local.up.process import Program
+from services.local.up.suite import Suite, programs
+
+if TYPE_CHECKING:
+    from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
 
 RATE_RPS = 100.0
 BEFORE_S, AFTER_S = 3.0, 9.0
@@ -69,14 +73,38 @@ class Site:
     images: Path
 
     async def pid(self, service: str) -> int:
-        """Return a service's process; "gpuagent": of a node that serves; "worker": one of them."""
+        """Return a process: of "gpuagent" one whose node serves, of "planner" the leader."""
         if service == "worker":
             return random.choice(workers(self.folder)).pid
+        if service == "planner":
+            return int((await self.leader()).holder.rpartition(":")[2].partition("-")[0])
         if service == "gpuagent":
-            async with dial(load(self.folder / "cinquefoil.yaml").planner.dial) as channel:
-                answer = await PlannerServiceStub(channel).GetPlan(planner_pb2.GetPlanRequest())
+            async with self.planner() as stub:
+                answer = await stub.GetPlan(planner_pb2.GetPlanRequest(), timeout=2)
             service = f"gpuagent-{answer.plan.segments[0].node}"
         return self.suite.processes[service]
+
+    @asynccontextmanager
+    async def planner(self) -> AsyncIterator[PlannerServiceAsyncStub]:
+        """Dial the planner that leads while the block runs."""
+        async with dial(load(self.folder / "cinquefoil.yaml").planner.dials) as channel:
+            yield PlannerServiceStub(channel)
+
+    async def leader(self) -> planner_pb2.Leader:
+        """Return which planner leads."""
+        async with self.planner() as stub:
+            return (await stub.GetFleet(planner_pb2.GetFleetRequest(), timeout=2)).leader
+
+    async def led_again_s(self, before: int) -> float:
+        """Return how long it takes until a planner answers in a later term than `before`, s."""
+        began_s = time.monotonic()
+        async with asyncio.timeout(SETTLE_S), self.planner() as stub:
+            while True:
+                with suppress(grpc.aio.AioRpcError):
+                    fleet = await stub.GetFleet(planner_pb2.GetFleetRequest(), timeout=0.5)
+                    if fleet.leader.term > before:
+                        return time.monotonic() - began_s
+                await asyncio.sleep(0.05)
 
     async def paused(self, service: str) -> None:
         """Stop a process for a while."""
@@ -99,10 +127,8 @@ class Site:
                 await asyncio.sleep(0.2)
 
     async def _is_settled(self) -> bool:
-        deployment = load(self.folder / "cinquefoil.yaml")
         try:
-            async with dial(deployment.planner.dial) as planner, dial(self.router) as router:
-                stub = PlannerServiceStub(planner)
+            async with self.planner() as stub, dial(self.router) as router:
                 plan = await stub.GetPlan(planner_pb2.GetPlanRequest(), timeout=2)
                 fleet = await stub.GetFleet(planner_pb2.GetFleetRequest(), timeout=2)
                 status = await RouterServiceStub(router).GetStatus(
@@ -157,6 +183,7 @@ def _cut_off(service: str) -> Callable[[Site], Awaitable[None]]:
 
 SERVICES = ("worker", "gpuagent", "planner", "carbon", "router")
 PROXIED = ("planner", "carbon")
+_ENDS_THE_LEAD = ("kill -9", "SIGTERM", "SIGSTOP, SIGCONT")
 FAULTS = (
     *(Fault("kill -9", name, _signalled(name, signal.SIGKILL)) for name in SERVICES),
     *(Fault("SIGTERM", name, _signalled(name, signal.SIGTERM)) for name in SERVICES),
@@ -196,10 +223,14 @@ async def _measured(here: Site, fault: Fault, right: Mapping[str, Any]) -> dict[
     async with asyncio.TaskGroup() as tasks:
         loading = tasks.create_task(here.load(BEFORE_S + AFTER_S), name="chaos.load")
         await asyncio.sleep(BEFORE_S + 1)  # a second for the client to start
-        at_s = time.monotonic()
+        term, at_s = (await here.leader()).term, time.monotonic()
+        leading = None
+        if fault.service == "planner" and fault.name in _ENDS_THE_LEAD:
+            leading = tasks.create_task(here.led_again_s(term), name="chaos.leader")
         await fault.do(here)
         ends = await loading
-    return row(fault.name, fault.service, ends, dict(right), at_s)
+        led_again_s = 0.0 if leading is None else await leading
+    return {**row(fault.name, fault.service, ends, dict(right), at_s), "led_again_s": led_again_s}
 
 
 @asynccontextmanager
@@ -210,20 +241,34 @@ async def site(folder: Path) -> AsyncIterator[tuple[Site, Checker]]:
     data = two_nodes(folder, router)
     for name in PROXIED:
         data[name]["address"] = f"127.0.0.1:{free_port()}"
+    proxied = {name: data[name]["address"] for name in PROXIED}
+    second = f"127.0.0.1:{free_port()}"
+    data["planner"] |= {"standby": True, "address": [proxied["planner"], second]}
     config.write_text(yaml.safe_dump(data))
     images = folder / "images.npy"
     np.save(images, held_out()[0])
     async with AsyncExitStack() as stack:
         proxies = {
             name: await stack.enter_async_context(
-                Proxy.between(data[name]["address"], data[name]["listen"])
+                Proxy.between(proxied[name], data[name]["listen"])
             )
             for name in PROXIED
         }
-        suite = await stack.enter_async_context(Suite.of(config, folder / "logs"))
+        members = [  # either planner may be the one that waits, and does not say SERVING
+            replace(each, health="") if each.name == "planner" else each
+            for each in (*programs(load(config), config), _standby(config, second))
+        ]
+        suite = await stack.enter_async_context(Suite(members, folder / "logs"))
         await asyncio.wait_for(until_answering(router), SETTLE_S)
         checker = await stack.enter_async_context(Checker.beside(load(config)))
         yield Site(suite, folder, router, proxies, images), checker
+
+
+def _standby(config: Path, listen: str) -> Program:
+    """Return a second planner on the same database."""
+    command = (sys.executable, "-P", "-m", "services.cli", "planner", "serve", "--with-parent")
+    argv = ("env", f"CINQUEFOIL_PLANNER__LISTEN={listen}", *command, "--config", str(config))
+    return Program("planner-standby", argv)
 
 
 def two_nodes(folder: Path, router: str) -> dict[str, Any]:

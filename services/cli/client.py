@@ -63,9 +63,10 @@ async def connected(deployment: Deployment) -> AsyncIterator[Clients]:
 
         async def stub_of(kind: Callable[[grpc.aio.Channel], Any], name: str, at: Endpoint) -> Any:
             channel = await stack.enter_async_context(
-                dial(at.dial, deployment.identity("operator"))
+                dial(at.dials, deployment.identity("operator"))
             )
-            return explaining(kind(channel), name, at.dial, secured=deployment.tls is not None)
+            where = " or ".join(at.dials)
+            return explaining(kind(channel), name, where, secured=deployment.tls is not None)
 
         predictor, router = deployment.predictor, deployment.router
         yield Clients(

@@ -24,6 +24,7 @@ from services.gpuagent.settings import (
     config_builder_of,
 )
 from services.gpuagent.shared_memory.shared_counters import SharedCounters, opened
+from services.gpuagent.supervision.journal import TermJournal
 from services.kit.clock import RealClock
 from services.kit.config import Deployment
 from services.kit.errors import FailedPrecondition
@@ -93,7 +94,7 @@ async def run(  # noqa: PLR0913 - what the command line says, and what tests lis
         counters_of = {gpu.uuid: counters(gpu.uuid) for gpu in gpus}
         hardware = Hardware(device, gpus, counters_of, versions)
         channel = await stack.enter_async_context(
-            dial(deployment.planner.dial, deployment.identity("agent", place.name))
+            dial(deployment.planner.dials, deployment.identity("agent", place.name))
         )
         async with asyncio.TaskGroup() as keeping:
             heart = keeping.create_task(_beat(hardware.gpu_counters), name="agent.heart")
@@ -137,6 +138,7 @@ class _Agent:
             context, config_builder, pue=lambda: self.observers.wall_power.pue
         )
         self.observers = observers = Observers(context, actuators)
+        self.terms = TermJournal(context.place.folder / "term.json")
         self.report = NodeReport(
             actuators.inventory,
             observers.accounts,
@@ -150,6 +152,7 @@ class _Agent:
     async def begin(self) -> None:
         """Take over the workers and clocks of an agent before this one; undo its last change."""
         actuators = self.actuators
+        await self.terms.load()
         await actuators.clocks.restore()
         await actuators.segments.adopt(actuators.actions.worker_config)
         if actuators.steps.permissions.granted:
@@ -178,7 +181,7 @@ class _Agent:
         Where other nodes can take them over, segments are moved there first.
         """
         actuators, observers = self.actuators, self.observers
-        uplink = Uplink(planner, self.outbox, self.report, actuators.steps, self.clock)
+        uplink = Uplink(planner, self.outbox, self.report, actuators.steps, self.terms, self.clock)
         async with asyncio.TaskGroup() as tasks:
             background = (
                 tasks.create_task(observers.accounts.run(), name="agent.accounts"),

@@ -227,7 +227,7 @@ def settings(folder: Path, trust_domain: str) -> str:
 
 
 def _hosts(endpoint: Endpoint) -> tuple[str, ...]:
-    return _named(split_address(address)[0] for address in (endpoint.listen, endpoint.dial))
+    return _named(split_address(address)[0] for address in (endpoint.listen, *endpoint.dials))
 
 
 def _named(hosts: Iterable[str]) -> tuple[str, ...]:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
+
+import grpc
 
 from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceStub
 from cinquefoil.planner.v1 import planner_pb2
 from cinquefoil.planner.v1.planner_pb2_grpc import add_PlannerServiceServicer_to_server
 from services.kit.clock import RealClock
 from services.kit.config import Deployment
+from services.kit.errors import Cancelled, Unavailable, leaves
 from services.kit.process.reload import Reloads
-from services.kit.rpc import Access, Limits, dial, serving
-from services.kit.telemetry import metrics
+from services.kit.rpc import Access, Limits, Serving, dial, serving
+from services.kit.telemetry import logs, metrics
 from services.planner.adapters import carbon_client, mqtt
 from services.planner.adapters.agent_sessions import AgentSessions
 from services.planner.adapters.router_sessions import RouterSessions
@@ -24,6 +29,7 @@ from services.planner.control.account_reader import AccountReader
 from services.planner.control.accounting_writer import AccountingWriter
 from services.planner.control.counterfactual import Counterfactual
 from services.planner.control.deployment_in_force import DeploymentChanges, InForce
+from services.planner.control.leading import Leading
 from services.planner.control.live_environment import LiveEnvironment
 from services.planner.control.publisher import Publisher
 from services.planner.control.queries import Queries
@@ -37,7 +43,10 @@ from services.planner.servicer import PlannerServicer
 if TYPE_CHECKING:
     from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceAsyncStub
 
+_log = logs.get("planner")
+
 _GRACE_S = 2.0
+_AGAIN_S = 0.2
 _MAX_MESSAGE_BYTES = 4 * 2**20  # a node's inventory, a plan to compare with
 _LIVE = ("models.*", "nodes.*", "planner.objective.*", "planner.strategy")
 _USED = (
@@ -59,7 +68,7 @@ async def run(
     *,
     reloads: Reloads | None = None,
 ) -> None:
-    """Plan, roll out and serve clients until `stop` is set.
+    """Plan, roll out and serve clients until `stop` is set, whenever this planner leads.
 
     Args:
         deployment: The whole deployment file.
@@ -73,32 +82,101 @@ async def run(
         Unavailable: The database cannot be reached.
     """
     tls, access = deployment.identity("planner"), Access.of(deployment)
-    async with (
-        open_store(deployment.planner.database) as store,
-        dial(deployment.carbon.dial, tls) as channel,
-    ):
+    with metrics.exposed(deployment.planner.metrics, tls=tls, access=access):
+        while not stop.is_set():
+            try:
+                await _lead(deployment, stop, started, reloads)
+            except Exception as error:
+                why = next((each for each in leaves(error) if isinstance(each, Unavailable)), None)
+                if why is None or not deployment.planner.standby:
+                    raise
+                _log.warning("this planner does not lead any more", why=why.message)
+                await asyncio.sleep(_AGAIN_S)
+
+
+async def _lead(
+    deployment: Deployment,
+    stop: asyncio.Event,
+    started: Callable[[int], None] | None,
+    reloads: Reloads | None,
+) -> None:
+    """Wait until this planner leads; then plan and serve until `stop`.
+
+    Raises:
+        Deposed: Another planner leads.
+    """
+    tls = deployment.identity("planner")
+    async with AsyncExitStack() as stack:
+        store = await _opened(stack, deployment, stop)
+        if store is None:
+            return
+        channel = await stack.enter_async_context(dial(deployment.carbon.dials, tls))
         planner = _Planner(await InForce.restored(deployment, store), store)
         if reloads is not None:
             reloads.serve(_USED, _LIVE, planner.changes.reload)
         broker = mqtt.broker_tasks(deployment.mqtt, planner.publisher.board, RealClock())
         await planner.reconciler.restore()
-        with metrics.exposed(deployment.planner.metrics, tls=tls, access=access):
-            async with serving(
-                deployment.planner.listen,
-                lambda server: add_PlannerServiceServicer_to_server(planner.servicer, server),
-                _SERVICES,
-                tls=tls,
-                access=access,
-                limits=Limits(message_bytes=_MAX_MESSAGE_BYTES),
-                grace_s=_GRACE_S,
-            ) as server:
-                if started is not None:
-                    started(server.port)
-                try:
-                    await _work(planner, CarbonServiceStub(channel), broker, stop)
-                finally:
-                    planner.servicer.drain()
+        async with _served(deployment, planner.servicer) as server:
+            if started is not None:
+                started(server.port)
+            try:
+                await _work(planner, CarbonServiceStub(channel), broker, stop)
+            finally:
+                planner.servicer.drain()
         await planner.account_writer.save()
+
+
+async def _opened(
+    stack: AsyncExitStack, deployment: Deployment, stop: asyncio.Event
+) -> Store | None:
+    """Return the open database, when this planner leads; None: `stop` came first.
+
+    A planner that stands by answers health checks meanwhile: NOT_SERVING.
+    """
+    settings = deployment.planner
+    if not settings.standby:
+        return await stack.enter_async_context(open_store(settings.database))
+    async with _served(deployment, None):
+        opening = open_store(settings.database, patience_s=math.inf, stop=stop)
+        with suppress(Cancelled):
+            return await stack.enter_async_context(opening)
+    return None
+
+
+def _stands_by() -> grpc.GenericRpcHandler:
+    """Return what refuses every call of the service: clients try another planner."""
+    service = planner_pb2.DESCRIPTOR.services_by_name["PlannerService"]
+
+    async def refuse(_request: bytes, _context: object) -> bytes:
+        raise Unavailable("this planner stands by: another leads", reason="STANDS_BY")
+
+    handler: Any = grpc.unary_unary_rpc_method_handler(refuse)
+    return grpc.method_handlers_generic_handler(
+        service.full_name, {method.name: handler for method in service.methods}
+    )
+
+
+def _served(
+    deployment: Deployment, servicer: PlannerServicer | None
+) -> AbstractAsyncContextManager[Serving]:
+    """Serve while the block runs; None: this planner stands by, and answers health checks only."""
+
+    def register(server: grpc.aio.Server) -> None:
+        if servicer is None:
+            server.add_generic_rpc_handlers((_stands_by(),))
+        else:
+            add_PlannerServiceServicer_to_server(servicer, server)
+
+    return serving(
+        deployment.planner.listen,
+        register,
+        _SERVICES,
+        tls=deployment.identity("planner"),
+        access=Access.of(deployment),
+        limits=Limits(message_bytes=_MAX_MESSAGE_BYTES),
+        grace_s=0.0 if servicer is None else _GRACE_S,
+        ready=servicer is not None,
+    )
 
 
 class _Planner:
@@ -109,6 +187,7 @@ class _Planner:
         settings = deployment.planner
         self.zones = frozenset(node.zone for node in deployment.nodes.values())
         self.horizon = settings.horizon
+        self.leading = leading = Leading(store, clock, steps_down=settings.standby)
         self.changed = changed = ChangeEvent()
         self.state = state = ClusterState.of(deployment, now.models, clock, changed)
         accounting = settings.accounting
@@ -129,6 +208,7 @@ class _Planner:
             state.fleet,
             policies,
             lambda: (*cluster_conditions(state), *self.reconciler.standing.conditions()),
+            lambda: leading.term,
         )
         agents = AgentSessions(
             state.fleet,
@@ -140,7 +220,9 @@ class _Planner:
             models=state.level.aims.keys(),
         )
         routers = RouterSessions(state)
-        environment = LiveEnvironment(store, self.account_writer, self.publisher, agents, routers)
+        environment = LiveEnvironment(
+            store, self.account_writer, self.publisher, agents, routers, leading
+        )
         self.reconciler = Reconciler(
             settings, state, environment, self.account_writer, self.publisher
         )
@@ -148,6 +230,7 @@ class _Planner:
         self.changes = DeploymentChanges(now, store, clock, self.use)
         self.servicer = PlannerServicer(
             changes=self.changes,
+            leading=leading,
             state=state,
             store=store,
             account_writer=self.account_writer,
@@ -191,6 +274,7 @@ async def _work(
                         carbon, planner.zones, planner.horizon, state, RealClock()
                     ),
                 ),
+                ("lease", planner.leading.keep()),
                 ("account_writer", planner.account_writer.keep()),
                 ("counterfactual", planner.counterfactual.keep()),
                 ("publisher", planner.publisher.follow(planner.changed)),

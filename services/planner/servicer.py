@@ -33,6 +33,7 @@ from services.planner.adapters.wire.streams import until, without_gaps
 from services.planner.control.account_reader import AccountReader
 from services.planner.control.accounting_writer import AccountingWriter
 from services.planner.control.deployment_in_force import DeploymentChanges
+from services.planner.control.leading import Leading
 from services.planner.control.publisher import Publisher
 from services.planner.control.queries import Queries
 from services.planner.control.reconciler import Reconciler
@@ -52,6 +53,7 @@ class PlannerServicer(PlannerServiceServicer):
         self,
         *,
         changes: DeploymentChanges,
+        leading: Leading,
         state: ClusterState,
         store: Store,
         account_writer: AccountingWriter,
@@ -64,6 +66,7 @@ class PlannerServicer(PlannerServiceServicer):
         account_reader: AccountReader,
     ) -> None:
         self._changes = changes
+        self._leading = leading
         self._state = state
         self._store = store
         self._account_writer = account_writer
@@ -185,6 +188,7 @@ class PlannerServicer(PlannerServiceServicer):
             hold=hold_to(self._reconciler.held),
             conditions=condition_messages(self._publisher.board.value.conditions),
             config_digest=self._changes.now.file.digest,
+            leader=pb.Leader(holder=self._leading.holder, term=self._leading.term),
         )
 
     async def ReadAccount(
@@ -245,9 +249,9 @@ class PlannerServicer(PlannerServiceServicer):
         self, request_iterator: AsyncIterator[pb.JoinRequest], context: Any
     ) -> AsyncIterator[pb.JoinResponse]:
         """Take an agent's reports, send it steps."""
-        session = self._agents.join(
-            await _first(request_iterator), caller(), host_of(context.peer())
-        )
+        first = await _first(request_iterator)
+        session = self._agents.join(first, caller(), host_of(context.peer()))
+        await self._leading.raise_to(first.term)
         reading = asyncio.create_task(self._read(session, request_iterator), name="planner.join")
         try:
             async for response in session.responses():

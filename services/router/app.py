@@ -21,6 +21,7 @@ from services.kit.process.memory import keep_large_blocks
 from services.kit.process.reload import Reloads
 from services.kit.rpc import Access, Limits, Serving, dial, serving
 from services.kit.rpc.tokens import TokenVerifier
+from services.kit.telemetry import logs
 from services.kit.telemetry.metrics import exposed
 from services.router.adapters.carbon_client import CarbonClient
 from services.router.adapters.convert import first_table, to_report
@@ -47,6 +48,8 @@ _SERVICES = (
     grpc_service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name,
     router_pb2.DESCRIPTOR.services_by_name["RouterService"].full_name,
 )
+
+_log = logs.get("routes")
 
 _GRACE_S = 1.0  # after the drain only answers on their way and health watchers are left
 
@@ -93,8 +96,8 @@ async def run_one(
         reloads.serve(used, LIVE, router.reload)
     with exposed(settings.metrics, registry=router.metrics(), tls=identity, access=access):
         async with (
-            dial(deployment.planner.dial, identity) as planner,
-            dial(deployment.carbon.dial, identity) as carbon,
+            dial(deployment.planner.dials, identity) as planner,
+            dial(deployment.carbon.dials, identity) as carbon,
             serving(
                 settings.listen,
                 router.register,
@@ -256,9 +259,13 @@ class _Router:
             for task in background:
                 task.cancel()
 
-    def _use(self, table: RoutingTable) -> None:
-        """Take over a table, and have it acknowledged at once."""
-        if table != self._engine.registry.table:
+    def _use(self, table: RoutingTable, *, planned: bool) -> None:
+        """Take over a table, unless it says less than the one in use; acknowledge it at once."""
+        known = self._engine.registry.table
+        if not table.supersedes(known, planned=planned):
+            _log.warning("a routing table is refused", term=table.term, revision=table.revision)
+            return
+        if table != known:
             self._engine.swap(table)
         self._routed.set()
         self._swapped.set()

@@ -204,6 +204,8 @@ class Agent:
         steps: Actions begun, in order, those of changes one by one.
         late: Reports that are still to come.
         leaving: It reports its GPUs as wanted.
+        term: Highest term that it has seen.
+        orders: Steps as they arrived.
         released: The planner has told it that it need not wait.
     """
 
@@ -219,6 +221,8 @@ class Agent:
     steps: list[Act] = field(default_factory=list)
     late: int = 0
     leaving: bool = False
+    term: int = 0
+    orders: list[steps_pb2.Step] = field(default_factory=list)
     released: asyncio.Event = field(default_factory=asyncio.Event)
     meter_j: float = 1000.0
     said: asyncio.Queue[planner_pb2.JoinRequest] = field(default_factory=asyncio.Queue)
@@ -257,7 +261,7 @@ class Agent:
 
     def say(self) -> None:
         """Report the node as it is now."""
-        self.said.put_nowait(planner_pb2.JoinRequest(node=self.report()))
+        self.said.put_nowait(planner_pb2.JoinRequest(node=self.report(), term=self.term))
 
     def meter(self, joules: float) -> None:
         """Let every GPU spend energy, and report it."""
@@ -274,6 +278,7 @@ class Agent:
                     self.released.set()
                     continue
                 self.asked += 1
+                self.orders.append(response.step)
                 tasks.create_task(self._do(response.step))
 
     async def _words(self) -> AsyncIterator[planner_pb2.JoinRequest]:

@@ -90,6 +90,9 @@ def document(  # noqa: PLR0913  # one argument per service, and what they say
         models=[_model(status) for status in (router.models if router else ())],
         lengths=[_lengths(statistics) for statistics in lengths],
         plan=_plan(plan) if plan else None,
+        leader=Row(**_copied(fleet.leader, "holder", "term"))
+        if fleet and fleet.HasField("leader")
+        else None,
         hold=_hold(fleet.hold) if fleet and fleet.HasField("hold") else None,
         totals=Row(**_copied(fleet, "energy_j", "carbon_gco2e")) if fleet else None,
         digests=_digests(file, fleet, router),

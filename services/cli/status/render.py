@@ -162,6 +162,8 @@ def _summary(status: Row) -> list[RenderableType]:
     if status.hold is not None:
         text = f"held: {status.hold.why}; only lost capacity is replaced until {status.hold.until}"
         lines.append(Text(text, style="yellow"))
+    if status.leader is not None:
+        lines.append(Text(f"planner: {status.leader.holder} leads, term {status.leader.term}"))
     if status.totals is not None:
         used = f"{energy(status.totals.energy_j)}, {carbon(status.totals.carbon_gco2e)}"
         lines.append(Text(f"account: {used}"))

@@ -15,9 +15,12 @@ from services.gpuagent.core.model import Outcome
 from services.gpuagent.planner_link import convert
 from services.gpuagent.planner_link.node_report import NodeReport
 from services.gpuagent.reconfigure.transactions import StepExecutor
+from services.gpuagent.supervision.journal import TermJournal
+from services.kit.backoff import Backoff
 from services.kit.clock import Clock
 from services.kit.errors import ServiceError
 from services.kit.rpc.reconnect import Reconnector
+from services.kit.telemetry import logs
 
 if TYPE_CHECKING:
     from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
@@ -88,7 +91,11 @@ class ReportOutbox:
         return mail
 
 
+_log = logs.get("uplink")
+
 _STEADY_S: Final = 5.0
+_MOST_S: Final = 1.0
+"""Longest time between two attempts to reach a planner, s: another may lead by then."""
 
 
 class Uplink:
@@ -99,23 +106,30 @@ class Uplink:
         outbox: What is to be sent.
         report: The node and its energy.
         steps: Executes the planner's steps.
+        terms: Admits steps of the planner that leads.
         clock: Time.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - one argument per collaborator, all made in app.py
         self,
         planner: PlannerServiceAsyncStub,
         outbox: ReportOutbox,
         report: NodeReport,
         steps: StepExecutor,
+        terms: TermJournal,
         clock: Clock,
     ) -> None:
         self._planner = planner
         self._outbox = outbox
         self._report = report
         self._steps = steps
+        self._terms = terms
         self._reconnector = Reconnector(
-            "planner", clock, steady_s=_STEADY_S, errors=(grpc.aio.AioRpcError, ServiceError)
+            "planner",
+            clock,
+            backoff=Backoff(maximum_s=_MOST_S),
+            steady_s=_STEADY_S,
+            errors=(grpc.aio.AioRpcError, ServiceError),
         )
         self._stream = 0
         self._joined = self._released = False
@@ -158,6 +172,7 @@ class Uplink:
             if mail.node:
                 report.node.CopyFrom(await self._report.offered())
                 report.config_digest = self._report.config_digest
+                report.term = self._terms.highest
             if mail.energy:
                 report.energy.extend(self._report.energy())
             if mail.drifts:
@@ -173,6 +188,8 @@ class Uplink:
 
     async def _execute(self, step: steps_pb2.Step, stream: int) -> None:
         try:
+            await self._terms.admit(step.term)
+            _log.info("planner's step", step=step.step_id, term=step.term)
             asked = convert.step(step)
             self._report.reservations.refuse(asked)
             outcome = await self._steps.execute(asked)

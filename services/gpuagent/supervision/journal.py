@@ -1,9 +1,10 @@
-"""What an agent that was killed left: the segments that ran, and the transaction in progress.
+"""What an agent that was killed left: segments that ran, the transaction in progress, the term.
 
 A segment's entry is on disk before the segment is announced, and stays until its last process has
 ended. A transaction's is on disk before its first action, until it is done, or undone.
 """
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -11,10 +12,15 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter
 
+from services.gpuagent.core.terms import Terms
 from services.gpuagent.core.transaction_rules import PriorState
+from services.kit.errors import Unavailable
 from services.kit.mig import Placement
 from services.kit.segment import SegmentSpec
-from services.kit.state_file import read_parsed, remove, write_json
+from services.kit.state_file import read_disposable, read_parsed, remove, write_json
+from services.kit.telemetry import logs
+
+_log = logs.get("journal")
 
 VERSION: Final = 1
 _SPEC: Final = TypeAdapter(SegmentSpec)
@@ -78,6 +84,44 @@ class TransactionJournal:
     def clear(self) -> None:
         """No transaction is in progress any more."""
         remove(self._path)
+
+
+class TermJournal:
+    """The highest term of the planner's steps, over a restart."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._terms = Terms()
+
+    @property
+    def highest(self) -> int:
+        """The highest term so far; 0: none."""
+        return self._terms.highest
+
+    async def load(self) -> None:
+        """Read it; of a file that is damaged nothing is known, and the next step's counts."""
+        try:
+            found = await asyncio.to_thread(
+                read_disposable, self._path, lambda data: int(data["term"]), version=VERSION
+            )
+        except Unavailable as error:
+            _log.warning("the highest term is not known", error=error.message)
+        else:
+            self._terms.admit(found or 0)
+
+    async def admit(self, term: int) -> None:
+        """Take in the term of a step; a new one is on disk before the step is carried out.
+
+        Raises:
+            FailedPrecondition: A step of a higher term has come before.
+        """
+        if self._terms.admit(term):
+            try:
+                await asyncio.to_thread(
+                    write_json, self._path, {"version": VERSION, "term": self._terms.highest}
+                )
+            except Unavailable as error:  # disk full: it is known while this process lives
+                _log.warning("the highest term was not written", error=error.message)
 
 
 def _specs(data: dict[str, Any]) -> tuple[SegmentSpec, ...]:

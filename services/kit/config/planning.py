@@ -253,6 +253,8 @@ class Planner(Endpoint):
     Attributes:
         database: Database of plans, inputs, reasons and outcomes: an SQLite file, or a URL
             ("postgresql://user@host/name"; a password belongs in PGPASSWORD or ~/.pgpass).
+        standby: Whether this planner waits while another one leads on the database, and takes over
+            when that ends or hangs (docs/high-availability.md). Else it ends with an error.
         strategy: Name of the strategy; `cinquefoil plan strategies` explains them.
         online: Online search, for unknown or stale profiles.
         horizon: Receding horizon of a plan.
@@ -271,7 +273,10 @@ class Planner(Endpoint):
         seed: Seed of random strategies.
     """
 
+    several = True
+
     listen: Address = "127.0.0.1:8462"
+    standby: bool = False
     database: Database = Path("out/state/planner.sqlite3")
     strategy: Strategy = "exact"
     online: Online = Online()

@@ -1,8 +1,8 @@
 """Base types of the sections."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
 from services.kit.net import split_address
 
@@ -32,15 +32,32 @@ class Endpoint(Section):
 
     Attributes:
         listen: "host:port" to bind; loopback by default.
-        address: "host:port" that others connect to; empty: `listen`.
+        address: "host:port" that others connect to; empty: `listen`. Of carbon and planner a list,
+            where there are several: others connect to the first that serves.
         metrics: "host:port" of the Prometheus endpoint; empty: none.
     """
 
+    several: ClassVar[bool] = False
+    """Whether there may be several of the service, each with an address."""
+
     listen: Address
-    address: Address = ""
+    address: Address | Annotated[tuple[Address, ...], Field(min_length=1)] = ""
     metrics: Address = ""
 
     @property
+    def dials(self) -> tuple[str, ...]:
+        """Addresses that others connect to."""
+        given = (self.address,) if isinstance(self.address, str) else self.address
+        return tuple(each or self.listen for each in given)
+
+    @property
     def dial(self) -> str:
-        """Address that others connect to."""
-        return self.address or self.listen
+        """Address that others connect to, the first of several."""
+        return self.dials[0]
+
+    @field_validator("address")
+    @classmethod
+    def _one_where_there_is_one(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        if isinstance(value, tuple) and not cls.several:
+            raise ValueError("must be one address: only carbon and planner may have several")
+        return value

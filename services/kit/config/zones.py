@@ -95,6 +95,8 @@ class Carbon(Endpoint):
         cache_dir: Folder for the values of live sources, so that a restart needs no requests.
     """
 
+    several = True
+
     listen: Address = "127.0.0.1:8461"
     zones: Annotated[dict[Name, Zone], Field(min_length=1)]
     replay: Replay = Replay()

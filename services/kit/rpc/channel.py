@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import grpc
 
 from services.kit.rpc.certificates import CertificateFiles
+from services.kit.rpc.failover import FailoverChannel
 from services.kit.rpc.tracing_channel import TracedChannel
 
 if TYPE_CHECKING:
@@ -28,8 +30,12 @@ _OPTIONS = (
 )
 
 
+SWITCH_AFTER_S = 4.0
+"""`DEAD_AFTER_S` of one server of several: the next one waits, s."""
+
+
 def dial(
-    address: str,
+    address: str | Sequence[str],
     tls: Tls | None = None,
     *,
     dead_after_s: float | None = DEAD_AFTER_S,
@@ -38,7 +44,7 @@ def dial(
     """Return a channel to `address` that propagates traces; plaintext unless `tls` is given.
 
     Args:
-        address: "host:port".
+        address: "host:port"; several: the channel leads to the first that serves, once entered.
         tls: Authority to trust, and the client's certificate; read again when its files change.
             Calls that begin then are made over a new connection; those in flight go on.
         dead_after_s: Time after which calls to a silent peer end with UNAVAILABLE, s, >= 2: our
@@ -49,6 +55,12 @@ def dial(
     Raises:
         FailedPrecondition: A file of `tls` cannot be read.
     """
+    if not isinstance(address, str) and len(address) > 1:
+        one = partial(dial, tls=tls, dead_after_s=SWITCH_AFTER_S, message_bytes=message_bytes)
+        channels = [cast(TracedChannel, one(each)) for each in address]
+        return cast(grpc.aio.Channel, FailoverChannel(address, channels))
+    if not isinstance(address, str):
+        address = address[0]
     options = (
         ("grpc.max_send_message_length", message_bytes),
         ("grpc.max_receive_message_length", message_bytes),

@@ -13,6 +13,7 @@ from services.planner.adapters.router_sessions import RouterSessions
 from services.planner.adapters.store import Store
 from services.planner.adapters.wire.convert_node import change_to, step_to
 from services.planner.control.accounting_writer import AccountingWriter
+from services.planner.control.leading import Leading
 from services.planner.control.publisher import Publisher
 from services.planner.core.cycle.environment import Draft, NodeChange
 from services.planner.core.plan import Plan, PlannedSegment
@@ -32,13 +33,14 @@ class LiveEnvironment:
         log: Log lines.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - one argument per collaborator, all made in app.py
         self,
         store: Store,
         account_writer: AccountingWriter,
         publisher: Publisher,
         agents: AgentSessions,
         routers: RouterSessions,
+        leading: Leading,
     ) -> None:
         self.store = store
         self.log = _log
@@ -46,6 +48,7 @@ class LiveEnvironment:
         self._publisher = publisher
         self._agents = agents
         self._routers = routers
+        self._leading = leading
 
     @property
     def shares(self) -> Mapping[str, float]:
@@ -88,14 +91,18 @@ class LiveEnvironment:
     async def perform(self, change: NodeChange) -> None:
         """Send a node its part of a stage, as one change where it is more than one action.
 
+        Nothing is sent while another planner may lead.
+
         Raises:
             ServiceError: It failed, or the node did not answer in time.
         """
+        await self._leading.may_act()
         groups = change.groups
         if sum(map(len, groups)) == 1:
             step = step_to(change.change_id, *groups[0][0])
         else:
             step = change_to(change.change_id, groups)
+        step.term = self._leading.term
         await self._agents.perform(change.node, step, change.timeout_s)
 
     def announce(self, plan: Plan) -> None:

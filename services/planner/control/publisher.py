@@ -24,13 +24,14 @@ _log = logs.get("publisher")
 class Publisher:
     """The one writer of the routing table. A table is on the disk before anybody reads it."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - one argument per collaborator, all made in app.py
         self,
         deployment: Deployment,
         store: Store,
         fleet: Fleet,
         policies: ServingPolicies,
         conditions: Callable[[], tuple[Condition, ...]],
+        term: Callable[[], int],
     ) -> None:
         """Publish nothing yet.
 
@@ -40,18 +41,20 @@ class Publisher:
             fleet: What agents report.
             policies: How models are served.
             conditions: Returns what keeps the deployment from working now.
+            term: Returns the term in which this planner leads.
         """
         self._deployment = deployment.model_copy(update={"nodes": fleet.settings})
         self._policies = policies
         self._store = store
         self._fleet = fleet
         self._conditions = conditions
+        self._term = term
         self._plan_version = 0
         self._serving: tuple[PlannedSegment, ...] = ()
         self._remembered: dict[str, tuple[str, ...]] = {}
         self._reported_before = HardwareReport()
         self._publishing = asyncio.Lock()
-        table = RoutingTable(0, 0, routes(deployment, (), {}))
+        table = RoutingTable(0, 0, routes(deployment, (), {}), term())
         self.board: Broadcast[Announcement] = Broadcast(Announcement(None, table))
 
     def use(self, deployment: Deployment) -> None:
@@ -78,6 +81,7 @@ class Publisher:
             _note(plan)
         await self._policies.restore()
         table = await self._store.routing() or self.board.value.routing
+        table = replace(table, term=self._term())
         self.board.publish(Announcement(plans[0] if plans else None, table))
         self._remembered = table.endpoints()
         shares: dict[str, float] = {}
@@ -129,6 +133,7 @@ class Publisher:
                     self._policies.ordered,
                     self._reported(),
                 ),
+                term=self._term(),
             )
             if table != now:
                 table = replace(table, revision=now.revision + 1)

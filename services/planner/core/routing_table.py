@@ -105,11 +105,13 @@ class RoutingTable:
         revision: Increases with every change, over restarts too; 0: none yet.
         plan_version: The plan it serves.
         models: Every model of the deployment, in its order.
+        term: Of the planner that sends it.
     """
 
     revision: int
     plan_version: int
     models: tuple[ModelRoutes, ...]
+    term: int = 0
 
     def endpoints(self) -> dict[str, tuple[str, ...]]:
         """Return the endpoints of each segment."""

@@ -42,6 +42,7 @@ def to_table(table: plan_pb2.RoutingTable) -> RoutingTable:
     return RoutingTable(
         revision=table.revision,
         plan_version=table.plan_version,
+        term=table.term,
         models=tuple(
             ModelRoutes(
                 model=routes.model,

@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import grpc
 
 from cinquefoil.planner.v1 import planner_pb2 as pb
 from cinquefoil.planner.v1.plan_pb2 import PLAN_STATE_PROPOSED, PLAN_STATE_ROLLING
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
+from services.kit.backoff import Backoff
 from services.kit.clock import Clock
 from services.kit.rpc.condition_messages import conditions_from
 from services.kit.rpc.reconnect import ConnectionLost, Reconnector
@@ -20,6 +22,17 @@ from services.router.core.readiness import Readiness
 _ROLLING_OUT = (PLAN_STATE_PROPOSED, PLAN_STATE_ROLLING)
 
 _log = logs.get("config")
+
+MOST_S = 1.0
+"""Longest time between two attempts to reach a planner, s: another may lead by then."""
+
+
+class UseTable(Protocol):
+    """Takes a routing table."""
+
+    def __call__(self, table: RoutingTable, *, planned: bool) -> None:
+        """Take it; `planned`: the planner has a plan."""
+        ...
 
 
 @dataclass(slots=True)
@@ -45,7 +58,7 @@ class ConfigDigests:
 
 async def watch_routes(
     channel: grpc.aio.Channel,
-    use: Callable[[RoutingTable], None],
+    use: UseTable,
     note: Callable[[Readiness], None],
     config: ConfigDigests,
     clock: Clock,
@@ -54,12 +67,12 @@ async def watch_routes(
 
     Args:
         channel: Channel to the planner.
-        use: Takes each routing table.
+        use: Takes each routing table, and whether the planner has ever planned.
         note: Takes why models may have no instance.
         config: Hears the digest of the planner's file.
         clock: Time.
     """
-    planner = Reconnector("planner: routes", clock)
+    planner = Reconnector("planner: routes", clock, backoff=Backoff(maximum_s=MOST_S))
 
     async def session() -> None:
         async for response in PlannerServiceStub(channel).Watch(pb.WatchRequest()):
@@ -68,7 +81,7 @@ async def watch_routes(
             note(Readiness(conditions_from(response.conditions), rolling_out))
             config.hear(response.config_digest)
             if response.routing.revision > 0:
-                use(to_table(response.routing))
+                use(to_table(response.routing), planned=response.HasField("plan"))
 
     await planner.run(session)
 
@@ -89,7 +102,7 @@ async def report_load(
         interval_s: Longest time between reports, s.
         clock: Time.
     """
-    planner = Reconnector("planner: load", clock)
+    planner = Reconnector("planner: load", clock, backoff=Backoff(maximum_s=MOST_S))
 
     async def session() -> None:
         call = PlannerServiceStub(channel).ReportLoad()

@@ -114,11 +114,32 @@ class RoutingTable:
         revision: Number given by the planner; 0: no table has arrived yet.
         plan_version: Version of the plan that it implements.
         models: Every model that clients may name.
+        term: Of the planner that sent it; 0: that counts no terms.
     """
 
     revision: int
     plan_version: int
     models: tuple[ModelRoutes, ...]
+    term: int = 0
+
+    def supersedes(self, known: "RoutingTable", *, planned: bool) -> bool:
+        """Return whether this table may take the place of the one in use.
+
+        A planner of a lower term does not lead any more. One that has never planned knows of no
+        fleet: that it routes nowhere is no reason to stop requests that are served.
+
+        Args:
+            known: The table in use.
+            planned: Whether the planner that sends this one has a plan.
+        """
+        if self.term and self.term < known.term:
+            return False
+        return planned or self.leads_somewhere or not known.leads_somewhere
+
+    @property
+    def leads_somewhere(self) -> bool:
+        """Whether any model has an instance."""
+        return any(each.instances for each in self.models)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """What the planner has written, it finds again: SQLite and PostgreSQL alike."""
 
 import asyncio
+import math
 import pickle
 import subprocess
 import sys
@@ -11,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from services.kit.config import Objective
-from services.kit.errors import FailedPrecondition, NotFound, Unavailable
+from services.kit.errors import Cancelled, FailedPrecondition, NotFound, Unavailable
 from services.kit.mig import Placement
 from services.kit.segment import SegmentState
-from services.planner.adapters.store import Store, open_store
+from services.planner.adapters.store import Deposed, Store, open_store
 from services.planner.adapters.store.tables import put
+from services.planner.core import lease
 from services.planner.core.accounting.account import Account, Spent, Tokens
 from services.planner.core.accounting.accountant import Page
 from services.planner.core.accounting.counters import EnergyCounters, ModelEnergy
@@ -274,6 +276,44 @@ async def test_a_second_planner_is_refused_until_the_first_lets_go(database: Pat
         await store.add(PLAN, GPUS)
 
 
+async def test_a_planner_that_hangs_is_replaced_and_writes_no_more(
+    database: Path | str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It holds the lock, but does not renew its lease: the next one breaks the lock."""
+    monkeypatch.setattr(lease, "EXPIRES_S", 0.3)
+    async with open_store(database) as hung:
+        await hung.add(PLAN, GPUS)
+        async with open_store(database, patience_s=math.inf) as next_one:
+            with pytest.raises(Unavailable):
+                await hung.add(PLAN, GPUS)
+            with pytest.raises(Deposed, match="leads in term 2"):
+                await hung.renew()
+            await next_one.renew()
+            assert [plan.version for plan in await next_one.newest_first(5)] == [1]
+        assert next_one.leadership.lease.term == 2
+
+
+async def test_who_stands_by_leaves_a_planner_alone_that_renews_its_lease(
+    database: Path | str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "EXPIRES_S", 0.5)
+    stop = asyncio.Event()
+
+    async def stand_by() -> None:
+        async with open_store(database, patience_s=math.inf, stop=stop):
+            pass
+
+    async with open_store(database) as leader:
+        waiting = asyncio.create_task(stand_by())
+        for _ in range(8):
+            await asyncio.sleep(0.1)
+            await leader.renew()
+        stop.set()
+        with pytest.raises(Cancelled):
+            await waiting
+        await leader.add(PLAN, GPUS)
+
+
 async def test_a_broken_connection_is_reported_and_then_healed(postgres: Postgres) -> None:
     """PostgreSQL restarts: one call fails as Unavailable, the next one has a new connection."""
     async with open_store(postgres.database()) as store:
@@ -294,7 +334,7 @@ async def test_a_planner_that_lost_its_line_to_another_does_not_write(postgres: 
         async with open_store(url) as second:
             with pytest.raises(Unavailable):
                 await first.plan()
-            with pytest.raises(FailedPrecondition, match="another planner is using"):
+            with pytest.raises(Deposed, match="leads in term 2"):
                 await first.add(PLAN, GPUS)
 
             assert len(await second.newest_first(10)) == 1

@@ -27,6 +27,13 @@ def variants(routing: plan_pb2.RoutingTable) -> set[str]:
     return {instance.variant for instance in routing.models[0].instances}
 
 
+def in_term(term: int, routing: plan_pb2.RoutingTable) -> plan_pb2.RoutingTable:
+    """Return a routing table as the planner of another term sends it."""
+    found = plan_pb2.RoutingTable.FromString(routing.SerializeToString())
+    found.term = term
+    return found
+
+
 async def plan(stub: PlannerServiceAsyncStub, version: int = 0) -> plan_pb2.Plan:
     return (await stub.GetPlan(planner_pb2.GetPlanRequest(version=version))).plan
 

@@ -124,7 +124,7 @@ NO_MEANING = {
         planner.accounting.retention_d console.token_file
     """,
     "nothing fails": """
-        carbon.zones.hold_s nodes.orphan_timeout_s nodes.leave_timeout_s
+        carbon.zones.hold_s nodes.orphan_timeout_s nodes.leave_timeout_s planner.standby
         nodes.workers.memory_limit_mib nodes.workers.max_failures
         nodes.workers.failure_window_s router.worker_dead_after_s
     """,

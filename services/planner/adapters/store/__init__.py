@@ -1,5 +1,6 @@
 from services.planner.adapters.store.connection import Rejected
+from services.planner.adapters.store.leadership import Deposed
 from services.planner.adapters.store.opening import open_store
 from services.planner.adapters.store.store import Store
 
-__all__ = ["Rejected", "Store", "open_store"]
+__all__ = ["Deposed", "Rejected", "Store", "open_store"]

@@ -51,21 +51,23 @@ class Rejected(Exception):
 class SharedConnection:
     """A connection that heals."""
 
-    def __init__(self, engine: AsyncEngine, prepare: Prepare) -> None:
+    def __init__(self, engine: AsyncEngine, prepare: Prepare, check: Prepare) -> None:
         self._engine = engine
         self._prepare = prepare
+        self._check = check
         self._turn = asyncio.Lock()
         self._connection: AsyncConnection | None = None
         self._work: set[asyncio.Task[Any]] = set()
 
     @classmethod
     @asynccontextmanager
-    async def opened(cls, url: URL, prepare: Prepare) -> AsyncIterator[Self]:
+    async def opened(cls, url: URL, prepare: Prepare, check: Prepare) -> AsyncIterator[Self]:
         """Keep a connection while the block runs.
 
         Args:
             url: Where to.
             prepare: Called with each new connection.
+            check: Called at the beginning of each transaction; what it raises ends that.
 
         Raises:
             Unavailable: There is no connection to be had.
@@ -73,7 +75,7 @@ class SharedConnection:
         """
         _refuse_empty(url)
         engine = _engine(url)
-        shared = cls(engine, prepare)
+        shared = cls(engine, prepare, check)
         try:
             async with shared.transaction():
                 pass
@@ -115,6 +117,7 @@ class SharedConnection:
             try:
                 connection = self._connection or await self._connect()
                 async with connection.begin():
+                    await self._check(connection)
                     yield connection
             except (IntegrityError, ProgrammingError):
                 raise  # ours, not the database's

@@ -1,10 +1,8 @@
-"""Opening the database: one planner at a time, migrated to the newest schema."""
+"""Opening the database: when this planner leads, and migrated to the newest schema."""
 
 import asyncio
-import fcntl
-import os
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -12,15 +10,17 @@ from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.util import CommandError
-from sqlalchemy import URL, Connection, inspect, make_url, text
+from sqlalchemy import URL, Connection, inspect, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.kit.clock import RealClock
 from services.kit.errors import FailedPrecondition, InvalidArgument
 from services.kit.state_file import Damaged
 from services.kit.telemetry import logs
 from services.planner.adapters.store import checks
 from services.planner.adapters.store.connection import SharedConnection
+from services.planner.adapters.store.leadership import FileLock, Leadership, Lock, SessionLock
 from services.planner.adapters.store.store import Store
 
 _log = logs.get("store")
@@ -28,12 +28,15 @@ _log = logs.get("store")
 _MIGRATIONS: Final = Path(__file__).with_name("migrations")
 _BEFORE_MIGRATIONS: Final = 1
 """`user_version` of SQLite files from before there were migrations."""
-_LOCK: Final = 0x51F0  # ours among the advisory locks of a PostgreSQL database
-_POLL_S: Final = 0.2
 
 
 @asynccontextmanager
-async def open_store(database: Path | str, *, patience_s: float = 5.0) -> AsyncIterator[Store]:
+async def open_store(
+    database: Path | str,
+    *,
+    patience_s: float = 5.0,
+    stop: asyncio.Event | None = None,
+) -> AsyncIterator[Store]:
     """Open the database while the block runs; tables are made, or migrated, where needed.
 
     What a method of the store writes is on the disk when it returns: SQLite with a log that is
@@ -42,72 +45,46 @@ async def open_store(database: Path | str, *, patience_s: float = 5.0) -> AsyncI
     Args:
         database: An SQLite file, or a URL (`services.planner.adapters.store.opening`).
         patience_s: How long to wait for another planner to let go of it, s: one that was just
-            killed may still be connected.
+            killed may still be connected. Infinite: this planner stands by, and takes over from
+            one that does not renew its lease.
+        stop: Ends the waiting.
 
     Raises:
         InvalidArgument: The URL cannot be.
         FailedPrecondition: Another planner has it, or its schema is of another version.
         Unavailable: It cannot be reached.
+        Cancelled: `stop` was set while another planner led.
     """
-    url = address(database)
-
-    async def prepare(connection: AsyncConnection) -> None:
-        await _take(connection, url, patience_s)
-        async with connection.begin():
-            await connection.run_sync(_migrate, url)
-
+    url, stopping = address(database), stop or asyncio.Event()
     async with AsyncExitStack() as held:
-        if url.get_backend_name() == "sqlite":
-            await held.enter_async_context(_only_user(Path(url.database or ""), patience_s))
-        shared = await held.enter_async_context(SharedConnection.opened(url, prepare))
-        _log.info("database", address=shown(url))
-        yield Store(shared)
+        lock = held.enter_context(_lock_of(url))
+        leadership = Leadership(lock, shown(url), RealClock())
+
+        async def prepare(connection: AsyncConnection) -> None:
+            await leadership.take(connection, patience_s, stopping)
+            async with connection.begin():
+                await connection.run_sync(_migrate, url)
+                await leadership.claim(connection)
+
+        opened = SharedConnection.opened(url, prepare, leadership.check)
+        shared = await held.enter_async_context(opened)
+        _log.info("database", address=shown(url), term=leadership.lease.term)
+        yield Store(shared, leadership)
 
 
-async def _granted(ask: Callable[[], Awaitable[bool]], what: str, patience_s: float) -> None:
-    """Request a lock until it is granted.
-
-    Raises:
-        FailedPrecondition: It was not within `patience_s`.
-    """
-    deadline_s = asyncio.get_running_loop().time() + patience_s
-    while not await ask():
-        if asyncio.get_running_loop().time() >= deadline_s:
-            raise FailedPrecondition(f"planner.database: another planner is using {what}")
-        await asyncio.sleep(_POLL_S)
-
-
-@asynccontextmanager
-async def _only_user(path: Path, patience_s: float) -> AsyncIterator[None]:
-    """Hold the lock file beside an SQLite file; it goes with the process, however that ends."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-
-    async def ask() -> bool:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
-    try:
-        await _granted(ask, str(path), patience_s)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-async def _take(connection: AsyncConnection, url: URL, patience_s: float) -> None:
-    """Take PostgreSQL's lock for this connection; it goes with the connection."""
-    if url.get_backend_name() != "postgresql":
+@contextmanager
+def _lock_of(url: URL) -> Iterator[Lock]:
+    """Yield the database's lock, and let go of it at the end."""
+    if url.get_backend_name() != "sqlite":
+        yield SessionLock()
         return
-    query = text("SELECT pg_try_advisory_lock(:lock, hashtext(current_schema()))")
-
-    async def ask() -> bool:
-        async with connection.begin():
-            return bool((await connection.execute(query, {"lock": _LOCK})).scalar_one())
-
-    await _granted(ask, shown(url), patience_s)
+    path = Path(url.database or "")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path)
+    try:
+        yield lock
+    finally:
+        lock.release()
 
 
 def _migrate(connection: Connection, url: URL) -> None:

@@ -17,6 +17,7 @@ from services.kit.errors import NotFound
 from services.planner.adapters.store import rows
 from services.planner.adapters.store.account_pages import AccountPages
 from services.planner.adapters.store.connection import SharedConnection, uncancellable
+from services.planner.adapters.store.leadership import Leadership
 from services.planner.adapters.store.tables import meta, outcomes, plans, put, put_outcome
 from services.planner.adapters.wire.convert import routing_from, routing_to
 from services.planner.core.decide import Snapshot
@@ -45,11 +46,23 @@ class Store:
     Attributes:
         connection: The connection to the database.
         pages: The fleet's account.
+        leadership: This planner's hold of the database.
     """
 
-    def __init__(self, connection: SharedConnection) -> None:
+    def __init__(self, connection: SharedConnection, leadership: Leadership) -> None:
         self.connection = connection
+        self.leadership = leadership
         self.pages = AccountPages(connection)
+
+    @uncancellable
+    async def renew(self, at_least: int = 0) -> None:
+        """Renew this planner's lease; its term becomes at least `at_least`.
+
+        Raises:
+            Deposed: Another planner leads.
+        """
+        async with self.connection.transaction() as connection:
+            await self.leadership.renew(connection, at_least)
 
     # ---- plans ---------------------------------------------------------------------------------
 

@@ -1,0 +1,222 @@
+"""One planner at a time leads: a lock that goes with its process or session, and the stored lease.
+
+The lock makes a switch-over quick: that of a process which died is free at once. A process that was
+stopped, or cut off, keeps it; when its lease has expired, another planner breaks the lock. A
+planner that has lost the lease cannot write any more: each transaction looks at the lease first.
+"""
+
+import asyncio
+import fcntl
+import json
+import math
+import os
+import secrets
+import socket
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final, Protocol
+
+from sqlalchemy import inspect, select, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.kit.clock import Clock
+from services.kit.errors import Cancelled, FailedPrecondition, Unavailable
+from services.kit.telemetry import logs
+from services.planner.adapters.store.tables import meta, put
+from services.planner.core.lease import Lease, Tenure, Vigil
+
+_log = logs.get("leadership")
+
+_LOCK: Final = 0x51F0  # ours among the advisory locks of a PostgreSQL database
+_POLL_S: Final = 0.2
+_AGAIN_S: Final = 5.0
+"""How long a planner that lost its session waits for the lock, which that may have, s."""
+
+_KEY: Final = "lease"
+
+
+class Deposed(Unavailable):
+    """Another planner leads: this one may not act any more."""
+
+
+class Lock(Protocol):
+    """A lock that goes with its process or session."""
+
+    async def take(self, connection: AsyncConnection) -> bool:
+        """Take it, unless another has it; return whether it is ours."""
+        ...
+
+    async def break_open(self, connection: AsyncConnection) -> None:
+        """Take it away from the planner that has it."""
+        ...
+
+
+class FileLock:
+    """A lock file beside an SQLite file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = Path(f"{path}.lock")
+        self._descriptor = -1
+
+    async def take(self, connection: AsyncConnection) -> bool:  # noqa: ARG002 - PostgreSQL's needs it
+        """Take it; a file that was replaced meanwhile is another lock."""
+        if self._is_the_file(self._descriptor):
+            return True
+        self.release()
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        with suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if self._is_the_file(descriptor):
+                self._descriptor = descriptor
+                return True
+        os.close(descriptor)
+        return False
+
+    async def break_open(self, connection: AsyncConnection) -> None:  # noqa: ARG002
+        """Put another file in its place: who holds the old one holds nothing."""
+        self._path.unlink(missing_ok=True)
+
+    def release(self) -> None:
+        """Let go of it."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _is_the_file(self, descriptor: int) -> bool:
+        if descriptor < 0:
+            return False
+        with suppress(FileNotFoundError):
+            return os.path.samestat(os.fstat(descriptor), self._path.stat())
+        return False
+
+
+class SessionLock:
+    """PostgreSQL's advisory lock; it goes with the connection."""
+
+    async def take(self, connection: AsyncConnection) -> bool:
+        """Take it for this connection."""
+        query = text("SELECT pg_try_advisory_lock(:lock, hashtext(current_schema()))")
+        async with connection.begin():
+            return bool((await connection.execute(query, {"lock": _LOCK})).scalar_one())
+
+    async def break_open(self, connection: AsyncConnection) -> None:
+        """End the session that has it, which must be of the same role."""
+        query = text(
+            "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted"
+            " AND classid = CAST(:lock AS oid) AND objsubid = 2 AND database ="
+            " (SELECT oid FROM pg_database WHERE datname = current_database()) AND"
+            " CAST(objid AS bigint) = CAST(hashtext(current_schema()) AS bigint) & 4294967295"
+        )
+        async with connection.begin():
+            await connection.execute(query, {"lock": _LOCK})
+
+
+class Leadership:
+    """This planner's hold of the database.
+
+    Attributes:
+        lease: As last written; before `take`, without a holder.
+        tenure: Until when this planner may act.
+    """
+
+    def __init__(self, lock: Lock, shown: str, clock: Clock) -> None:
+        """Hold nothing yet.
+
+        Args:
+            lock: The database's.
+            shown: The database's address, for errors.
+            clock: Time.
+        """
+        self.holder = f"{socket.gethostname()}:{os.getpid()}-{secrets.token_hex(2)}"
+        self.lease = Lease()
+        self._lock = lock
+        self._shown = shown
+        self._clock = clock
+        self.tenure = Tenure(clock.monotonic())
+
+    async def take(
+        self, connection: AsyncConnection, patience_s: float, stop: asyncio.Event
+    ) -> None:
+        """Wait for the lock, and take it from a holder whose lease has expired.
+
+        Args:
+            connection: To the database.
+            patience_s: How long to wait, s; infinite: this planner stands by.
+            stop: Ends the waiting.
+
+        Raises:
+            FailedPrecondition: Another planner led for as long as `patience_s`.
+            Deposed: This planner led before, and another does now.
+            Cancelled: `stop` was set.
+        """
+        began_s, vigil = self._clock.monotonic(), Vigil()
+        while not await self._lock.take(connection):
+            waited_s = self._clock.monotonic() - began_s
+            if stop.is_set():
+                raise Cancelled("stopped while another planner led")
+            if waited_s >= (_AGAIN_S if self.lease.term else patience_s):
+                raise FailedPrecondition(
+                    f"planner.database: another planner is using {self._shown}; planner.standby "
+                    "makes this one wait"
+                )
+            found = await _stored(connection)
+            if self.lease.term and not found.same(self.lease):
+                raise self._deposed(found)
+            if math.isinf(patience_s) and vigil.expired(found, self._clock.monotonic()):
+                _log.warning("the leader does not renew its lease", holder=found.holder)
+                await self._lock.break_open(connection)
+                vigil = Vigil()
+                continue
+            await self._clock.sleep(_POLL_S)
+
+    async def claim(self, connection: AsyncConnection) -> None:
+        """Write the lease, in the open transaction: a new term, unless this planner has led last.
+
+        Raises:
+            Deposed: Another planner has led since this one did.
+        """
+        asked_s, stored = self._clock.monotonic(), await _read(connection)
+        if self.lease.term and not stored.same(self.lease):
+            raise self._deposed(stored)
+        self.lease = stored.renewed() if self.lease.term else stored.taken(self.holder)
+        await _write(connection, self.lease)
+        self.tenure.renewed(asked_s)
+
+    async def check(self, connection: AsyncConnection) -> None:
+        """Make sure that this planner leads still, in the open transaction.
+
+        Raises:
+            Deposed: It does not.
+        """
+        stored = await _read(connection)
+        if not stored.same(self.lease):
+            raise self._deposed(stored)
+
+    async def renew(self, connection: AsyncConnection, at_least: int = 0) -> None:
+        """Renew the lease, in the open transaction; its term becomes at least `at_least`."""
+        lease = self.lease.renewed(at_least)
+        await _write(connection, lease)
+        self.lease = lease
+
+    def _deposed(self, stored: Lease) -> Deposed:
+        return Deposed(
+            f"planner.database: {stored.holder} leads in term {stored.term}", reason="NOT_LEADING"
+        )
+
+
+async def _stored(connection: AsyncConnection) -> Lease:
+    """Return the lease, in a transaction of its own; without a holder where there is no table yet."""
+    async with connection.begin():
+        if not await connection.run_sync(lambda each: inspect(each).has_table(meta.name)):
+            return Lease()
+        return await _read(connection)
+
+
+async def _read(connection: AsyncConnection) -> Lease:
+    found = await connection.scalar(select(meta.c.value).where(meta.c.key == _KEY))
+    return Lease() if found is None else Lease(**json.loads(found))
+
+
+async def _write(connection: AsyncConnection, lease: Lease) -> None:
+    await put(connection, _KEY, json.dumps(asdict(lease)).encode())

@@ -1,0 +1,79 @@
+"""The term of this planner: kept while it can be, and what may be done only in it."""
+
+import asyncio
+
+from services.kit.clock import Clock
+from services.kit.errors import Unavailable
+from services.kit.telemetry import logs
+from services.planner.adapters.store import Deposed, Store
+from services.planner.core.lease import RENEW_S
+
+_log = logs.get("leadership")
+
+
+class Leading:
+    """Keeps the lease of a planner that leads.
+
+    Args:
+        store: Where the lease is.
+        clock: Time.
+        steps_down: Whether this planner gives way where it cannot renew in time: another may
+            stand by. Else it waits until it can.
+    """
+
+    def __init__(self, store: Store, clock: Clock, *, steps_down: bool) -> None:
+        self._store = store
+        self._clock = clock
+        self._steps_down = steps_down
+        self._renewed = asyncio.Event()
+
+    @property
+    def holder(self) -> str:
+        """This planner, for a person."""
+        return self._store.leadership.holder
+
+    @property
+    def term(self) -> int:
+        """The present term."""
+        return self._store.leadership.lease.term
+
+    async def keep(self) -> None:
+        """Renew the lease for ever.
+
+        Raises:
+            Deposed: Another planner leads, or may soon.
+        """
+        while True:
+            await self._clock.sleep(RENEW_S)
+            asked_s = self._clock.monotonic()
+            try:
+                async with asyncio.timeout(self._left_s() if self._steps_down else None):
+                    await self._store.renew()
+            except Deposed:
+                raise
+            except (TimeoutError, Unavailable) as error:
+                _log.warning("the lease was not renewed", error=str(error))
+                if self._steps_down and not self._left_s():
+                    raise Deposed("the lease was not renewed in time") from error
+            else:
+                self._store.leadership.tenure.renewed(asked_s)
+                self._renewed.set()
+                self._renewed.clear()
+
+    async def raise_to(self, term: int) -> None:
+        """Lead in a term of at least `term`: agents refuse the steps of lower ones.
+
+        Raises:
+            Unavailable: The database is away.
+        """
+        if term > self.term:
+            _log.warning("agents know a higher term: was the database restored?", term=term)
+            await self._store.renew(at_least=term + 1)
+
+    async def may_act(self) -> None:
+        """Wait until the lease is valid, so that no other planner acts."""
+        while not self._left_s():
+            await self._renewed.wait()
+
+    def _left_s(self) -> float:
+        return self._store.leadership.tenure.lasts_s(self._clock.monotonic())

@@ -1,0 +1,82 @@
+"""A planner that stands by, and takes over with everything that the one before it published."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from cinquefoil.planner.v1 import planner_pb2
+from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
+from services.kit.net import free_port
+from services.kit.rpc import dial
+from services.planner.app import run
+from tests.support.fake_agent import Agent, Grid, active, deployment, living, planner, watch
+from tests.support.planner.planner_client import connected, eventually, in_term
+
+
+async def test_the_planner_that_stands_by_takes_over_routes_agents_and_plans(
+    tmp_path: Path, grid: Grid
+) -> None:
+    """It is NOT_SERVING before; afterwards it leads in the next term, and no step is repeated."""
+    addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+    leads, waits = (
+        deployment(tmp_path, grid.port, listen=each, address=tuple(addresses), standby=True)
+        for each in addresses
+    )
+    agent, stop = Agent("node-a", ("GPU-1", "GPU-2")), asyncio.Event()
+    async with dial(addresses[1]) as second:
+        async with planner(leads) as stub, living(agent, stub):
+            before = await active(stub, 1)
+            standby = asyncio.create_task(run(waits, stop), name="standby")
+            await second.channel_ready()
+            assert await _health(second) == health_pb2.HealthCheckResponse.NOT_SERVING
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await PlannerServiceStub(second).GetFleet(planner_pb2.GetFleetRequest())
+            taken = len(agent.steps)
+        async with dial(addresses) as channel:
+            await eventually(lambda: _serves(channel))
+            stub = PlannerServiceStub(channel)
+            after = await watch(stub, lambda _: True)
+            async with living(agent, stub):
+                await connected(stub, "node-a")
+                fleet = await stub.GetFleet(planner_pb2.GetFleetRequest())
+                await active(stub, 1)
+        stop.set()
+        await standby
+
+    assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert after.plan.version == before.plan.version
+    assert after.routing == in_term(2, before.routing)
+    assert fleet.leader.term == 2
+    assert len(agent.steps) == taken
+
+
+async def test_a_planner_whose_database_was_restored_leads_in_a_term_that_agents_accept(
+    tmp_path: Path, grid: Grid
+) -> None:
+    """They have seen a higher one: it raises its own before it sends a step."""
+    settings = deployment(tmp_path, grid.port)
+    agent = Agent("node-a", ("GPU-1",), term=7)
+    async with planner(settings) as stub, living(agent, stub):
+        seen = await active(stub, 1)
+
+    assert {step.term for step in agent.orders} == {8}
+    assert seen.routing.term == 8
+
+
+async def _serves(channel: grpc.aio.Channel) -> bool:
+    return await _health(channel) == health_pb2.HealthCheckResponse.SERVING
+
+
+async def _health(channel: grpc.aio.Channel) -> int:
+    stub: Any = health_pb2_grpc.HealthStub(channel)
+    try:
+        answer = await stub.Check(health_pb2.HealthCheckRequest(), timeout=2)
+    except grpc.aio.AioRpcError:
+        return health_pb2.HealthCheckResponse.UNKNOWN
+    return int(answer.status)
