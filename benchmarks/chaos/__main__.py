@@ -2,9 +2,11 @@
 
     python -m benchmarks.chaos [--requests N] [--seed S] [--tls] [--rotate S] [--json FILE]
     python -m benchmarks.chaos --faults [FAULT/SERVICE ...] [--json FILE]
+    python -m benchmarks.chaos --upgrade REF [--json FILE]
 
 The first kills workers, agent and planner at random (`kills`); the second measures one fault after
-the other (`faults`).
+the other (`faults`); the third replaces the services of another version by this one's, and back
+(`upgrade`).
 """
 
 import argparse
@@ -14,7 +16,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.chaos import faults, kills
+from benchmarks.chaos import faults, kills, upgrade
 from benchmarks.harness import Report, options, publish
 
 
@@ -31,12 +33,15 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--faults", nargs="*", metavar="FAULT/SERVICE", help=f"one after the other: {known}"
     )
+    parser.add_argument("--upgrade", metavar="REF", help="from this version's code, and back")
     return parser.parse_args()
 
 
 def _measured(arguments: argparse.Namespace, folder: Path) -> Report:
     if arguments.faults is not None:
         return faults.faults_table(folder, arguments.faults)
+    if arguments.upgrade:
+        return upgrade.upgrade_table(folder, arguments.upgrade)
     tls, rotate_s = arguments.tls, arguments.rotate
     kill = kills.run(folder, arguments.requests, arguments.seed, tls=tls, rotate_s=rotate_s)
     return asyncio.run(kill)

@@ -211,7 +211,7 @@ async def _table(folder: Path, wanted: tuple[str, ...]) -> Report:
             if wanted and f"{fault.name}/{fault.service}" not in wanted:
                 continue
             await here.settled()
-            rows.append(await _measured(here, fault, right))
+            rows.append(await measured(here, fault, right))
             print(json.dumps(rows[-1]), file=sys.stderr)  # a run takes minutes
         await here.settled()
         checked = await checker.found(folder)
@@ -219,7 +219,14 @@ async def _table(folder: Path, wanted: tuple[str, ...]) -> Report:
     return Report(tables, {"benchmark": "chaos", "faults": rows, "checked": checked})
 
 
-async def _measured(here: Site, fault: Fault, right: Mapping[str, Any]) -> dict[str, Any]:
+async def measured(here: Site, fault: Fault, right: Mapping[str, Any]) -> dict[str, Any]:
+    """Do one fault under load; return its row.
+
+    Args:
+        here: A suite that has settled.
+        fault: What to do.
+        right: The right label of each image, by variant.
+    """
     async with asyncio.TaskGroup() as tasks:
         loading = tasks.create_task(here.load(BEFORE_S + AFTER_S), name="chaos.load")
         await asyncio.sleep(BEFORE_S + 1)  # a second for the client to start

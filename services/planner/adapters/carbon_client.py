@@ -30,6 +30,10 @@ class IntensityListener(Protocol):
         """Take in new intensities, by zone, how old they are, grid time, and how they are known."""
         ...
 
+    def lose_carbon(self) -> None:
+        """Take in that the carbon service went away: what is known grows old."""
+        ...
+
     def update_forecast(self, periods: tuple[Period, ...], /) -> None:
         """Take in what is expected of all zones, the present period first."""
         ...
@@ -57,16 +61,22 @@ async def follow(
     forecasts: dict[str, tuple[forecast_periods.Step, ...]] = {}
 
     async def watch() -> None:
-        async for response in carbon.Watch(_request(zones, horizon)):
-            connection.connected()
-            forecasts.update(_forecasts(response.intensities))
-            if forecasts.keys() == zones:
-                listener.update_forecast(forecast_periods.periods(forecasts, horizon))
-            listener.update_intensity(
-                {each.zone: each.intensity_gco2e_per_kwh for each in response.intensities},
-                {each.zone: each.staleness.ToNanoseconds() / 1e9 for each in response.intensities},
-                {each.zone: _provenance(each) for each in response.intensities},
-            )
+        try:
+            async for response in carbon.Watch(_request(zones, horizon)):
+                connection.connected()
+                hear(response)
+        finally:
+            listener.lose_carbon()
+
+    def hear(response: carbon_pb2.WatchResponse) -> None:
+        forecasts.update(_forecasts(response.intensities))
+        if forecasts.keys() == zones:
+            listener.update_forecast(forecast_periods.periods(forecasts, horizon))
+        listener.update_intensity(
+            {each.zone: each.intensity_gco2e_per_kwh for each in response.intensities},
+            {each.zone: each.staleness.ToNanoseconds() / 1e9 for each in response.intensities},
+            {each.zone: _provenance(each) for each in response.intensities},
+        )
 
     await connection.run(watch)
 

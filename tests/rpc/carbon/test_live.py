@@ -134,6 +134,9 @@ class Planner:
         self.intensity |= intensity
         self.signal.hear(intensity, staleness_s, time.monotonic())
 
+    def lose_carbon(self) -> None:
+        """The service went away."""
+
     def update_forecast(self, periods: Any, /) -> None:
         del periods
 

@@ -44,6 +44,9 @@ class Recorder:
         self.told.append(intensity_gco2e_per_kwh)
         self.heard.set()
 
+    def lose_carbon(self) -> None:
+        """The service went away."""
+
     def update_forecast(self, periods: tuple[Period, ...]) -> None:
         self.told.append(periods)
 

@@ -70,6 +70,16 @@ def test_an_intensity_without_a_source_is_stale() -> None:
     assert found(seen) == [("INTENSITY_STALE", "zone/Z", "carbon.zones.Z")]
 
 
+def test_the_intensity_grows_old_while_the_carbon_service_is_away() -> None:
+    seen = working()
+    seen.update_intensity({"Z": 100.0})
+    seen.lose_carbon()
+    assert found(seen) == [("INTENSITY_STALE", "zone/Z", "carbon.address")]
+    seen.update_intensity({"Z": 100.0})
+
+    assert not found(seen)
+
+
 def test_a_node_without_gpus_says_so() -> None:
     seen = working()
     seen.fleet.report(Node("a", "Z", (), ()), 1.0)

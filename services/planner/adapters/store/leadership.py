@@ -206,7 +206,7 @@ class Leadership:
 
 
 async def _stored(connection: AsyncConnection) -> Lease:
-    """Return the lease, in a transaction of its own; without a holder where there is no table yet."""
+    """Return the lease, in a transaction of its own; the first one where there is no table yet."""
     async with connection.begin():
         if not await connection.run_sync(lambda each: inspect(each).has_table(meta.name)):
             return Lease()

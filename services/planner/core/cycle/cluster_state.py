@@ -74,6 +74,7 @@ class ClusterState:
     objective_by: str = ""
     removed: tuple[Model, ...] = ()
     settings: Settings = field(default_factory=Settings)
+    carbon_away: bool = False
 
     def __post_init__(self) -> None:
         self.profiled = self.profiled or self.models
@@ -187,10 +188,17 @@ class ClusterState:
         provenance: Mapping[str, str] | None = None,
     ) -> None:
         """Take in new intensities, by zone, their age in grid time, and how they are known."""
+        self.carbon_away = False
         self.provenance.update(provenance or {})
         self.intensity_gco2e_per_kwh.update(intensity_gco2e_per_kwh)
         self.signal.hear(intensity_gco2e_per_kwh, staleness_s or {}, self.clock.monotonic())
         self.changed.notify()
+
+    def lose_carbon(self) -> None:
+        """Take in that the carbon service went away: the last intensities hold, and grow old."""
+        if not self.carbon_away:
+            self.carbon_away = True
+            self.changed.notify()
 
     def update_forecast(self, periods: tuple[Period, ...]) -> None:
         """Take in the expected intensities, the present period first.

@@ -57,6 +57,9 @@ def _of_zones(nodes: Mapping[str, config.Node], state: ClusterState) -> Iterator
         elif state.provenance.get(zone) in _ASSUMED:
             why = f"the intensity of {zone} is {state.provenance[zone]}: its sources do not answer"
             yield Condition(ConditionKind.INTENSITY_STALE, subject, why, setting)
+        elif state.carbon_away:
+            why = f"the carbon service is away: plans use the last intensity of {zone}"
+            yield Condition(ConditionKind.INTENSITY_STALE, subject, why, "carbon.address")
 
 
 def _of_variants(state: ClusterState) -> Iterator[Condition]:

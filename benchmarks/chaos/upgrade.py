@@ -1,0 +1,91 @@
+"""An upgrade under load: service by service to this tree's code, and back to that of before."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from benchmarks.chaos.faults import Fault, Site, measured, two_nodes
+from benchmarks.chaos.suite import VARIANTS, labels
+from benchmarks.harness import Figures, Report
+from services.kit.config.loader import load
+from services.kit.net import free_port
+from services.local.demo import model_family
+from services.local.demo.digits import held_out
+from services.local.up.health import until_answering
+from services.local.up.process import Program
+from services.local.up.suite import Suite, programs
+
+ORDER = ("carbon", "gpuagent-node-0", "gpuagent-node-1", "router", "planner")
+"""Agents and routers know what a newer planner sends."""
+
+_START_S = 60.0
+
+
+def upgrade_table(folder: Path, before: str) -> Report:
+    """Return what became of requests while each service was replaced, there and back.
+
+    Args:
+        folder: For everything.
+        before: What git knows the code of before as, for example a tag.
+    """
+    return asyncio.run(_table(folder, before))
+
+
+async def _table(folder: Path, before: str) -> Report:
+    old_tree = folder / "before"
+    await _git("worktree", "add", "--detach", str(old_tree), before)
+    try:
+        rows = await _rows(folder, old_tree)
+    finally:
+        await _git("worktree", "remove", "--force", str(old_tree))
+    return Report([Figures(f"from {before} to this tree, and back", rows)], {"faults": rows})
+
+
+async def _rows(folder: Path, old_tree: Path) -> list[dict[str, Any]]:
+    model_family.train(folder / "models", lambda _: None, list(VARIANTS))
+    config, router = folder / "cinquefoil.yaml", f"127.0.0.1:{free_port()}"
+    config.write_text(yaml.safe_dump(two_nodes(folder, router)))
+    images = folder / "images.npy"
+    np.save(images, held_out()[0])
+    new = {each.name: each for each in programs(load(config), config)}
+    old = {name: _of(old_tree, program) for name, program in new.items()}
+    rows, right = [], labels(folder / "models")
+    async with Suite(list(old.values()), folder / "logs") as suite:
+        await asyncio.wait_for(until_answering(router), _START_S)
+        here = Site(suite, folder, router, {}, images)
+        there = [("upgrade", new[name]) for name in ORDER]
+        for what, program in (*there, *(("back", old[name]) for name in reversed(ORDER))):
+            await here.settled()
+            rows.append(await measured(here, Fault(what, program.name, _to(program)), right))
+            print(json.dumps(rows[-1]), file=sys.stderr)  # a run takes minutes
+        await here.settled()
+    return rows
+
+
+def _of(tree: Path, program: Program) -> Program:
+    """Return a program as another tree's code runs it."""
+    return replace(program, argv=("env", f"PYTHONPATH={tree}:{tree / 'protos'}", *program.argv))
+
+
+def _to(program: Program) -> Callable[[Site], Awaitable[None]]:
+    async def do(site: Site) -> None:
+        """Have the suite run another program when the one that runs has ended by SIGTERM."""
+        site.suite.members[program.name].program = program
+        os.kill(site.suite.processes[program.name], signal.SIGTERM)
+
+    return do
+
+
+async def _git(*arguments: str) -> None:
+    git = await asyncio.create_subprocess_exec("git", *arguments)
+    if await git.wait():
+        raise RuntimeError(f"git {' '.join(arguments)} failed")
