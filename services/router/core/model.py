@@ -125,8 +125,8 @@ class RoutingTable:
     def supersedes(self, known: "RoutingTable", *, planned: bool) -> bool:
         """Return whether this table may take the place of the one in use.
 
-        A planner of a lower term does not lead any more. One that has never planned knows of no
-        fleet: that it routes nowhere is no reason to stop requests that are served.
+        A planner of a lower term does not lead any more. A new one that has never planned knows of
+        no fleet: that it routes nowhere is no reason to stop requests that are served.
 
         Args:
             known: The table in use.
@@ -134,6 +134,8 @@ class RoutingTable:
         """
         if self.term and self.term < known.term:
             return False
+        if self.term == known.term:
+            return True
         return planned or self.leads_somewhere or not known.leads_somewhere
 
     @property

@@ -20,9 +20,10 @@ def test_the_table_of_a_lower_term_is_refused(term: int, taken: bool) -> None:
 
 
 def test_an_empty_table_replaces_routes_only_where_the_planner_has_planned() -> None:
-    """A planner on an empty database knows of no fleet: what serves is kept."""
+    """A new planner on an empty database knows of no fleet: what serves is kept."""
     known = table(1, INSTANCE)
 
     assert not table(2).supersedes(known, planned=False)
     assert table(2).supersedes(known, planned=True)
     assert table(2).supersedes(table(1), planned=False)
+    assert table(1).supersedes(known, planned=False), "what the same planner takes back"
