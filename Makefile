@@ -57,6 +57,9 @@ bench: $(VENV)/.dev ## run every benchmark (about an hour); figures and plots la
 	@for name in $(BENCHMARKS); do \
 		$(BIN)/python -m benchmarks.$$name --json out/bench/$$name.json || exit 1; done
 
+chaos: $(VENV)/.dev ## three faults at a time, drawn by 100 seeds (about two hours; goes on where it stopped)
+	$(BIN)/python -m benchmarks.chaos --seeds 1 100
+
 gpu-report: .venv-gpu/.done ## what a real GPU shows, read only (under 10 minutes; WHEELS=DIR: offline)
 	.venv-gpu/bin/python -m benchmarks.gpu_report --json out/bench/gpu_report.json \
 		--markdown docs/measurements/real-gpu.md
@@ -131,4 +134,4 @@ GPU_PIP := env -u PIP_CONSTRAINT .venv-gpu/bin/pip install --quiet $(if $(WHEELS
 	.venv-supply/bin/pip install --quiet --group supply
 	@touch $@
 
-.PHONY: help demo up test test-unit fuzz fuzz-transport check format bench gpu-report protos protos-fresh protos-compatible lock sbom wheels clean
+.PHONY: help demo up test test-unit fuzz fuzz-transport check format bench chaos gpu-report protos protos-fresh protos-compatible lock sbom wheels clean

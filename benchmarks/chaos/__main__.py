@@ -2,10 +2,12 @@
 
     python -m benchmarks.chaos [--requests N] [--seed S] [--tls] [--rotate S] [--json FILE]
     python -m benchmarks.chaos --faults [FAULT/SERVICE ...] [--json FILE]
+    python -m benchmarks.chaos --seeds FIRST LAST [--json FILE]
     python -m benchmarks.chaos --upgrade REF [--json FILE]
 
 The first kills workers, agent and planner at random (`kills`); the second measures one fault after
-the other (`faults`); the third replaces the services of another version by this one's, and back
+the other (`faults`), the third draws three at a time by seeds (`seeds`; out/chaos/seeds.jsonl keeps
+what was run), the fourth replaces the services of another version by this one's, and back
 (`upgrade`).
 """
 
@@ -16,8 +18,10 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.chaos import faults, kills, upgrade
+from benchmarks.chaos import faults, kills, seeds, upgrade
 from benchmarks.harness import Report, options, publish
+
+DONE = Path("out/chaos/seeds.jsonl")
 
 
 def _arguments() -> argparse.Namespace:
@@ -34,12 +38,18 @@ def _arguments() -> argparse.Namespace:
         "--faults", nargs="*", metavar="FAULT/SERVICE", help=f"one after the other: {known}"
     )
     parser.add_argument("--upgrade", metavar="REF", help="from this version's code, and back")
+    parser.add_argument(
+        "--seeds", nargs=2, type=int, metavar=("FIRST", "LAST"), help="three at a time, at random"
+    )
     return parser.parse_args()
 
 
 def _measured(arguments: argparse.Namespace, folder: Path) -> Report:
     if arguments.faults is not None:
         return faults.faults_table(folder, arguments.faults)
+    if arguments.seeds:
+        first, last = arguments.seeds
+        return seeds.seeds_table(folder, range(first, last + 1), DONE)
     if arguments.upgrade:
         return upgrade.upgrade_table(folder, arguments.upgrade)
     tls, rotate_s = arguments.tls, arguments.rotate

@@ -43,6 +43,7 @@ class Leading:
         Raises:
             Deposed: Another planner leads, or may soon.
         """
+        well = True
         while True:
             await self._clock.sleep(RENEW_S)
             asked_s = self._clock.monotonic()
@@ -52,10 +53,13 @@ class Leading:
             except Deposed:
                 raise
             except (TimeoutError, Unavailable) as error:
-                _log.warning("the lease was not renewed", error=str(error))
+                if well:
+                    _log.warning("the lease was not renewed", error=str(error))
+                well = False
                 if self._steps_down and not self._left_s():
                     raise Deposed("the lease was not renewed in time") from error
             else:
+                well = True
                 self._store.leadership.tenure.renewed(asked_s)
                 self._renewed.set()
                 self._renewed.clear()
