@@ -61,6 +61,8 @@ def config(folder: Path, digits_models: Path, secured: bool) -> Path:
         "triggers": {"min_interval_s": 2.0, "settle_s": 0.2},
     }
     data["router"] = {"listen": f"127.0.0.1:{free_port()}"}
+    for section in (data["carbon"], data["planner"], data["router"], *data["nodes"].values()):
+        section["metrics"] = f"127.0.0.1:{free_port()}"
     for node in data["nodes"].values():
         node |= {
             "listen": f"127.0.0.1:{free_port()}",

@@ -2,15 +2,20 @@
 
 import asyncio
 import os
+import re
 import signal
+import ssl
+import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cinquefoil.planner.v1 import planner_pb2
+from services.kit.config import Deployment
 from services.kit.config.loader import load as load_file
 from services.local.pki import TRUST_DOMAIN, Authority, identities
+from tests.support import dashboards
 from tests.support.gpuagent.agent_service import workers_in
 from tests.support.planner.planner_client import eventually
 from tests.support.running_suite import SHARED, Running
@@ -52,6 +57,45 @@ async def test_no_request_fails_while_plans_change(running: Running) -> None:
     assert nothing_lost(report), report
     assert report["energy_j"] > 0
     await eventually(lambda: _booked(running, report["answered"]))
+
+
+async def test_a_scrape_has_every_metric_of_dashboards_and_alerts(
+    running: Running, config: Path
+) -> None:
+    """With an operator's certificate; and what BASE would have emitted for the load before."""
+    deployment = load_file(config)
+    services = (
+        deployment.carbon,
+        deployment.planner,
+        deployment.router,
+        *deployment.nodes.values(),
+    )
+    pages = await asyncio.gather(
+        *(asyncio.to_thread(_scrape, each.metrics, deployment) for each in services)
+    )
+
+    known = set[str]().union(*map(dashboards.names, pages))
+    missing = {name: used - known for name, used in dashboards.used().items() if used - known}
+    assert not missing
+    assert all("cinquefoil_build_info{" in page for page in pages)
+    base = re.search(
+        r'^cinquefoil_account_base_carbon_gco2e_total\{model="digits"\} (.*)$',
+        pages[1],
+        re.MULTILINE,
+    )
+    assert base is not None
+    assert float(base[1]) > 0
+
+
+def _scrape(address: str, deployment: Deployment) -> str:
+    operator = deployment.identity("operator")
+    assert operator is not None
+    assert operator.certificate_file is not None
+    context = ssl.create_default_context(cafile=operator.ca_file)
+    context.load_cert_chain(operator.certificate_file, operator.key_file)
+    url = f"https://{address}/metrics"
+    with urllib.request.urlopen(url, timeout=5, context=context) as reply:
+        return str(reply.read(), "utf-8")
 
 
 async def test_certificates_that_are_renewed_every_second_lose_nothing(

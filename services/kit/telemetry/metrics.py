@@ -4,16 +4,20 @@ import socket
 import ssl
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from importlib.metadata import version
 from pathlib import Path
 from socketserver import ThreadingMixIn
 from threading import BoundedSemaphore, Thread
 from typing import Any, Final, Protocol
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from prometheus_client import REGISTRY, CollectorRegistry, make_wsgi_app
+from prometheus_client import REGISTRY, CollectorRegistry, Info, make_wsgi_app
 from prometheus_client.registry import Collector
 
 from services.kit.net import split_address
+
+BUILD: Final = Info("cinquefoil_build", "Version of Cinquefoil.")
+BUILD.info({"version": version("cinquefoil")})
 
 _MOST_SCRAPES: Final = 16
 """Connections at a time; further ones are closed: each takes a thread."""

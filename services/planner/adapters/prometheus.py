@@ -37,6 +37,16 @@ FLEET_CARBON = Counter(
     "cinquefoil_fleet_carbon_gco2e",
     "Carbon of that energy at the intensity then in force, PUE included.",
 )
+MODEL_CARBON = Counter(
+    "cinquefoil_account_carbon_gco2e",
+    "Carbon of a model's requests, as the account has it; idle energy is not part of it.",
+    ["model"],
+)
+MODEL_BASE_CARBON = Counter(
+    "cinquefoil_account_base_carbon_gco2e",
+    "Carbon that BASE would have emitted for the same requests: what was saved is the difference.",
+    ["model"],
+)
 SOLVE_SECONDS = Histogram(
     "cinquefoil_plan_solve_seconds",
     "Time a strategy took to decide.",

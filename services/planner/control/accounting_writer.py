@@ -16,6 +16,7 @@ from services.planner.core.accounting.baseline import BaselineRates
 from services.planner.core.accounting.counters import EnergyCounters
 from services.planner.core.accounting.entries import hour_of
 from services.planner.core.accounting.fleet_sites import FleetSites
+from services.planner.core.accounting.hourly_entries import NO_MODEL
 from services.planner.core.load_report import LoadReport
 from services.planner.core.plan import Outcome, Plan
 from services.planner.core.service_level import ServiceTarget
@@ -169,11 +170,21 @@ class AccountingWriter:
         keep_from = None if hour == self._purged else hour - self._retention
         try:
             await self._store.pages.save(sheet.page, sheet.version, sheet.outcome, keep_from)
+            _count(sheet.page)
         except Rejected as error:
             prometheus.DROPPED_SHEETS.inc()
             _log.error("a sheet of the account is dropped: it is refused", error=str(error))
             await self._rewind()
         self._unwritten, self._purged = None, hour
+
+
+def _count(page: Page) -> None:
+    """Add the models' entries of a page that is written to the metrics."""
+    for key, figures in page.entries.items():
+        if key.model != NO_MODEL:
+            prometheus.MODEL_CARBON.labels(key.model).inc(max(figures.carbon_gco2e, 0.0))
+            base_gco2e = max(figures.base_carbon_gco2e, 0.0)
+            prometheus.MODEL_BASE_CARBON.labels(key.model).inc(base_gco2e)
 
 
 def _with_answers(
