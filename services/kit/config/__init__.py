@@ -204,6 +204,19 @@ class Deployment(Section):
     """The whole file.
 
     Attributes:
+        version: Version of the file's format.
+        log_level: Least severity that the services log.
+        tls: Certificates of services, workers and operators. None: plaintext, on this machine only.
+        access: Which identities may make which calls. None: every caller on this machine.
+        carbon: The carbon service, and the grid zones.
+        nodes: Machines by name, and the agents on them.
+        models: Models by name, which clients give as `model_name`.
+        planner: The planner service: strategy, objective, and when it plans again.
+        router: The router service, which answers inference requests.
+        rpc: How requests are carried.
+        predictor: The service that predicts lengths of answers. None: there is none.
+        console: Pages in a browser.
+        mqtt: The broker that intensities come from and plans are published to. None: there is none.
         source: The file that it was read from; None: it was not.
         digest: Of what the file says; "": it was not read from one.
     """

@@ -34,14 +34,25 @@ class AnySource(Section):
 
 
 class StaticSource(AnySource):
-    """One value for all time."""
+    """One value for all time.
+
+    Attributes:
+        intensity_gco2e_per_kwh: The value, gCO2e/kWh.
+    """
 
     kind: Literal["static"]
     intensity_gco2e_per_kwh: Intensity
 
 
 class SyntheticSource(AnySource):
-    """A documented daily curve with a seed; see `services.carbon.core.sources.synthetic`."""
+    """A documented daily curve with a seed; see `services.carbon.core.sources.synthetic`.
+
+    Attributes:
+        mean_gco2e_per_kwh: Mean, gCO2e/kWh. Default: California's (CARBONDIS, Table IV).
+        std_gco2e_per_kwh: Standard deviation, gCO2e/kWh. Default: of the same table.
+        seed: Random seed of the weather.
+        step_s: Time between two values, s.
+    """
 
     kind: Literal["synthetic"]
     mean_gco2e_per_kwh: Annotated[Intensity, Field(gt=0)] = 207.13
@@ -51,7 +62,12 @@ class SyntheticSource(AnySource):
 
 
 class TraceSource(AnySource):
-    """Replay of a CSV file: our own format or an Electricity Maps export."""
+    """Replay of a CSV file: our own format or an Electricity Maps export.
+
+    Attributes:
+        path: The file.
+        loop: Whether the trace repeats, before its first instant as well as after its last.
+    """
 
     kind: Literal["trace"]
     path: Path

@@ -256,6 +256,8 @@ class Planner(Endpoint):
         standby: Whether this planner waits while another one leads on the database, and takes over
             when that ends or hangs (docs/high-availability.md). Else it ends with an error.
         strategy: Name of the strategy; `cinquefoil plan strategies` explains them.
+        objective: What a good plan is, and what it must keep.
+        triggers: When the planner plans again.
         online: Online search, for unknown or stale profiles.
         horizon: Receding horizon of a plan.
         load_forecast: Forecast of the load that plans are made for.

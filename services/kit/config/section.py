@@ -1,6 +1,8 @@
 """Base types of the sections."""
 
-from typing import Annotated, ClassVar
+import re
+from inspect import cleandoc
+from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
@@ -21,10 +23,43 @@ NonNegative = Annotated[float, Field(ge=0)]
 ClockRatio = Annotated[float, Field(gt=0, le=1)]
 
 
+def _described(schema: dict[str, Any], section: type[BaseModel]) -> None:
+    """Give a section's properties the descriptions of its docstring, and those of its bases."""
+    sentences: dict[str, str] = {}
+    for each in reversed(section.__mro__):
+        sentences |= _attributes(each.__doc__ or "")
+    for name, found in schema.get("properties", {}).items():
+        if name == "kind" and "const" in found:
+            found["description"] = f"Selects this kind of section: {found['const']}."
+        elif name in sentences:
+            found["description"] = sentences[name]
+    schema["description"] = cleandoc(section.__doc__ or "").partition("\n\nAttributes:")[0]
+
+
+def _attributes(docstring: str) -> dict[str, str]:
+    """Return the entries of a docstring's part "Attributes:", by name."""
+    found: dict[str, str] = {}
+    names: list[str] = []
+    for line in cleandoc(docstring).partition("\nAttributes:\n")[2].splitlines():
+        if entry := _ENTRY.fullmatch(line):
+            names = entry[1].split(", ")
+            found |= dict.fromkeys(names, entry[2])
+        elif names and line.startswith(" " * 8):
+            found |= dict.fromkeys(names, f"{found[names[0]]} {line.strip()}")
+        else:
+            names = []
+    return found
+
+
+_ENTRY: Final = re.compile(r" {4}(\w+(?:, \w+)*): (.+)")
+
+
 class Section(BaseModel):
     """Base of every section: immutable, and a mistyped key is an error."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, json_schema_extra=_described
+    )
 
 
 class Endpoint(Section):
