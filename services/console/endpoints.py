@@ -87,12 +87,6 @@ class Endpoints:
         async with self._computing:
             return as_json(await self._readers.what_if(given))
 
-    async def sweep(self, request: Request) -> Response:
-        """Return what would be decided, by carbon weight."""
-        given = circumstances(request.query_params)
-        async with self._computing:
-            return as_json(await self._readers.sweep(given))
-
     async def session(self, request: Request) -> Response:
         """Return who looks, and whether this console can change anything."""
         return as_json({"owner": request.state.owner, "changes": self._rights.can_change})

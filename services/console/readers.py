@@ -56,10 +56,6 @@ class Readers(Protocol):
         """
         ...
 
-    async def sweep(self, given: Mapping[str, Any]) -> Document:
-        """Return `points`: what would be decided for carbon weights from 0 to 1."""
-        ...
-
 
 class Operators(Protocol):
     """Changes a deployment."""

@@ -27,9 +27,6 @@ _BY: Final = {
     "node": planner_pb2.ACCOUNT_GROUPING_NODE,
     "zone": planner_pb2.ACCOUNT_GROUPING_ZONE,
 }
-_WEIGHTS: Final = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
-"""Of the sweep: closer where plans differ most."""
-
 _KEEP_S: Final = 15.0
 """The account and forecasts change by the hour."""
 
@@ -120,20 +117,7 @@ class ServiceReaders:
 
     async def what_if(self, given: Mapping[str, Any]) -> Document:
         """Return what would be decided under circumstances."""
-        return await self._dry_run(await self._what_if(given))
-
-    async def sweep(self, given: Mapping[str, Any]) -> Document:
-        """Return what would be decided for carbon weights from 0 to 1."""
-        assumed = await self._what_if(given)
-        points = []
-        for weight in _WEIGHTS:
-            assumed.carbon_weight = weight
-            found = await self._dry_run(assumed)
-            points.append({"carbon_weight": weight, "outlook": found["explanation"]["plan"]})
-        return {"points": points}
-
-    async def _dry_run(self, what_if: planner_pb2.WhatIf) -> Document:
-        request = planner_pb2.DryRunRequest(what_if=what_if)
+        request = planner_pb2.DryRunRequest(what_if=await self._what_if(given))
         return document(await self._clients.planner.DryRun(request, timeout=SOLVE_S))
 
     async def _what_if(self, given: Mapping[str, Any]) -> planner_pb2.WhatIf:

@@ -59,7 +59,7 @@ export class Account extends Component {
           { name: "BASE (modelled)", values: hours.map((each) => each.base_carbon_gco2e), colour: "--quiet", dash: [6, 4] },
         ] }),
       table(`Energy and carbon ${GROUPS[by]}; savings with their 95 % interval`, columns(by, (row) => row.name), rows, ""),
-      h("details", { id: "account-hours" }, h("summary", {}, "Hours as a table"),
+      h("details", { id: "account-hours" }, h("summary", {}, "Hours as a table (UTC, as in the chart)"),
         table("Hours, UTC", columns("hour", (row) => time(row.hour)), hours, "")));
   }
 }

@@ -4,6 +4,11 @@ import { Component, h } from "./dom.js";
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
+const utc = (s) => {
+  const text = new Date(s * 1000).toISOString();
+  return text.endsWith("T00:00:00.000Z") ? text.slice(5, 10) : text.slice(11, 16);
+};
+
 // {label, unit, x: [s since 1970], lines: [{name, values, colour, dash}]}
 export class Chart extends Component {
   constructor(props) {
@@ -33,9 +38,10 @@ export class Chart extends Component {
     this.plot?.destroy();
     this.plot = new window.uPlot({
       width: this.place.clientWidth, height: 240,
+      legend: { live: false },
       cursor: { drag: { x: false, y: false } },
       scales: { y: { range: (_, __, most) => [0, most * 1.1 || 1] } },
-      axes: [axis, { ...axis, size: 64, label: unit, labelSize: 18, stroke: colour("--quiet") }],
+      axes: [{ ...axis, values: (_, splits) => splits.map(utc) }, { ...axis, size: 64, label: unit, labelSize: 18, stroke: colour("--quiet") }],
       series: [{}, ...lines.map((line) => ({ label: line.name, stroke: colour(line.colour), width: 2, dash: line.dash, points: { show: x.length < 50 } }))],
     }, [x, ...lines.map((line) => line.values)], this.place);
   }

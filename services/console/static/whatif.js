@@ -5,6 +5,7 @@ import { frontPicture } from "./pictures.js";
 import { Order, session } from "./session.js";
 import { carbon, fixed, percent, time } from "./units.js";
 
+const WEIGHTS = [0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1]; // of the front: closer where plans differ most
 const WAIT_MS = 150; // after the last move of a slider
 const VALID_MS = 600_000; // of a proposal, as the planner keeps it
 
@@ -43,6 +44,10 @@ export class WhatIf extends Component {
     for (const each of without) given.append(name, each);
     history.replaceState(null, "", `#/what-if${given.size ? `/${given}` : ""}`);
     this.setState({ given, stale: true });
+    if (name !== "carbon_weight") {
+      this.sweeping = null;
+      this.setState({ points: null });
+    }
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.ask(name !== "carbon_weight"), WAIT_MS);
   }
@@ -57,12 +62,24 @@ export class WhatIf extends Component {
       clearTimeout(this.expiry);
       this.expiry = setTimeout(() => this.setState({ expired: true }), VALID_MS);
       if (!front && this.state.points) return;
-      const circumstances = new URLSearchParams(this.state.given);
-      circumstances.delete("carbon_weight");
-      const { points } = await read(`/api/sweep?${circumstances}`);
-      if (!this.gone && asked === this.state.given.toString()) this.setState({ points });
+      await this.sweep();
     } catch (error) {
       if (!this.gone) this.setState({ error, stale: false });
+    }
+  }
+
+  // Asks for the front point by point, until the circumstances change: a plan can take seconds.
+  async sweep() {
+    const circumstances = new URLSearchParams(this.state.given);
+    circumstances.delete("carbon_weight");
+    const others = circumstances.toString();
+    this.sweeping = others;
+    this.setState({ points: [] });
+    for (const weight of WEIGHTS) {
+      circumstances.set("carbon_weight", weight);
+      const { explanation } = await read(`/api/what-if?${circumstances}`);
+      if (this.gone || this.sweeping !== others) return;
+      this.setState({ points: [...this.state.points, { carbon_weight: weight, outlook: explanation.plan }] });
     }
   }
 
@@ -75,7 +92,7 @@ export class WhatIf extends Component {
       found && h("div", { class: stale ? "stale" : "", "aria-busy": stale ? "true" : "false" },
         this.decided(found, gpus, until, expired)),
       !found && !error && h("p", { class: "empty" }, "The planner computes…"),
-      points && this.front(points));
+      points?.length > 0 && this.front(points));
   }
 
   circumstances(given, inputs, gpus) {
@@ -133,6 +150,7 @@ export class WhatIf extends Component {
     return h("section", {},
       h("h2", {}, "Outcomes to choose from"),
       h("p", {}, "Each point is the best plan for a weight of carbon; the more it weighs, the further left. Choose an outcome, and λ follows."),
+      points.length < WEIGHTS.length && h("p", { class: "quiet", role: "status" }, `${points.length} of ${WEIGHTS.length} are computed…`),
       frontPicture(rows),
       table("Accuracy against emissions, under the circumstances above", [
         ["λ", (row) => fixed(row.carbon_weight, 2)],

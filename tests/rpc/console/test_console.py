@@ -145,15 +145,6 @@ async def test_another_weight_of_carbon_is_a_proposal_and_another_load_is_not(
     assert {each["spec"]["gpu_uuid"] for each in busier["plan"]["segments"]} == {"GPU-1"}
 
 
-async def test_a_sweep_is_a_plan_for_each_weight_of_carbon(browser: httpx.AsyncClient) -> None:
-    points = (await body(browser, "/api/sweep"))["points"]
-
-    weights = [each["carbon_weight"] for each in points]
-    assert (weights[0], weights[-1]) == (0.0, 1.0)
-    assert weights == sorted(weights)
-    assert all(each["outlook"]["accuracy"]["digits"] > 0 for each in points)
-
-
 async def test_models_are_as_configured_and_served(browser: httpx.AsyncClient) -> None:
     (model,) = (await body(browser, "/api/models"))["models"]
 
