@@ -39,7 +39,7 @@ fuzz: $(VENV)/.dev ## fuzz a parser of what others send: BORDER=join SECONDS=60
 	$(BIN)/pip install --quiet --group fuzz
 	$(BIN)/python -m tests.fuzz $(BORDER) $(SECONDS)
 
-check: $(VENV)/.dev protos-fresh protos-compatible ## format, lint, words, links, types, import rules, protos
+check: $(VENV)/.dev protos-fresh protos-compatible docs ## format, lint, words, links, types, import rules, protos, docs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/python .ci/words.py
@@ -47,6 +47,10 @@ check: $(VENV)/.dev protos-fresh protos-compatible ## format, lint, words, links
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	cd protos && ../$(BIN)/buf lint
+
+docs: $(VENV)/.dev ## build the documentation as a site into out/site; fails at a link to nothing
+	@mkdir -p out
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 format: $(VENV)/.dev ## format and fix what can be fixed
 	$(BIN)/ruff format .
@@ -134,4 +138,4 @@ GPU_PIP := env -u PIP_CONSTRAINT .venv-gpu/bin/pip install --quiet $(if $(WHEELS
 	.venv-supply/bin/pip install --quiet --group supply
 	@touch $@
 
-.PHONY: help demo up test test-unit fuzz fuzz-transport check format bench chaos gpu-report protos protos-fresh protos-compatible lock sbom wheels clean
+.PHONY: help docs demo up test test-unit fuzz fuzz-transport check format bench chaos gpu-report protos protos-fresh protos-compatible lock sbom wheels clean

@@ -1,0 +1,128 @@
+"""Pages of the site that are generated from the code: index, settings, commands.
+
+mkdocs calls the functions (`hooks` in mkdocs.yml).
+"""
+
+import inspect
+import posixpath
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+_OUTSIDE = re.compile(r"\[([^\]]+)\]\((?!https?:)([^)#\s]+)(#[^)]*)?\)")
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the generated pages to the files of the site."""
+    from mkdocs.structure.files import File  # noqa: PLC0415 - mkdocs is there when it calls this
+
+    sys.path[:0] = [str(ROOT), str(ROOT / "protos")]  # at the import mkdocs restores the path
+    index = (ROOT / "README.md").read_text(encoding="utf-8").replace("](docs/", "](")
+    pages = {
+        "index.md": index,
+        "reference/settings.md": settings(),
+        "reference/commands.md": commands(),
+    }
+    for name, text in pages.items():
+        files.append(File.generated(config, name, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, files: Any, **_: Any) -> str:
+    """Name what lies outside of the site by its path: the site has no page for it."""
+    folder = posixpath.dirname(page.file.src_uri)
+
+    def named(match: re.Match[str]) -> str:
+        target = posixpath.normpath(posixpath.join(folder, match[2]))
+        if files.get_file_from_path(target) is not None:
+            return match[0]
+        return f"{match[1]} (`{target.removeprefix('../')}`)" if "`" not in match[1] else match[1]
+
+    return _OUTSIDE.sub(named, markdown)
+
+
+def settings() -> str:
+    """Return the page of cinquefoil.yaml's keys, a table for each section."""
+    from services.kit.config import Deployment  # noqa: PLC0415 - after the path is set
+
+    schema = Deployment.model_json_schema()
+    sections = {"Deployment": schema, **schema["$defs"]}
+    lines = [
+        "# Settings",
+        "",
+        "Every key of `cinquefoil.yaml`; `cinquefoil config schema` prints them.",
+    ]
+    for name, section in sections.items():
+        if "properties" not in section:
+            continue
+        lines += ["", f"## {name}", "", section.get("description", ""), ""]
+        lines += ["| key | values | default | |", "|---|---|---|---|"]
+        required = section.get("required", ())
+        for key, found in section["properties"].items():
+            default = f"`{found['default']}`" if "default" in found else ""
+            cells = (
+                f"`{key}`",
+                " or ".join(dict.fromkeys(_kinds(found))),
+                "required" if key in required else default,
+                _cleaned(found["description"]).replace("|", "\\|"),
+            )
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _kinds(found: dict[str, Any]) -> Iterator[str]:
+    """Yield what a value may be, sections as links."""
+    if "$ref" in found:
+        name = found["$ref"].rpartition("/")[2]
+        yield f"[{name}](#{name.lower()})"
+    elif "enum" in found or "const" in found:
+        yield ", ".join(f"`{value}`" for value in found.get("enum", [found.get("const")]))
+    elif several := found.get("anyOf") or found.get("oneOf"):
+        for each in several:
+            yield from _kinds(each)
+    elif found.get("type") == "array":
+        yield f"list of {' or '.join(dict.fromkeys(_kinds(found.get('items', {}))))}"
+    elif found.get("type") == "object":
+        of = found.get("additionalProperties")
+        yield f"by name: {' or '.join(_kinds(of))}" if isinstance(of, dict) else "mapping"
+    elif found.get("type") != "null":
+        yield f"{found.get('type', 'value')}{_bounds(found)}"
+
+
+def _bounds(found: dict[str, Any]) -> str:
+    signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+    said = [f"{sign} {found[key]:g}" for key, sign in signs.items() if key in found]
+    return f" {', '.join(said)}" if said else ""
+
+
+def commands() -> str:
+    """Return the page of the command line, from the commands' own help."""
+    from typer.main import get_command  # noqa: PLC0415 - after the path is set
+
+    from services.cli.main import app  # noqa: PLC0415
+
+    return "# Commands\n\n" + "\n".join(_command(get_command(app), "cinquefoil"))
+
+
+def _command(command: Any, words: str) -> Iterator[str]:
+    below = getattr(command, "commands", {})
+    yield f"## `{words}`\n\n{_cleaned(command.help or '')}\n"
+    shown = [each for each in command.params if not getattr(each, "hidden", False)]
+    options = [each for each in shown if each.name != "help"]
+    if options:
+        yield "| | |\n|---|---|"
+        for each in options:
+            names = each.opts if each.param_type_name == "option" else [each.name.upper()]
+            text = (getattr(each, "help", "") or "").replace("|", "\\|")
+            yield f"| `{' '.join([*names, *each.secondary_opts])}` | {text} |"
+        yield ""
+    for name, each in sorted(below.items()):
+        if not each.hidden:
+            yield from _command(each, f"{words} {name}")
+
+
+def _cleaned(text: str) -> str:
+    return inspect.cleandoc(text).replace("<", "&lt;")
