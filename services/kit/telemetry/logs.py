@@ -8,9 +8,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, TextIO, cast
 
-import structlog
+# structlog imports rich where it finds it, for tracebacks that services never print: a fifth of the
+# modules that a worker would load before it serves.
+_without_rich = "rich" not in sys.modules
+if _without_rich:
+    sys.modules["rich"] = cast(Any, None)
+import structlog  # noqa: E402
 
-from services.kit.telemetry.tracing import trace_id, traceparent
+if _without_rich:
+    del sys.modules["rich"]
+
+from services.kit.telemetry.tracing import trace_id, traceparent  # noqa: E402
 
 
 def _add_trace(_: object, __: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
