@@ -133,7 +133,7 @@ def test_a_lone_request_takes_its_batch_and_the_way_there_and_back(scene: Scene)
 
 
 def test_overload_is_refused_with_a_reason_and_misses_the_objective(scene: Scene) -> None:
-    model = figures(see(scene(load=load(3000.0), duration_s=30))).models["m"]
+    model = figures(see(scene(load=load(3000.0), duration_s=10))).models["m"]
 
     assert model.failures["QUEUE_FULL"] > 0.3 * model.sent
     assert not model.met
@@ -146,7 +146,7 @@ def test_requests_that_would_wait_too_long_are_refused_and_the_others_are_in_tim
     router, model = {"default_timeout_s": 0.5}, {"max_queue": 100_000}
     changes = {"router": router, "models": {"m": model}}
 
-    found = figures(see(scene(load=load(3000.0), deployment=changes, duration_s=20))).models["m"]
+    found = figures(see(scene(load=load(3000.0), deployment=changes, duration_s=10))).models["m"]
 
     assert set(found.failures) <= {"OVERLOADED", "DEADLINE"}
     assert found.failures["OVERLOADED"] > 0.3 * found.sent
@@ -191,7 +191,9 @@ def test_carbon_is_energy_at_the_intensity_in_force(scene: Scene, tmp_path: Any)
 def test_load_above_the_forecast_makes_a_new_plan(scene: Scene, tmp_path: Any) -> None:
     (tmp_path / "load.csv").write_text("rps\n20\n900\n")
     setting = scene(
-        policies=["exact"], load={"m": {"kind": "trace", "path": "load.csv", "step_s": 60}}
+        policies=["exact"],
+        load={"m": {"kind": "trace", "path": "load.csv", "step_s": 30}},
+        duration_s=60,
     )
 
     seen = see(setting)

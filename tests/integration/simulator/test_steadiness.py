@@ -15,7 +15,7 @@ def test_a_profile_that_is_too_kind_is_corrected_once_and_the_objective_kept_fro
 ) -> None:
     """What was learned stays: the minutes after the first ones are calm, and in time."""
     setting = scene(
-        duration_s=1800,
+        duration_s=1200,
         policies=["exact"],
         slowdown={"m": slowdown},
         load={"m": {"kind": "constant", "rate_rps": 12}},

@@ -28,22 +28,30 @@ every_mig_table = pytest.mark.parametrize("table", MIG_TABLES, ids=lambda table:
 
 @every_mig_table
 def test_every_legal_layout_round_trips(start: Start, table: GpuTable) -> None:
-    """Every layout of every type is created, read back as asked, and destroyed.
+    """Every layout of every geometry is created, read back as asked, and destroyed.
 
-    Each follows from one that it shares its first instances with: those are left standing.
+    Each follows from one that it shares its first instances with: those are left standing. Of a
+    type that can be cut like one before it every eighth is taken: only its names differ.
     """
     start(table.name)
+    alike = next(other for other in MIG_TABLES if _cuts(other) == _cuts(table))
+    chosen = list(layouts(table.geometry))[:: 1 if alike is table else 8]
     handle = mig_gpu()
     kinds = {kind.name: kind for kind in table.geometry.kinds}
 
     standing: list[tuple[Placement, Any]] = []
-    for layout in [*layouts(table.geometry), ()]:
+    for layout in [*chosen, ()]:
         while tuple(placement for placement, _ in standing) != layout[: len(standing)]:
             pynvml.nvmlGpuInstanceDestroy(standing.pop()[1])
         for placement in layout[len(standing) :]:
             instance = create(handle, kinds[placement.profile], placement.start)
             standing.append((placement, instance))
         assert read_layout(handle, table) == layout
+
+
+def _cuts(table: GpuTable) -> list[tuple[object, ...]]:
+    kinds = table.geometry.kinds
+    return [(k.compute_slices, k.memory_slices, k.starts, k.max_count) for k in kinds]
 
 
 @every_mig_table
