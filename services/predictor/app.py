@@ -115,7 +115,9 @@ async def _persistence(
     try:
         store = await asyncio.to_thread(CacheStore.opened, settings.file, NAME)
     except Unavailable as error:  # predictions need no disk
-        _log.warning("predictor.cache.file: what is learned ends with this process", cause=error)
+        _log.warning(
+            "predictor.cache.file: what is learned ends with this process", cause=error.message
+        )
         yield Persistence(cache, lengths, None, clock), secrets.token_bytes(32)
         return
     try:

@@ -28,6 +28,12 @@ class Postgres:
             " WHERE application_name = 'cinquefoil-planner';"
         )
 
+    def set_writable(self, *, writable: bool) -> None:
+        """Take writes, or refuse them, as a server that is failed over from; sessions stay."""
+        value = "off" if writable else "on"
+        self._server.psql(f"ALTER SYSTEM SET default_transaction_read_only = {value};")
+        self._server.psql("SELECT pg_reload_conf();")
+
 
 @contextmanager
 def running() -> Iterator[Postgres]:

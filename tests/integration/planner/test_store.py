@@ -325,6 +325,35 @@ async def test_a_broken_connection_is_reported_and_then_healed(postgres: Postgre
         assert (await store.add(PLAN, GPUS)).version == 2
 
 
+async def test_a_database_that_takes_no_writes_is_read_and_written_again(
+    postgres: Postgres,
+) -> None:
+    """Failed over from: what is refused is not stored, what was stored is read."""
+    stored = 0
+    async with open_store(postgres.database()) as store:
+
+        async def add_on() -> None:
+            nonlocal stored
+            while True:  # the server's processes read their settings a little later
+                stored = (await store.add(PLAN, GPUS)).version
+
+        await asyncio.to_thread(postgres.set_writable, writable=False)
+        try:
+            with pytest.raises(Unavailable, match=r"planner\.database: .*read-only"):
+                await add_on()
+            during = len(await store.newest_first(10**6))
+        finally:
+            await asyncio.to_thread(postgres.set_writable, writable=True)
+        while True:
+            try:
+                again = await store.add(PLAN, GPUS)
+            except Unavailable:
+                continue
+            break
+
+    assert (during, again.version) == (stored, stored + 1)
+
+
 async def test_a_planner_that_lost_its_line_to_another_does_not_write(postgres: Postgres) -> None:
     """The lock goes with the connection: never do two planners write in turns."""
     url = postgres.database()

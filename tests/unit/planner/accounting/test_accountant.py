@@ -314,3 +314,20 @@ def test_tokens_are_counted_from_a_routers_first_report_on_and_once() -> None:
     found = booked(accountant)
 
     assert (found.input_tokens, found.output_tokens) == (6, 12)
+
+
+@given(st.lists(st.floats(-5 * 3600.0, 5 * 3600.0), min_size=3, max_size=20))
+def test_a_wall_clock_that_jumps_changes_no_sum_of_energy(jumps_s: list[float]) -> None:
+    """Hours forward and back, between any two reports: entries sum to what the meter counted."""
+    accountant = Accountant(SITES.get)
+    entries = Figures()
+    for number, jump_s in enumerate(jumps_s):
+        now_s, total_j = 10.0 * number, 1000.0 + 500.0 * number
+        reported = told(total_j, at_s=START_S + now_s + jump_s, since_s=START_S - 100.0)
+        believed, _ = accountant.bounded("a", reported, now_s)
+        accountant.read("a", believed)
+        entries += booked(accountant)
+
+    drawn_j = accountant.account.gpus["GPU-a"].total_j - 1000.0
+    assert entries.energy_j == pytest.approx(drawn_j)
+    assert drawn_j == pytest.approx(500.0 * (len(jumps_s) - 1))
