@@ -52,10 +52,7 @@ class LockFile:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
-        note = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": _now()})
-        with suppress(OSError):  # the note is for people; the lock holds without it
-            os.ftruncate(self._descriptor, 0)
-            os.pwrite(self._descriptor, note.encode(), 0)
+        note_holder(self._descriptor)
         return True
 
     def holder(self) -> str:
@@ -67,5 +64,10 @@ class LockFile:
             return "a process that did not note who it is"
 
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
+def note_holder(descriptor: int) -> None:
+    """Note in an open lock file that this process has the lock."""
+    since = datetime.now(UTC).isoformat(timespec="seconds")
+    note = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since})
+    with suppress(OSError):  # the note is for people; the lock holds without it
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, note.encode(), 0)

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import os
 import pickle
 import subprocess
 import sys
@@ -269,7 +270,9 @@ async def test_activating_ends_what_was_left_unfinished_before(store: Store) -> 
 
 async def test_a_second_planner_is_refused_until_the_first_lets_go(database: Path | str) -> None:
     async with open_store(database):
-        with pytest.raises(FailedPrecondition, match="another planner is using"):
+        with pytest.raises(
+            FailedPrecondition, match=rf"another planner is using .*:{os.getpid()}-"
+        ):
             async with open_store(database, patience_s=0.0):
                 pass
     async with open_store(database, patience_s=0.0) as store:
@@ -325,10 +328,10 @@ async def test_a_broken_connection_is_reported_and_then_healed(postgres: Postgre
         assert (await store.add(PLAN, GPUS)).version == 2
 
 
-async def test_a_database_that_takes_no_writes_is_read_and_written_again(
+async def test_a_database_that_takes_no_writes_is_written_again(
     postgres: Postgres,
 ) -> None:
-    """Failed over from: what is refused is not stored, what was stored is read."""
+    """Failed over from: what was refused is not stored, and nothing stored is lost."""
     stored = 0
     async with open_store(postgres.database()) as store:
 
@@ -341,7 +344,6 @@ async def test_a_database_that_takes_no_writes_is_read_and_written_again(
         try:
             with pytest.raises(Unavailable, match=r"planner\.database: .*read-only"):
                 await add_on()
-            during = len(await store.newest_first(10**6))
         finally:
             await asyncio.to_thread(postgres.set_writable, writable=True)
         while True:
@@ -350,8 +352,9 @@ async def test_a_database_that_takes_no_writes_is_read_and_written_again(
             except Unavailable:
                 continue
             break
+        found = await store.newest_first(10**6)
 
-    assert (during, again.version) == (stored, stored + 1)
+    assert (again.version, len(found)) == (stored + 1, stored + 1)
 
 
 async def test_a_planner_that_lost_its_line_to_another_does_not_write(postgres: Postgres) -> None:

@@ -22,6 +22,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.kit.clock import Clock
 from services.kit.errors import Cancelled, FailedPrecondition, Unavailable
+from services.kit.lock_file import note_holder
 from services.kit.telemetry import logs
 from services.planner.adapters.store.tables import meta, put
 from services.planner.core.lease import Lease, Tenure, Vigil
@@ -69,6 +70,7 @@ class FileLock:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if self._is_the_file(descriptor):
                 self._descriptor = descriptor
+                note_holder(descriptor)
                 return True
         os.close(descriptor)
         return False
@@ -155,12 +157,13 @@ class Leadership:
             waited_s = self._clock.monotonic() - began_s
             if stop.is_set():
                 raise Cancelled("stopped while another planner led")
-            if waited_s >= (_AGAIN_S if self.lease.term else patience_s):
-                raise FailedPrecondition(
-                    f"planner.database: another planner is using {self._shown}; planner.standby "
-                    "makes this one wait"
-                )
             found = await _stored(connection)
+            if waited_s >= (_AGAIN_S if self.lease.term else patience_s):
+                holder = f" ({found.holder})" if found.holder else ""
+                raise FailedPrecondition(
+                    f"planner.database: another planner is using {self._shown}{holder}; "
+                    "planner.standby makes this one wait"
+                )
             if self.lease.term and not found.same(self.lease):
                 raise self._deposed(found)
             if math.isinf(patience_s) and vigil.expired(found, self._clock.monotonic()):

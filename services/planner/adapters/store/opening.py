@@ -79,7 +79,12 @@ def _lock_of(url: URL) -> Iterator[Lock]:
         yield SessionLock()
         return
     path = Path(url.database or "")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FailedPrecondition.at(
+            "planner.database", f"{path.parent} cannot be made: {error.strerror}"
+        ) from error
     lock = FileLock(path)
     try:
         yield lock
