@@ -28,17 +28,21 @@ async def cinquefoil(*words: object) -> str:
     return output.decode() if process.returncode == 0 else f"failed: {output.decode()}"
 
 
-async def test_a_network_and_its_validation_set_are_all_it_takes(
-    tmp_path: Path, convnets: Path
-) -> None:
-    """What `init` wrote serves as it is; only ports are changed, for tests beside this one."""
+@pytest.fixture
+def samples(tmp_path: Path) -> Path:
+    """The validation set; outside of the loop, as scikit-learn takes a second to import."""
     images, labels = held_out()
     np.savez(tmp_path / "val.npz", images=images, labels=labels)
+    return tmp_path / "val.npz"
+
+
+async def test_a_network_and_its_validation_set_are_all_it_takes(
+    tmp_path: Path, convnets: Path, samples: Path
+) -> None:
+    """What `init` wrote serves as it is; only ports are changed, for tests beside this one."""
     network = convnets / "conv-16.onnx"
 
-    said = await cinquefoil(
-        "init", tmp_path, "--onnx", network, "--data", tmp_path / "val.npz", "--no-control"
-    )
+    said = await cinquefoil("init", tmp_path, "--onnx", network, "--data", samples, "--no-control")
     assert "right of 719 items" in said
     config, yaml = tmp_path / "cinquefoil.yaml", YAML()
     document = yaml.load(config)
@@ -52,12 +56,12 @@ async def test_a_network_and_its_validation_set_are_all_it_takes(
 
     async with Suite.of(config, tmp_path / "logs"):
         async with asyncio.timeout(60):
-            words = ("conv-16", "--input", tmp_path / "val.npz", "--item", 3, "--json")
+            words = ("conv-16", "--input", samples, "--item", 3, "--json")
             while (said := await cinquefoil("infer", *words, "-c", config)).startswith("failed"):
                 assert "UNAVAILABLE" in said  # the first plan is being carried out
 
     answer = json.loads(said)
-    assert answer["truth"] == labels[3]
+    assert answer["truth"] == np.load(samples)["labels"][3]
     receipt = answer["parameters"]
     assert receipt["model_variant"] == "conv-16"
     assert receipt["energy_j"] > 0
