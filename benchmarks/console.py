@@ -1,0 +1,116 @@
+"""What the console costs, against a deployment that runs.
+
+    cinquefoil up &
+    python -m benchmarks.console [--address HOST:PORT] [--token TOKEN] [--json FILE]
+
+Processor time is that of the process `--pid`, the console's (its log has it under `cinquefoil up`);
+without it that table is left out. The page is all that a browser loads for the page Now, as it goes
+over the wire (gzip).
+"""
+
+import asyncio
+import re
+import sys
+import time
+from contextlib import AsyncExitStack
+
+import httpx
+import psutil
+
+from benchmarks.harness import Figures, Report, options, publish
+
+_PAGES = 50
+_STREAMING_S = 10.0
+_ROUNDS = 10
+
+
+async def measure(address: str, token: str, pid: int | None) -> Report:
+    """Return the figures of one console."""
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    limits = httpx.Limits(max_connections=_PAGES + 10)
+    async with httpx.AsyncClient(
+        base_url=f"http://{address}", headers=headers, limits=limits, timeout=120
+    ) as client:
+        tables = [await _loading(client), await _dry_runs(client)]
+        if pid is not None:
+            tables.append(await _streams(client, psutil.Process(pid)))
+    return Report(tables)
+
+
+async def _loading(client: httpx.AsyncClient) -> Figures:
+    """Load the page as a browser does that has nothing of it."""
+    to_load, seen, wire_bytes = ["/"], set[str](), 0
+    started_s = time.perf_counter()
+    while to_load:
+        path = to_load.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        response = await client.get(path)
+        wire_bytes += response.num_bytes_downloaded
+        text = response.text if path.endswith((".js", "/")) else ""
+        found = re.findall(r'(?:href|src)="(/static/[^"]+)"|from "\./([^"]+)"', text)
+        to_load += [absolute or f"/static/{relative}" for absolute, relative in found]
+    loading_s = time.perf_counter() - started_s
+    row = {"files": len(seen), "wire_kb": wire_bytes / 1e3, "loading_ms": loading_s * 1e3}
+    return Figures("The page Now, all files, one after another", [row])
+
+
+async def _dry_runs(client: httpx.AsyncClient) -> Figures:
+    rows = []
+    for name, circumstances in (
+        ("another weight of carbon", "carbon_weight={}"),
+        ("another load", "demand={}"),
+    ):
+        times_s = []
+        for n in range(_ROUNDS):
+            started_s = time.perf_counter()
+            answer = await client.get(f"/api/what-if?{circumstances.format(0.05 + n * 0.04)}")
+            answer.raise_for_status()
+            times_s.append(time.perf_counter() - started_s)
+        times_s.sort()
+        rows.append(
+            {
+                "slider": name,
+                "median_ms": times_s[_ROUNDS // 2] * 1e3,
+                "p95_ms": times_s[int(_ROUNDS * 0.95)] * 1e3,
+            }
+        )
+    return Figures("A dry run behind a slider", rows)
+
+
+async def _streams(client: httpx.AsyncClient, console: psutil.Process) -> Figures:
+    """Keep streams of the present open, and read the process's clock before and after."""
+    rows = []
+    for pages in (1, _PAGES):
+        async with AsyncExitStack() as stack:
+            for _ in range(pages):
+                response = await stack.enter_async_context(client.stream("GET", "/api/events"))
+                response.raise_for_status()
+                reading = asyncio.create_task(_read(response))
+                stack.callback(reading.cancel)
+            before = console.cpu_times()
+            await asyncio.sleep(_STREAMING_S)
+            after = console.cpu_times()
+        used_s = after.user + after.system - before.user - before.system
+        rows.append({"open_pages": pages, "cores": used_s / _STREAMING_S})
+    return Figures("Processor time of the console while pages are open", rows)
+
+
+async def _read(response: httpx.Response) -> None:
+    async for _ in response.aiter_raw():
+        pass
+
+
+if __name__ == "__main__":
+    parser = options("console")
+    parser.add_argument("--address", default="127.0.0.1:8467")
+    parser.add_argument("--token", default="")
+    parser.add_argument("--pid", type=int)
+    arguments = parser.parse_args()
+    try:
+        report = asyncio.run(measure(arguments.address, arguments.token, arguments.pid))
+    except httpx.ConnectError:
+        sys.stdout.write(f"console: skipped, there is none at {arguments.address}\n")
+    else:
+        publish("console", report, arguments)

@@ -1,0 +1,41 @@
+"""Takes the pictures of docs/console.md from a console that runs.
+
+cinquefoil up &
+python -m tests.browser.pictures [ADDRESS [TOKEN]]
+"""
+
+import asyncio
+import sys
+
+from playwright.async_api import async_playwright, expect
+
+from tests.browser.conftest import CHROMIUM
+from tests.support.paths import ROOT
+
+FOLDER = ROOT / "docs/pictures"
+# What is there when a page is complete: of What if the last of eight outcomes.
+PAGES = {
+    "now": ".gpu >> nth=1",
+    "what-if": "text=/^choose$/ >> nth=8",
+    "account": ".chart canvas, table >> nth=0",
+}
+_COMPLETE_MS = 120_000
+
+
+async def main(address: str, token: str) -> None:
+    """Write a picture per page."""
+    FOLDER.mkdir(exist_ok=True)
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = await browser.new_page(viewport={"width": 1280, "height": 800})
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        await page.set_extra_http_headers(headers)
+        for name, complete in PAGES.items():
+            await page.goto(f"http://{address}/#/{name}")
+            await expect(page.locator(complete)).to_be_visible(timeout=_COMPLETE_MS)
+            await page.screenshot(path=FOLDER / f"console-{name}.png", full_page=True)
+        await browser.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*(sys.argv[1:] + ["127.0.0.1:8467", ""][len(sys.argv) - 1 :])))
