@@ -112,6 +112,16 @@ async def test_a_changed_value_is_refused_with_what_to_do(path: Path) -> None:
             pass
 
 
+async def test_a_schema_that_sqlite_cannot_even_quote_is_refused(path: Path) -> None:
+    await written(path)
+    put(path, read(path).replace(b"failure TEXT NOT NULL", b"failure TEXT NOT NU\xceL"))
+
+    assert checks.damage_of(path)
+    with pytest.raises(Damaged, match="restore a backup"):
+        async with open_store(path):
+            pass
+
+
 async def test_a_file_of_no_database_and_an_empty_one_are_refused(path: Path) -> None:
     for content in (bytes(8192), b"no database" * 1000, b""):
         put(path, content)

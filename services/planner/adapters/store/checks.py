@@ -30,8 +30,8 @@ def damage(connection: Connection) -> str:
                 rows = connection.exec_driver_sql(query).scalar_one()
                 if rows:
                     return f"{rows} rows of {table} have another checksum than they were given"
-    except DBAPIError as error:
-        return str(error.orig)
+    except (DBAPIError, UnicodeDecodeError) as error:  # the latter: it quotes a damaged schema
+        return str(getattr(error, "orig", error))
     return ""
 
 
@@ -43,8 +43,8 @@ def damage_of(path: Path) -> str:
         with engine.connect() as connection:
             found = connection.exec_driver_sql(_PLANS).scalar_one()
             return damage(connection) if found else "it has no plans: it is no planner's database"
-    except DBAPIError as error:
-        return str(error.orig)
+    except (DBAPIError, UnicodeDecodeError) as error:  # the latter: it quotes a damaged schema
+        return str(getattr(error, "orig", error))
     finally:
         engine.dispose()
 

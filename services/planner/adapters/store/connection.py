@@ -121,6 +121,9 @@ class SharedConnection:
                     yield connection
             except (IntegrityError, ProgrammingError):
                 raise  # ours, not the database's
+            except UnicodeDecodeError as error:  # of what SQLite says of a damaged schema
+                await self._drop()
+                raise Damaged(Path(self._engine.url.database or ""), error, REMEDY) from error
             except OverflowError as error:  # of SQLite's driver
                 raise Rejected(f"planner.database: {error}") from error
             except (DBAPIError, OSError) as error:
