@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, cast
 
 from cinquefoil.gpuagent.v1 import inventory_pb2
 from cinquefoil.planner.v1 import explanation_pb2
@@ -18,13 +18,13 @@ from services.kit.segment import plain
 from services.planner.adapters.agent_sessions import AgentSession, AgentSessions
 from services.planner.adapters.router_sessions import RouterSession, RouterSessions
 from services.planner.adapters.store import Store
+from services.planner.adapters.wire.announcements import AnnouncementEncoder
 from services.planner.adapters.wire.convert import (
     changed_to,
     changes_from,
     hold_to,
     load_from,
     plan_to,
-    routing_to,
     values_from,
 )
 from services.planner.adapters.wire.convert_energy import grouping_from, instant, messages
@@ -78,6 +78,7 @@ class PlannerServicer(PlannerServiceServicer):
         self._queries = queries
         self._account_reader = account_reader
         self._draining = asyncio.Event()
+        self._encoder = AnnouncementEncoder(lambda: changes.now.file.digest)
 
     def drain(self) -> None:
         """End every stream."""
@@ -90,17 +91,19 @@ class PlannerServicer(PlannerServiceServicer):
     ) -> AsyncIterator[pb.WatchResponse]:
         """Send the newest plan and the routing table, now and after each change."""
         announced = self._publisher.board.follow()
+        if request.routing_only:
+            if request.HasField("after_version"):
+                raise InvalidArgument.at("after_version", "must be unset with routing_only")
+            feed = self._encoder.for_router()
+            async for said in announced:
+                if encoded := feed(said):
+                    yield cast(pb.WatchResponse, encoded)
+            return
         if request.HasField("after_version"):
             await self._check_seen(request.after_version)
             announced = without_gaps(announced, self._store.after, request.after_version)
         async for said in announced:
-            plan = None if said.plan is None else plan_to(said.plan)
-            yield pb.WatchResponse(
-                plan=plan,
-                routing=routing_to(said.routing),
-                conditions=condition_messages(said.conditions),
-                config_digest=self._changes.now.file.digest,
-            )
+            yield cast(pb.WatchResponse, self._encoder.whole(said))
 
     async def GetPlan(self, request: pb.GetPlanRequest, context: Any) -> pb.GetPlanResponse:
         """Return one plan."""

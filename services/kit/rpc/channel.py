@@ -23,7 +23,8 @@ DEAD_AFTER_S = 10.0
 _OPTIONS = (
     # grpc's own reconnect delay grows to 2 minutes by default: our peers restart in seconds.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    # How long an attempt may take at least: a busy server shakes a thousand hands in turn.
+    ("grpc.min_reconnect_backoff_ms", 2_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
     # One connection per channel, so that a closed channel really closes it.
     ("grpc.use_local_subchannel_pool", 1),

@@ -144,6 +144,13 @@ def _checked(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], An
     return parse
 
 
+def _unless_encoded(serialize: Callable[[Any], bytes] | None) -> Callable[[Any], bytes] | None:
+    """Send responses that are bytes already as they are: many callers may get the same ones."""
+    if serialize is None:
+        return None
+    return lambda response: response if isinstance(response, bytes) else serialize(response)
+
+
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"  # not generic at run time
 
 
@@ -161,7 +168,7 @@ def guard(name: str, handler: Handler, access: Access | None = None) -> Handler:
             return make(  # type: ignore[no-any-return]  # of the four kinds
                 wrap(method, behavior),
                 _checked(read) if kind.startswith("unary") else read,
-                handler.response_serializer,
+                _unless_encoded(handler.response_serializer),
             )
     raise TypeError(f"{name} has no behaviour")
 

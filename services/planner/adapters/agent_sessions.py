@@ -272,12 +272,13 @@ class AgentSessions:
 
     def _take_node(self, message: inventory_pb2.Node) -> None:
         self._check_endpoints(message)
-        self._fleet.report(node_from(message), self._clock.monotonic())
+        news = self._fleet.report(node_from(message), self._clock.monotonic())
         known = self._reports.get(message.name)
         self._reports[message.name] = (
             replace(known, node=message) if known else AgentReport(message)
         )
-        self._changed.notify()
+        if news:
+            self._changed.notify()
 
     def _take_rest(self, session: AgentSession, request: planner_pb2.JoinRequest) -> None:
         if request.HasField("step_result"):

@@ -1,6 +1,7 @@
 """Publishes the routing table and the newest plan to routers and other subscribers."""
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
@@ -19,6 +20,8 @@ from services.planner.core.plan import Plan, PlannedSegment, PlanState
 from services.planner.core.routing_table import Announcement, HardwareReport, RoutingTable, routes
 
 _log = logs.get("publisher")
+
+_MAX_PAUSE_S = 0.05
 
 
 class Publisher:
@@ -53,6 +56,7 @@ class Publisher:
         self._serving: tuple[PlannedSegment, ...] = ()
         self._remembered: dict[str, tuple[str, ...]] = {}
         self._reported_before = HardwareReport()
+        self._routed = -1  # revision of the fleet that the table was made of
         self._publishing = asyncio.Lock()
         table = RoutingTable(0, 0, routes(deployment, (), {}), term())
         self.board: Broadcast[Announcement] = Broadcast(Announcement(None, table))
@@ -122,6 +126,7 @@ class Publisher:
     async def refresh(self) -> int:
         """Bring the table up to date with what the agents report; return its revision."""
         async with self._publishing:
+            self._routed = self._fleet.revision
             now = self.board.value.routing
             table = RoutingTable(
                 revision=now.revision,
@@ -137,20 +142,31 @@ class Publisher:
             )
             if table != now:
                 table = replace(table, revision=now.revision + 1)
-                await self._store.save_routing(table)
+                try:
+                    await self._store.save_routing(table)
+                except BaseException:
+                    self._routed = -1
+                    raise
                 self.board.publish(replace(self.board.value, routing=table))
+        self._announce_conditions()
+        return table.revision
+
+    def _announce_conditions(self) -> None:
         conditions = self._conditions()
         if conditions != self.board.value.conditions:
             self.board.publish(replace(self.board.value, conditions=_noted(conditions)))
-        return table.revision
 
     async def follow(self, changed: ChangeEvent) -> None:
-        """Keep the table up to date, for ever."""
+        """Keep the table up to date, for ever: it is made again where the fleet has changed."""
         backoff = Backoff()
         while True:
             seen = changed.count
+            began_s = time.monotonic()
             try:
-                await self.refresh()
+                if self._routed != self._fleet.revision:
+                    await self.refresh()
+                else:
+                    self._announce_conditions()
             except (
                 Unavailable
             ) as error:  # the last table stands: subscribers see only what is stored
@@ -158,6 +174,8 @@ class Publisher:
                 await asyncio.sleep(backoff.next_s())
             else:
                 backoff.reset()
+                # Changes that come in the meantime are published together.
+                await asyncio.sleep(min(time.monotonic() - began_s, _MAX_PAUSE_S))
                 await changed.after(seen)
 
     def _endpoints(self) -> dict[str, tuple[str, ...]]:

@@ -96,6 +96,7 @@ class Fleet:
 
     Attributes:
         settings: The deployment's nodes, and those that were removed while something ran there.
+        revision: Increases with every change of what nodes are, have and run.
     """
 
     def __init__(self, settings: Mapping[str, config.Node], settle_s: float) -> None:
@@ -103,6 +104,10 @@ class Fleet:
         self._removed: set[str] = set()
         self._settle_s = settle_s
         self._members: dict[str, _Member] = {}
+        self._running: dict[str, RunningSegment] = {}
+        self._nodes_of: dict[str, str] = {}  # by GPU UUID and segment id: who reported it last
+        self._offers: dict[str, tuple[tuple[object, ...], tuple[Gpu, ...]]] = {}
+        self.revision = 0
         self._first_join_s: float | None = None
 
     def configure(self, settings: Mapping[str, config.Node]) -> None:
@@ -111,22 +116,25 @@ class Fleet:
         for name in list(self._removed):
             self._let_go(name)
         self.settings.update(settings)
+        self.revision += 1
 
     def _let_go(self, name: str) -> None:
         """Drop a removed node if nothing runs there; what runs is moved by the next plan."""
         node = self.node(name)
         if node is None or not node.segments:
             self._removed.discard(name)
+            self._forget(self.node(name))
             self._members.pop(name, None)
             self.settings.pop(name, None)
+            self.revision += 1
 
     def expect(self, nodes: frozenset[str], now_s: float) -> None:
         """Expect nodes that a plan from before a restart uses, as if they had just left."""
         for name in nodes & self.settings.keys():
             self._members.setdefault(name, _Member(None, now_s))
 
-    def report(self, node: Node, now_s: float) -> None:
-        """Take in a node as it is now.
+    def report(self, node: Node, now_s: float) -> bool:
+        """Take in a node as it is now; return whether anything is new in it.
 
         Raises:
             FailedPrecondition: The node or its zone is not the deployment file's, or a GPU or
@@ -143,32 +151,44 @@ class Fleet:
                 "node.zone",
                 f"the deployment file has {node.name} in {known.zone}, not in {node.zone!r}",
             )
+        before = self._members.get(node.name)
+        if before is not None and before.left_s is None and before.node == node:
+            return False
         self._check_identities(node)
+        self._forget(self.node(node.name))
         self._members[node.name] = _Member(node, None)
+        self._running.update((run.spec.segment_id, run) for run in node.segments)
+        self._nodes_of.update(dict.fromkeys(_identities(node), node.name))
+        self.revision += 1
         if node.name in self._removed:
             self._let_go(node.name)
         if self._first_join_s is None:
             self._first_join_s = now_s
+        return True
+
+    def _forget(self, node: Node | None) -> None:
+        """Take back what a node has reported."""
+        if node is None:
+            return
+        self._offers.pop(node.name, None)
+        for identity in _identities(node):
+            if self._nodes_of.get(identity) == node.name:
+                del self._nodes_of[identity]
+                self._running.pop(identity, None)
 
     def _check_identities(self, node: Node) -> None:
         """Refuse a segment that is another node's, and a GPU that another connected one has."""
-        gpus, segments = _identities(node)
-        if (before := self.node(node.name)) and _identities(before) == (gpus, segments):
-            return
-        for name, member in self._members.items():
-            if name == node.name or member.node is None:
-                continue
-            their_gpus, their_segments = _identities(member.node)
-            twice = segments & their_segments
-            if member.left_s is None:
-                twice |= gpus & their_gpus
-            if twice:
-                raise FailedPrecondition.at("node", f"{min(twice)} is of node {name}")
+        segments = {run.spec.segment_id for run in node.segments}
+        for identity in _identities(node):
+            name = self._nodes_of.get(identity, node.name)
+            if name != node.name and (identity in segments or self.connected(name)):
+                raise FailedPrecondition.at("node", f"{identity} is of node {name}")
 
     def leave(self, name: str, now_s: float) -> None:
         """A node's stream broke."""
         if name in self._members:
             self._members[name].left_s = now_s
+            self.revision += 1
 
     def connected(self, name: str) -> bool:
         """Return whether a node's stream is open."""
@@ -230,14 +250,9 @@ class Fleet:
         measured = None if member is None or member.node is None else member.node.pue
         return self.settings[name].pue if measured is None else measured
 
-    def segments(self) -> dict[str, RunningSegment]:
+    def segments(self) -> Mapping[str, RunningSegment]:
         """Return what runs, by segment id, as last reported, by nodes out of reach too."""
-        return {
-            segment.spec.segment_id: segment
-            for member in self._members.values()
-            if member.node is not None
-            for segment in member.node.segments
-        }
+        return self._running
 
     def idle_power_w(self) -> dict[str, float]:
         """Return the idle power of every GPU that was ever reported, W, by UUID."""
@@ -263,24 +278,36 @@ class Fleet:
 
     def _gpus(self, intensity: Mapping[str, float], now_s: float, *, wanted: bool) -> Iterator[Gpu]:
         for node in self.nodes(now_s):
-            pool = partial(
-                Pool,
-                zone=node.zone,
-                pue=self.settings[node.name].pue if node.pue is None else _coarse(node.pue),
-                intensity_gco2e_per_kwh=intensity[node.zone],
-            )
-            for gpu in node.gpus:
-                if (gpu.wanted or node.name in self._removed) == wanted:
-                    yield Gpu(gpu.uuid, node.name, pool(gpu.type), gpu.slices, gpu.clock_mhz)
+            leaves = node.name in self._removed
+            for here, gpu in zip(node.gpus, self._offer(node, intensity[node.zone]), strict=True):
+                if (here.wanted or leaves) == wanted:
+                    yield gpu
+
+    def _offer(self, node: Node, intensity_gco2e_per_kwh: float) -> tuple[Gpu, ...]:
+        """Return all GPUs of a node; the same ones while nothing about them changes."""
+        pue = self.settings[node.name].pue if node.pue is None else _coarse(node.pue)
+        key, (known, offer) = (
+            (node, pue, intensity_gco2e_per_kwh),
+            self._offers.get(node.name, ((), ())),
+        )
+        if known == key:
+            return offer
+        pool = partial(
+            Pool, zone=node.zone, pue=pue, intensity_gco2e_per_kwh=intensity_gco2e_per_kwh
+        )
+        offer = tuple(
+            Gpu(gpu.uuid, node.name, pool(gpu.type), gpu.slices, gpu.clock_mhz) for gpu in node.gpus
+        )
+        self._offers[node.name] = key, offer
+        return offer
 
     def _lost_after_s(self, name: str) -> float:
         return self.settings[name].orphan_timeout_s * _LOST_SHARE
 
 
-def _identities(node: Node) -> tuple[frozenset[str], frozenset[str]]:
+def _identities(node: Node) -> tuple[str, ...]:
     """Return the UUIDs of a node's GPUs, and the ids of its segments."""
-    gpus = frozenset(gpu.uuid for gpu in node.gpus)
-    return gpus, frozenset(run.spec.segment_id for run in node.segments)
+    return (*(gpu.uuid for gpu in node.gpus), *(run.spec.segment_id for run in node.segments))
 
 
 def _coarse(pue: float) -> float:

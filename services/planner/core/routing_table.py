@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from types import MappingProxyType
 
 from services.kit.conditions import Condition
@@ -175,10 +176,15 @@ def routes(
         policies: Of models that are not served as the deployment says.
         reported: What agents reported.
     """
-    segments = tuple(segments)
     found = {name: ServingPolicy.of(model) for name, model in deployment.models.items()} | {
         **policies
     }
+    serving: dict[str, list[tuple[PlannedSegment, Sequence[str]]]] = {}
+    for segment in segments:
+        known = deployment.models.get(segment.spec.model)
+        workers = endpoints.get(segment.spec.segment_id, ())
+        if workers and known is not None and segment.spec.variant in known.variants:
+            serving.setdefault(segment.spec.model, []).append((segment, workers))
     return tuple(
         ModelRoutes(
             model=name,
@@ -190,17 +196,7 @@ def routes(
             instance_choice=found[name].instance_choice,
             discipline=found[name].discipline,
             intensity_threshold=found[name].intensity_threshold,
-            instances=_scaled(
-                instance
-                for segment in segments
-                if segment.spec.model == name and segment.spec.variant in model.variants
-                for instance in _instances(
-                    deployment,
-                    segment,
-                    endpoints.get(segment.spec.segment_id, ()),
-                    reported,
-                )
-            ),
+            instances=tuple(_instances(deployment, model, serving.get(name, ()), reported)),
         )
         for name, model in deployment.models.items()
     )
@@ -208,41 +204,44 @@ def routes(
 
 def _instances(
     deployment: Deployment,
-    segment: PlannedSegment,
-    endpoints: Sequence[str],
+    model: Model,
+    serving: Iterable[tuple[PlannedSegment, Sequence[str]]],
     reported: HardwareReport,
 ) -> Iterable[Instance]:
-    spec, node = segment.spec, deployment.nodes[segment.node]
-    variant = deployment.models[spec.model].variants[spec.variant]
-    for endpoint in endpoints:
-        yield Instance(
-            endpoint=endpoint,
-            segment_id=spec.segment_id,
-            variant=spec.variant,
-            accuracy=variant.accuracy,
-            share=segment.share / len(endpoints),
-            credits=spec.batch_size,
-            zone=node.zone,
-            pue=reported.pues.get(segment.node, node.pue),
-            gpu_idle_power_w=reported.idle_power_w.get(spec.gpu_uuid, 0.0),
-            stage=spec.stage,
-            stages=max(1, len(variant.stages)),
-        )
+    """Yield the instances of a model; the shares of each queue sum to 1.
+
+    Where all shares of a queue are 0, they become equal.
+    """
+    totals: dict[Queue, float] = {}
+    counts: dict[Queue, int] = {}
+    for segment, endpoints in serving:
+        totals[segment.queue] = totals.get(segment.queue, 0.0) + segment.share
+        counts[segment.queue] = counts.get(segment.queue, 0) + len(endpoints)
+    for segment, endpoints in serving:
+        spec, node, queue = segment.spec, deployment.nodes[segment.node], segment.queue
+        variant = model.variants[spec.variant]
+        share = segment.share / len(endpoints)
+        share = share / totals[queue] if totals[queue] > 0 else 1 / counts[queue]
+        for endpoint in endpoints:
+            yield _instance(
+                endpoint,
+                spec.segment_id,
+                spec.variant,
+                variant.accuracy,
+                share,
+                spec.batch_size,
+                node.zone,
+                reported.pues.get(segment.node, node.pue),
+                reported.idle_power_w.get(spec.gpu_uuid, 0.0),
+                spec.stage,
+                max(1, len(variant.stages)),
+            )
 
 
-def _scaled(instances: Iterable[Instance]) -> tuple[Instance, ...]:
-    """Make the shares of each queue sum to 1; where all are 0, make them equal."""
-    instances = tuple(instances)
-    totals: dict[Queue, list[float]] = {}
-    for each in instances:
-        totals.setdefault(_queue(each), []).append(each.share)
-
-    def share(each: Instance) -> float:
-        shares = totals[_queue(each)]
-        return each.share / sum(shares) if sum(shares) > 0 else 1 / len(shares)
-
-    return tuple(replace(each, share=share(each)) for each in instances)
+# One object for each value: tables that hardly differ are soon compared, and encoded.
+_instance = lru_cache(maxsize=2**16)(Instance)
 
 
-def _queue(instance: Instance) -> Queue:
+def queue_of_instance(instance: Instance) -> Queue:
+    """Return where an instance takes the requests of its model from."""
     return queue_of("", instance.variant, instance.stage)

@@ -210,13 +210,13 @@ def _objective(before: Observation, now: Observation) -> Iterator[Trigger]:
 
 
 def _fleet(before: Observation, now: Observation) -> Iterator[Trigger]:
-    for node in sorted({node for node, _ in before.gpus.keys() | now.gpus.keys()}):
+    for node in sorted({node for (node, _), _ in before.gpus.items() ^ now.gpus.items()}):
         old, new = _count(before, node), _count(now, node)
         if old != new:
             leaves = any(gpu in before.gpus for gpu in now.leaving if gpu[0] == node)
             what = f"fleet: {node} {_gpus(old)} -> {_gpus(new)}"
             yield Trigger(Kind.FLEET, what, urgent=leaves)
-        elif before.gpus.items() ^ now.gpus.items() and _uuids(before, node) != _uuids(now, node):
+        elif _uuids(before, node) != _uuids(now, node):
             yield Trigger(Kind.FLEET, f"fleet: {node} has other GPUs")
     missing, extra = before.segments - now.segments, now.segments - before.segments
     if missing:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import get_args
 
@@ -9,10 +10,11 @@ from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from cinquefoil.router.v1 import router_pb2
 from services.kit.clock import Clock
 from services.kit.config import Deployment, Discipline, InstanceChoice
+from services.kit.errors import FailedPrecondition
 from services.router.core.accounting.account import Account
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.instance_state import InstanceState
-from services.router.core.model import Instance, ModelRoutes, RoutingTable
+from services.router.core.model import Instance, InstanceId, ModelRoutes, RoutingTable
 from services.router.core.queue.disciplines import DISCIPLINES
 from services.router.runtime.engine import Engine
 
@@ -43,23 +45,60 @@ def to_table(table: plan_pb2.RoutingTable) -> RoutingTable:
         revision=table.revision,
         plan_version=table.plan_version,
         term=table.term,
-        models=tuple(
-            ModelRoutes(
-                model=routes.model,
-                slo_latency_s=routes.slo_latency_s,
-                slo_percentile=routes.slo_percentile,
-                slo_first_token_s=routes.slo_first_token_s or math.inf,
-                slo_token_s=routes.slo_token_s or math.inf,
-                # A newer planner may name unknown policies: these always work.
-                instance_choice=_CHOICES.get(routes.instance_choice, "shares"),
-                discipline=_DISCIPLINES.get(routes.discipline, "fcfs"),
-                intensity_threshold=(
-                    routes.intensity_threshold if routes.HasField("intensity_threshold") else 1.0
-                ),
-                instances=tuple(_instance(routes.model, entry) for entry in routes.instances),
-            )
-            for routes in table.models
+        models=tuple(_routes(routes) for routes in table.models),
+    )
+
+
+def changed_table(table: RoutingTable, change: plan_pb2.RoutingChange) -> RoutingTable:
+    """Return a routing table after a change of it.
+
+    Raises:
+        FailedPrecondition: It is a change of another table.
+    """
+    if change.base_revision != table.revision:
+        raise FailedPrecondition(
+            f"a change of routing table {change.base_revision} came for {table.revision}"
+        )
+    models = {routes.model: routes for routes in table.models}
+    for name in change.removed_models:
+        models.pop(name, None)
+    for each in change.models:
+        models[each.routes.model] = _changed_routes(models.get(each.routes.model), each)
+    return RoutingTable(change.revision, change.plan_version, tuple(models.values()), change.term)
+
+
+def _changed_routes(before: ModelRoutes | None, change: plan_pb2.ModelRoutesChange) -> ModelRoutes:
+    now = _routes(change.routes)
+    instances = {each.id: each for each in before.instances} if before else {}
+    for gone in change.removed:
+        instances.pop(InstanceId(gone.endpoint, gone.segment_id), None)
+    instances.update({each.id: each for each in now.instances})
+    sums: dict[tuple[str, int], float] = {}
+    for each in instances.values():
+        queue = (each.variant if each.stage else "", each.stage)
+        sums[queue] = sums.get(queue, 0.0) + each.share
+    shared = (
+        replace(each, share=each.share / total) if total > 0 else each
+        for each in instances.values()
+        for total in (sums[each.variant if each.stage else "", each.stage],)
+    )
+    return replace(now, instances=tuple(shared))
+
+
+def _routes(routes: plan_pb2.ModelRoutes) -> ModelRoutes:
+    return ModelRoutes(
+        model=routes.model,
+        slo_latency_s=routes.slo_latency_s,
+        slo_percentile=routes.slo_percentile,
+        slo_first_token_s=routes.slo_first_token_s or math.inf,
+        slo_token_s=routes.slo_token_s or math.inf,
+        # A newer planner may name unknown policies: these always work.
+        instance_choice=_CHOICES.get(routes.instance_choice, "shares"),
+        discipline=_DISCIPLINES.get(routes.discipline, "fcfs"),
+        intensity_threshold=(
+            routes.intensity_threshold if routes.HasField("intensity_threshold") else 1.0
         ),
+        instances=tuple(_instance(routes.model, entry) for entry in routes.instances),
     )
 
 

@@ -12,10 +12,11 @@ from cinquefoil.planner.v1.plan_pb2 import PLAN_STATE_PROPOSED, PLAN_STATE_ROLLI
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
 from services.kit.backoff import Backoff
 from services.kit.clock import Clock
+from services.kit.errors import FailedPrecondition
 from services.kit.rpc.condition_messages import conditions_from
 from services.kit.rpc.reconnect import ConnectionLost, Reconnector
 from services.kit.telemetry import logs
-from services.router.adapters.convert import to_table
+from services.router.adapters.convert import changed_table, to_table
 from services.router.core.model import RoutingTable
 from services.router.core.readiness import Readiness
 
@@ -72,16 +73,28 @@ async def watch_routes(
         config: Hears the digest of the planner's file.
         clock: Time.
     """
-    planner = Reconnector("planner: routes", clock, backoff=Backoff(maximum_s=MOST_S))
+    planner = Reconnector(
+        "planner: routes",
+        clock,
+        backoff=Backoff(maximum_s=MOST_S),
+        errors=(grpc.aio.AioRpcError, FailedPrecondition),
+    )
 
     async def session() -> None:
-        async for response in PlannerServiceStub(channel).Watch(pb.WatchRequest()):
+        table: RoutingTable | None = None
+        request = pb.WatchRequest(routing_only=True)
+        async for response in PlannerServiceStub(channel).Watch(request):
             planner.connected()
             rolling_out = response.plan.state in _ROLLING_OUT
             note(Readiness(conditions_from(response.conditions), rolling_out))
             config.hear(response.config_digest)
-            if response.routing.revision > 0:
-                use(to_table(response.routing), planned=response.HasField("plan"))
+            if response.HasField("routing_change") and table is not None:
+                table = changed_table(table, response.routing_change)
+                use(table, planned=response.HasField("plan"))
+            elif response.HasField("routing"):
+                table = to_table(response.routing)
+                if table.revision > 0:
+                    use(table, planned=response.HasField("plan"))
 
     await planner.run(session)
 

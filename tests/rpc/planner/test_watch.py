@@ -118,6 +118,20 @@ async def test_a_reader_of_an_empty_planner_gets_the_first_plan(tmp_path: Path, 
             assert told(await reading) == [1]
 
 
+async def test_a_router_is_sent_routes_and_of_a_plan_only_where_it_stands(suite: Suite) -> None:
+    seen = await active(suite.stub, 1)
+    first = await anext(aiter(suite.stub.Watch(planner_pb2.WatchRequest(routing_only=True))))
+
+    assert first.routing == seen.routing
+    assert first.plan == plan_pb2.Plan(version=1, state=plan_pb2.PLAN_STATE_ACTIVE)
+
+
+async def test_a_router_cannot_ask_for_plans_of_before(suite: Suite) -> None:
+    request = planner_pb2.WatchRequest(routing_only=True, after_version=0)
+    with pytest.raises(grpc.aio.AioRpcError, match="after_version: must be unset"):
+        await anext(aiter(suite.stub.Watch(request)))
+
+
 @pytest.mark.parametrize("after", [2, 2**63])
 async def test_a_version_that_is_yet_to_come_is_refused(suite: Suite, after: int) -> None:
     await active(suite.stub, 1)

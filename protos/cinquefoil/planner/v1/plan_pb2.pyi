@@ -723,6 +723,106 @@ class RoutingTable(_message.Message):
 Global___RoutingTable: _TypeAlias = RoutingTable  # noqa: Y015
 
 @_typing.final
+class RoutingChange(_message.Message):
+    """The difference between two routing tables, to a client that has the first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BASE_REVISION_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    PLAN_VERSION_FIELD_NUMBER: _builtins.int
+    MODELS_FIELD_NUMBER: _builtins.int
+    REMOVED_MODELS_FIELD_NUMBER: _builtins.int
+    TERM_FIELD_NUMBER: _builtins.int
+    base_revision: _builtins.int
+    """Revision of the table that it changes."""
+    revision: _builtins.int
+    """Revision of the table that comes of it."""
+    plan_version: _builtins.int
+    """The plan that the new table serves."""
+    term: _builtins.int
+    """Term of the new table."""
+    @_builtins.property
+    def models(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelRoutesChange]:
+        """Models that are new or changed."""
+
+    @_builtins.property
+    def removed_models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Models that are gone."""
+
+    def __init__(
+        self,
+        *,
+        base_revision: _builtins.int = ...,
+        revision: _builtins.int = ...,
+        plan_version: _builtins.int = ...,
+        models: _abc.Iterable[Global___ModelRoutesChange] | None = ...,
+        removed_models: _abc.Iterable[_builtins.str] | None = ...,
+        term: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_revision", b"base_revision", "models", b"models", "plan_version", b"plan_version", "removed_models", b"removed_models", "revision", b"revision", "term", b"term"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RoutingChange: _TypeAlias = RoutingChange  # noqa: Y015
+
+@_typing.final
+class ModelRoutesChange(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUTES_FIELD_NUMBER: _builtins.int
+    REMOVED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def routes(self) -> Global___ModelRoutes:
+        """The model as it is now; of its instances those that are new or changed."""
+
+    @_builtins.property
+    def removed(self) -> _containers.RepeatedCompositeFieldContainer[Global___InstanceId]:
+        """Instances that are gone."""
+
+    def __init__(
+        self,
+        *,
+        routes: Global___ModelRoutes | None = ...,
+        removed: _abc.Iterable[Global___InstanceId] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["routes", b"routes"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["removed", b"removed", "routes", b"routes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelRoutesChange: _TypeAlias = ModelRoutesChange  # noqa: Y015
+
+@_typing.final
+class InstanceId(_message.Message):
+    """What distinguishes the instances of a table."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENDPOINT_FIELD_NUMBER: _builtins.int
+    SEGMENT_ID_FIELD_NUMBER: _builtins.int
+    endpoint: _builtins.str
+    """Where it was dialled."""
+    segment_id: _builtins.str
+    """Its segment."""
+    def __init__(
+        self,
+        *,
+        endpoint: _builtins.str = ...,
+        segment_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "segment_id", b"segment_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InstanceId: _TypeAlias = InstanceId  # noqa: Y015
+
+@_typing.final
 class ModelRoutes(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -812,7 +912,9 @@ class Instance(_message.Message):
     accuracy: _builtins.float
     """The variant's accuracy, in the model's unit."""
     share: _builtins.float
-    """This process' share of its stage's load, 0..1; see PlannedSegment.share."""
+    """This process' share of its stage's load, 0..1; see PlannedSegment.share. In a
+    RoutingChange: relative to the shares in the table before; their sum may be another than 1.
+    """
     credits: _builtins.int
     """Requests that may be in flight."""
     zone: _builtins.str

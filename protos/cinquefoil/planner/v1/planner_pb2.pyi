@@ -60,16 +60,22 @@ class WatchRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     AFTER_VERSION_FIELD_NUMBER: _builtins.int
+    ROUTING_ONLY_FIELD_NUMBER: _builtins.int
     after_version: _builtins.int
     """The newest plan that the client has seen; 0: none. Unset: the client wants the present only."""
+    routing_only: _builtins.bool
+    """Only what a router needs: the routing table, then its changes; of plans version and state only.
+    Not together with after_version.
+    """
     def __init__(
         self,
         *,
         after_version: _builtins.int | None = ...,
+        routing_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_after_version", b"_after_version", "after_version", b"after_version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after_version", b"_after_version", "after_version", b"after_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after_version", b"_after_version", "after_version", b"after_version", "routing_only", b"routing_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__after_version: _TypeAlias = _typing.Literal["after_version"]  # noqa: Y015
     _WhichOneofArgType__after_version: _TypeAlias = _typing.Literal["_after_version", b"_after_version"]  # noqa: Y015
@@ -85,6 +91,7 @@ class WatchResponse(_message.Message):
     ROUTING_FIELD_NUMBER: _builtins.int
     CONDITIONS_FIELD_NUMBER: _builtins.int
     CONFIG_DIGEST_FIELD_NUMBER: _builtins.int
+    ROUTING_CHANGE_FIELD_NUMBER: _builtins.int
     config_digest: _builtins.str
     """Digest of the planner's deployment file. Empty: it was not read from a file."""
     @_builtins.property
@@ -99,6 +106,10 @@ class WatchResponse(_message.Message):
     def conditions(self) -> _containers.RepeatedCompositeFieldContainer[_condition_pb2.Condition]:
         """What keeps nodes, models, plans and zones from working now."""
 
+    @_builtins.property
+    def routing_change(self) -> _plan_pb2.RoutingChange:
+        """Instead of `routing`, with routing_only: what changes in the last table that was sent."""
+
     def __init__(
         self,
         *,
@@ -106,10 +117,11 @@ class WatchResponse(_message.Message):
         routing: _plan_pb2.RoutingTable | None = ...,
         conditions: _abc.Iterable[_condition_pb2.Condition] | None = ...,
         config_digest: _builtins.str = ...,
+        routing_change: _plan_pb2.RoutingChange | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan", "routing", b"routing"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan", "routing", b"routing", "routing_change", b"routing_change"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["conditions", b"conditions", "config_digest", b"config_digest", "plan", b"plan", "routing", b"routing"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conditions", b"conditions", "config_digest", b"config_digest", "plan", b"plan", "routing", b"routing", "routing_change", b"routing_change"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -149,8 +149,10 @@ class PlannerServiceServicer:
         begins with all later plans in order of version, and skips none afterwards. Ends when the
         service drains.
 
+        A client that sets `routing_only` gets the routing table once, and then what changes in it.
+
         Errors:
-        INVALID_ARGUMENT after_version is above the newest plan's
+        INVALID_ARGUMENT after_version is above the newest plan's, or there with routing_only
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

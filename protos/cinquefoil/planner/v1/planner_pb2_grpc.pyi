@@ -41,8 +41,10 @@ class PlannerServiceStub:
     begins with all later plans in order of version, and skips none afterwards. Ends when the
     service drains.
 
+    A client that sets `routing_only` gets the routing table once, and then what changes in it.
+
     Errors:
-      INVALID_ARGUMENT after_version is above the newest plan's
+      INVALID_ARGUMENT after_version is above the newest plan's, or there with routing_only
     """
     GetPlan: _grpc.UnaryUnaryMultiCallable[_planner_pb2.GetPlanRequest, _planner_pb2.GetPlanResponse]
     """Returns one plan.
@@ -182,8 +184,10 @@ class PlannerServiceAsyncStub(PlannerServiceStub):
     begins with all later plans in order of version, and skips none afterwards. Ends when the
     service drains.
 
+    A client that sets `routing_only` gets the routing table once, and then what changes in it.
+
     Errors:
-      INVALID_ARGUMENT after_version is above the newest plan's
+      INVALID_ARGUMENT after_version is above the newest plan's, or there with routing_only
     """
     GetPlan: _aio.UnaryUnaryMultiCallable[_planner_pb2.GetPlanRequest, _planner_pb2.GetPlanResponse]  # type: ignore[assignment]
     """Returns one plan.
@@ -326,8 +330,10 @@ class PlannerServiceServicer(metaclass=_abc_1.ABCMeta):
         begins with all later plans in order of version, and skips none afterwards. Ends when the
         service drains.
 
+        A client that sets `routing_only` gets the routing table once, and then what changes in it.
+
         Errors:
-          INVALID_ARGUMENT after_version is above the newest plan's
+          INVALID_ARGUMENT after_version is above the newest plan's, or there with routing_only
         """
 
     @_abc_1.abstractmethod

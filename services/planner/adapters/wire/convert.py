@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict, Parse
@@ -16,7 +18,8 @@ from services.planner.core.load_report import LoadReport
 from services.planner.core.maintenance import Hold
 from services.planner.core.overrides import Override
 from services.planner.core.plan import Outcome, Plan
-from services.planner.core.routing_table import RoutingTable
+from services.planner.core.routing_change import RoutingChange
+from services.planner.core.routing_table import Instance, ModelRoutes, RoutingTable
 from services.planner.core.what_if import AddedGpus, Changes
 
 _LONGEST_NAME = 128
@@ -39,12 +42,33 @@ def plan_from(message: plan_pb2.Plan, outcome: Outcome | None = None) -> Plan:
 
 def routing_to(table: RoutingTable) -> plan_pb2.RoutingTable:
     """Return the message of a routing table."""
-    return to_message(table, plan_pb2.RoutingTable)
+    return plan_pb2.RoutingTable(
+        revision=table.revision,
+        plan_version=table.plan_version,
+        term=table.term,
+        models=map(_routes_to, table.models),
+    )
+
+
+def _routes_to(routes: ModelRoutes) -> plan_pb2.ModelRoutes:
+    message = to_message(replace(routes, instances=()), plan_pb2.ModelRoutes)
+    message.instances.extend(map(_instance_to, routes.instances))
+    return message
+
+
+@lru_cache(maxsize=2**16)
+def _instance_to(instance: Instance) -> plan_pb2.Instance:
+    return to_message(instance, plan_pb2.Instance)
 
 
 def routing_from(message: plan_pb2.RoutingTable) -> RoutingTable:
     """Return a routing table."""
     return from_message(message, RoutingTable)
+
+
+def routing_change_to(change: RoutingChange) -> plan_pb2.RoutingChange:
+    """Return the message of what changes in a routing table."""
+    return to_message(change, plan_pb2.RoutingChange)
 
 
 def hold_to(hold: Hold | None) -> planner_pb2.Hold | None:

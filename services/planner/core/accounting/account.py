@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from itertools import islice
 
 from services.planner.core.accounting.counters import EnergyCounters
 
 _MAX_ROUTERS = 256
-_MAX_GPUS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +44,6 @@ class Account:
     gpus: Mapping[str, EnergyCounters] = field(default_factory=dict)
     routers: Mapping[str, Mapping[str, Tokens]] = field(default_factory=dict)
     page: int = 0
-
-    def spend(self, spent: Spent, gpus: Mapping[str, EnergyCounters]) -> Account:
-        """Return the account after some GPUs' reports."""
-        kept = dict(self.gpus)
-        for name in gpus:
-            kept.pop(name, None)  # goes to the end, so that the latest reported are kept
-        kept.update(gpus)
-        for name in list(islice(kept, max(len(kept) - _MAX_GPUS, 0))):
-            del kept[name]
-        return replace(self, total=self.total + spent, gpus=kept)
 
     def count(
         self, router: str, counted: Mapping[str, Tokens]

@@ -7,13 +7,18 @@ from datetime import datetime
 from typing import Final
 
 from services.planner.core.accounting.account import Account, Spent, Tokens
-from services.planner.core.accounting.baseline import BaselineRates, baseline_entries
+from services.planner.core.accounting.baseline import (
+    BaselineRates,
+    baseline_entry,
+    baseline_spread,
+)
 from services.planner.core.accounting.counters import EnergyCounters, advance, bounded
 from services.planner.core.accounting.entries import EntryKey, Figures, hour_of
 from services.planner.core.accounting.hourly_entries import NO_MODEL, energy_entries, token_entries
 from services.planner.core.accounting.site import EmbodiedCarbon, Site
 
 _NO_BOARD = EmbodiedCarbon()
+_MAX_GPUS: Final = 2**16
 _SLACK_S: Final = 5.0
 """Two reports may be under way for times that differ by so much."""
 
@@ -40,11 +45,13 @@ class Accountant:
     """
 
     def __init__(self, site: Callable[[str], Site | None], account: Account | None = None) -> None:
-        self.account = account or Account()
         self._site = site
+        self._gpus: dict[str, EnergyCounters] = {}
+        self.account = self._live(account or Account())
         self._entries: dict[EntryKey, Figures] = {}
         self._rates: BaselineRates | None = None
         self._unrated: dict[EntryKey, Figures] = {}
+        self._unspread: dict[tuple[datetime, str], int] = {}  # requests that BASE would serve
         self._unused: dict[str, tuple[float, float]] = {}  # by GPU: monotonic time, time left, s
 
     def bounded(
@@ -68,8 +75,6 @@ class Accountant:
             found[gpu], cut, used_s = bounded(last, counters, limit_w, available_s)
             clamped |= dict.fromkeys(cut)
             self._unused[gpu] = (now_s, min(available_s - used_s, _SLACK_S))
-        for gpu in self._unused.keys() - self.account.gpus.keys() - found.keys():
-            del self._unused[gpu]
         return found, tuple(clamped)
 
     def _available_s(
@@ -87,8 +92,8 @@ class Accountant:
 
         The counters bring it again, as far as it can be true.
         """
-        self.account = replace(account, page=self.account.page)
-        self._entries, self._unrated, self._unused = {}, {}, {}
+        self.account = self._live(replace(account, page=self.account.page))
+        self._entries, self._unrated, self._unused, self._unspread = {}, {}, {}, {}
 
     def read(self, node: str, told: Mapping[str, EnergyCounters]) -> Spent:
         """Take in the counters of a node's GPUs, by UUID; return what was spent since the last.
@@ -98,16 +103,26 @@ class Accountant:
         site = self._site(node)
         if site is None:
             return Spent()
-        gpus, spent = {}, Spent()
+        spent = Spent()
         for gpu, counters in told.items():
-            gpus[gpu], drawn = advance(self.account.gpus.get(gpu), counters)
+            # The latest reported is the last: the first is forgotten where there are too many.
+            self._gpus[gpu], drawn = advance(self._gpus.pop(gpu, None), counters)
             if drawn is None:
                 continue
             for key, figures in energy_entries(drawn, site, site.boards.get(gpu, _NO_BOARD)):
                 self._book(key, figures)
                 spent += Spent(figures.energy_j, figures.carbon_gco2e)
-        self.account = self.account.spend(spent, gpus)
+        while len(self._gpus) > _MAX_GPUS:
+            gone = next(iter(self._gpus))
+            del self._gpus[gone]
+            self._unused.pop(gone, None)
+        self.account = replace(self.account, total=self.account.total + spent)
         return spent
+
+    def _live(self, account: Account) -> Account:
+        """Return an account whose counters are those that `read` writes to."""
+        self._gpus = dict(account.gpus)
+        return replace(account, gpus=self._gpus)
 
     def count(self, router: str, told: Mapping[str, Tokens], now: datetime) -> None:
         """Take in the tokens that a router has counted since it started, by model."""
@@ -118,6 +133,7 @@ class Accountant:
 
     def rate(self, rates: BaselineRates) -> None:
         """Take in what BASE draws for a request from now on."""
+        self._spread()
         self._rates = rates
         unrated, self._unrated = self._unrated, {}
         for key, figures in unrated.items():
@@ -125,9 +141,10 @@ class Accountant:
 
     def page(self) -> Page:
         """Return what is not written yet, as the next page; the one after begins empty."""
+        self._spread()
         entries, self._entries = self._entries, {}
         self.account = replace(self.account, page=self.account.page + 1)
-        return Page(self.account, entries)
+        return Page(replace(self.account, gpus=dict(self._gpus)), entries)
 
     def _book(self, key: EntryKey, figures: Figures) -> None:
         self._add(key, figures)
@@ -139,8 +156,18 @@ class Accountant:
             self._rate(key, figures)
 
     def _rate(self, key: EntryKey, figures: Figures) -> None:
-        for where, instead in baseline_entries(key, figures, self._rates or {}, self._site):
-            self._add(where, instead)
+        own, served = baseline_entry(key, figures, self._rates or {}, self._site)
+        if own is not None:
+            self._add(key, own)
+        if served:
+            at = (key.hour, key.model)
+            self._unspread[at] = self._unspread.get(at, 0) + figures.requests
+
+    def _spread(self) -> None:
+        """Book what BASE draws, for all reports at once: it concerns every node."""
+        requests, self._unspread = self._unspread, {}
+        for key, figures in baseline_spread(requests, self._rates or {}, self._site):
+            self._add(key, figures)
 
     def _add(self, key: EntryKey, figures: Figures) -> None:
         if figures != Figures():

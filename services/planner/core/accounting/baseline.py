@@ -10,6 +10,7 @@ decide.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from services.kit.profiles.core.profile import BatchCost
 from services.planner.core.accounting.entries import EntryKey, Figures
@@ -79,13 +80,13 @@ def baseline_rates(
     return found
 
 
-def baseline_entries(
+def baseline_entry(
     key: EntryKey, figures: Figures, known: BaselineRates, site: Callable[[str], Site | None]
-) -> Iterator[tuple[EntryKey, Figures]]:
-    """Yield what BASE would have drawn instead of a model's entry.
+) -> tuple[Figures | None, bool]:
+    """Return what is said of BASE in a model's own entry, and whether BASE serves its requests.
 
-    Where BASE has no place for the model, or its node is gone, it is said to draw what was drawn:
-    nothing is claimed to be saved.
+    Where BASE has no place for the model, or its nodes are gone, it is said to draw what was drawn:
+    nothing is claimed to be saved. Else its requests are to be spread by `baseline_spread`.
 
     Args:
         key: The entry's.
@@ -93,23 +94,44 @@ def baseline_entries(
         known: Energy per request.
         site: By node.
     """
-    places = [(rate, where) for rate in known.get(key.model, ()) if (where := site(rate.node))]
-    if not places:
-        yield key, _same(figures)
-        return
+    place = next((rate for rate in known.get(key.model, ()) if site(rate.node)), None)
+    if place is None:
+        return _same(figures), False
     if not figures.meter_error_gco2e:  # the same profiles made what ran
-        yield key, Figures(profile_error_gco2e=-places[0][0].error * figures.carbon_gco2e)
-    reached = sum(rate.share for rate, _ in places)
-    for rate, where in places:
-        energy_j = figures.requests * rate.energy_j / reached
-        carbon_gco2e = where.carbon_gco2e(energy_j)
-        entry = Figures(
-            base_energy_j=energy_j,
-            base_carbon_gco2e=carbon_gco2e,
-            profile_error_gco2e=rate.error * carbon_gco2e,
-            intensity_error_gco2e=where.intensity_error * carbon_gco2e,
-        )
-        yield EntryKey(key.hour, where.zone, where.node, key.model), entry
+        return Figures(profile_error_gco2e=-place.error * figures.carbon_gco2e), True
+    return None, True
+
+
+def baseline_spread(
+    requests: Mapping[tuple[datetime, str], int],
+    known: BaselineRates,
+    site: Callable[[str], Site | None],
+) -> Iterator[tuple[EntryKey, Figures]]:
+    """Yield what BASE would have drawn for requests, on all nodes where it would serve them.
+
+    Args:
+        requests: By hour and model.
+        known: Energy per request.
+        site: By node.
+    """
+    sites: dict[str, Site | None] = {}
+    for (hour, model), count in requests.items():
+        rates = known.get(model, ())
+        for rate in rates:
+            if rate.node not in sites:
+                sites[rate.node] = site(rate.node)
+        places = [(rate, where) for rate in rates if (where := sites[rate.node])]
+        reached = sum(rate.share for rate, _ in places)
+        for rate, where in places:
+            energy_j = count * rate.energy_j / reached
+            carbon_gco2e = where.carbon_gco2e(energy_j)
+            entry = Figures(
+                base_energy_j=energy_j,
+                base_carbon_gco2e=carbon_gco2e,
+                profile_error_gco2e=rate.error * carbon_gco2e,
+                intensity_error_gco2e=where.intensity_error * carbon_gco2e,
+            )
+            yield EntryKey(hour, where.zone, where.node, model), entry
 
 
 def _same(figures: Figures) -> Figures:

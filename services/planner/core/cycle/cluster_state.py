@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from services.kit.conditions import Condition
 from services.kit.config import Deployment, Objective
 from services.kit.config import Planner as Settings
 from services.planner.core import feasibility
@@ -52,6 +53,7 @@ class ClusterState:
         removed: Variants that the deployment has no more since a change at run time, by model: they
             may still run.
         settings: The planner's; objective and strategy in them are the deployment's.
+        of_nodes: Conditions of the nodes, and their zones, as of a revision of the fleet.
     """
 
     clock: Clock
@@ -75,6 +77,7 @@ class ClusterState:
     removed: tuple[Model, ...] = ()
     settings: Settings = field(default_factory=Settings)
     carbon_away: bool = False
+    of_nodes: tuple[int, tuple[Condition, ...], tuple[str, ...]] = (-1, (), ())
 
     def __post_init__(self) -> None:
         self.profiled = self.profiled or self.models

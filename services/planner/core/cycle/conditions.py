@@ -1,6 +1,6 @@
 """What keeps nodes, zones and variants from working now, by all that was reported."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from services.kit import config
 from services.kit.conditions import Condition, ConditionKind, control_off
@@ -13,12 +13,15 @@ _ASSUMED = ("held", "assumed")
 
 def cluster_conditions(state: ClusterState) -> tuple[Condition, ...]:
     """Return every condition of the cluster: those of nodes first, then zones and variants."""
-    nodes = state.fleet.settings
-    return (
-        *(found for name, node in nodes.items() for found in _of_node(name, node, state)),
-        *_of_zones(nodes, state),
-        *_of_variants(state),
-    )
+    fleet = state.fleet
+    if state.of_nodes[0] != fleet.revision:  # a large fleet is long to look through
+        found = (
+            each for name, node in fleet.settings.items() for each in _of_node(name, node, state)
+        )
+        zones = tuple(dict.fromkeys(node.zone for node in fleet.settings.values()))
+        state.of_nodes = fleet.revision, tuple(found), zones
+    _, of_nodes, zones = state.of_nodes
+    return (*of_nodes, *_of_zones(zones, state), *_of_variants(state))
 
 
 def _of_node(name: str, node: config.Node, state: ClusterState) -> Iterator[Condition]:
@@ -48,8 +51,8 @@ def _of_node(name: str, node: config.Node, state: ClusterState) -> Iterator[Cond
             )
 
 
-def _of_zones(nodes: Mapping[str, config.Node], state: ClusterState) -> Iterator[Condition]:
-    for zone in dict.fromkeys(node.zone for node in nodes.values()):
+def _of_zones(zones: Iterable[str], state: ClusterState) -> Iterator[Condition]:
+    for zone in zones:
         subject, setting = f"zone/{zone}", f"carbon.zones.{zone}"
         if zone not in state.intensity_gco2e_per_kwh:
             why = f"the carbon service has not reported the intensity of {zone} yet"

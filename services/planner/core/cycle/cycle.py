@@ -36,6 +36,10 @@ from services.planner.core.triggers import (
     wait_s,
 )
 
+_LONG_LOOK_S = 0.002
+_LOOK_EVERY = 9.0
+"""At most a tenth of the time is spent on looking for a cause to plan."""
+
 Work = Callable[[], Awaitable[None]]
 """What the cycle does next."""
 
@@ -127,7 +131,7 @@ class DecisionCycle:
         """Wait for an order, or for a cause to plan that may be acted upon."""
         state = self._state
         while True:
-            count = state.changed.count
+            count, began_s = state.changed.count, state.clock.monotonic()
             order = self._orders.take() if self._orders is not None else None
             if order is not None:
                 return order.carry_out
@@ -141,6 +145,9 @@ class DecisionCycle:
                 delay_s = self._wait_s(trigger)
                 if delay_s <= 0:
                     return partial(self._replan, trigger, now)
+            looked_s = state.clock.monotonic() - began_s
+            if looked_s > _LONG_LOOK_S:  # many changes of a large fleet are looked at together
+                await state.changed.until(self._ordered, min(_LOOK_EVERY * looked_s, delay_s))
             self._looked_at = count if math.isinf(delay_s) else -1
             await state.changed.after(count, min(delay_s, self._held_s()))
             self._looked_at = -1

@@ -99,14 +99,19 @@ class RolloutExecutor:
 
     async def _ready(self, segment_ids: frozenset[str]) -> None:
         """Wait until agents report that these segments serve: results may outrun reports."""
-        fleet = self._state.fleet
+        fleet, left = self._state.fleet, list(segment_ids)
 
-        def missing() -> list[str]:
-            running = fleet.segments()
-            return [each for each in segment_ids if each not in running or not running[each].serves]
+        def ready(segment_id: str) -> bool:
+            running = fleet.segments().get(segment_id)
+            return running is not None and running.serves
 
-        if not await self._state.changed.until(lambda: not missing(), _READY_S):
-            raise StepFailed(f"segment {missing()[0]} was not ready within {_READY_S:g} s")
+        def all_ready() -> bool:
+            while left and ready(left[-1]):  # mostly one at a time: a fleet is long to look through
+                left.pop()
+            return not left
+
+        if not await self._state.changed.until(all_ready, _READY_S):
+            raise StepFailed(f"segment {left[-1]} was not ready within {_READY_S:g} s")
 
     async def _acknowledged(self, revision: int) -> None:
         """Give routers a moment to take the routes off what is about to stop."""

@@ -181,11 +181,11 @@ def test_after_a_dropped_sheet_the_counters_bring_its_energy_again() -> None:
 
 def test_gpus_that_are_long_gone_are_forgotten() -> None:
     accountant = Accountant(SITES.get)
-    for number in range(5000):
-        accountant.read("a", {f"GPU-{number}": EnergyCounters(1.0, START_S, 5.0)})
+    reported = {f"GPU-{number}": EnergyCounters(1.0, START_S, 5.0) for number in range(70_000)}
+    accountant.read("a", reported)
 
-    assert len(accountant.account.gpus) == 4096
-    assert "GPU-4999" in accountant.account.gpus
+    assert len(accountant.account.gpus) == 65_536
+    assert "GPU-69999" in accountant.account.gpus
 
 
 # ---- hours -----------------------------------------------------------------------------------

@@ -1,0 +1,229 @@
+"""One planner with many nodes: what joining, steady state, a change and a restart cost.
+
+    python -m benchmarks.fleet [--agents N ...] [--routers N] [--quick] [--json FILE]
+
+A real planner and carbon service, each a process of its own; agents of eight GPUs and routers are
+light, in this process (`peers.py`), each with its own connection. All agents join at once. Then
+each reports energy once a second, and each router its load. `base` plans: what is measured is the
+way from reports to plans and routes, not a strategy (`benchmarks.planner_scale`).
+"""
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+from statistics import quantiles
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import psutil
+import yaml
+
+from benchmarks._agent import beside
+from benchmarks.fleet.peers import GPU_TYPE, MODEL, ZONE, Agent, Observer, Router
+from benchmarks.harness import Figures, Report, options, publish
+from services.kit.net import free_port
+from services.local.up.health import until_serving
+
+FLEETS: Final = (10, 100, 1_000)
+QUICK: Final = (10, 100)
+ROUTERS: Final = 100
+GPUS: Final = 8
+STEADY_S: Final = 10.0
+CHANGES: Final = 20
+_LIMIT_S: Final = 120.0
+
+
+class Planner:
+    """The planner's process, which may be killed and started again."""
+
+    def __init__(self, config: Path) -> None:
+        self._config = config
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        """Start it; it serves soon."""
+        self._process = await start("planner", self._config)
+
+    @property
+    def cpu_s(self) -> float:
+        """Processor time that it has used, s."""
+        times = self._seen().cpu_times()
+        return float(times.user + times.system)
+
+    @property
+    def rss_mib(self) -> float:
+        """Its resident memory, MiB."""
+        return float(self._seen().memory_info().rss / 2**20)
+
+    async def kill(self) -> None:
+        """End it at once."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
+
+    def _seen(self) -> psutil.Process:
+        assert self._process is not None  # started before it is measured
+        return psutil.Process(self._process.pid)
+
+
+async def start(service: str, config: Path) -> asyncio.subprocess.Process:
+    """Start a service of a deployment."""
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "services.cli", service, "serve", "--with-parent"),
+        env={**os.environ, "CINQUEFOIL_CONFIG": str(config)},
+    )
+
+
+@asynccontextmanager
+async def serving(folder: Path, agents: Sequence[Agent]) -> AsyncIterator[tuple[Planner, str]]:
+    """Run a carbon service and a planner of these nodes; yield the planner and its address."""
+    config, listen = folder / "cinquefoil.yaml", f"127.0.0.1:{free_port()}"
+    config.write_text(yaml.safe_dump(deployment(folder, listen, agents)))
+    planner, carbon = Planner(config), await start("carbon", config)
+    try:
+        await planner.start()
+        async with asyncio.timeout(_LIMIT_S):
+            await until_serving(listen)
+        yield planner, listen
+    finally:
+        await planner.kill()
+        carbon.kill()
+        await carbon.wait()
+
+
+async def measured(count: int, routers: int) -> dict[str, Any]:
+    """Measure a planner of `count` nodes."""
+    agents = [Agent(f"node-{index}", index, GPUS) for index in range(count)]
+    watching = [Router(f"router-{index}") for index in range(routers)]
+    observer = Observer()
+    with TemporaryDirectory(prefix="bench-fleet-") as name:
+        async with serving(Path(name), agents) as (planner, listen), asyncio.timeout(6 * _LIMIT_S):
+            works: list[Coroutine[Any, Any, Any]] = [each.run(listen) for each in watching]
+            async with beside([*works, observer.run(listen)]):
+                await all_answered(watching)
+                before_s, began_s = planner.cpu_s, time.monotonic()
+                async with beside(each.run(listen) for each in agents):
+                    await observer.until_joined()
+                    join_s, join_cpu_s = time.monotonic() - began_s, planner.cpu_s - before_s
+                    await observer.until_active()
+                    first_plan_s = time.monotonic() - began_s
+                    return {
+                        "agents": count,
+                        "gpus": count * GPUS,
+                        "routers": routers,
+                        "join_s": join_s,
+                        "cpu_ms_per_join": join_cpu_s / count * 1e3,
+                        "first_plan_s": first_plan_s,
+                        "steady_cores": await steady_cores(planner),
+                        **await fan_out(agents, watching),
+                        "rss_mib": planner.rss_mib,
+                        **await restarted(planner, observer, watching),
+                    }
+
+
+async def steady_cores(planner: Planner) -> float:
+    """Return what the planner uses while nothing changes, cores."""
+    await asyncio.sleep(2.0)
+    before_s, began_s = planner.cpu_s, time.monotonic()
+    await asyncio.sleep(STEADY_S)
+    return (planner.cpu_s - before_s) / (time.monotonic() - began_s)
+
+
+async def fan_out(agents: Sequence[Agent], routers: Sequence[Router]) -> dict[str, float]:
+    """Let a worker move, again and again; return how long and how many bytes routers hear of it."""
+    draw, delays_ms = Random(1), []
+    messages = sum(each.messages for each in routers)
+    received = sum(each.received_bytes for each in routers)
+    serving_agents = [each for each in agents if each.serves]
+    for _ in range(CHANGES):
+        agent = draw.choice(serving_agents)
+        began_s, endpoint = time.monotonic(), agent.move()
+        for router in routers:
+            router.seek(endpoint)
+        async with asyncio.timeout(_LIMIT_S):
+            await asyncio.gather(*(router.found.wait() for router in routers))
+        delays_ms += [(router.found_s - began_s) * 1e3 for router in routers]
+        await asyncio.sleep(0.2)
+    messages = sum(each.messages for each in routers) - messages
+    received = sum(each.received_bytes for each in routers) - received
+    cuts = quantiles(delays_ms, n=100)
+    return {
+        "fanout_p50_ms": cuts[49],
+        "fanout_p99_ms": cuts[98],
+        "bytes_per_update": received / messages,
+    }
+
+
+async def restarted(
+    planner: Planner, observer: Observer, routers: Sequence[Router]
+) -> dict[str, float]:
+    """Kill the planner and start it again; return when it serves, and when all nodes are back."""
+    began_s = time.monotonic()
+    await planner.kill()
+    observer.away = None
+    for router in routers:
+        router.answered.clear()
+    await planner.start()
+    async with asyncio.timeout(_LIMIT_S):
+        await all_answered(routers)
+        serves_s = time.monotonic() - began_s
+        await observer.until_joined()
+    return {"routers_back_s": serves_s, "recovered_s": time.monotonic() - began_s}
+
+
+async def all_answered(routers: Sequence[Router]) -> None:
+    """Return when every router has heard of the planner."""
+    async with asyncio.timeout(_LIMIT_S):
+        await asyncio.gather(*(each.answered.wait() for each in routers))
+
+
+def deployment(folder: Path, planner: str, agents: Sequence[Agent]) -> dict[str, Any]:
+    """Return a deployment of the agents' nodes and one model, which fills half of the GPUs."""
+    nodes = {
+        each.name: {"zone": ZONE, "simulated": [GPU_TYPE] * each.gpus, "worker_host": each.host}
+        for each in agents
+    }
+    profile = {"kind": "analytic", "gmacs_per_item": 9.9}
+    return {
+        "version": "v1",
+        "log_level": "warning",
+        "carbon": {
+            "listen": f"127.0.0.1:{free_port()}",
+            "zones": {ZONE: {"source": {"kind": "static", "intensity_gco2e_per_kwh": 200}}},
+        },
+        "planner": {
+            "listen": planner,
+            "database": str(folder / "planner.sqlite3"),
+            "strategy": "base",
+        },
+        "nodes": nodes,
+        "models": {
+            MODEL: {
+                "slo": {"percentile": 95, "latency_s": 0.15},
+                "demand_rps": 100.0 * len(agents),
+                "variants": {"b5": {"file": "b5.onnx", "accuracy": 83.776, "profile": profile}},
+            }
+        },
+    }
+
+
+def main() -> None:
+    """Run it."""
+    parser = options("fleet")
+    parser.add_argument("--agents", type=int, nargs="+", metavar="N", help="sizes of fleets")
+    parser.add_argument("--routers", type=int, default=ROUTERS, help=f"default: {ROUTERS}")
+    parser.add_argument("--quick", action="store_true", help=f"fleets of {QUICK} agents only")
+    arguments = parser.parse_args()
+    sizes = arguments.agents or (QUICK if arguments.quick else FLEETS)
+    rows = [asyncio.run(measured(count, min(arguments.routers, max(10, count)))) for count in sizes]
+    note = "agents and routers run on the same machine's cores as the planner"
+    publish("fleet", Report([Figures("fleets", rows, note)], {"fleets": rows}), arguments)
+
+
+if __name__ == "__main__":
+    main()

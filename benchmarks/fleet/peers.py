@@ -1,0 +1,310 @@
+"""What a planner of many nodes meets: light agents and routers, each with its own connection.
+
+They speak PlannerService as the real ones do. An agent does what steps say on a model of its GPUs,
+at once; a router takes every routing table and says so, and notes when which bytes came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import grpc
+
+from benchmarks import _fleets as fleets
+from cinquefoil.condition.v1.condition_pb2 import CONDITION_KIND_NODE_AWAY
+from cinquefoil.gpuagent.v1 import inventory_pb2, steps_pb2
+from cinquefoil.planner.v1 import plan_pb2
+from cinquefoil.planner.v1 import planner_pb2 as pb
+from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
+from services.kit.backoff import Backoff
+from services.kit.clock import RealClock
+from services.kit.rpc import dial
+from services.kit.rpc.reconnect import Reconnector
+from services.kit.rpc.record_mapping import to_message
+
+if TYPE_CHECKING:
+    from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
+
+GPU_TYPE: Final = "a100-40gb"
+MODEL: Final = "vision"
+ZONE: Final = "US-CAL"
+_REPORT_S: Final = 1.0
+_WATCH: Final = "/cinquefoil.planner.v1.PlannerService/Watch"
+
+
+def _gpu_type() -> inventory_pb2.GpuType:
+    record = fleets.gpu_type(GPU_TYPE)
+    message = to_message(record, inventory_pb2.GpuType)
+    message.memory_slices = record.geometry.memory_slices
+    message.profiles.extend(
+        to_message(kind, inventory_pb2.SliceProfile) for kind in record.geometry.kinds
+    )
+    return message
+
+
+@dataclass
+class Agent:
+    """An agent whose GPUs are numbers.
+
+    Attributes:
+        name: Of its node.
+        index: Of the node in the fleet: where its workers listen.
+        gpus: How many it has.
+        moves: How many times a worker of it has moved to another port.
+    """
+
+    name: str
+    index: int
+    gpus: int
+    moves: int = 0
+    _slices: dict[str, set[tuple[str, int]]] = field(default_factory=dict)
+    _segments: dict[str, inventory_pb2.SegmentSpec] = field(default_factory=dict)
+    _said: asyncio.Queue[pb.JoinRequest] = field(default_factory=asyncio.Queue)
+    _spent_j: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._slices = {f"GPU-{self.name}-{number}": set() for number in range(self.gpus)}
+
+    @property
+    def serves(self) -> bool:
+        """Whether a worker of it may take requests."""
+        return bool(self._segments)
+
+    def move(self) -> str:
+        """Have the first worker listen on another port, and report it; return where."""
+        self.moves += 1
+        self._said.put_nowait(pb.JoinRequest(node=self.report()))
+        return self._endpoint(0)
+
+    async def run(self, planner: str) -> None:
+        """Stay joined until cancelled, and report energy once a second."""
+        reconnector = Reconnector(self.name, RealClock(), backoff=Backoff())
+        async with dial(planner) as channel:
+            stub = PlannerServiceStub(channel)
+
+            async def session() -> None:
+                await self._session(stub, reconnector)
+
+            await reconnector.run(session)
+
+    async def _session(self, stub: PlannerServiceAsyncStub, reconnector: Reconnector) -> None:
+        self._said = asyncio.Queue()
+        self._said.put_nowait(pb.JoinRequest(node=self.report()))
+        async for response in stub.Join(self._reports(self._said)):
+            reconnector.connected()
+            self._carry_out(response.step)
+
+    async def _reports(self, said: asyncio.Queue[pb.JoinRequest]) -> AsyncIterator[pb.JoinRequest]:
+        yield await said.get()
+        # Reports of a thousand nodes do not come at one instant.
+        due_s = time.monotonic() + _REPORT_S * (0.5 + self.index % 100 / 200)
+        while True:
+            wait_s = max(due_s - time.monotonic(), 0.001)
+            try:
+                report = await asyncio.wait_for(said.get(), wait_s)
+            except TimeoutError:
+                due_s += _REPORT_S
+                report = pb.JoinRequest(energy=self._energy())
+            yield report
+
+    def _energy(self) -> list[inventory_pb2.GpuEnergy]:
+        self._spent_j += 100.0 * _REPORT_S
+        found = {
+            uuid: inventory_pb2.GpuEnergy(gpu_uuid=uuid, total_j=self._spent_j)
+            for uuid in self._slices
+        }
+        for name, spec in self._segments.items():
+            found[spec.gpu_uuid].segments.add(
+                segment_id=name, model=spec.model, active_j=self._spent_j / 2
+            )
+        return list(found.values())
+
+    def report(self) -> inventory_pb2.Node:
+        """Return the node as it is."""
+        kind = _gpu_type()
+        return inventory_pb2.Node(
+            name=self.name,
+            zone=ZONE,
+            simulated=True,
+            gpus=[
+                inventory_pb2.Gpu(
+                    uuid=uuid,
+                    index=number,
+                    type=kind,
+                    mig_enabled=True,
+                    slices=[
+                        inventory_pb2.Slice(
+                            placement=inventory_pb2.Placement(profile=profile, start=start)
+                        )
+                        for profile, start in sorted(slices)
+                    ],
+                )
+                for number, (uuid, slices) in enumerate(self._slices.items())
+            ],
+            segments=[
+                inventory_pb2.Segment(
+                    spec=spec,
+                    state=inventory_pb2.SEGMENT_STATE_READY,
+                    endpoints=[self._endpoint(number)],
+                )
+                for number, spec in enumerate(self._segments.values())
+            ],
+        )
+
+    @property
+    def host(self) -> str:
+        """Where its workers listen."""
+        return f"127.1.{self.index // 256}.{self.index % 256}"
+
+    def _endpoint(self, number: int) -> str:
+        return f"{self.host}:{20_000 + number + (64 * self.moves if number == 0 else 0)}"
+
+    def _carry_out(self, step: steps_pb2.Step) -> None:
+        for group in step.change.groups or (steps_pb2.ActionGroup(actions=[_alone(step)]),):
+            for action in group.actions:
+                self._act(action)
+        result = steps_pb2.StepResult(step_id=step.step_id, ok=True)
+        self._said.put_nowait(pb.JoinRequest(node=self.report(), step_result=result))
+
+    def _act(self, action: steps_pb2.Action) -> None:
+        match action.WhichOneof("action"):
+            case "create_slice":
+                made = action.create_slice
+                self._slices[made.gpu_uuid].add((made.placement.profile, made.placement.start))
+            case "destroy_slice":
+                gone = action.destroy_slice
+                self._slices[gone.gpu_uuid].discard((gone.placement.profile, gone.placement.start))
+            case "start_segment":
+                spec = action.start_segment.spec
+                self._segments[spec.segment_id] = spec
+            case "stop_segment":
+                self._segments.pop(action.stop_segment.segment_id, None)
+
+
+def _alone(step: steps_pb2.Step) -> steps_pb2.Action:
+    """Return the action of a step that has only one."""
+    action, name = steps_pb2.Action(), step.WhichOneof("action")
+    if name:
+        getattr(action, name).CopyFrom(getattr(step, name))
+    return action
+
+
+@dataclass
+class Router:
+    """A router without clients.
+
+    Attributes:
+        name: Its id.
+        messages, received_bytes: What came from the planner, so far.
+        answered: Set by every message.
+        sought: An endpoint that is waited for.
+        found: Set when a message names it.
+        found_s: When that was, monotonic, s.
+    """
+
+    name: str
+    messages: int = 0
+    received_bytes: int = 0
+    answered: asyncio.Event = field(default_factory=asyncio.Event)
+    sought: bytes = b"-"
+    found: asyncio.Event = field(default_factory=asyncio.Event)
+    found_s: float = 0.0
+    _revision: int = 0
+    _taken: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def seek(self, endpoint: str) -> None:
+        """Wait for an endpoint from now on."""
+        self.sought, self.found = endpoint.encode(), asyncio.Event()
+
+    async def run(self, planner: str) -> None:
+        """Follow the planner and report load once a second, until cancelled."""
+        async with dial(planner) as channel, asyncio.TaskGroup() as tasks:
+            tasks.create_task(Reconnector(self.name, RealClock()).run(lambda: self._watch(channel)))
+            tasks.create_task(Reconnector(self.name, RealClock()).run(lambda: self._load(channel)))
+
+    async def _watch(self, channel: grpc.aio.Channel) -> None:
+        watch: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(_WATCH)
+        async for raw in watch(pb.WatchRequest(routing_only=True).SerializeToString()):
+            self._take(raw)
+
+    def _take(self, raw: bytes) -> None:
+        now_s = time.monotonic()
+        self.answered.set()
+        self.messages += 1
+        self.received_bytes += len(raw)
+        if not self.found.is_set() and self.sought in raw:
+            self.found_s = now_s
+            self.found.set()
+        response = pb.WatchResponse.FromString(raw)
+        revision = response.routing.revision or response.routing_change.revision
+        if revision:
+            self._revision = revision
+            self._taken.set()
+
+    async def _load(self, channel: grpc.aio.Channel) -> None:
+        call = PlannerServiceStub(channel).ReportLoad()
+        since_s = time.monotonic()
+        try:
+            while True:
+                self._taken.clear()
+                report = pb.ReportLoadRequest(router_id=self.name, routing_revision=self._revision)
+                now_s = time.monotonic()
+                report.window.FromNanoseconds(int((now_s - since_s) * 1e9))
+                since_s = now_s
+                report.models.add(model=MODEL, arrivals=1, answered=1)
+                await call.write(report)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_REPORT_S):
+                        await self._taken.wait()
+        except asyncio.InvalidStateError:
+            return
+        finally:
+            call.cancel()
+
+
+@dataclass
+class Observer:
+    """An operator who watches everything.
+
+    Attributes:
+        away: Nodes that have not joined, or have left; None: not known.
+        plan: The newest plan's state.
+    """
+
+    away: int | None = None
+    plan: plan_pb2.PlanState.ValueType | None = None
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self, planner: str) -> None:
+        """Watch until cancelled."""
+
+        async def session() -> None:
+            self.away = self.plan = None
+            async for response in PlannerServiceStub(channel).Watch(pb.WatchRequest()):
+                self.away = sum(
+                    each.kind == CONDITION_KIND_NODE_AWAY for each in response.conditions
+                )
+                self.plan = response.plan.state
+                self.changed.set()
+
+        async with dial(planner) as channel:
+            await Reconnector("observer", RealClock()).run(session)
+
+    async def until_joined(self) -> None:
+        """Return when no node is away."""
+        while self.away != 0:
+            await self._change()
+
+    async def until_active(self) -> None:
+        """Return when the newest plan is what runs."""
+        while self.plan != plan_pb2.PLAN_STATE_ACTIVE:
+            await self._change()
+
+    async def _change(self) -> None:
+        self.changed.clear()
+        await self.changed.wait()

@@ -1,0 +1,120 @@
+"""Announcements as the bytes of WatchResponse: one encoding, however many subscribers there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cinquefoil.planner.v1 import plan_pb2, planner_pb2
+from services.kit.conditions import Condition
+from services.kit.rpc.condition_messages import condition_messages
+from services.planner.adapters.wire.convert import plan_to, routing_change_to, routing_to
+from services.planner.core.plan import PlanState
+from services.planner.core.routing_change import routing_change
+from services.planner.core.routing_table import Announcement, RoutingTable
+
+_MAX_NODE_CONDITIONS = 8
+_PAIRS = 8
+"""Differences between two announcements that are kept: subscribers are rarely apart by more."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _RouterView:
+    """What a router needs of an announcement."""
+
+    version: int
+    state: PlanState | None
+    conditions: tuple[Condition, ...]
+    routing: RoutingTable
+
+    def equals(self, other: _RouterView) -> bool:
+        return (self.version, self.state, self.conditions, self.routing.revision) == (
+            other.version,
+            other.state,
+            other.conditions,
+            other.routing.revision,
+        )
+
+
+class AnnouncementEncoder:
+    """Encodes each announcement once.
+
+    Args:
+        digest: Returns the digest of the deployment file.
+    """
+
+    def __init__(self, digest: Callable[[], str]) -> None:
+        self._digest = digest
+        self._whole: tuple[Announcement | None, bytes] = (None, b"")
+        self._view: tuple[Announcement, _RouterView] | None = None
+        self._pairs: dict[tuple[_RouterView | None, _RouterView], bytes] = {}
+
+    def whole(self, said: Announcement) -> bytes:
+        """Return all of an announcement."""
+        if self._whole[0] is not said:
+            response = planner_pb2.WatchResponse(
+                plan=None if said.plan is None else plan_to(said.plan),
+                routing=routing_to(said.routing),
+                conditions=condition_messages(said.conditions),
+                config_digest=self._digest(),
+            )
+            self._whole = said, response.SerializeToString()
+        return self._whole[1]
+
+    def for_router(self) -> RouterFeed:
+        """Return what encodes announcements for a router that has none yet."""
+        return RouterFeed(self)
+
+    def router_view(self, said: Announcement) -> _RouterView:
+        """Return what a router needs of an announcement: of many nodes' conditions a few."""
+        if self._view is None or self._view[0] is not said:
+            plan, nodes, conditions = said.plan, 0, []
+            for each in said.conditions:
+                nodes += each.subject.startswith("node/")
+                if nodes <= _MAX_NODE_CONDITIONS or not each.subject.startswith("node/"):
+                    conditions.append(each)
+            view = _RouterView(
+                plan.version if plan else 0,
+                plan.state if plan else None,
+                tuple(conditions),
+                said.routing,
+            )
+            self._view = said, view
+        return self._view[1]
+
+    def difference(self, before: _RouterView | None, now: _RouterView) -> bytes:
+        """Return the message to a router that has `before`; None: it has nothing."""
+        known = self._pairs.get((before, now))
+        if known is not None:
+            return known
+        response = planner_pb2.WatchResponse(
+            conditions=condition_messages(now.conditions), config_digest=self._digest()
+        )
+        if now.state is not None:
+            state = plan_pb2.PlanState.ValueType(now.state)
+            response.plan.CopyFrom(plan_pb2.Plan(version=now.version, state=state))
+        if before is None:
+            response.routing.CopyFrom(routing_to(now.routing))
+        elif before.routing.revision != now.routing.revision:
+            change = routing_change(before.routing, now.routing)
+            response.routing_change.CopyFrom(routing_change_to(change))
+        while len(self._pairs) >= _PAIRS:
+            del self._pairs[next(iter(self._pairs))]
+        self._pairs[before, now] = encoded = response.SerializeToString()
+        return encoded
+
+
+class RouterFeed:
+    """What one router is sent: the table once, and then what changes."""
+
+    def __init__(self, encoder: AnnouncementEncoder) -> None:
+        self._encoder = encoder
+        self._sent: _RouterView | None = None
+
+    def __call__(self, said: Announcement) -> bytes | None:
+        """Return the next message; None: an announcement brings a router nothing new."""
+        before, now = self._sent, self._encoder.router_view(said)
+        if before is not None and now.equals(before):
+            return None
+        self._sent = now
+        return self._encoder.difference(before, now)

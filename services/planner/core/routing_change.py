@@ -1,0 +1,99 @@
+"""What changes from one routing table to the next, so that routers need not be sent all of it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
+
+from services.planner.core.model import Queue
+from services.planner.core.routing_table import (
+    Instance,
+    ModelRoutes,
+    RoutingTable,
+    queue_of_instance,
+)
+
+_but_share = attrgetter(*(each.name for each in fields(Instance) if each.name != "share"))
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceId:
+    """What distinguishes the instances of a table; fields mirror `plan.proto`."""
+
+    endpoint: str
+    segment_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRoutesChange:
+    """How the routes of a model change.
+
+    Attributes:
+        routes: The model as it is now; of its instances those that are new or changed, with shares
+            relative to those that the others have in the table before.
+        removed: Instances that are gone.
+    """
+
+    routes: ModelRoutes
+    removed: tuple[InstanceId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingChange:
+    """The way from one table to another; fields mirror `plan.proto`."""
+
+    base_revision: int
+    revision: int
+    plan_version: int
+    models: tuple[ModelRoutesChange, ...]
+    removed_models: tuple[str, ...] = ()
+    term: int = 0
+
+
+def routing_change(before: RoutingTable, after: RoutingTable) -> RoutingChange:
+    """Return what changes from one table to the next.
+
+    An instance that comes or goes changes the shares of all others of its stage by one factor. It
+    is left out: to apply the change, divide each share by the sum of its stage's.
+    """
+    known = {routes.model: routes for routes in before.models}
+    changes = (_model_change(known.pop(each.model, None), each) for each in after.models)
+    return RoutingChange(
+        before.revision,
+        after.revision,
+        after.plan_version,
+        tuple(change for change in changes if change is not None),
+        tuple(known),
+        after.term,
+    )
+
+
+def _model_change(before: ModelRoutes | None, after: ModelRoutes) -> ModelRoutesChange | None:
+    if before is None:
+        return ModelRoutesChange(after)
+    if before == after:
+        return None
+    old = {(each.endpoint, each.segment_id): each for each in before.instances}
+    pairs = [(old.pop((each.endpoint, each.segment_id), None), each) for each in after.instances]
+    factors = _factors(pairs)
+    changed = []
+    for was, each in pairs:
+        share = each.share / factors.get(queue_of_instance(each), 1.0)
+        same = was is each or (was is not None and _but_share(was) == _but_share(each))
+        if was is None or not same or not math.isclose(was.share, share, abs_tol=1e-15):
+            changed.append(replace(each, share=share))
+    removed = tuple(InstanceId(*key) for key in old)
+    return ModelRoutesChange(replace(after, instances=tuple(changed)), removed)
+
+
+def _factors(pairs: Iterable[tuple[Instance | None, Instance]]) -> dict[Queue, float]:
+    """Return by which factor the shares of most instances of each stage have changed."""
+    ratios: dict[Queue, Counter[float]] = {}
+    for was, now in pairs:
+        if was is not None and was.share > 0 and now.share > 0:
+            ratio = float(f"{now.share / was.share:.12g}")  # but for rounding
+            ratios.setdefault(queue_of_instance(now), Counter())[ratio] += 1
+    return {queue: counted.most_common(1)[0][0] for queue, counted in ratios.items()}

@@ -1,0 +1,71 @@
+"""What is sent of a routing table to a router that has the one before."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cinquefoil.planner.v1 import plan_pb2
+from services.kit.errors import FailedPrecondition
+from services.planner.adapters.wire.convert import routing_change_to, routing_to
+from services.planner.core.routing_change import InstanceId, routing_change
+from services.planner.core.routing_table import Instance, ModelRoutes, RoutingTable
+from services.router.adapters.convert import changed_table, to_table
+
+
+def table(revision: int, weights: dict[int, float], model: str = "digits") -> RoutingTable:
+    """Return a table of one model: instances by number, with their weights."""
+    total = sum(weights.values())
+    instances = tuple(
+        Instance(f"h:{number}", f"s-{number}", "small", 0.9, weight / total, 8, "Z", 1.2)
+        for number, weight in weights.items()
+    )
+    return RoutingTable(revision, 1, (ModelRoutes(model, "top-1", 0.2, 95, "shares", instances),))
+
+
+weights = st.dictionaries(st.integers(1, 12), st.floats(0.1, 10.0), min_size=1)
+
+
+@given(weights, weights)
+def test_a_table_and_its_change_make_the_next_table(
+    before: dict[int, float], after: dict[int, float]
+) -> None:
+    """Whatever comes, goes or gets another share."""
+    old, new = table(4, before), table(5, after)
+    message = routing_change_to(routing_change(old, new))
+
+    found = changed_table(to_table(routing_to(old)), message)
+
+    expected = to_table(routing_to(new))
+    (mine,), (wanted,) = found.models, expected.models
+    shares = {each.id: each.share for each in mine.instances}
+    assert (found.revision, found.plan_version) == (5, 1)
+    assert shares == pytest.approx({each.id: each.share for each in wanted.instances})
+    assert {replace(each, share=0.0) for each in mine.instances} == {
+        replace(each, share=0.0) for each in wanted.instances
+    }
+
+
+def test_a_lost_worker_is_all_that_is_sent_although_every_share_grows() -> None:
+    many = dict.fromkeys(range(1, 101), 1.0)
+    change = routing_change(table(1, many), table(2, {n: 1.0 for n in many if n != 7}))
+
+    (digits,) = change.models
+    assert (digits.removed, digits.routes.instances) == ((InstanceId("h:7", "s-7"),), ())
+
+
+def test_models_that_come_and_go_are_named() -> None:
+    change = routing_change(table(1, {1: 1.0}, "digits"), table(2, {1: 1.0}, "letters"))
+
+    assert change.removed_models == ("digits",)
+    assert [each.routes.model for each in change.models] == ["letters"]
+    found = changed_table(to_table(routing_to(table(1, {1: 1.0}))), routing_change_to(change))
+    assert [each.model for each in found.models] == ["letters"]
+
+
+def test_a_change_of_another_table_is_refused() -> None:
+    change = plan_pb2.RoutingChange(base_revision=3, revision=4)
+
+    with pytest.raises(FailedPrecondition, match="routing table 3 came for 1"):
+        changed_table(to_table(routing_to(table(1, {1: 1.0}))), change)

@@ -1,0 +1,48 @@
+"""What subscribers are sent: encoded once, and to routers no more than they need."""
+
+from cinquefoil.planner.v1 import planner_pb2
+from services.kit.conditions import Condition, ConditionKind
+from services.planner.adapters.wire.announcements import AnnouncementEncoder
+from services.planner.core.routing_table import Announcement, RoutingTable
+
+
+def test_all_subscribers_share_one_encoding() -> None:
+    encoder = AnnouncementEncoder(lambda: "abc")
+    said = Announcement(None, RoutingTable(1, 0, ()))
+
+    assert encoder.whole(said) is encoder.whole(said)
+    assert planner_pb2.WatchResponse.FromString(encoder.whole(said)).config_digest == "abc"
+
+
+def sent(*said: Announcement) -> list[planner_pb2.WatchResponse]:
+    """Return what a router is sent of these announcements."""
+    feed = AnnouncementEncoder(lambda: "").for_router()
+    encoded = [feed(each) for each in said]
+    return [planner_pb2.WatchResponse.FromString(each) for each in encoded if each]
+
+
+def test_a_router_gets_the_table_once_and_then_what_changes() -> None:
+    first, second = sent(
+        Announcement(None, RoutingTable(1, 0, ())), Announcement(None, RoutingTable(2, 3, ()))
+    )
+
+    assert first.routing.revision == 1
+    assert not second.HasField("routing")
+    change = second.routing_change
+    assert (change.base_revision, change.revision, change.plan_version) == (1, 2, 3)
+
+
+def test_a_router_is_not_sent_what_it_knows() -> None:
+    same = RoutingTable(1, 0, ())
+
+    assert len(sent(Announcement(None, same), Announcement(None, same))) == 1
+
+
+def test_a_router_hears_of_a_few_nodes_and_of_every_model() -> None:
+    """What it is sent does not grow with the fleet."""
+    nodes = [Condition(ConditionKind.NODE_AWAY, f"node/{n}", "away") for n in range(100)]
+    model = Condition(ConditionKind.NO_VARIANT_MEETS_SLO, "model/digits", "too slow")
+    (response,) = sent(Announcement(None, RoutingTable(1, 0, ()), (*nodes, model)))
+
+    subjects = [each.subject for each in response.conditions]
+    assert subjects == [*(f"node/{n}" for n in range(8)), "model/digits"]
