@@ -1,4 +1,4 @@
-"""What is read from servers of the OpenAI API: chunks, errors and metrics as recorded."""
+"""What is read from servers of the OpenAI API: chunks, errors and metrics, llama.cpp's as recorded."""
 
 import json
 from typing import Any
