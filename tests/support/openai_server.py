@@ -1,7 +1,8 @@
 """A server of the OpenAI API as vLLM writes its answers: `openai_server.py PORT FAULT_FILE`.
 
 It continues a prompt of numbers: "1 2" with " 3", " 4", ... up to `max_tokens`, one token in a
-chunk. Chunks, usage, errors, metrics and the list of models have the forms that vLLM documents; no vLLM was run.
+chunk. Chunks, usage, errors, metrics and the list of models have the forms that vLLM documents; no
+vLLM was run.
 A word in FAULT_FILE makes it misbehave: "die" after the first token, "unready" from now on, "full"
 (503), "queue" (its metrics say that requests wait), "hang" after the first token. Requests that
 were closed before their end are counted at `/aborted`. With VLLM_API_KEY, that key is required.

@@ -1,4 +1,4 @@
-"""What is read from servers of the OpenAI API: chunks, errors and metrics, llama.cpp's as recorded."""
+"""What is read from servers of the OpenAI API: chunks and errors as recorded, and metrics."""
 
 import json
 from typing import Any
