@@ -63,12 +63,23 @@ async def _rows(folder: Path, old_tree: Path) -> list[dict[str, Any]]:
         await asyncio.wait_for(until_answering(router), _START_S)
         here = Site(suite, folder, router, {}, images)
         there = [("upgrade", new[name]) for name in ORDER]
-        for what, program in (*there, *(("back", old[name]) for name in reversed(ORDER))):
-            await here.settled()
-            rows.append(await measured(here, Fault(what, program.name, _to(program)), right))
-            print(json.dumps(rows[-1]), file=sys.stderr)  # a run takes minutes
         await here.settled()
+        for what, program in (*there, *(("back", old[name]) for name in reversed(ORDER))):
+            found = await measured(here, Fault(what, program.name, _to(program)), right)
+            rows.append(found | {"works": await _works(here, new[program.name])})
+            print(json.dumps(rows[-1]), file=sys.stderr)  # a run takes minutes
     return rows
+
+
+async def _works(here: Site, new: Program) -> bool:
+    """Return whether the suite settles; where it does not, this tree's program runs again."""
+    try:
+        await here.settled()
+    except TimeoutError:  # a planner refuses a database that a later one has migrated
+        here.suite.members[new.name].program = new
+        await here.settled()
+        return False
+    return True
 
 
 def _of(tree: Path, program: Program) -> Program:
