@@ -14,6 +14,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from prometheus_client import REGISTRY, CollectorRegistry, Info, make_wsgi_app
 from prometheus_client.registry import Collector
 
+from services.kit.errors import FailedPrecondition
 from services.kit.net import split_address
 
 BUILD: Final = Info("cinquefoil_build", "Version of Cinquefoil.")
@@ -78,6 +79,9 @@ def exposed(
 
     Yields:
         The port, or 0 where nothing is served.
+
+    Raises:
+        FailedPrecondition: The address cannot be bound.
     """
     with ExitStack() as stack:
         for collector in collectors:
@@ -87,7 +91,13 @@ def exposed(
             yield 0
             return
         app = make_wsgi_app(registry)
-        yield stack.enter_context(_served(_Server(address, app, tls, access)))
+        try:
+            server = _Server(address, app, tls, access)
+        except OSError as error:
+            raise FailedPrecondition(
+                f"cannot serve metrics at {address}: {error.strerror}"
+            ) from error
+        yield stack.enter_context(_served(server))
 
 
 class _Server(ThreadingMixIn, WSGIServer):

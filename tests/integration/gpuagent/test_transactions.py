@@ -14,6 +14,7 @@ from services.gpuagent.devices.fake_nvml import Code
 from services.gpuagent.devices.nvml import reading
 from services.kit.mig import Placement
 from services.kit.segment import CreateSlice, DestroySlice, LockClock, SegmentSpec
+from services.kit.state_file import not_written
 from tests.support.gpuagent.nvml_faults import InjectedFault
 from tests.support.gpuagent.transactions import Agent, World, live, machine
 
@@ -162,7 +163,7 @@ def test_a_disk_that_takes_no_journal_stops_the_change_before_it_begins(
 ) -> None:
     async def body(agent: Agent, _: World, uuid: str) -> None:
         def full(_then: PriorState) -> None:
-            raise OSError(28, "No space left on device")
+            raise not_written(tmp_path, OSError(28, "No space left on device"))
 
         monkeypatch.setattr(agent.transactions._journal, "save", full)
         outcome = await agent.do(Transaction(((CreateSlice(uuid, LEFT),),)))

@@ -10,6 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from services.kit.config import Access as Settings
+from services.kit.errors import FailedPrecondition
 from services.kit.rpc import Access
 from services.kit.telemetry import metrics
 from services.kit.telemetry.metrics import exposed
@@ -50,9 +51,13 @@ def test_without_an_address_nothing_is_served() -> None:
 
 
 def test_a_port_in_use_is_an_error() -> None:
+    """The sentence says what cannot be served, and where."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(OSError, match="in use"), exposed(address):
+        said = pytest.raises(
+            FailedPrecondition, match=f"metrics at {address}: Address already in use"
+        )
+        with said, exposed(address):
             pass
 
 

@@ -1,8 +1,10 @@
 """A short day against real gRPC services: every request sent is accounted for, truthfully."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 
 from services.cli.client import connected
 from services.cli.demo.day import pass_day
@@ -14,9 +16,17 @@ from services.local.demo.load import arrivals
 from tests.support.cli.fake_services import suite
 
 
-async def test_answers_are_counted_and_checked_against_the_truth(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def digits() -> tuple[Any, Any]:
+    """Held-out images and labels, read outside of the loop."""
+    return held_out()
+
+
+async def test_answers_are_counted_and_checked_against_the_truth(
+    tmp_path: Path, digits: tuple[Any, Any]
+) -> None:
     """The service answers by a rule of its own, so the right share is known beforehand."""
-    images, labels = held_out()
+    images, labels = digits
     rule = images.sum(axis=1, dtype=np.float32) % 10
     load_plan = arrivals(100, 1.2, len(labels), seed=0)
     expected = sum(int(rule[one.image]) == int(labels[one.image]) for one in load_plan)
