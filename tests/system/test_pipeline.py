@@ -68,7 +68,10 @@ def config(config: Path, whole: Path) -> Path:
     """Two nodes of one GPU each, none of which takes both stages; a grid that never changes."""
     data = yaml.safe_load(config.read_text())
     node = data["nodes"]["node-0"] | {"simulated": ["t4"]}
-    data["nodes"] = {name: node | {"listen": f"127.0.0.1:{free_port()}"} for name in NODES}
+    data["nodes"] = {
+        name: node | {key: f"127.0.0.1:{free_port()}" for key in ("listen", "metrics")}
+        for name in NODES
+    }
     data["carbon"]["zones"]["US-CAL"]["source"] = {
         "kind": "static",
         "intensity_gco2e_per_kwh": 200,
