@@ -90,7 +90,7 @@ async def test_neighbours_of_a_failed_batch_do_not_run_again_for_callers_that_ar
 ) -> None:
     """The batch fails, so each runs alone: all but those that nobody waits for any more."""
     poisoned = infer_request([[0, 0]], [7])
-    costs = flat_costs(0.9, 1.0, batch_size=8)
+    costs = flat_costs(1.6, 1.0, batch_size=8)
     async with (
         running(tmp_path, model, batch_size=8, costs=costs) as worker,
         routed(worker.address) as leaving,
@@ -99,7 +99,7 @@ async def test_neighbours_of_a_failed_batch_do_not_run_again_for_callers_that_ar
         await router.send(work(0, REQUEST))
         await until(lambda: worker.busy)
         await router.send(work(1, REQUEST), work(2, poisoned), work(3, REQUEST))
-        await router.send(work(4, REQUEST, remaining_s=1.35))
+        await router.send(work(4, REQUEST, remaining_s=2.4))
         await leaving.send(work(1, REQUEST))
         await until(lambda: worker.requests == 1)  # the others run together, fail, and 1 is first
         await router.send(cancelled=[3])
