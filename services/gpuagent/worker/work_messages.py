@@ -52,4 +52,6 @@ def read_frame(data: bytes | bytearray) -> Frame:
 
 def _read_work(data: memoryview) -> tuple[pb.Work, Body]:
     rest, requests = taken_out(data, _REQUEST)
-    return pb.Work.FromString(rest), requests[-1] if requests else b""
+    body = requests[-1] if requests else b""
+    # A small request that waits must not hold all of its frame in memory.
+    return pb.Work.FromString(rest), body if len(body) >= LARGE_BYTES else bytes(body)
