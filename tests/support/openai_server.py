@@ -129,10 +129,11 @@ class Counting:
             text, last = f" {number + made}", made == asked["max_tokens"]
             said = {"delta": {"content": text}} if chat else {"text": text}
             reason = {"logprobs": None, "finish_reason": "length" if last else None}
+            die, hang = self._wants("die"), self._wants("hang")  # who reads the token may end them
             await send([{"index": 0} | said | reason], _usage(prompt, made))
-            if self._wants("die"):
+            if die:
                 os._exit(3)
-            await asyncio.sleep(3600 if self._wants("hang") else 0)
+            await asyncio.sleep(3600 if hang else 0)
         await send([], _usage(prompt, asked["max_tokens"]))
         await response.write(b"data: [DONE]\n\n")
         return response

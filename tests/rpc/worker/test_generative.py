@@ -39,7 +39,7 @@ def ended(found: list[pb.Result]) -> list[int]:
 async def single(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Running]:
     """A worker of one slot."""
     spec = text_spec(tmp_path_factory.mktemp("single"), slots=1)
-    async with worker(replace(spec, orphan_timeout_s=600.0)) as running:
+    async with worker(spec) as running:
         yield running
 
 
@@ -47,7 +47,7 @@ async def single(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Runn
 async def triple(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Running]:
     """A worker of three slots."""
     spec = text_spec(tmp_path_factory.mktemp("triple"), slots=3)
-    async with worker(replace(spec, orphan_timeout_s=600.0)) as running:
+    async with worker(spec) as running:
         yield running
 
 

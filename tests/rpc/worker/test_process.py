@@ -21,6 +21,7 @@ from inference import grpc_service_pb2 as oip
 from services.gpuagent.core.batch_costs import CostCurve, Costs
 from services.gpuagent.core.worker_slot import Grant
 from services.gpuagent.core.worker_spec import ADDRESS_TAKEN
+from services.gpuagent.shared_memory.shared_counters import SharedCounters
 from services.kit.rpc import dial
 from tests.support.worker.worker_process import (
     Running,
@@ -40,7 +41,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def plain(model: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Running]:
     """A worker for the tests that do not end it."""
-    spec = worker_spec(tmp_path_factory.mktemp("plain"), model, orphan_timeout_s=600.0)
+    spec = worker_spec(tmp_path_factory.mktemp("plain"), model)
     async with worker(spec) as running:
         yield running
 
@@ -53,7 +54,6 @@ async def slow(model: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIt
         model,
         batch_size=1,
         costs=flat_costs(0.3, 1.0, batch_size=1),
-        orphan_timeout_s=600.0,
     )
     async with worker(spec) as running:
         yield running
@@ -308,12 +308,17 @@ async def test_sigterm_drains_accepted_work_is_answered_later_work_refused(
 async def test_a_worker_ends_itself_when_no_agent_looks_after_it(
     tmp_path: Path, model: Path
 ) -> None:
+    async def beat(counters: SharedCounters) -> None:
+        while True:
+            counters.beat()
+            await asyncio.sleep(0.2)
+
     async with worker(worker_spec(tmp_path, model, orphan_timeout_s=3.0)) as running:
+        beating = asyncio.create_task(beat(running.counters))
         async with routed(running.spec.listen):
-            for _ in range(4):  # longer than the timeout: a heartbeat keeps it alive
-                running.counters.beat()
-                await asyncio.sleep(0.9)
+            await asyncio.sleep(3.5)
             assert running.process.returncode is None
+        beating.cancel()
         assert await running.exit_status() == 0
 
 

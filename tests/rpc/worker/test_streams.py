@@ -54,7 +54,7 @@ async def counting_worker(folder: Path) -> AsyncIterator[WorkerSpec]:
     """Run a worker of the counter; a word in the folder's file "fault" is the server's fault."""
     command = (sys.executable, str(SERVER), "{port}", str(folder / "fault"))
     external = External(command=command, model_name="counter")
-    spec = worker_spec(folder, folder / "no-file", external=external, orphan_timeout_s=600.0)
+    spec = worker_spec(folder, folder / "no-file", external=external)
     async with worker(spec), routed(spec.listen) as router:
         assert router.hello.decoupled
         yield spec

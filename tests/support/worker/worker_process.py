@@ -174,6 +174,7 @@ def worker_spec(folder: Path, model: Path, **changes: Any) -> WorkerSpec:
         slice_uuid=SLICE,
         costs=flat_costs(0.01, 1.0, batch_size=4),
         log_level="error",
+        orphan_timeout_s=600.0,  # no agent of a test beats
     )
     return replace(spec, **changes)
 
