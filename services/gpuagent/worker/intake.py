@@ -168,10 +168,14 @@ class Intake(Generic[R, M]):
         """Do the work until cancelled."""
         raise NotImplementedError
 
+    async def _room(self) -> None:
+        """Wait until the model can begin one more batch."""
+
     async def _next(self) -> tuple[Pending[Job[R]], ...]:
-        """Wait for the next batch; requests past their deadline are answered so."""
+        """Wait for room and the next batch; requests past their deadline are answered so."""
         while True:
             self._arrived.clear()
+            await self._room()
             chosen = self._batcher.take(self._clock.monotonic())
             for pending in chosen.expired:
                 self._expire(pending)

@@ -65,9 +65,11 @@ class SlotExecutor(Intake[Prompt, TextModel]):
         async with asyncio.TaskGroup() as tasks:
             while True:
                 await self._slots.acquire()
-                await self._model.room()
                 (pending,) = await self._next()
                 tasks.create_task(self._serve(pending), name="worker.generate")
+
+    async def _room(self) -> None:
+        await self._model.room()
 
     async def _serve(self, pending: Pending[Job[Prompt]]) -> None:
         try:
