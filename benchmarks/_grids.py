@@ -8,11 +8,10 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import mode
 
-from benchmarks.harness import Skipped
+from benchmarks._data import data_file
 from services.carbon.core.model import Sample
 from services.carbon.sources.csv_trace import read_trace
 
-DATA = Path(__file__).parents[1] / "../shared/data/carbon_intensity"
 OFFICIAL_FORECAST = "official/UK-ESO_2021_forecast"
 
 
@@ -41,10 +40,18 @@ def names() -> list[str]:
     Raises:
         Skipped: There are none here.
     """
-    found = sorted(f"{path.parent.name}/{path.stem}" for path in DATA.glob("*/*.csv"))
-    if not found:
-        raise Skipped("the recorded carbon intensities are not here")
+    paths = data_file("carbon_intensity").glob("*/*.csv")
+    found = sorted(f"{path.parent.name}/{path.stem}" for path in paths)
     return [name for name in found if name != OFFICIAL_FORECAST]
+
+
+def trace_file(name: str) -> Path:
+    """Return the file of a region's record.
+
+    Raises:
+        Skipped: It is not here.
+    """
+    return data_file(f"carbon_intensity/{name}.csv")
 
 
 def load(name: str) -> Grid:
@@ -53,10 +60,7 @@ def load(name: str) -> Grid:
     Raises:
         Skipped: It is not here.
     """
-    path = DATA / f"{name}.csv"
-    if not path.is_file():
-        raise Skipped(f"the recorded carbon intensity of {name} is not here")
-    recorded = read_trace(path)
+    recorded = read_trace(trace_file(name))
     step = mode(later.since - earlier.since for earlier, later in pairwise(recorded))
     return Grid(name, step, regular(recorded, step))
 

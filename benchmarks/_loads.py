@@ -3,15 +3,12 @@
 import csv
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.harness import Skipped
+from benchmarks._data import data_file
 from services.planner.core.forecast.load_forecast import Interval
-
-DATA = Path(__file__).parents[1] / "../shared/data/requests"
 
 MINUTE_S = 60
 DAY_S = 86_400
@@ -110,8 +107,5 @@ def _rows(name: str) -> Iterator[dict[str, str]]:
 
 
 def _lines(name: str) -> Iterator[str]:
-    path = DATA / name
-    if not path.is_file():
-        raise Skipped(f"{name} is not beside the repository")
-    with path.open() as lines:
+    with data_file(f"requests/{name}").open() as lines:
         yield from lines

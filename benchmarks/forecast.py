@@ -143,8 +143,8 @@ def _baselines(grid: Grid, origin: int, ahead: int) -> dict[str, float]:
 def _official(origins: int) -> dict[int, list[Hit]]:
     """Return the hits where the official forecast is a provider's; what it left out is left out."""
     grid = _grids.load(OFFICIAL)
-    came = read_trace(_grids.DATA / f"{OFFICIAL}.csv")
-    told = read_trace(_grids.DATA / f"{_grids.OFFICIAL_FORECAST}.csv")
+    came = read_trace(_grids.trace_file(OFFICIAL))
+    told = read_trace(_grids.trace_file(_grids.OFFICIAL_FORECAST))
     starts, seen = [sample.since for sample in told], [sample.since for sample in came]
     truth, official = _by_instant(came), _by_instant(told)
     record, chosen = ForecastRecord(), set(_origins(grid, origins))

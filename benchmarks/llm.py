@@ -27,20 +27,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import product
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from benchmarks._data import data_file
 from benchmarks._fleets import gpu_type
-from benchmarks.harness import Figures, Report, Skipped, main
+from benchmarks.harness import Figures, Report, main
 from services.kit.config import Objective
 from services.kit.profiles.core.clock_curve import curve_of
 from services.kit.profiles.core.language import LanguageProfile
 from services.planner.core.model import Model, Pool, Variant
 from services.planner.core.problem import catalog
 
-DATA: Final = Path(__file__).parents[1] / "../shared/data/requests"
 GPUS: Final = 8
 ATTAINMENT: Final = 0.99
 SLOTS: Final = 256
@@ -270,7 +269,7 @@ def bound_j_per_token(trace: Sequence[Request], limits: Limits) -> float:
 
 def azure(span_s: float, speed: float) -> Iterator[Request]:
     """Yield Azure's conversations, `speed` times as fast."""
-    with _file("azure_llm_2023_conv.csv").open(newline="") as lines:
+    with data_file("requests/azure_llm_2023_conv.csv").open(newline="") as lines:
         for row in csv.DictReader(lines):
             at_s = float(row["arrival_s"]) / speed
             if at_s > span_s:
@@ -280,19 +279,13 @@ def azure(span_s: float, speed: float) -> Iterator[Request]:
 
 def mooncake(span_s: float, speed: float) -> Iterator[Request]:
     """Yield Mooncake's conversations, `speed` times as fast."""
-    with _file("mooncake_conversation.jsonl").open() as lines:
+    with data_file("requests/mooncake_conversation.jsonl").open() as lines:
         for line in lines:
             row = json.loads(line)
             at_s = row["timestamp"] / 1e3 / speed
             if at_s > span_s:
                 return
             yield Request(at_s, max(row["input_length"], 1), max(row["output_length"], 1))
-
-
-def _file(name: str) -> Path:
-    if not (DATA / name).is_file():
-        raise Skipped(f"no {name} in {DATA}")
-    return DATA / name
 
 
 def measure(span_s: float = 300.0) -> Report:

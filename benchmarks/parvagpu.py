@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 from matplotlib import pyplot as plt
 
 from benchmarks import _fleets as fleets
-from benchmarks.harness import Figures, Report, Skipped, main, timed_s
+from benchmarks._data import DATA, data_file
+from benchmarks.harness import Figures, Report, main, timed_s
 from services.kit.mig import Layout, Placement
 from services.planner.capacity.fleet_sizing import Terms, lay_out, pose
 from services.planner.capacity.input_files import read_profiles, read_scenario
@@ -27,7 +28,7 @@ from services.planner.core.strategies.parvagpu.strategy import single
 
 T = TypeVar("T")
 
-DATA = Path(__file__).parents[1] / "../shared/data/parvagpu"
+PARVAGPU = DATA / "parvagpu"
 GPU = fleets.gpu_type("a100-80gb")
 GPCS = 7
 SLICES = {1: "1g.10gb", 2: "2g.20gb", 3: "3g.40gb", 4: "4g.40gb", 7: "7g.80gb"}
@@ -46,8 +47,7 @@ Rows = dict[str, dict[str, Any]]
 
 def measure() -> Report:
     """Plan every scenario by every strategy, and S5 with ten times the services."""
-    if not DATA.is_dir():
-        raise Skipped(f"ParvaGPU's tables are not in {DATA}")
+    data_file("parvagpu")
     found = {f"S{number}": _planned(_problem(number)) | _shipped(number) for number in SCENARIOS}
     found[f"S{LARGE}x{TIMES}"] = _planned(_problem(LARGE, TIMES), repeats=1)
     rows = [
@@ -65,8 +65,8 @@ def measure() -> Report:
 
 def _problem(number: int, times: int = 1) -> Problem:
     """Return a scenario with `times` copies of each service."""
-    profiles = read_profiles(DATA / "prof_data", GPU.name)
-    rates, latencies = DATA / "SLO" / "SLO_req_rate.csv", DATA / "SLO" / "SLO_latency.csv"
+    profiles = read_profiles(PARVAGPU / "prof_data", GPU.name)
+    rates, latencies = PARVAGPU / "SLO" / "SLO_req_rate.csv", PARVAGPU / "SLO" / "SLO_latency.csv"
     services = read_scenario(rates, latencies, number, tuple(profiles))
     copies = {f"{each.model}-{copy}": each for copy in range(times) for each in services}
     return pose(
@@ -98,7 +98,7 @@ def _shipped(number: int) -> Rows:
     rows = {}
     for name, folder in SHIPPED.items():
         gpus: dict[tuple[str, str], list[Placement]] = {}
-        path = DATA / folder / f"SLO{number}_ParvaGPU_deploy.csv"
+        path = PARVAGPU / folder / f"SLO{number}_ParvaGPU_deploy.csv"
         for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines()):
             where = gpus.setdefault((row["Num instance"], row["Num GPU"]), [])
             where.append(Placement(SLICES[int(row["Instance size"])], int(row["Placement"])))

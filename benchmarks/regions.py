@@ -89,7 +89,7 @@ def _simulate(job: Job) -> Result:
     data = yaml.safe_load(SCENARIO.read_text(encoding="utf-8"))
     deployment = (SCENARIO.parent / data["deployment"]).resolve()
     zones = yaml.safe_load(deployment.read_text(encoding="utf-8"))["carbon"]["zones"]
-    trace = (_grids.DATA / f"{KIND}/{job.region}.csv").resolve()
+    trace = _grids.trace_file(f"{KIND}/{job.region}").resolve()
     data |= {
         "deployment": str(deployment),
         "start": START,

@@ -18,16 +18,16 @@ from typing import Any
 
 import yaml
 
-from benchmarks import _loads as loads
+from benchmarks._data import data_file
 from benchmarks._fleets import EFFICIENTNET
-from benchmarks.harness import Figures, Report, Skipped, main
+from benchmarks.harness import Figures, Report, main
 from services.kit.units import S_PER_H
 from services.simulator.loader import Setting, read
 from services.simulator.report.figures import figures
 from services.simulator.run import draw_arrivals, simulate
 from services.simulator.stats.run_record import RunRecord
 
-TRACE = loads.DATA / "twitter_2021_08_days00-13_1min.csv"
+TRACE = "requests/twitter_2021_08_days00-13_1min.csv"
 DAY_S = 86_400.0
 TWITTER_S = 84_600.0
 """The recording of each day stops 29 minutes early."""
@@ -131,15 +131,14 @@ def twitter(duration_s: float, **planner: Any) -> dict[str, Any]:
     Raises:
         Skipped: The trace is not here.
     """
-    if not TRACE.is_file():
-        raise Skipped(f"{TRACE.name} is not beside the repository")
+    recorded = data_file(TRACE)
     models = {
         name: {"slo": {"latency_s": 0.4}, "demand_rps": 1.0, "variants": _variants(scale)}
         for name, (scale, _) in TWITTER_MODELS.items()
     }
     trace = {
         "kind": "trace",
-        "path": str(TRACE.resolve()),
+        "path": str(recorded.resolve()),
         "column": "mean_rps",
         "first_row": 13 * 1440,
     }

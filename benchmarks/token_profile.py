@@ -13,7 +13,6 @@ import csv
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, Final
 
@@ -21,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import lsq_linear
 
-from benchmarks.harness import Figures, Skipped, main
+from benchmarks._data import data_file
+from benchmarks.harness import Figures, main
 from services.kit.profiles.core.language import DATA_SHEETS, LanguageProfile
 from services.kit.profiles.core.profile import SliceShape
 
-DATA: Final = Path(__file__).parents[1] / "../shared/data/gpu_power"
 _KV_KIB: Final = {
     "Llama-3.1-8B": 128,
     "Qwen3-14B": 160,
@@ -142,10 +141,7 @@ def _splitwise(gpu: str) -> Iterator[Sample]:
 
 
 def _read(name: str) -> Iterator[dict[str, str]]:
-    file = DATA / name
-    if not file.is_file():
-        raise Skipped(f"no {name} in {DATA}")
-    with file.open(newline="") as lines:
+    with data_file(f"gpu_power/{name}").open(newline="") as lines:
         yield from csv.DictReader(lines)
 
 

@@ -6,14 +6,14 @@ One item is one request, as in the artifact's load generator: 8 images, or one q
 import json
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Literal
 
+from benchmarks._data import DATA
 from services.kit.profiles.core.analytic import AnalyticProfile
 from services.kit.profiles.core.profile import BatchCost, SliceShape
 from services.planner.core.model import Model, Variant
 
-DATA = Path(__file__).parents[2] / "../shared/data/clover"
+CLOVER = DATA / "clover"
 TOKENS = 384
 
 
@@ -106,7 +106,7 @@ def model(name: str, fit: Fit, *, demand_rps: float, slo_s: float) -> Model:
 @cache
 def accuracies(name: str) -> dict[str, float]:
     """Return the accuracy of each of the paper's variants, %."""
-    file = DATA / "accuracy" / f"{name}.json"
+    file = CLOVER / "accuracy" / f"{name}.json"
     if not file.is_file():
         return ACCURACIES[name]
     measured = json.loads(file.read_text())

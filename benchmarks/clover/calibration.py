@@ -17,11 +17,11 @@ from statistics import median
 from scipy.optimize import least_squares
 
 from benchmarks import _fleets as fleets
-from benchmarks.clover.applications import ACCURACIES, DATA, Fit, profile
+from benchmarks.clover.applications import ACCURACIES, CLOVER, Fit, profile
 from services.planner.core.model import Pool, SegmentKind
 from services.planner.core.problem.queueing import Station, latency_s
 
-SWEEP = DATA / "measured_arrival_sweep/arrival_sweep.csv"
+SWEEP = CLOVER / "measured_arrival_sweep/arrival_sweep.csv"
 GPUS = 2
 OVERLOADED_S = 1.0
 SLICES = {"7g": "7g.40gb", "4g": "4g.20gb", "3g": "3g.20gb"}

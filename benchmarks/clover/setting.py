@@ -8,7 +8,7 @@ from statistics import fmean
 
 from benchmarks import _fleets as fleets
 from benchmarks.clover import applications
-from benchmarks.clover.applications import DATA
+from benchmarks.clover.applications import CLOVER
 from benchmarks.clover.calibration import calibrated
 from services.kit.config import Objective
 from services.planner.core.model import Gpu, GpuType, Model, Pool, Problem, Segment
@@ -135,7 +135,7 @@ def gpu_type() -> GpuType:
 @cache
 def intensities(trace: str) -> tuple[float, ...]:
     """Return the hourly carbon intensity of a trace, gCO2e/kWh; without data a daily cosine."""
-    file = DATA / "carbon_intensity" / TRACES[trace]
+    file = CLOVER / "carbon_intensity" / TRACES[trace]
     if not file.is_file():
         phase = 6 * list(TRACES).index(trace)
         return tuple(

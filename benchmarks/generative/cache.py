@@ -17,7 +17,8 @@ from statistics import mean, median
 from tempfile import TemporaryDirectory
 from typing import Any, Final, TypeVar
 
-from benchmarks.harness import Figures, Report, Skipped
+from benchmarks._data import data_file
+from benchmarks.harness import Figures, Report
 from services.predictor.adapters.proxy_model import ProxyModel
 from services.predictor.core.cache.semantic_cache import Bounds, SemanticCache
 from services.predictor.core.cache.vector_index import TENANT
@@ -28,7 +29,6 @@ from services.predictor.training.core.fit import fit
 from services.predictor.training.core.rows import Row, read, split
 from services.predictor.training.export import to_onnx
 
-DATA: Final = Path(__file__).parents[3] / "shared" / "data" / "prompts"
 SETS: Final = ("oasst_eval", "gpteacher", "sharegpt_first_turn")
 THRESHOLDS: Final = (0.7, 0.8, 0.9)
 _NOTE: Final = (
@@ -47,12 +47,10 @@ def measure(*, quick: bool = False) -> Report:
     Raises:
         Skipped: The data are not there.
     """
-    if not DATA.is_dir():
-        raise Skipped(f"no prompts in {DATA}")
     found: dict[str, dict[str, Any]] = {}
     for name in SETS:
         embedder = _Remembering(MiniLm())
-        training, testing = split(read(DATA / f"{name}.jsonl"), 0.5, seed=_SEED)
+        training, testing = split(read(data_file(f"prompts/{name}.jsonl")), 0.5, seed=_SEED)
         random.Random(_SEED).shuffle(testing)
         asked = testing[: _QUICK if quick else _ANSWERS]
         proxy = _trained(training, embedder)

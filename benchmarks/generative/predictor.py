@@ -9,15 +9,15 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from benchmarks._data import data_file
 from benchmarks.generative.objectives import OURS, objectives
 from benchmarks.generative.repeats import ceiling
-from benchmarks.harness import Figures, Report, Skipped
+from benchmarks.harness import Figures, Report
 from services.predictor.adapters.proxy_model import ProxyModel
 from services.predictor.core.length_classes import LengthClasses
 from services.predictor.embedding.minilm import MiniLm
@@ -28,7 +28,6 @@ from services.predictor.training.core.rows import Row, read, split
 
 Figure = Mapping[str, Any]
 
-DATA = Path(__file__).parents[3] / "shared" / "data" / "prompts"
 TEST_SHARE = 0.2
 CEILING = "knowing the other answers"
 TIMED, PASSES = 300, 15
@@ -39,7 +38,7 @@ class Set:
     """What is learned and predicted.
 
     Attributes:
-        file: Below `DATA`.
+        file: Of the data set prompts.
         model: The model whose lengths are predicted.
         splits: How often.
         ships: Whether the predictor that ships was trained with the file.
@@ -73,8 +72,6 @@ def measure(*, quick: bool = False) -> Report:
     Raises:
         Skipped: The data are not there.
     """
-    if not DATA.is_dir():
-        raise Skipped(f"no prompts in {DATA}")
     embed = lru_cache(maxsize=None)(MiniLm().embed)
     names = QUICK if quick else tuple(SETS)
     found = {
@@ -85,7 +82,7 @@ def measure(*, quick: bool = False) -> Report:
         name: _entry(rows) | {"held_out": _held_out(1 if quick else SETS[name].splits)}
         for name, rows in found.items()
     }
-    document |= _latencies(read(DATA / SETS[names[-1]].file)[:TIMED])
+    document |= _latencies(read(data_file(f"prompts/{SETS[names[-1]].file}"))[:TIMED])
     note = (
         "Other prompts as test; accuracy_spread: standard deviation over splits. Latency of the "
         f"predictor that ships, one core: median {document['median_ms']:.2f} ms, "
@@ -108,7 +105,7 @@ def measure(*, quick: bool = False) -> Report:
 
 def _judged(each: Set, splits: int, embed: Embed) -> list[dict[str, Measures]]:
     """Return how good each predictor is, split by split."""
-    rows = read(DATA / each.file)
+    rows = read(data_file(f"prompts/{each.file}"))
     found = [_split(each, rows, seed, embed) for seed in range(splits)]
     if each.repeats:
         known = ceiling(row for row in rows if row.model == each.model)
@@ -184,7 +181,7 @@ def _latencies(rows: Sequence[Row]) -> dict[str, float]:
 
 def _shipped(each: Set, embed: Embed) -> dict[str, float]:
     """Predict a stream of answers of a model never seen, learning from each."""
-    rows = [row for row in read(DATA / each.file) if row.model == each.model]
+    rows = [row for row in read(data_file(f"prompts/{each.file}")) if row.model == each.model]
     order = np.random.default_rng(0).permutation(len(rows))
     proxy = ProxyModel()
     classes = LengthClasses(proxy.known.prior)

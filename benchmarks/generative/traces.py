@@ -1,6 +1,6 @@
 """Answers of real models: how long each was, and its predicted length.
 
-Lengths come from `../shared/data`, beside the repository.
+Lengths come from the data sets requests, prompts and proxy-models.
 """
 
 import csv
@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import polars as pl
 
+from benchmarks._data import DATA, data_file
 from benchmarks.generative.repeats import others_told
 from benchmarks.generative.serving import Classes, Seconds
-from benchmarks.harness import Skipped
 from services.predictor.core.estimate import CLASS_MIDDLES, CLASS_RANKS
 from services.predictor.embedding.minilm import MiniLm
 from services.predictor.runtime.length_models import LengthModels
@@ -23,8 +23,6 @@ from services.predictor.training.core.rows import Row, read, split
 from services.predictor.training.export import to_onnx
 from services.router.core.length_port import decile_at
 from services.router.core.queue.boost import DECILES
-
-DATA = Path(__file__).parents[2] / "../shared/data"
 
 BEFORE_S, TOKEN_S = 0.1, 0.02
 """What an answer takes: so much, and so much more per token."""
@@ -96,10 +94,7 @@ def artifact() -> Trace:
     Raises:
         Skipped: The file is not there.
     """
-    file = DATA / _ARTIFACT
-    if not file.is_file():
-        raise Skipped(f"no {_ARTIFACT} in {DATA}")
-    with file.open(newline="") as lines:
+    with data_file(_ARTIFACT).open(newline="") as lines:
         rows = [
             (int(row["output_tokens"]), int(row["pred_5class"])) for row in csv.DictReader(lines)
         ]

@@ -6,16 +6,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import Skipped
+from benchmarks._data import data_file
 from benchmarks.infadapter.allocation import Candidate
 from services.kit.config import InfAdapter as Weights
-
-DATA = Path(__file__).parents[2] / "../shared/data/infadapter"
 
 CORES = 20
 BEFORE = {"152": 20}
@@ -61,11 +58,9 @@ def setting() -> Setting:
     """Read profiles and constants.
 
     Raises:
-        Skipped: They are not beside the repository.
+        Skipped: They are not here.
     """
-    if not DATA.is_dir():
-        raise Skipped("InfAdapter's profiles are not beside the repository")
-    constants = json.loads((DATA / "constants.json").read_text())
+    constants = json.loads(data_file("infadapter/constants.json").read_text())
     measured, p99_s = _profiles(constants["slo_ms_p99"])
     return Setting(
         candidates=tuple(
@@ -97,7 +92,7 @@ def _candidate(constants: Any, name: str, measured_rps: Mapping[int, float]) -> 
 def _profiles(slo_ms: int) -> tuple[dict[str, dict[int, float]], dict[str, dict[int, float]]]:
     measured: dict[str, dict[int, float]] = {}
     p99_s: dict[str, dict[int, float]] = {}
-    with (DATA / "capacity_result_Feb_21.csv").open() as lines:
+    with data_file("infadapter/capacity_result_Feb_21.csv").open() as lines:
         for row in csv.DictReader(lines):
             if row["SLA"] == str(slo_ms):
                 name, cores = row["ARCH"], int(row["CPU"])

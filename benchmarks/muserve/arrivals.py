@@ -1,4 +1,4 @@
-"""Real arrivals, given to the models in turn: Azure's and Mooncake's, from `../shared/data`."""
+"""Real arrivals, given to the models in turn: Azure's and Mooncake's."""
 
 import csv
 import json
@@ -6,17 +6,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.harness import Skipped
+from benchmarks._data import data_file
 from benchmarks.muserve.mix import GENERATES, TABLE
 from benchmarks.muserve.planning.pipelines import Job
 
-DATA: Final = Path(__file__).parents[2] / "../shared/data"
 LONGEST_TOKENS: Final = 512
 """A longer answer counts as one of this length: Table 1's latencies are for so many tokens."""
 
@@ -140,21 +138,14 @@ def work(name: Name) -> float:
 
 
 def _azure() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    with _file("requests/azure_llm_2023_conv.csv").open(newline="") as lines:
+    with data_file("requests/azure_llm_2023_conv.csv").open(newline="") as lines:
         rows = [(float(r["arrival_s"]), float(r["output_tokens"])) for r in csv.DictReader(lines)]
     at_s, tokens = np.array(rows).T
     return at_s, tokens
 
 
 def _mooncake() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    with _file("requests/mooncake_conversation.jsonl").open() as lines:
+    with data_file("requests/mooncake_conversation.jsonl").open() as lines:
         rows = [json.loads(line) for line in lines]
     at_s = np.array([row["timestamp"] / 1000.0 for row in rows])
     return at_s, np.array([float(row["output_length"]) for row in rows])
-
-
-def _file(name: str) -> Path:
-    file = DATA / name
-    if not file.is_file():
-        raise Skipped(f"no {name} in {DATA}")
-    return file

@@ -13,6 +13,7 @@ from services.cli.commands import (
     backup,
     carbon,
     config,
+    data,
     deployment,
     gpuagent,
     models,
@@ -99,6 +100,7 @@ app.command("health")(deployment.health)
 app.add_typer(plan.app)
 app.add_typer(models.app)
 app.add_typer(config.app)
+app.add_typer(data.app)
 app.add_typer(pki.app)
 app.add_typer(carbon.app)
 app.add_typer(serve.planner)

@@ -9,6 +9,7 @@ from benchmarks.muserve.replay import ACTIVE_W, IDLE_W, POLICIES, Span
 from benchmarks.muserve.study import Setting, rows_of
 from services.kit.profiles.core.clock_curve import V100
 from services.kit.profiles.core.language import DECODE_SENSITIVITY
+from tests.support.paths import PUBLISHED
 
 SPAN = Span(settle_s=20.0, length_s=80.0)
 
@@ -42,8 +43,8 @@ def test_lengths_are_foretold_as_well_as_the_papers_predictor_does() -> None:
 
 def test_no_policy_saves_more_than_the_published_curve_allows() -> None:
     """And power is between idle and all; without the loop, power while serving stays."""
-    if not (arrivals.DATA / "requests").is_dir():
-        pytest.skip("no ../shared/data/requests beside the repository")
+    if not (PUBLISHED / "requests").is_dir():
+        pytest.skip("no data set requests: `cinquefoil data fetch requests`")
     rows = rows_of(Setting(devices=4, slo_scale=5.0, rate_rps=3.0), SPAN)
     assert [row["policy"] for row in rows] == [policy.name for policy in POLICIES]
     bound = 1.0 / V100.energy_ratio(DECODE_SENSITIVITY, FLOOR)

@@ -2,7 +2,6 @@
 
 import csv
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,8 +15,9 @@ from services.kit.profiles.core.clock_curve import (
     ClockCurve,
     curve_of,
 )
+from tests.support.paths import PUBLISHED
 
-DATA = Path(__file__).parents[4] / "../shared/data/gpu_power"
+DATA = PUBLISHED / "gpu_power"
 CURVES = (V100, CONSUMER)
 V100_IDLE_W = gpu_types.load("v100").idle_power_w
 

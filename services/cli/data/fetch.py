@@ -1,0 +1,69 @@
+"""Brings data sets to this machine, and says what cannot be had."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from services.datasets.catalog import DataFile, DataSet, data_set
+from services.datasets.fetch import client, copy, download, present, remove_parts
+from services.kit.errors import NotFound
+
+
+def fetch(names: Sequence[str], folder: Path, source: Path | None) -> None:
+    """Bring every file of data sets that the folder lacks.
+
+    Args:
+        names: Of the data sets.
+        folder: Where files go.
+        source: Folder to copy from; None: download.
+
+    Raises:
+        NotFound: A file is neither published in its form nor in `source`; all others came.
+        ServiceError: A file is not what the catalog lists, or its server does not answer.
+    """
+    console = Console()
+    chosen = {name: data_set(name) for name in names}
+    lacking: list[DataFile] = []
+    for name, found in chosen.items():
+        missing = [file for file in found.files if not present(file, folder)]
+        if source is None:
+            lacking += [file for file in missing if not file.downloads]
+            _download([file for file in missing if file.downloads], folder, name, console)
+        else:
+            lacking += [file for file in missing if not copy(file, source, folder)]
+        _say(name, found, folder, console)
+    remove_parts(folder)
+    if lacking:
+        raise NotFound(_lacking(lacking, source))
+
+
+def _download(files: Sequence[DataFile], folder: Path, name: str, console: Console) -> None:
+    total = sum({each.sha256: each.size_bytes for f in files for each in f.downloads}.values())
+    columns = TextColumn(name), BarColumn(), DownloadColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=console, transient=True) as bar, client() as http:
+        task = bar.add_task(name, total=total)
+        for file in files:
+            download(file, folder, http, lambda count: bar.advance(task, count))
+
+
+def _say(name: str, found: DataSet, folder: Path, console: Console) -> None:
+    here = sum(present(file, folder) for file in found.files)
+    console.print(
+        f"{name}: {here} of {len(found.files)} files in {folder / name}\n"
+        f"  licence: {found.licence}\n  cite: {found.citation}\n  from: {found.origin}",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def _lacking(files: Sequence[DataFile], source: Path | None) -> str:
+    if source is not None:
+        return f"{source} lacks {', '.join(file.path for file in files)}"
+    listed = "\n".join(f"  {file.path}: {file.made_by}" for file in files)
+    return (
+        f"{len(files)} files are not published in this form; take them from where somebody has "
+        f"made them, by --from FOLDER:\n{listed}"
+    )

@@ -1,0 +1,1 @@
+"""Published traces and measurements: where each is from, and how it comes to this machine."""

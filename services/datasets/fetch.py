@@ -1,0 +1,148 @@
+"""Brings files of data sets into the folder of data: over HTTP, or from another folder.
+
+Only a file with the catalog's SHA-256 ever gets its name. A download that was interrupted goes on
+where it stopped (Range, RFC 9110 section 14).
+"""
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import httpx
+
+from services.datasets.catalog import DataFile, Original
+from services.datasets.conversions import converted
+from services.kit.errors import FailedPrecondition, Unavailable
+from services.kit.package_data import require_sha256
+
+_TIMEOUT_S: Final = 30.0
+_ATTEMPTS: Final = 3
+
+Progress = Callable[[int], None]
+"""Receives the number of bytes that came since the last call."""
+
+
+def client() -> httpx.Client:
+    """Return a client for `download`; the environment's proxy settings apply."""
+    return httpx.Client(follow_redirects=True, timeout=_TIMEOUT_S)
+
+
+def present(file: DataFile, folder: Path) -> bool:
+    """Return whether the folder has this very file. Reads all of it."""
+    path = folder / file.path
+    return (
+        path.is_file()
+        and path.stat().st_size == file.size_bytes
+        and hashlib.sha256(path.read_bytes()).hexdigest() == file.sha256
+    )
+
+
+def copy(file: DataFile, source: Path, folder: Path) -> bool:
+    """Copy a file from a folder that is laid out as the folder of data is.
+
+    Returns:
+        Whether the source has it.
+
+    Raises:
+        FailedPrecondition: Its content is another.
+    """
+    found = source / file.path
+    if not found.is_file():
+        return False
+    require_sha256(found, file.sha256)
+    _place(file, found.read_bytes(), folder)
+    return True
+
+
+def download(file: DataFile, folder: Path, http: httpx.Client, progress: Progress) -> None:
+    """Download a file, and convert it where its publishers give it another form.
+
+    Raises:
+        FailedPrecondition: What came, or what it was converted to, is not what the catalog lists.
+        Unavailable: A server does not answer, or refuses.
+    """
+    parts = [_part(folder, each) for each in file.downloads]
+    for original, part in zip(file.downloads, parts, strict=True):
+        _complete(original, part, http, progress)
+    contents = [part.read_bytes() for part in parts]
+    try:
+        content = converted(file.conversion, contents) if file.conversion else contents[0]
+    except (ValueError, KeyError) as error:
+        raise FailedPrecondition(f"{file.path} cannot be converted: {error!r}") from error
+    _place(file, content, folder)
+
+
+def remove_parts(folder: Path) -> None:
+    """Remove downloads from which every file was made."""
+    for part in (folder / ".parts").glob("*"):
+        part.unlink()
+
+
+def _part(folder: Path, original: Original) -> Path:
+    """Return where a download lies: by content, so that two files share an original."""
+    return folder / ".parts" / original.sha256
+
+
+def _complete(original: Original, part: Path, http: httpx.Client, progress: Progress) -> None:
+    part.parent.mkdir(parents=True, exist_ok=True)
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            with part.open("ab") as out:
+                _receive(original, out, http, progress)
+            break
+        except httpx.TransportError as error:
+            if attempt == _ATTEMPTS:
+                raise Unavailable(
+                    f"{original.url}: {error or type(error).__name__}; the next fetch goes on from "
+                    f"{part.stat().st_size} of {original.size_bytes} bytes. A machine without a "
+                    "network takes files by --from FOLDER"
+                ) from error
+    try:
+        require_sha256(part, original.sha256)
+    except FailedPrecondition as error:
+        part.unlink()
+        raise FailedPrecondition(
+            f"{original.url} is not what it was: {error}; nothing of it was kept"
+        ) from error
+
+
+def _receive(original: Original, out: BinaryIO, http: httpx.Client, progress: Progress) -> None:
+    have = out.tell()
+    if have >= original.size_bytes:
+        return
+    headers = {"Accept-Encoding": "identity"}
+    if have:
+        headers["Range"] = f"bytes={have}-"
+    with http.stream("GET", original.url, headers=headers) as answer:
+        if answer.is_error:
+            raise Unavailable(f"{original.url}: {answer.status_code} {answer.reason_phrase}")
+        if answer.status_code != httpx.codes.PARTIAL_CONTENT:  # all of it, from the start
+            out.truncate(0)
+            have = 0
+        else:
+            progress(have)
+        for chunk in answer.iter_raw():
+            have += len(chunk)
+            if have > original.size_bytes:
+                raise FailedPrecondition(
+                    f"{original.url} is longer than {original.size_bytes} bytes"
+                )
+            out.write(chunk)
+            progress(len(chunk))
+
+
+def _place(file: DataFile, content: bytes, folder: Path) -> None:
+    """Write a file under its name, whole or not at all."""
+    found = hashlib.sha256(content).hexdigest()
+    if found != file.sha256:
+        raise FailedPrecondition(f"{file.path}: SHA-256 {found}, expected {file.sha256}")
+    path = folder / file.path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.draft")
+    with draft.open("wb") as out:
+        out.write(content)
+        out.flush()
+        os.fsync(out.fileno())
+    draft.replace(path)
