@@ -35,7 +35,7 @@ class Original(_Entry):
 
 
 class DataFile(_Entry):
-    """A file of a data set. It has a URL, or originals, or nobody publishes it in this form.
+    """A file of a data set. It has a URL, or originals, or is not published in this form.
 
     Attributes:
         path: Below the folder of data; begins with the name of its data set.
