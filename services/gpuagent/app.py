@@ -16,7 +16,7 @@ from services.gpuagent.core.worker_config import WorkerConfigBuilder
 from services.gpuagent.devices.hardware import cpu_software, gpus_of, nvml_software
 from services.gpuagent.devices.mig_mode import kept_off
 from services.gpuagent.metrics import AgentCollector
-from services.gpuagent.node_place import NodePlace, place_of
+from services.gpuagent.node_place import NodePlace, joining, place_of
 from services.gpuagent.planner_link.node_report import NodeReport
 from services.gpuagent.planner_link.uplink import ReportOutbox, Uplink
 from services.gpuagent.servicer import GpuAgentServicer
@@ -51,6 +51,7 @@ async def run(  # noqa: PLR0913 - what the command line says, and what tests lis
     started: Callable[[int], None] | None = None,
     *,
     node: str = "",
+    join: bool = False,
     leave_workers: bool = False,
     reloads: Reloads | None = None,
 ) -> None:
@@ -60,14 +61,17 @@ async def run(  # noqa: PLR0913 - what the command line says, and what tests lis
         deployment: The whole deployment file.
         stop: Ends the agent.
         started: Called with the port once the agent serves.
-        node: The node's name; "": the deployment's only one.
+        node: The node's name; "": the deployment's only one, or with `join` as `node.name` says.
+        join: The node announces itself: the deployment file does not name it.
         leave_workers: Leave the workers running at the end, for the next agent to adopt.
         reloads: Reads the file again on request; models and variants are taken over.
 
     Raises:
-        InvalidArgument: No such node.
+        InvalidArgument: No such node, or it may not join.
         FailedPrecondition: Another agent runs on this node, or a state file is damaged.
     """
+    if join:
+        deployment, node = joining(deployment, node)
     place = place_of(deployment, node)
     config_builder = await asyncio.to_thread(config_builder_of, deployment, place.settings)
     async with AsyncExitStack() as stack:
@@ -126,7 +130,7 @@ def _only_agent(place: NodePlace) -> Iterator[None]:
 
 
 def _used(node: str) -> tuple[str, ...]:
-    return (f"nodes.{node}*", "planner.listen", "planner.address", "mqtt*", "tls*", "access*")
+    return (f"nodes.{node}*", "join*", "planner.listen", "planner.address", "mqtt*", "tls*", "access*")
 
 
 class _Agent:
@@ -147,6 +151,7 @@ class _Agent:
             observers.drift,
             observers.conditions,
             context.deployment.digest,
+            address=context.place.settings.dial,
         )
 
     async def begin(self) -> None:

@@ -59,6 +59,13 @@ def is_host(identity: str) -> bool:
     return identity.startswith(("ipv4:", "ipv6:", "unix"))
 
 
+def matches(pattern: str, name: str) -> bool:
+    """Return whether a name is the pattern, or begins like it where it ends in "*"."""
+    if not pattern.endswith("*"):
+        return name == pattern
+    return len(name) >= len(pattern) and name.startswith(pattern[:-1])
+
+
 def free_port(host: str = "127.0.0.1") -> int:
     """Return a TCP port that is free now on `host`.
 

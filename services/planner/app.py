@@ -31,6 +31,7 @@ from services.planner.control.counterfactual import Counterfactual
 from services.planner.control.deployment_in_force import DeploymentChanges, InForce
 from services.planner.control.leading import Leading
 from services.planner.control.live_environment import LiveEnvironment
+from services.planner.control.membership import Membership
 from services.planner.control.publisher import Publisher
 from services.planner.control.queries import Queries
 from services.planner.control.reconciler import Reconciler
@@ -48,7 +49,7 @@ _log = logs.get("planner")
 _GRACE_S = 2.0
 _AGAIN_S = 0.2
 _MAX_MESSAGE_BYTES = 4 * 2**20  # a node's inventory, a plan to compare with
-_LIVE = ("models.*", "nodes.*", "planner.objective.*", "planner.strategy")
+_LIVE = ("models.*", "nodes.*", "join*", "planner.objective.*", "planner.strategy")
 _USED = (
     "planner.*",
     "carbon.listen",
@@ -115,6 +116,7 @@ async def _lead(
         if reloads is not None:
             reloads.serve(_USED, _LIVE, planner.changes.reload)
         broker = mqtt.broker_tasks(deployment.mqtt, planner.publisher.board, RealClock())
+        await planner.membership.restore()
         await planner.reconciler.restore()
         async with _served(deployment, planner.servicer) as server:
             if started is not None:
@@ -185,7 +187,7 @@ class _Planner:
     def __init__(self, now: InForce, store: Store) -> None:
         deployment, clock = now.deployment, RealClock()
         settings = deployment.planner
-        self.zones = frozenset(node.zone for node in deployment.nodes.values())
+        self.zones = deployment.node_zones
         self.horizon = settings.horizon
         self.leading = leading = Leading(store, clock, steps_down=settings.standby)
         self.changed = changed = ChangeEvent()
@@ -216,8 +218,16 @@ class _Planner:
             state.readings,
             clock,
             changed,
-            nodes=state.fleet.settings,
             models=state.level.aims.keys(),
+        )
+        self.membership = Membership(
+            state.fleet,
+            store,
+            clock,
+            changed,
+            self.account_writer,
+            self.zones,
+            agents.forget,
         )
         routers = RouterSessions(state)
         environment = LiveEnvironment(
@@ -231,6 +241,7 @@ class _Planner:
         self.servicer = PlannerServicer(
             changes=self.changes,
             leading=leading,
+            membership=self.membership,
             state=state,
             store=store,
             account_writer=self.account_writer,
@@ -279,6 +290,7 @@ async def _work(
                 ("counterfactual", planner.counterfactual.keep()),
                 ("publisher", planner.publisher.follow(planner.changed)),
                 ("reconciler", planner.reconciler.run()),
+                ("membership", planner.membership.keep()),
                 *broker,
             )
         ]

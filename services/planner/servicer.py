@@ -24,6 +24,7 @@ from services.planner.adapters.wire.convert import (
     changes_from,
     hold_to,
     load_from,
+    order_to,
     plan_to,
     values_from,
 )
@@ -34,6 +35,7 @@ from services.planner.control.account_reader import AccountReader
 from services.planner.control.accounting_writer import AccountingWriter
 from services.planner.control.deployment_in_force import DeploymentChanges
 from services.planner.control.leading import Leading
+from services.planner.control.membership import Membership
 from services.planner.control.publisher import Publisher
 from services.planner.control.queries import Queries
 from services.planner.control.reconciler import Reconciler
@@ -42,6 +44,7 @@ from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.decide import STRATEGIES
 from services.planner.core.maintenance import Freeze
 from services.planner.core.plan import PlanState
+from services.planner.core.roster import JoinedNode, NodeOrder
 
 _LONGEST_REASON = 500
 
@@ -54,6 +57,7 @@ class PlannerServicer(PlannerServiceServicer):
         *,
         changes: DeploymentChanges,
         leading: Leading,
+        membership: Membership,
         state: ClusterState,
         store: Store,
         account_writer: AccountingWriter,
@@ -67,6 +71,7 @@ class PlannerServicer(PlannerServiceServicer):
     ) -> None:
         self._changes = changes
         self._leading = leading
+        self._membership = membership
         self._state = state
         self._store = store
         self._account_writer = account_writer
@@ -194,6 +199,32 @@ class PlannerServicer(PlannerServiceServicer):
             leader=pb.Leader(holder=self._leading.holder, term=self._leading.term),
         )
 
+    async def CordonNode(
+        self, request: pb.CordonNodeRequest, context: Any
+    ) -> pb.CordonNodeResponse:
+        """Take a node out of use, or say what would follow."""
+        if request.dry_run:
+            self._membership.check_known(request.node)
+            answer = await self._queries.dry_run_without(request.node)
+            return pb.CordonNodeResponse(outcome=to_message(answer, pb.DryRunResponse))
+        order = NodeOrder.DRAIN if request.drain else NodeOrder.CORDON
+        await self._membership.order(request.node, order, caller().name)
+        return pb.CordonNodeResponse()
+
+    async def UncordonNode(
+        self, request: pb.UncordonNodeRequest, context: Any
+    ) -> pb.UncordonNodeResponse:
+        """Take a node into use again."""
+        await self._membership.order(request.node, None, caller().name)
+        return pb.UncordonNodeResponse()
+
+    async def ForgetNode(
+        self, request: pb.ForgetNodeRequest, context: Any
+    ) -> pb.ForgetNodeResponse:
+        """Forget a node that joined."""
+        await self._membership.forget(request.node)
+        return pb.ForgetNodeResponse()
+
     async def ReadAccount(
         self, request: pb.ReadAccountRequest, context: Any
     ) -> AsyncIterator[pb.ReadAccountResponse]:
@@ -253,6 +284,8 @@ class PlannerServicer(PlannerServiceServicer):
     ) -> AsyncIterator[pb.JoinResponse]:
         """Take an agent's reports, send it steps."""
         first = await _first(request_iterator)
+        node = JoinedNode(first.node.name, first.node.zone, first.address)
+        await self._membership.admit(node, caller())
         session = self._agents.join(first, caller(), host_of(context.peer()))
         await self._leading.raise_to(first.term)
         reading = asyncio.create_task(self._read(session, request_iterator), name="planner.join")
@@ -317,18 +350,27 @@ class PlannerServicer(PlannerServiceServicer):
             )
 
     def _fleet_node(self, name: str) -> pb.FleetNode:
-        report = self._agents.reports.get(name)
-        if report is None:
-            node = inventory_pb2.Node(name=name, zone=self._state.fleet.settings[name].zone)
-            return pb.FleetNode(node=node, pue=self._state.fleet.pue(name))
-        return pb.FleetNode(
-            node=report.node,
-            connected=self._state.fleet.connected(name),
-            energy=report.energy,
-            drifts=report.drifts,
-            pue=self._state.fleet.pue(name),
-            config_digest=report.config_digest,
+        fleet, report = self._state.fleet, self._agents.reports.get(name)
+        settings, order = fleet.settings[name], fleet.orders.get(name)
+        found = pb.FleetNode(
+            node=inventory_pb2.Node(name=name, zone=settings.zone),
+            pue=fleet.pue(name),
+            joined=name in fleet.settings.joined,
+            address=settings.dial,
+            order=None if order is None else order_to(order),
         )
+        if report is None:
+            return found
+        found.MergeFrom(
+            pb.FleetNode(
+                connected=fleet.connected(name),
+                energy=report.energy,
+                drifts=report.drifts,
+                config_digest=report.config_digest,
+            )
+        )
+        found.node.CopyFrom(report.node)
+        return found
 
 
 def _check_aim(carbon_weight: float | None, strategy: str) -> None:

@@ -39,6 +39,8 @@ def _deployment(scenario: Scenario, deployment: Deployment) -> Iterator[Finding]
     for name, model in deployment.models.items():
         for where, problem in _model(model):
             yield ("models", name, *where), problem
+    if deployment.join is not None:
+        yield ("join",), "a simulation's nodes are those of nodes; omit it"
     planner = deployment.planner
     if planner.online.enabled and scenario.detail == "sampled":
         yield (

@@ -112,7 +112,6 @@ def join(message: planner_pb2.JoinRequest) -> None:
         CounterReadings(),
         RealClock(),
         ChangeEvent(),
-        nodes=nodes,
         models={"digits"},
     )
     session = sessions.join(message, Caller(), "here")

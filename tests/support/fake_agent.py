@@ -53,7 +53,11 @@ A100 = Geometry(
 
 
 def deployment(
-    folder: Path, carbon_port: int, nodes: tuple[str, ...] = ("node-a",), **planner: Any
+    folder: Path,
+    carbon_port: int,
+    nodes: tuple[str, ...] = ("node-a",),
+    join: config.Join | None = None,
+    **planner: Any,
 ) -> config.Deployment:
     """Return a deployment of `nodes`, one model of two variants, and quick triggers."""
     triggers = config.Triggers(
@@ -83,6 +87,7 @@ def deployment(
         nodes={
             name: config.Node(zone="Z", control=True, pue=1.2, orphan_timeout_s=6) for name in nodes
         },
+        join=join,
         models={"digits": config.Model(slo=slo, demand_rps=60, variants=variants)},
         planner=config.Planner(
             **{
@@ -207,6 +212,7 @@ class Agent:
         term: Highest term that it has seen.
         orders: Steps as they arrived.
         released: The planner has told it that it need not wait.
+        address: Where it listens, as it says it.
     """
 
     node: str
@@ -225,6 +231,7 @@ class Agent:
     orders: list[steps_pb2.Step] = field(default_factory=list)
     released: asyncio.Event = field(default_factory=asyncio.Event)
     meter_j: float = 1000.0
+    address: str = ""
     said: asyncio.Queue[planner_pb2.JoinRequest] = field(default_factory=asyncio.Queue)
 
     def __post_init__(self) -> None:
@@ -261,7 +268,9 @@ class Agent:
 
     def say(self) -> None:
         """Report the node as it is now."""
-        self.said.put_nowait(planner_pb2.JoinRequest(node=self.report(), term=self.term))
+        self.said.put_nowait(
+            planner_pb2.JoinRequest(node=self.report(), term=self.term, address=self.address)
+        )
 
     def meter(self, joules: float) -> None:
         """Let every GPU spend energy, and report it."""

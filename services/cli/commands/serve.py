@@ -57,6 +57,14 @@ def serve_console(config: Config = DEPLOYMENT, with_parent: WithParent = False) 
 def serve_gpuagent(
     config: Config = DEPLOYMENT,
     node: NodeName = "",
+    join: Annotated[
+        bool,
+        typer.Option(
+            "--join",
+            help="Announce a node that the file does not name; CINQUEFOIL_NODE__NAME, __ADDRESS "
+            "and __ZONE say which.",
+        ),
+    ] = False,
     leave_workers: Annotated[
         bool, typer.Option("--leave-workers", help="Leave workers to the next agent at the end.")
     ] = False,
@@ -68,9 +76,14 @@ def serve_gpuagent(
     --leave-workers the workers keep serving, and an agent that is started within
     `nodes.<n>.orphan_timeout_s` adopts them.
     """
-    name = named_node(node, config)
+    name = node if join else named_node(node, config)
     launch_service(
-        "gpuagent", config, with_parent=with_parent, node=name, leave_workers=leave_workers
+        "gpuagent",
+        config,
+        with_parent=with_parent,
+        node=name,
+        join=join,
+        leave_workers=leave_workers,
     )
 
 

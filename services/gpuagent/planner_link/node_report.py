@@ -23,6 +23,7 @@ class NodeReport:
         inventory, accounts, reservations, versions, watch: What is reported.
         conditions: What is wrong with the node.
         config_digest: Digest of the deployment file; "": it was not read from one.
+        address: "host:port" where others reach the agent.
     """
 
     inventory: Inventory
@@ -32,6 +33,7 @@ class NodeReport:
     watch: DriftWatch
     conditions: NodeConditions
     config_digest: str = ""
+    address: str = ""
 
     async def node(self) -> pb.Node:
         """Return the node as it is now.

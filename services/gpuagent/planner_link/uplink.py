@@ -172,6 +172,7 @@ class Uplink:
             if mail.node:
                 report.node.CopyFrom(await self._report.offered())
                 report.config_digest = self._report.config_digest
+                report.address = self._report.address
                 report.term = self._terms.highest
             if mail.energy:
                 report.energy.extend(self._report.energy())

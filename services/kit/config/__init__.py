@@ -46,7 +46,7 @@ from services.kit.config.models import (
     Variant,
 )
 from services.kit.config.mqtt import Mqtt, PowerMeters
-from services.kit.config.nodes import Cpu, Mps, Node, Workers
+from services.kit.config.nodes import Cpu, Join, Mps, Node, ThisNode, Workers
 from services.kit.config.planning import (
     Embodied,
     Goals,
@@ -210,6 +210,8 @@ class Deployment(Section):
         access: Which identities may make which calls. None: every caller on this machine.
         carbon: The carbon service, and the grid zones.
         nodes: Machines by name, and the agents on them.
+        join: Lets agents join that are not in `nodes`. None: no other joins.
+        node: What such an agent says of its node.
         models: Models by name, which clients give as `model_name`.
         planner: The planner service: strategy, objective, and when it plans again.
         router: The router service, which answers inference requests.
@@ -226,7 +228,9 @@ class Deployment(Section):
     tls: Tls | None = None
     access: Access | None = None
     carbon: Carbon
-    nodes: Annotated[dict[Name, Node], Field(min_length=1)]
+    nodes: dict[Name, Node] = Field(default_factory=dict)
+    join: Join | None = None
+    node: ThisNode = ThisNode()
     models: Annotated[dict[Name, Model], Field(min_length=1)]
     planner: Planner = Planner()
     router: Router = Router()
@@ -268,7 +272,32 @@ class Deployment(Section):
         access = self.access or Access()
         if access.insecure or (self.tls is None and access.tokens is None):
             return None
-        return access.principals
+        shared = () if self.join is None else self.join.identities
+        return {**access.principals, "agent": (*access.principals["agent"], *shared)}
+
+    @property
+    def node_zones(self) -> frozenset[str]:
+        """Zones that nodes are in, or may join in."""
+        if self.join is not None:
+            return frozenset(self.carbon.zones)
+        return frozenset(node.zone for node in self.nodes.values())
+
+    def joined(self, name: str, zone: str, address: str) -> Deployment:
+        """Return the deployment with a node that joins among its nodes.
+
+        Args:
+            name, zone: Of the node.
+            address: "host:port" of its agent.
+        """
+        assert self.join is not None
+        nodes = {**self.nodes, name: self.join.node(zone, address)}
+        return self.model_copy(update={"nodes": nodes})
+
+    @model_validator(mode="after")
+    def _has_nodes(self) -> Deployment:
+        if not self.nodes and self.join is None:
+            raise ValueError("nodes: give one, or join, so that agents announce themselves")
+        return self
 
     @model_validator(mode="after")
     def _says_who_may_reach_it(self) -> Deployment:
@@ -321,6 +350,9 @@ class Deployment(Section):
         yield "router.http_listen", self.router.http_listen
         for name, node in self.nodes.items():
             yield f"nodes.{name}.worker_host", f"{node.worker_host}:0"
+        if self.join is not None:
+            yield "join.listen", self.join.listen
+            yield "join.metrics", self.join.metrics
 
     @model_validator(mode="after")
     def _external_servers_are_reached_safely(self) -> Deployment:
@@ -339,13 +371,19 @@ class Deployment(Section):
                     )
         return self
 
+    def _node_sections(self) -> Iterator[tuple[str, Node]]:
+        for name, node in self.nodes.items():
+            yield f"nodes.{name}", node
+        if self.join is not None:
+            yield "join", self.join
+
     @model_validator(mode="after")
     def _mps_has_one_user(self) -> Deployment:
-        for name, node in self.nodes.items():
+        for name, node in self._node_sections():
             real = node.simulated is None and node.cpu is None
             if node.worker_user is not None and real and self.planner.max_processes > 1:
                 raise ValueError(
-                    f"nodes.{name}.worker_user: only the agent's own user reaches its MPS daemons: "
+                    f"{name}.worker_user: only the agent's own user reaches its MPS daemons: "
                     "set planner.max_processes: 1"
                 )
         return self
@@ -361,12 +399,10 @@ class Deployment(Section):
 
     @model_validator(mode="after")
     def _zones_exist(self) -> Deployment:
-        for name, node in self.nodes.items():
-            if node.zone not in self.carbon.zones:
+        for name, node in self._node_sections():
+            if node.zone not in self.carbon.zones and node.zone:
                 known = ", ".join(sorted(self.carbon.zones))
-                raise ValueError(
-                    f"nodes.{name}.zone: no zone {node.zone!r}; carbon.zones has {known}"
-                )
+                raise ValueError(f"{name}.zone: no zone {node.zone!r}; carbon.zones has {known}")
         return self
 
     @model_validator(mode="after")
@@ -380,14 +416,17 @@ class Deployment(Section):
     def _one_signal(self) -> Deployment:
         """Check that all nodes have one signal, for their carbon is added and compared."""
         by_signal: dict[str, str] = {}
-        for name, node in self.nodes.items():
-            signal = self.carbon.zones[node.zone].signal
+        zones = {f"nodes.{name}.zone": node.zone for name, node in self.nodes.items()}
+        if self.join is not None:  # nodes may join in any zone
+            zones |= {f"carbon.zones.{zone}": zone for zone in self.carbon.zones}
+        for where, zone in zones.items():
+            signal = self.carbon.zones[zone].signal
             if signal == "percentile":
                 raise ValueError(
-                    f"nodes.{name}.zone: {node.zone} has percentiles, which are ranks: no carbon "
+                    f"{where}: {zone} has percentiles, which are ranks: no carbon "
                     "can be computed from them; choose a zone of average or marginal intensity"
                 )
-            by_signal[signal] = name
+            by_signal[signal] = where.split(".")[-2] if where.endswith(".zone") else where
         if len(by_signal) > 1:
             kinds = " and ".join(f"{node} {signal}" for signal, node in sorted(by_signal.items()))
             raise ValueError(f"nodes: {kinds} are never added; choose zones of one signal")

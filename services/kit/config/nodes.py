@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from services.kit.config.access import Principal
 from services.kit.config.section import (
     Address,
     ClockRatio,
@@ -16,6 +17,7 @@ from services.kit.config.section import (
     Positive,
     Section,
 )
+from services.kit.net import matches, split_address
 
 CoreId = Annotated[int, Field(ge=0)]
 
@@ -159,3 +161,64 @@ class Node(Endpoint):
                 "and allow_clocks"
             )
         return self
+
+
+class Join(Node):
+    """Lets agents join that no entry of `nodes` names; what is said here is true of each of them.
+
+    An agent that joins says its name, address and zone (`node`). Its workers listen at the host of
+    its address.
+
+    Attributes:
+        zone: Electricity zone of agents that name none; empty: each must name its own.
+        names: Names that may join, exact or with "*" at the end for a prefix.
+        identities: Identities, besides spiffe://<trust_domain>/agent/<name>, whose bearers may join
+            under any of `names`: of one certificate that many agents share.
+        forget_after_s: Time out of reach after which a node that joined is forgotten, s.
+    """
+
+    zone: Name | Literal[""] = ""
+    names: Annotated[tuple[Principal, ...], Field(min_length=1)] = ("*",)
+    identities: tuple[Principal, ...] = ()
+    forget_after_s: Positive = 86_400.0
+
+    @model_validator(mode="after")
+    def _addresses_are_each_nodes_own(self) -> Join:
+        for name in ("address", "worker_host", "gpus"):
+            if name in self.model_fields_set:
+                raise ValueError(f"{name}: differs from node to node, so it cannot be given here")
+        return self
+
+    def permits(self, name: str) -> bool:
+        """Return whether a node of this name may join."""
+        return any(matches(pattern, name) for pattern in self.names)
+
+    def lends_to(self, identity: str) -> bool:
+        """Return whether the bearer of an identity may join under any of the names."""
+        return any(matches(pattern, identity) for pattern in self.identities)
+
+    def node(self, zone: str, address: str) -> Node:
+        """Return the settings of a node that joins.
+
+        Args:
+            zone: Its electricity zone.
+            address: Of its agent, "host:port".
+        """
+        own = {"zone": zone, "address": address, "worker_host": split_address(address)[0]}
+        common = {name: getattr(self, name) for name in Node.model_fields}
+        return Node.model_construct(**{**common, **own})
+
+
+class ThisNode(Section):
+    """What `gpuagent serve --join` says of its node; as a rule from the environment.
+
+    Attributes:
+        name: Its name (CINQUEFOIL_NODE__NAME). Empty: the machine's host name.
+        address: "host:port" of its agent, as others reach it (CINQUEFOIL_NODE__ADDRESS). Empty:
+            `join.listen`.
+        zone: Its electricity zone (CINQUEFOIL_NODE__ZONE). Empty: `join.zone`.
+    """
+
+    name: Name | Literal[""] = ""
+    address: Address = ""
+    zone: Name | Literal[""] = ""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from services.kit.errors import PermissionDenied, Unauthenticated
-from services.kit.net import host_of
+from services.kit.net import host_of, matches
 from services.kit.telemetry import logs
 
 if TYPE_CHECKING:
@@ -49,6 +49,9 @@ _BY_SERVICE: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
         "ChangeSettings": _CHANGE,
         "ListChangedSettings": _SEE,
         "SetObjective": _CHANGE,
+        "CordonNode": _CHANGE,
+        "UncordonNode": _CHANGE,
+        "ForgetNode": _CHANGE,
         "SetPolicy": _CHANGE,
     },
     "cinquefoil.gpuagent.v1.GpuAgentService": {
@@ -225,7 +228,7 @@ class Access:
             for role, patterns in self._principals.items()
             for pattern in patterns
             for name in names
-            if _matches(pattern, name) and (role != "agent" or self._is_ours(name))
+            if matches(pattern, name) and (role != "agent" or self._is_ours(name))
         ]
         roles = frozenset(role for role, _ in matched)
         if names and names[0].startswith(_BEARER):  # who issues tokens lets clients in, no services
@@ -274,12 +277,6 @@ def _certified(context: Any) -> tuple[str, ...]:
         if names:
             return tuple(name.decode(errors="replace") for name in names)
     return ()
-
-
-def _matches(pattern: str, name: str) -> bool:
-    if not pattern.endswith("*"):
-        return name == pattern
-    return len(name) >= len(pattern) and name.startswith(pattern[:-1])
 
 
 def _listed(roles: frozenset[str]) -> str:

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from cinquefoil.gpuagent.v1 import inventory_pb2, steps_pb2
 from cinquefoil.planner.v1 import planner_pb2
-from services.kit import config
 from services.kit.clock import Clock
 from services.kit.errors import (
     AlreadyExists,
@@ -134,7 +133,6 @@ class AgentSessions:
         clock: Clock,
         changed: ChangeEvent,
         *,
-        nodes: Mapping[str, config.Node],
         models: Collection[str],
     ) -> None:
         """Take the sessions of agents.
@@ -145,7 +143,6 @@ class AgentSessions:
             readings: Take their segments' counters.
             clock: For the times of joining and leaving.
             changed: Notified of every report.
-            nodes: The deployment's nodes: where their workers listen.
             models: Names of the deployment's models.
         """
         self._fleet = fleet
@@ -153,7 +150,7 @@ class AgentSessions:
         self._readings = readings
         self._clock = clock
         self._changed = changed
-        self._nodes = nodes
+        self._nodes = fleet.settings
         self._models = models
         self._joined_s: dict[str, deque[float]] = {}
         self._sessions: dict[str, AgentSession] = {}
@@ -182,7 +179,9 @@ class AgentSessions:
             raise InvalidArgument("node: required in the first request", field="node")
         session = AgentSession(first.node.name, agent.name or host)
         older = self._sessions.get(session.node)
-        _check_owner(session, agent, older)
+        if self._nodes.in_file(session.node):  # of others their admission has checked it
+            _check_identity(session, agent)
+        _check_owner(session, older)
         self._check_rate(session.node)
         self._take_node(first.node)
         self._sessions[session.node] = session
@@ -236,6 +235,11 @@ class AgentSessions:
         if not result.ok:
             message = plain(result.message) or "the agent does not say why"
             raise from_status(result.status, message)
+
+    def forget(self, node: str) -> None:
+        """Drop what a node has reported."""
+        self._reports.pop(node, None)
+        self._joined_s.pop(node, None)
 
     def close(self) -> None:
         """End all streams: the service drains."""
@@ -299,13 +303,16 @@ class AgentSessions:
         self._reports[node] = replace(self._reports[node], **news)
 
 
-def _check_owner(session: AgentSession, agent: Caller, older: AgentSession | None) -> None:
+def _check_identity(session: AgentSession, agent: Caller) -> None:
     if agent.roles is not None and agent.node != session.node:
         raise PermissionDenied(
             f"{agent.name} is not the agent of node {session.node}; its identity must end in "
             f"/{session.node}",
             reason="NOT_AUTHORISED",
         )
+
+
+def _check_owner(session: AgentSession, older: AgentSession | None) -> None:
     if older is not None and older.owner != session.owner:
         raise PermissionDenied(
             f"node {session.node} is joined from {older.owner}; its stream must end first",

@@ -80,7 +80,7 @@ class DeploymentChanges:
         self._clock = clock
         self._use = use
         self._changing = asyncio.Lock()
-        self._zones = frozenset(node.zone for node in now.deployment.nodes.values())
+        self._zones = now.deployment.node_zones
 
     async def reload(self, file: Deployment) -> None:
         """Take over a changed file; what operators changed stays, as far as the file allows.
@@ -90,11 +90,17 @@ class DeploymentChanges:
         """
         for name, node in file.nodes.items():
             if node.zone not in self._zones:
-                raise FailedPrecondition(
-                    f"nodes.{name}.zone: no node was in {node.zone} when the planner started; "
-                    "restart it to follow this zone",
-                    field=f"nodes.{name}.zone",
+                raise FailedPrecondition.at(
+                    f"nodes.{name}.zone",
+                    f"no node was in {node.zone} when the planner started; restart it to follow "
+                    "this zone",
                 )
+        if missing := sorted(file.node_zones - self._zones):
+            raise FailedPrecondition.at(
+                "join",
+                f"nodes could not join in {missing[0]} when the planner started; restart it to "
+                "follow this zone",
+            )
         async with self._changing:
             kept = _kept(file, self.now.overrides)
             new = await InForce.of(file, kept)

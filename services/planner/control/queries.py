@@ -88,6 +88,20 @@ class Queries:
         """
         return await self._answer(lambda now: self._state.reconfigured(now, deployment, models))
 
+    async def dry_run_without(self, node: str) -> Answer:
+        """Return what would be decided if a node were drained, and why; it cannot be applied.
+
+        Raises:
+            FailedPrecondition: Nothing can be decided yet, or without the node.
+        """
+
+        def without(now: Snapshot) -> Snapshot:
+            staying = tuple(gpu for gpu in now.gpus if gpu.node != node)
+            leaving = tuple(gpu for gpu in now.gpus if gpu.node == node)
+            return replace(now, gpus=staying, leaving=(*now.leaving, *leaving))
+
+        return await self._answer(without)
+
     async def _answer(self, alter: Callable[[Snapshot], Snapshot]) -> Answer:
         draft = await self._reconciler.propose(alter)
         async with self._thinking:

@@ -65,6 +65,7 @@ class Snapshot:
         removed: Models with variants that are not the deployment's any more, but may still run:
             a rollout must know what they serve.
         objective_by: Identity of the operator who ordered objective and strategy; "": not known.
+        cordoned: Nodes of `leaving` that cause no plan by themselves.
     """
 
     gpus: tuple[Gpu, ...]
@@ -84,6 +85,7 @@ class Snapshot:
     fixed: FixedInputs = field(default_factory=dict)
     removed: tuple[Model, ...] = ()
     objective_by: str = ""
+    cordoned: frozenset[str] = frozenset()
 
     @property
     def all_gpus(self) -> tuple[Gpu, ...]:

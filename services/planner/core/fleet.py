@@ -16,6 +16,7 @@ from services.kit.errors import FailedPrecondition
 from services.kit.mig import Placement
 from services.kit.segment import SegmentSpec, SegmentState
 from services.planner.core.model import Gpu, GpuType, Pool
+from services.planner.core.roster import NodeOrder, OrderedNode, Roster
 
 _LOST_SHARE = 1 / 6
 """Share of a node's orphan timeout after which the planner plans without it."""
@@ -95,12 +96,20 @@ class Fleet:
     """The nodes of a deployment, by the agents' reports. Times are monotonic seconds.
 
     Attributes:
-        settings: The deployment's nodes, and those that were removed while something ran there.
+        settings: The deployment's nodes, those that joined without it, and those that were removed
+            while something ran there.
+        orders: What operators ordered of nodes, by name.
         revision: Increases with every change of what nodes are, have and run.
     """
 
-    def __init__(self, settings: Mapping[str, config.Node], settle_s: float) -> None:
-        self.settings = dict(settings)
+    def __init__(
+        self,
+        settings: Mapping[str, config.Node],
+        settle_s: float,
+        join: config.Join | None = None,
+    ) -> None:
+        self.settings = Roster(settings, join)
+        self.orders: dict[str, OrderedNode] = {}
         self._removed: set[str] = set()
         self._settle_s = settle_s
         self._members: dict[str, _Member] = {}
@@ -110,12 +119,30 @@ class Fleet:
         self.revision = 0
         self._first_join_s: float | None = None
 
-    def configure(self, settings: Mapping[str, config.Node]) -> None:
+    def configure(
+        self, settings: Mapping[str, config.Node], join: config.Join | None = None
+    ) -> None:
         """Take over changed nodes. One that is removed leaves when nothing runs there any more."""
-        self._removed = {name for name in self.settings if name not in settings}
+        gone = self.settings.configure(settings, join)
+        self._removed = {name for name in self._removed if name not in settings} | gone
         for name in list(self._removed):
             self._let_go(name)
-        self.settings.update(settings)
+        self.revision += 1
+
+    def order(self, name: str, order: OrderedNode | None) -> None:
+        """Take in what an operator ordered of a node; None: it may be used again."""
+        if order is None:
+            self.orders.pop(name, None)
+        else:
+            self.orders[name] = order
+        self.revision += 1
+
+    def forget(self, name: str) -> None:
+        """Drop a node that joined, whatever it has reported."""
+        self._forget(self.node(name))
+        self._members.pop(name, None)
+        self.orders.pop(name, None)
+        self.settings.drop(name)
         self.revision += 1
 
     def _let_go(self, name: str) -> None:
@@ -125,7 +152,7 @@ class Fleet:
             self._removed.discard(name)
             self._forget(self.node(name))
             self._members.pop(name, None)
-            self.settings.pop(name, None)
+            self.settings.drop(name)
             self.revision += 1
 
     def expect(self, nodes: frozenset[str], now_s: float) -> None:
@@ -202,7 +229,7 @@ class Fleet:
         """
         if self._first_join_s is None:
             return math.inf
-        joined = all(name in self._members for name in self.settings)
+        joined = not self.settings.grows and all(name in self._members for name in self.settings)
         waits = [0.0 if joined else self._first_join_s + self._settle_s - now_s]
         for name, member in self._members.items():
             if member.left_s is not None:
@@ -230,7 +257,7 @@ class Fleet:
         return any(
             not gpu.wanted
             for node in self.nodes(now_s)
-            if node.name != name and self.connected(node.name)
+            if node.name != name and node.name not in self.orders and self.connected(node.name)
             for gpu in node.gpus
         )
 
@@ -273,12 +300,27 @@ class Fleet:
         return tuple(self._gpus(intensity, now_s, wanted=False))
 
     def leaving(self, intensity: Mapping[str, float], now_s: float) -> tuple[Gpu, ...]:
-        """Return the GPUs that operators have requested; arguments as for `gpus`."""
+        """Return the GPUs that operators want back, or out of use; arguments as for `gpus`."""
         return tuple(self._gpus(intensity, now_s, wanted=True))
+
+    def cordoned(self) -> frozenset[str]:
+        """Return the nodes that the next plan leaves out, whatever causes it.
+
+        None of them waits for that plan: an agent that wants its GPUs back does.
+        """
+        return frozenset(
+            name
+            for name, order in self.orders.items()
+            if order.order is NodeOrder.CORDON and not self._wants(name)
+        )
+
+    def _wants(self, name: str) -> bool:
+        node = self.node(name)
+        return node is not None and any(gpu.wanted for gpu in node.gpus)
 
     def _gpus(self, intensity: Mapping[str, float], now_s: float, *, wanted: bool) -> Iterator[Gpu]:
         for node in self.nodes(now_s):
-            leaves = node.name in self._removed
+            leaves = node.name in self._removed or node.name in self.orders
             for here, gpu in zip(node.gpus, self._offer(node, intensity[node.zone]), strict=True):
                 if (here.wanted or leaves) == wanted:
                     yield gpu

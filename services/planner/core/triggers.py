@@ -68,6 +68,7 @@ class Observation:
         inaccurate: Models whose answers are less accurate than the floor.
         objective_by: Identity of the operator who ordered strategy and weight; "": not known.
         leaving: GPUs that segments are to be moved off, as (node, GPU UUID).
+        cordoned: Nodes that nothing is planned on; their GPUs are among `gpus` all the same.
     """
 
     intensity_gco2e_per_kwh: Mapping[str, float]
@@ -83,6 +84,7 @@ class Observation:
     fixed: FixedInputs = field(default_factory=dict)
     objective_by: str = ""
     leaving: frozenset[tuple[str, str]] = frozenset()
+    cordoned: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, now: Snapshot) -> Observation:
@@ -92,7 +94,10 @@ class Observation:
                 gpu.pool.zone: gpu.pool.intensity_gco2e_per_kwh for gpu in now.all_gpus
             },
             demand_rps={model.name: model.demand_rps for model in now.models},
-            gpus={(gpu.node, gpu.uuid): gpu.pool.type.name for gpu in now.gpus},
+            gpus={
+                (gpu.node, gpu.uuid): gpu.pool.type.name
+                for gpu in (*now.gpus, *(each for each in now.leaving if each.node in now.cordoned))
+            },
             segments=frozenset(run.spec for run in now.running),
             strategy=now.strategy,
             carbon_weight=now.objective.carbon_weight,
@@ -103,6 +108,7 @@ class Observation:
             fixed=now.fixed,
             objective_by=now.objective_by,
             leaving=frozenset((gpu.node, gpu.uuid) for gpu in now.leaving),
+            cordoned=now.cordoned,
         )
 
     def wanting(self, segments: frozenset[SegmentSpec]) -> Observation:
@@ -218,6 +224,8 @@ def _fleet(before: Observation, now: Observation) -> Iterator[Trigger]:
             yield Trigger(Kind.FLEET, what, urgent=leaves)
         elif _uuids(before, node) != _uuids(now, node):
             yield Trigger(Kind.FLEET, f"fleet: {node} has other GPUs")
+    for node in sorted((before.cordoned - now.cordoned) & {name for name, _ in now.gpus}):
+        yield Trigger(Kind.FLEET, f"fleet: {node} may be used again", needed=False)
     missing, extra = before.segments - now.segments, now.segments - before.segments
     if missing:
         yield Trigger(Kind.FLEET, f"fleet: {_names(missing)} should run and does not")

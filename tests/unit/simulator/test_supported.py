@@ -31,6 +31,7 @@ REFUSED: Mapping[str, Mapping[str, Any]] = {
     "planner.online.enabled": {"planner": {"online": {"enabled": True}}},
     "planner.accounting.embodied": {"planner": {"accounting": {"embodied": {}}}},
     "router.processes": {"router": {"processes": 2}},
+    "join": {"join": {"zone": "Z"}},
 }
 """Settings with a value that cannot be simulated."""
 
@@ -116,7 +117,7 @@ NO_MEANING = {
         router.max_request_bytes router.max_stream_requests router.compression
         router.metrics_aliases router.slo_windows_s carbon.address nodes.address planner.address
         router.address router.token_listen router.quotas rpc.transport
-        router.max_requests router.max_connections router.max_connection_requests
+        node router.max_requests router.max_connections router.max_connection_requests
         models.accuracy_unit mqtt console.listen console.allow_changes
     """,
     "files": """
@@ -156,6 +157,8 @@ LEAVES = {
     "predictor",
     "nodes.cpu",
     "nodes.mps",
+    "join",
+    "node",
     "models.variants.stages",
     "planner.accounting.embodied",
 }

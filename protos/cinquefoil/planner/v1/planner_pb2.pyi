@@ -839,7 +839,7 @@ class GetFleetResponse(_message.Message):
     """Digest of the planner's deployment file. Empty: it was not read from a file."""
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___FleetNode]:
-        """Nodes of the deployment file, including disconnected ones."""
+        """Nodes of the deployment file and nodes that joined, including disconnected ones."""
 
     @_builtins.property
     def intensity_gco2e_per_kwh(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
@@ -918,6 +918,9 @@ class FleetNode(_message.Message):
     DRIFTS_FIELD_NUMBER: _builtins.int
     PUE_FIELD_NUMBER: _builtins.int
     CONFIG_DIGEST_FIELD_NUMBER: _builtins.int
+    JOINED_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    ORDER_FIELD_NUMBER: _builtins.int
     connected: _builtins.bool
     """Its stream is open."""
     pue: _builtins.float
@@ -926,6 +929,10 @@ class FleetNode(_message.Message):
     """
     config_digest: _builtins.str
     """Digest of its agent's deployment file, as last reported; empty: not known."""
+    joined: _builtins.bool
+    """It joined by itself: the deployment file does not name it."""
+    address: _builtins.str
+    """"host:port" where others reach its agent."""
     @_builtins.property
     def node(self) -> _inventory_pb2.Node:
         """As last reported."""
@@ -938,6 +945,10 @@ class FleetNode(_message.Message):
     def drifts(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProfileDrift]:
         """Profiles that are wrong there, as last reported."""
 
+    @_builtins.property
+    def order(self) -> Global___NodeOrder:
+        """What an operator ordered of it; unset: it may be used."""
+
     def __init__(
         self,
         *,
@@ -947,14 +958,169 @@ class FleetNode(_message.Message):
         drifts: _abc.Iterable[Global___ProfileDrift] | None = ...,
         pue: _builtins.float = ...,
         config_digest: _builtins.str = ...,
+        joined: _builtins.bool = ...,
+        address: _builtins.str = ...,
+        order: Global___NodeOrder | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "order", b"order"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["config_digest", b"config_digest", "connected", b"connected", "drifts", b"drifts", "energy", b"energy", "node", b"node", "pue", b"pue"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "config_digest", b"config_digest", "connected", b"connected", "drifts", b"drifts", "energy", b"energy", "joined", b"joined", "node", b"node", "order", b"order", "pue", b"pue"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FleetNode: _TypeAlias = FleetNode  # noqa: Y015
+
+@_typing.final
+class NodeOrder(_message.Message):
+    """An operator took a node out of use."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DRAIN_FIELD_NUMBER: _builtins.int
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    drain: _builtins.bool
+    """What runs there is moved now, not with the next plan."""
+    principal: _builtins.str
+    """Identity of the operator; empty: identities are not checked."""
+    @_builtins.property
+    def at(self) -> _timestamp_pb2.Timestamp:
+        """When."""
+
+    def __init__(
+        self,
+        *,
+        drain: _builtins.bool = ...,
+        principal: _builtins.str = ...,
+        at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "drain", b"drain", "principal", b"principal"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeOrder: _TypeAlias = NodeOrder  # noqa: Y015
+
+@_typing.final
+class CordonNodeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    DRAIN_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """Required. The node."""
+    drain: _builtins.bool
+    """Plan without it now."""
+    dry_run: _builtins.bool
+    """Only return what would be decided without it."""
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        drain: _builtins.bool = ...,
+        dry_run: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["drain", b"drain", "dry_run", b"dry_run", "node", b"node"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CordonNodeRequest: _TypeAlias = CordonNodeRequest  # noqa: Y015
+
+@_typing.final
+class CordonNodeResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def outcome(self) -> Global___DryRunResponse:
+        """What would be decided; of a dry run only. It cannot be applied."""
+
+    def __init__(
+        self,
+        *,
+        outcome: Global___DryRunResponse | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["outcome", b"outcome"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["outcome", b"outcome"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CordonNodeResponse: _TypeAlias = CordonNodeResponse  # noqa: Y015
+
+@_typing.final
+class UncordonNodeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """Required. The node."""
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UncordonNodeRequest: _TypeAlias = UncordonNodeRequest  # noqa: Y015
+
+@_typing.final
+class UncordonNodeResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UncordonNodeResponse: _TypeAlias = UncordonNodeResponse  # noqa: Y015
+
+@_typing.final
+class ForgetNodeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """Required. The node."""
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForgetNodeRequest: _TypeAlias = ForgetNodeRequest  # noqa: Y015
+
+@_typing.final
+class ForgetNodeResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForgetNodeResponse: _TypeAlias = ForgetNodeResponse  # noqa: Y015
 
 @_typing.final
 class ReadAccountRequest(_message.Message):
@@ -1399,11 +1565,16 @@ class JoinRequest(_message.Message):
     SCALE_OUT_FIELD_NUMBER: _builtins.int
     CONFIG_DIGEST_FIELD_NUMBER: _builtins.int
     TERM_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
     config_digest: _builtins.str
     """Digest of the agent's deployment file, beside the node. Empty: it was not read from a file."""
     term: _builtins.int
     """Highest term of the steps that the agent was sent, beside the node; it refuses steps of lower
     ones. A planner that leads in a lower term (its database was restored) raises its own.
+    """
+    address: _builtins.str
+    """"host:port" of the agent, in the first request of a node that the deployment file does not name.
+    Its workers listen at the host.
     """
     @_builtins.property
     def node(self) -> _inventory_pb2.Node:
@@ -1435,10 +1606,11 @@ class JoinRequest(_message.Message):
         scale_out: _abc.Iterable[_inventory_pb2.ScaleOut] | None = ...,
         config_digest: _builtins.str = ...,
         term: _builtins.int = ...,
+        address: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["drifts", b"drifts", "node", b"node", "step_result", b"step_result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["config_digest", b"config_digest", "drifts", b"drifts", "energy", b"energy", "node", b"node", "scale_out", b"scale_out", "step_result", b"step_result", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "config_digest", b"config_digest", "drifts", b"drifts", "energy", b"energy", "node", b"node", "scale_out", b"scale_out", "step_result", b"step_result", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -100,6 +100,21 @@ class PlannerServiceStub:
                 request_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.GetFleetRequest.SerializeToString,
                 response_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.GetFleetResponse.FromString,
                 _registered_method=True)
+        self.CordonNode = channel.unary_unary(
+                '/cinquefoil.planner.v1.PlannerService/CordonNode',
+                request_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.CordonNodeRequest.SerializeToString,
+                response_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.CordonNodeResponse.FromString,
+                _registered_method=True)
+        self.UncordonNode = channel.unary_unary(
+                '/cinquefoil.planner.v1.PlannerService/UncordonNode',
+                request_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.UncordonNodeRequest.SerializeToString,
+                response_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.UncordonNodeResponse.FromString,
+                _registered_method=True)
+        self.ForgetNode = channel.unary_unary(
+                '/cinquefoil.planner.v1.PlannerService/ForgetNode',
+                request_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ForgetNodeRequest.SerializeToString,
+                response_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ForgetNodeResponse.FromString,
+                _registered_method=True)
         self.ReadAccount = channel.unary_stream(
                 '/cinquefoil.planner.v1.PlannerService/ReadAccount',
                 request_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ReadAccountRequest.SerializeToString,
@@ -279,6 +294,41 @@ class PlannerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CordonNode(self, request, context):
+        """Takes a node out of use, over restarts too: the next plan, whatever causes it, leaves it out.
+        With `drain` such a plan is made now: what runs there is moved to other nodes, as far as they
+        have room for it. Replaces an earlier order.
+
+        Errors:
+        NOT_FOUND           there is no such node
+        FAILED_PRECONDITION dry_run, and nothing can be decided
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UncordonNode(self, request, context):
+        """Takes a node into use again. Does nothing to one that is in use.
+
+        Errors:
+        NOT_FOUND there is no such node
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ForgetNode(self, request, context):
+        """Forgets a node that joined and is out of reach, once the account of its energy is written. One
+        whose agent comes back joins anew.
+
+        Errors:
+        NOT_FOUND           there is no such node
+        FAILED_PRECONDITION the node is connected, or the deployment file names it
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ReadAccount(self, request, context):
         """Reads the account of energy and carbon, hour by hour, the oldest first, up to the present.
         Hours without data are left out.
@@ -346,7 +396,11 @@ class PlannerServiceServicer:
 
         Errors:
         INVALID_ARGUMENT    the first request carries no node
-        FAILED_PRECONDITION the node or its zone is not in the deployment file
+        INVALID_ARGUMENT    a node that the deployment file does not name says no address
+        FAILED_PRECONDITION the node or its zone is not in the deployment file, which lets no others
+        join
+        PERMISSION_DENIED   the caller is not the node's agent, the deployment file does not let the
+        name join, or an agent at another address has joined under it
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -429,6 +483,21 @@ def add_PlannerServiceServicer_to_server(servicer, server):
                     servicer.GetFleet,
                     request_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.GetFleetRequest.FromString,
                     response_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.GetFleetResponse.SerializeToString,
+            ),
+            'CordonNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.CordonNode,
+                    request_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.CordonNodeRequest.FromString,
+                    response_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.CordonNodeResponse.SerializeToString,
+            ),
+            'UncordonNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.UncordonNode,
+                    request_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.UncordonNodeRequest.FromString,
+                    response_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.UncordonNodeResponse.SerializeToString,
+            ),
+            'ForgetNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForgetNode,
+                    request_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ForgetNodeRequest.FromString,
+                    response_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ForgetNodeResponse.SerializeToString,
             ),
             'ReadAccount': grpc.unary_stream_rpc_method_handler(
                     servicer.ReadAccount,
@@ -818,6 +887,87 @@ class PlannerService:
             '/cinquefoil.planner.v1.PlannerService/GetFleet',
             cinquefoil_dot_planner_dot_v1_dot_planner__pb2.GetFleetRequest.SerializeToString,
             cinquefoil_dot_planner_dot_v1_dot_planner__pb2.GetFleetResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CordonNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cinquefoil.planner.v1.PlannerService/CordonNode',
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.CordonNodeRequest.SerializeToString,
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.CordonNodeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UncordonNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cinquefoil.planner.v1.PlannerService/UncordonNode',
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.UncordonNodeRequest.SerializeToString,
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.UncordonNodeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForgetNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cinquefoil.planner.v1.PlannerService/ForgetNode',
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ForgetNodeRequest.SerializeToString,
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ForgetNodeResponse.FromString,
             options,
             channel_credentials,
             insecure,

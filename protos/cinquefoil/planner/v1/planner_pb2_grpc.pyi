@@ -116,6 +116,29 @@ class PlannerServiceStub:
     """Ends a freeze. Does nothing if there is none."""
     GetFleet: _grpc.UnaryUnaryMultiCallable[_planner_pb2.GetFleetRequest, _planner_pb2.GetFleetResponse]
     """Returns the nodes that have joined and the fleet's energy account."""
+    CordonNode: _grpc.UnaryUnaryMultiCallable[_planner_pb2.CordonNodeRequest, _planner_pb2.CordonNodeResponse]
+    """Takes a node out of use, over restarts too: the next plan, whatever causes it, leaves it out.
+    With `drain` such a plan is made now: what runs there is moved to other nodes, as far as they
+    have room for it. Replaces an earlier order.
+
+    Errors:
+      NOT_FOUND           there is no such node
+      FAILED_PRECONDITION dry_run, and nothing can be decided
+    """
+    UncordonNode: _grpc.UnaryUnaryMultiCallable[_planner_pb2.UncordonNodeRequest, _planner_pb2.UncordonNodeResponse]
+    """Takes a node into use again. Does nothing to one that is in use.
+
+    Errors:
+      NOT_FOUND there is no such node
+    """
+    ForgetNode: _grpc.UnaryUnaryMultiCallable[_planner_pb2.ForgetNodeRequest, _planner_pb2.ForgetNodeResponse]
+    """Forgets a node that joined and is out of reach, once the account of its energy is written. One
+    whose agent comes back joins anew.
+
+    Errors:
+      NOT_FOUND           there is no such node
+      FAILED_PRECONDITION the node is connected, or the deployment file names it
+    """
     ReadAccount: _grpc.UnaryStreamMultiCallable[_planner_pb2.ReadAccountRequest, _planner_pb2.ReadAccountResponse]
     """Reads the account of energy and carbon, hour by hour, the oldest first, up to the present.
     Hours without data are left out.
@@ -162,7 +185,11 @@ class PlannerServiceStub:
 
     Errors:
       INVALID_ARGUMENT    the first request carries no node
-      FAILED_PRECONDITION the node or its zone is not in the deployment file
+      INVALID_ARGUMENT    a node that the deployment file does not name says no address
+      FAILED_PRECONDITION the node or its zone is not in the deployment file, which lets no others
+                          join
+      PERMISSION_DENIED   the caller is not the node's agent, the deployment file does not let the
+                          name join, or an agent at another address has joined under it
     """
     ReportLoad: _grpc.StreamUnaryMultiCallable[_planner_pb2.ReportLoadRequest, _planner_pb2.ReportLoadResponse]
     """Receives the load that a router observes; the planner acknowledges nothing and may be absent.
@@ -259,6 +286,29 @@ class PlannerServiceAsyncStub(PlannerServiceStub):
     """Ends a freeze. Does nothing if there is none."""
     GetFleet: _aio.UnaryUnaryMultiCallable[_planner_pb2.GetFleetRequest, _planner_pb2.GetFleetResponse]  # type: ignore[assignment]
     """Returns the nodes that have joined and the fleet's energy account."""
+    CordonNode: _aio.UnaryUnaryMultiCallable[_planner_pb2.CordonNodeRequest, _planner_pb2.CordonNodeResponse]  # type: ignore[assignment]
+    """Takes a node out of use, over restarts too: the next plan, whatever causes it, leaves it out.
+    With `drain` such a plan is made now: what runs there is moved to other nodes, as far as they
+    have room for it. Replaces an earlier order.
+
+    Errors:
+      NOT_FOUND           there is no such node
+      FAILED_PRECONDITION dry_run, and nothing can be decided
+    """
+    UncordonNode: _aio.UnaryUnaryMultiCallable[_planner_pb2.UncordonNodeRequest, _planner_pb2.UncordonNodeResponse]  # type: ignore[assignment]
+    """Takes a node into use again. Does nothing to one that is in use.
+
+    Errors:
+      NOT_FOUND there is no such node
+    """
+    ForgetNode: _aio.UnaryUnaryMultiCallable[_planner_pb2.ForgetNodeRequest, _planner_pb2.ForgetNodeResponse]  # type: ignore[assignment]
+    """Forgets a node that joined and is out of reach, once the account of its energy is written. One
+    whose agent comes back joins anew.
+
+    Errors:
+      NOT_FOUND           there is no such node
+      FAILED_PRECONDITION the node is connected, or the deployment file names it
+    """
     ReadAccount: _aio.UnaryStreamMultiCallable[_planner_pb2.ReadAccountRequest, _planner_pb2.ReadAccountResponse]  # type: ignore[assignment]
     """Reads the account of energy and carbon, hour by hour, the oldest first, up to the present.
     Hours without data are left out.
@@ -305,7 +355,11 @@ class PlannerServiceAsyncStub(PlannerServiceStub):
 
     Errors:
       INVALID_ARGUMENT    the first request carries no node
-      FAILED_PRECONDITION the node or its zone is not in the deployment file
+      INVALID_ARGUMENT    a node that the deployment file does not name says no address
+      FAILED_PRECONDITION the node or its zone is not in the deployment file, which lets no others
+                          join
+      PERMISSION_DENIED   the caller is not the node's agent, the deployment file does not let the
+                          name join, or an agent at another address has joined under it
     """
     ReportLoad: _aio.StreamUnaryMultiCallable[_planner_pb2.ReportLoadRequest, _planner_pb2.ReportLoadResponse]  # type: ignore[assignment]
     """Receives the load that a router observes; the planner acknowledges nothing and may be absent.
@@ -479,6 +533,47 @@ class PlannerServiceServicer(metaclass=_abc_1.ABCMeta):
         """Returns the nodes that have joined and the fleet's energy account."""
 
     @_abc_1.abstractmethod
+    def CordonNode(
+        self,
+        request: _planner_pb2.CordonNodeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_planner_pb2.CordonNodeResponse, _abc.Awaitable[_planner_pb2.CordonNodeResponse]]:
+        """Takes a node out of use, over restarts too: the next plan, whatever causes it, leaves it out.
+        With `drain` such a plan is made now: what runs there is moved to other nodes, as far as they
+        have room for it. Replaces an earlier order.
+
+        Errors:
+          NOT_FOUND           there is no such node
+          FAILED_PRECONDITION dry_run, and nothing can be decided
+        """
+
+    @_abc_1.abstractmethod
+    def UncordonNode(
+        self,
+        request: _planner_pb2.UncordonNodeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_planner_pb2.UncordonNodeResponse, _abc.Awaitable[_planner_pb2.UncordonNodeResponse]]:
+        """Takes a node into use again. Does nothing to one that is in use.
+
+        Errors:
+          NOT_FOUND there is no such node
+        """
+
+    @_abc_1.abstractmethod
+    def ForgetNode(
+        self,
+        request: _planner_pb2.ForgetNodeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_planner_pb2.ForgetNodeResponse, _abc.Awaitable[_planner_pb2.ForgetNodeResponse]]:
+        """Forgets a node that joined and is out of reach, once the account of its energy is written. One
+        whose agent comes back joins anew.
+
+        Errors:
+          NOT_FOUND           there is no such node
+          FAILED_PRECONDITION the node is connected, or the deployment file names it
+        """
+
+    @_abc_1.abstractmethod
     def ReadAccount(
         self,
         request: _planner_pb2.ReadAccountRequest,
@@ -559,7 +654,11 @@ class PlannerServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors:
           INVALID_ARGUMENT    the first request carries no node
-          FAILED_PRECONDITION the node or its zone is not in the deployment file
+          INVALID_ARGUMENT    a node that the deployment file does not name says no address
+          FAILED_PRECONDITION the node or its zone is not in the deployment file, which lets no others
+                              join
+          PERMISSION_DENIED   the caller is not the node's agent, the deployment file does not let the
+                              name join, or an agent at another address has joined under it
         """
 
     @_abc_1.abstractmethod

@@ -21,6 +21,7 @@ from services.planner.core.model import Gpu, Model, Period
 from services.planner.core.online_search.profile_corrections import Beliefs, Cell, Evidence
 from services.planner.core.overrides import Override
 from services.planner.core.plan import Outcome, Plan, PlanState
+from services.planner.core.roster import JoinedNode, NodeOrder, OrderedNode
 
 
 def plan_row(plan: Plan) -> dict[str, Any]:
@@ -72,6 +73,22 @@ def overrides_bytes(overrides: Mapping[str, Override]) -> bytes:
 def overrides_of(value: bytes) -> dict[str, Override]:
     """Return what operators changed of the settings, by path."""
     return _OVERRIDES.validate_json(value)
+
+
+def node_row(joined: JoinedNode | None, order: OrderedNode | None) -> dict[str, Any]:
+    """Return the columns of what is known of a node, its name apart."""
+    return {
+        "zone": joined.zone if joined else "",
+        "address": joined.address if joined else "",
+        "ordered": order.order if order else "",
+        "principal": order.principal if order else "",
+        "ordered_at": order.at if order else None,
+    }
+
+
+def order_of(row: Row[Any]) -> OrderedNode:
+    """Return what is ordered of a node."""
+    return OrderedNode(NodeOrder(row.ordered), row.principal, row.ordered_at)
 
 
 _ACCOUNT = TypeAdapter(Account)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Column, Select, func, select, update
+from sqlalchemy import Column, Select, delete, func, select, update
 
 from cinquefoil.planner.v1 import plan_pb2
 from services.kit.errors import NotFound
@@ -18,7 +18,15 @@ from services.planner.adapters.store import rows
 from services.planner.adapters.store.account_pages import AccountPages
 from services.planner.adapters.store.connection import SharedConnection, uncancellable
 from services.planner.adapters.store.leadership import Leadership
-from services.planner.adapters.store.tables import meta, outcomes, plans, put, put_outcome
+from services.planner.adapters.store.tables import (
+    meta,
+    nodes,
+    outcomes,
+    plans,
+    put,
+    put_node,
+    put_outcome,
+)
 from services.planner.adapters.wire.convert import routing_from, routing_to
 from services.planner.core.decide import Snapshot
 from services.planner.core.fixed_inputs import FixedInputs
@@ -27,6 +35,7 @@ from services.planner.core.model import Model
 from services.planner.core.online_search.profile_corrections import Beliefs
 from services.planner.core.overrides import Override
 from services.planner.core.plan import Outcome, Pin, Plan, PlanState
+from services.planner.core.roster import JoinedNode, OrderedNode
 from services.planner.core.routing_table import RoutingTable
 
 _UNFINISHED: Final = (PlanState.PROPOSED, PlanState.ROLLING)
@@ -259,6 +268,27 @@ class Store:
         """Return what live measurements taught; nothing where none was written."""
         value = await self._get("beliefs")
         return Beliefs() if value is None else rows.beliefs_of(value)
+
+    @uncancellable
+    async def save_node(
+        self, name: str, joined: JoinedNode | None, order: OrderedNode | None
+    ) -> None:
+        """Write that a node joined, and what is ordered of it; both None: nothing is known."""
+        async with self.connection.transaction() as connection:
+            if joined is None and order is None:
+                await connection.execute(delete(nodes).where(nodes.c.name == name))
+            else:
+                await put_node(connection, name, rows.node_row(joined, order))
+
+    @uncancellable
+    async def nodes(self) -> tuple[dict[str, JoinedNode], dict[str, OrderedNode]]:
+        """Return the nodes that joined, and what is ordered of nodes, by name."""
+        async with self.connection.transaction() as connection:
+            found = (await connection.execute(select(nodes))).all()
+        return (
+            {row.name: JoinedNode(row.name, row.zone, row.address) for row in found if row.address},
+            {row.name: rows.order_of(row) for row in found if row.ordered},
+        )
 
     # ---- inside --------------------------------------------------------------------------------
 

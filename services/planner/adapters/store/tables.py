@@ -107,6 +107,19 @@ account_hours = Table(
     _crc(),
 )
 
+# services.planner.core.roster: nodes that joined, and what operators ordered of nodes.
+nodes = Table(
+    "nodes",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("zone", Text, nullable=False),
+    Column("address", Text, nullable=False),  # "": the deployment file has it
+    Column("ordered", Text, nullable=False),  # "": nothing is
+    Column("principal", Text, nullable=False),
+    Column("ordered_at", Utc),
+    _crc(),
+)
+
 
 def insert_into(connection: AsyncConnection, table: Table) -> postgresql.Insert | sqlite.Insert:
     """Return an insert that knows `on_conflict_do_update`; both databases can, each its way."""
@@ -123,6 +136,11 @@ async def put(connection: AsyncConnection, key: str, value: bytes) -> None:
 async def put_outcome(connection: AsyncConnection, version: int, outcome: Outcome) -> None:
     """Write what was seen of a plan."""
     await _upsert(connection, outcomes, {"version": version}, asdict(outcome))
+
+
+async def put_node(connection: AsyncConnection, name: str, values: dict[str, Any]) -> None:
+    """Write what is known of a node."""
+    await _upsert(connection, nodes, {"name": name}, values)
 
 
 async def _upsert(

@@ -18,6 +18,7 @@ from services.planner.core.load_report import LoadReport
 from services.planner.core.maintenance import Hold
 from services.planner.core.overrides import Override
 from services.planner.core.plan import Outcome, Plan
+from services.planner.core.roster import NodeOrder, OrderedNode
 from services.planner.core.routing_change import RoutingChange
 from services.planner.core.routing_table import Instance, ModelRoutes, RoutingTable
 from services.planner.core.what_if import AddedGpus, Changes
@@ -74,6 +75,15 @@ def routing_change_to(change: RoutingChange) -> plan_pb2.RoutingChange:
 def hold_to(hold: Hold | None) -> planner_pb2.Hold | None:
     """Return the message of what holds plans back; None: nothing does."""
     return None if hold is None else to_message(hold, planner_pb2.Hold)
+
+
+def order_to(order: OrderedNode) -> planner_pb2.NodeOrder:
+    """Return what an operator ordered of a node as a message."""
+    message = planner_pb2.NodeOrder(
+        drain=order.order is NodeOrder.DRAIN, principal=order.principal
+    )
+    message.at.FromDatetime(order.at)
+    return message
 
 
 def values_from(messages: Mapping[str, Value]) -> dict[str, JsonValue]:

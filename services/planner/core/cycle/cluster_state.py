@@ -100,7 +100,7 @@ class ClusterState:
             clock,
             changed,
             models,
-            Fleet(deployment.nodes, planner.triggers.settle_s),
+            Fleet(deployment.nodes, planner.triggers.settle_s, deployment.join),
             Demand(
                 configured_rps,
                 planner.load_forecast,
@@ -138,7 +138,7 @@ class ClusterState:
         self.removed = _removed((*self.removed, *self.profiled), models)
         self.profiled = models
         self.believe(self.beliefs)
-        self.fleet.configure(deployment.nodes)
+        self.fleet.configure(deployment.nodes, deployment.join)
         self.demand.configure({name: model.demand_rps for name, model in deployment.models.items()})
         self.level.configure(aims(deployment))
         self.fixed = fixed_inputs(models, self.settings, self.objective)
@@ -286,6 +286,7 @@ class ClusterState:
             fixed=self.fixed,
             removed=self.removed,
             objective_by=self.objective_by,
+            cordoned=self.fleet.cordoned(),
         )
 
     def refreshed(self, now: Snapshot, shares: Mapping[str, float]) -> Snapshot:

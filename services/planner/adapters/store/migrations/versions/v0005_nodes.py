@@ -1,0 +1,21 @@
+"""Nodes that joined without the deployment file, and what operators ordered of nodes."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0005"
+down_revision = "0004"
+
+
+def upgrade() -> None:
+    """Make the table."""
+    op.create_table(
+        "nodes",
+        *(
+            sa.Column(name, sa.Text, nullable=False)
+            for name in ("name", "zone", "address", "ordered", "principal")
+        ),
+        sa.Column("ordered_at", sa.DateTime(timezone=True)),
+        sa.Column("crc", sa.BigInteger),
+        sa.PrimaryKeyConstraint("name", name="pk_nodes"),
+    )

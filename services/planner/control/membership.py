@@ -1,0 +1,177 @@
+"""Which nodes there are, over restarts: nodes join, are taken out of use, and are forgotten."""
+
+import asyncio
+from collections.abc import Callable, Collection
+from typing import Final
+
+from services.kit.clock import Clock
+from services.kit.errors import (
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    ResourceExhausted,
+    Unavailable,
+)
+from services.kit.net import split_address
+from services.kit.rpc import Caller
+from services.kit.segment import check_name
+from services.kit.telemetry import logs
+from services.planner.adapters.store import Store
+from services.planner.change_event import ChangeEvent
+from services.planner.control.accounting_writer import AccountingWriter
+from services.planner.core.fleet import Fleet
+from services.planner.core.roster import JoinedNode, NodeOrder, OrderedNode
+
+_log = logs.get("nodes")
+
+_MOST_JOINED: Final = 10_000
+_LOOK_S: Final = 60.0
+_LOOKS: Final = 4
+"""How often a node is looked for before it is forgotten."""
+
+
+class Membership:
+    """Admits nodes to the fleet and keeps what is ordered of them; all of it is written first."""
+
+    def __init__(  # noqa: PLR0913, PLR0917 - one argument per collaborator, all made in app.py
+        self,
+        fleet: Fleet,
+        store: Store,
+        clock: Clock,
+        changed: ChangeEvent,
+        account_writer: AccountingWriter,
+        zones: Collection[str],
+        forgotten: Callable[[str], None],
+    ) -> None:
+        """Know the nodes of the deployment file.
+
+        Args:
+            fleet: Learns who is admitted and what is ordered.
+            store: Keeps both.
+            clock: Time.
+            changed: Notified of orders.
+            account_writer: Writes what a node has spent before it is forgotten.
+            zones: That nodes may join in.
+            forgotten: Called with the name of a node that is forgotten.
+        """
+        self._fleet = fleet
+        self._store = store
+        self._clock = clock
+        self._changed = changed
+        self._account_writer = account_writer
+        self._zones = zones
+        self._forgotten = forgotten
+        self._seen_s: dict[str, float] = {}
+        self._writing = asyncio.Lock()
+
+    async def restore(self) -> None:
+        """Take up the nodes and orders of before a restart."""
+        joined, orders = await self._store.nodes()
+        for node in joined.values():
+            self._fleet.settings.admit(node)
+        for name, order in orders.items():
+            if name in self._fleet.settings:
+                self._fleet.order(name, order)
+
+    async def admit(self, node: JoinedNode, agent: Caller) -> None:
+        """Admit a node whose agent joins; one that the deployment file names needs no admission.
+
+        Args:
+            node: As its agent says it.
+            agent: Who calls.
+
+        Raises:
+            InvalidArgument: It cannot be so named, or says no address.
+            FailedPrecondition: No node may join that the file does not name, or its zone is unknown.
+            PermissionDenied: The name or the caller may not join, or the name is another's.
+            ResourceExhausted: Too many have joined.
+        """
+        roster = self._fleet.settings
+        if roster.in_file(node.name) or (node.name in roster and node.name not in roster.joined):
+            return
+        check_name("node.name", node.name)
+        roster.check(node, None if agent.roles is None else agent.name, agent.node)
+        try:
+            split_address(node.address)
+        except ValueError as error:
+            raise InvalidArgument.at("address", str(error)) from error
+        if node.zone not in self._zones:
+            known = ", ".join(sorted(self._zones))
+            raise FailedPrecondition.at(
+                "node.zone", f"no zone {node.zone!r}; carbon.zones has {known}"
+            )
+        async with self._writing:
+            known_as = roster.joined.get(node.name)
+            if known_as == node:
+                return
+            if known_as is not None and self._fleet.connected(node.name):
+                raise PermissionDenied(
+                    f"node {node.name} is joined from {known_as.address}; its stream must end first",
+                    reason="NODE_TAKEN",
+                )
+            if len(roster.joined) >= _MOST_JOINED:
+                raise ResourceExhausted(f"{_MOST_JOINED} nodes have joined: no more can")
+            await self._store.save_node(node.name, node, self._fleet.orders.get(node.name))
+            roster.admit(node)
+        _log.info("node admitted", node=node.name, zone=node.zone, address=node.address)
+
+    async def order(self, name: str, order: NodeOrder | None, principal: str) -> None:
+        """Take a node out of use; None: take it into use again.
+
+        Raises:
+            NotFound: There is no such node.
+        """
+        self.check_known(name)
+        found = None if order is None else OrderedNode(order, principal, self._clock.now())
+        async with self._writing:
+            await self._store.save_node(name, self._fleet.settings.joined.get(name), found)
+            self._fleet.order(name, found)
+        self._changed.notify()
+        _log.info("node ordered", node=name, order=order or "uncordon", principal=principal)
+
+    def check_known(self, name: str) -> None:
+        """Check that there is a node.
+
+        Raises:
+            NotFound: There is none.
+        """
+        if name not in self._fleet.settings:
+            known = ", ".join(sorted(self._fleet.settings))
+            raise NotFound(f"node: no node {name!r}; there is {known or 'none'}", field="node")
+
+    async def forget(self, name: str) -> None:
+        """Forget a node that joined and is out of reach.
+
+        Raises:
+            NotFound: There is no such node.
+            FailedPrecondition: It is connected, or the deployment file names it.
+        """
+        self.check_known(name)
+        if name not in self._fleet.settings.joined:
+            raise FailedPrecondition.at("node", f"{name} is in the deployment file: remove it there")
+        await self._account_writer.save()
+        async with self._writing:
+            if self._fleet.connected(name):
+                raise FailedPrecondition.at("node", f"{name} is connected: stop its agent first")
+            await self._store.save_node(name, None, None)
+            self._fleet.forget(name)
+            self._forgotten(name)
+            self._seen_s.pop(name, None)
+        self._changed.notify()
+        _log.info("node forgotten", node=name)
+
+    async def keep(self) -> None:
+        """Forget nodes that have been out of reach for too long, for ever."""
+        while True:
+            after_s = self._fleet.settings.forget_after_s
+            await self._clock.sleep(min(_LOOK_S, _LOOK_S if after_s is None else after_s / _LOOKS))
+            now_s = self._clock.monotonic()
+            for name in list(self._fleet.settings.joined):
+                if self._fleet.connected(name):
+                    self._seen_s[name] = now_s
+                elif after_s is not None and now_s - self._seen_s.setdefault(name, now_s) > after_s:
+                    try:
+                        await self.forget(name)
+                    except (FailedPrecondition, NotFound, Unavailable) as error:
+                        _log.warning("node not forgotten", node=name, error=error.message)

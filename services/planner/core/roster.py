@@ -1,0 +1,155 @@
+"""Which nodes there are: those of the deployment file, and those that joined without it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from services.kit import config
+from services.kit.errors import FailedPrecondition, InvalidArgument, PermissionDenied
+
+
+class NodeOrder(StrEnum):
+    """What an operator ordered of a node."""
+
+    CORDON = "cordon"
+    DRAIN = "drain"
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedNode:
+    """An operator's order about a node.
+
+    Attributes:
+        order: CORDON: the next plan, whatever causes it, leaves the node out. DRAIN: such a plan is
+            made now.
+        principal: Identity of the operator; "": identities are not checked.
+        at: When, UTC.
+    """
+
+    order: NodeOrder
+    principal: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedNode:
+    """A node that announced itself.
+
+    Attributes:
+        name: Its name.
+        zone: Its electricity zone.
+        address: "host:port" of its agent; its workers listen at the host.
+    """
+
+    name: str
+    zone: str
+    address: str
+
+
+class Roster(Mapping[str, config.Node]):
+    """The nodes' settings by name.
+
+    Attributes:
+        joined: Nodes that joined, by name.
+    """
+
+    def __init__(self, file: Mapping[str, config.Node], join: config.Join | None = None) -> None:
+        """Begin with the nodes of a deployment file.
+
+        Args:
+            file: Its nodes.
+            join: What is said of nodes that join; None: none may.
+        """
+        self.joined: dict[str, JoinedNode] = {}
+        self._nodes = dict(file)
+        self._file = frozenset(file)
+        self._join = join
+
+    def __getitem__(self, name: str) -> config.Node:
+        """Return the settings of a node."""
+        return self._nodes[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names."""
+        return iter(self._nodes)
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._nodes)
+
+    @property
+    def grows(self) -> bool:
+        """Whether nodes may join that the file does not name."""
+        return self._join is not None
+
+    @property
+    def forget_after_s(self) -> float | None:
+        """Time out of reach after which a node that joined is forgotten, s; None: none may join."""
+        return None if self._join is None else self._join.forget_after_s
+
+    def in_file(self, name: str) -> bool:
+        """Return whether the deployment file names a node."""
+        return name in self._file
+
+    def configure(
+        self, file: Mapping[str, config.Node], join: config.Join | None
+    ) -> frozenset[str]:
+        """Take over a changed file; return the nodes that it names no longer. They stay."""
+        gone = frozenset(name for name in self._file if name not in file)
+        self._file, self._join = frozenset(file), join
+        self._nodes.update(file)
+        self.joined = {name: node for name, node in self.joined.items() if name not in file}
+        if join is not None:
+            self._nodes |= {
+                node.name: join.node(node.zone, node.address) for node in self.joined.values()
+            }
+        return gone
+
+    def check(self, node: JoinedNode, identity: str | None, of_node: str) -> None:
+        """Check that a node which the file does not name may join.
+
+        Args:
+            node: The node.
+            identity: Of its agent; None: identities are not checked.
+            of_node: Name of the node that the identity is of; "": it is of none.
+
+        Raises:
+            FailedPrecondition: The file does not name it, and lets no others join.
+            InvalidArgument: It does not say where its agent listens.
+            PermissionDenied: Its name, or the identity, may not join.
+        """
+        join = self._join
+        if join is None:
+            names = ", ".join(sorted(self._file))
+            raise FailedPrecondition.at(
+                "node.name",
+                f"{node.name!r} is not in the deployment file; it has {names}, and no join: "
+                "section that lets others join",
+            )
+        if not join.permits(node.name):
+            raise PermissionDenied(
+                f"{node.name!r} may not join: join.names has {', '.join(join.names)}",
+                reason="NOT_AUTHORISED",
+            )
+        if identity is not None and of_node != node.name and not join.lends_to(identity):
+            raise PermissionDenied(
+                f"{identity} is not the agent of node {node.name}: its identity must end in "
+                f"/{node.name}, or be one of join.identities",
+                reason="NOT_AUTHORISED",
+            )
+        if not node.address:
+            raise InvalidArgument.at(
+                "address", f"required: where the agent of {node.name} listens, host:port"
+            )
+
+    def admit(self, node: JoinedNode) -> None:
+        """Add a node that joins, or its new address."""
+        if self._join is not None and not self.in_file(node.name):
+            self.joined[node.name] = node
+            self._nodes[node.name] = self._join.node(node.zone, node.address)
+
+    def drop(self, name: str) -> None:
+        """Remove a node."""
+        self.joined.pop(name, None)
+        self._nodes.pop(name, None)

@@ -1,0 +1,205 @@
+"""Nodes that no file names: they join, are taken out of use, and are forgotten."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import grpc
+import pytest
+
+from cinquefoil.planner.v1 import planner_pb2 as pb
+from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
+from services.kit import config
+from services.kit.net import free_port
+from services.kit.rpc import dial
+from tests.support.certificates import issued
+from tests.support.fake_agent import (
+    Agent,
+    active,
+    deployment,
+    endpoints,
+    living,
+    planner,
+    watch,
+)
+from tests.support.planner.planner_client import connected, eventually, refused, violated
+
+if TYPE_CHECKING:
+    from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
+    from tests.support.fake_agent import Grid
+
+
+def open_deployment(folder: Path, grid: Grid, **join: object) -> config.Deployment:
+    """Return a deployment whose file names no node."""
+    given = {"control": True, "orphan_timeout_s": 6, **join}
+    return deployment(folder, grid.port, (), config.Join.model_validate(given))
+
+
+def agent(name: str, address: str = "127.0.0.1:9000", zone: str = "Z") -> Agent:
+    return Agent(name, (f"GPU-{name}",), zone, address=address)
+
+
+async def nodes(stub: PlannerServiceAsyncStub) -> dict[str, pb.FleetNode]:
+    fleet = await stub.GetFleet(pb.GetFleetRequest())
+    return {each.node.name: each for each in fleet.nodes}
+
+
+async def test_a_node_joins_serves_leaves_and_is_forgotten(tmp_path: Path, grid: Grid) -> None:
+    """No file is touched; its address is known for as long as it is."""
+    settings = open_deployment(tmp_path, grid, forget_after_s=0.2)
+    async with planner(settings) as stub:
+        async with living(agent("pool-7"), stub):
+            plan = (await active(stub, 1)).plan
+            known = (await nodes(stub))["pool-7"]
+
+        async def forgotten() -> bool:
+            return "pool-7" not in await nodes(stub)
+
+        await eventually(forgotten)
+
+    assert {segment.node for segment in plan.segments} == {"pool-7"}
+    assert known.joined
+    assert known.address == "127.0.0.1:9000"
+
+
+async def test_a_planner_that_was_killed_keeps_the_instances_of_nodes_that_joined(
+    tmp_path: Path, grid: Grid
+) -> None:
+    """Routers are sent to them before their agents are back."""
+    settings, worker = open_deployment(tmp_path, grid), agent("pool-7")
+    async with planner(settings) as stub, living(worker, stub):
+        await watch(stub, lambda seen: len(seen.routing.models[0].instances) > 0)
+    async with planner(settings) as stub:
+        seen = await watch(stub, lambda _: True)
+        assert "pool-7" in await nodes(stub)
+
+    (segment_id,) = worker.segments
+    found = {instance.endpoint for instance in seen.routing.models[0].instances}
+    assert found == set(endpoints(segment_id, worker.segments[segment_id].processes))
+
+
+@pytest.mark.parametrize(
+    ("joining", "code", "what"),
+    [
+        (agent("other-1"), grpc.StatusCode.PERMISSION_DENIED, "join.names has pool-*"),
+        (agent("pool-1", zone="X"), grpc.StatusCode.FAILED_PRECONDITION, "carbon.zones has Z"),
+        (agent("pool-1", ""), grpc.StatusCode.INVALID_ARGUMENT, "address: required"),
+        (agent("pool-1", "nowhere"), grpc.StatusCode.INVALID_ARGUMENT, "must be host:port"),
+        (agent("pool-7", "127.0.0.2:1"), grpc.StatusCode.PERMISSION_DENIED, "127.0.0.1:9000"),
+    ],
+)
+async def test_a_node_that_may_not_join_is_refused_in_words(
+    tmp_path: Path, grid: Grid, joining: Agent, code: grpc.StatusCode, what: str
+) -> None:
+    """The last one has the name of a node that lives at another address."""
+    settings = open_deployment(tmp_path, grid, names=["pool-*"])
+    async with planner(settings) as stub, living(agent("pool-7"), stub):
+        await connected(stub, "pool-7")
+        async with living(joining, stub) as task:
+            error = await refused(task)
+
+    assert error.code() is code
+    assert what in str(error.details())
+
+
+@pytest.mark.parametrize(
+    ("bearer", "name", "joins"),
+    [
+        ("agent/pool-1", "pool-1", True),
+        ("agent/pool-1", "pool-2", False),
+        ("agent/shared", "pool-2", True),
+    ],
+)
+async def test_a_certificate_is_of_its_node_or_of_all_that_share_it(
+    tmp_path: Path, grid: Grid, bearer: str, name: str, joins: bool
+) -> None:
+    tls = issued(tmp_path, "planner", "operator/ada", bearer)
+    settings = open_deployment(tmp_path, grid, identities=["spiffe://cinquefoil/agent/shared"])
+    port = free_port()
+    listening = settings.planner.model_copy(update={"listen": f"127.0.0.1:{port}"})
+    settings = settings.model_copy(update={"tls": tls, "planner": listening})
+    role, _, node = bearer.partition("/")
+    async with (
+        planner(settings) as operator,
+        dial(f"127.0.0.1:{port}", tls.of(role, node)) as channel,
+        living(agent(name), PlannerServiceStub(channel)) as task,
+    ):
+        if joins:
+            await connected(operator, name)
+        else:
+            assert (await refused(task)).code() is grpc.StatusCode.PERMISSION_DENIED
+
+
+async def test_a_drained_node_is_left_and_stays_out_over_a_restart(
+    tmp_path: Path, grid: Grid
+) -> None:
+    """What ran there runs elsewhere; a dry run says so before."""
+    settings = open_deployment(tmp_path, grid)
+    agents = {name: agent(name, f"127.0.0.1:{port}") for name, port in (("a", 9001), ("b", 9002))}
+    async with planner(settings) as stub, living(agents["a"], stub), living(agents["b"], stub):
+        first = (await active(stub, 1)).plan.segments[0].node
+        other = "b" if first == "a" else "a"
+        order = pb.CordonNodeRequest(node=first, drain=True, dry_run=True)
+        dry = (await stub.CordonNode(order)).outcome.plan
+        order.dry_run = False
+        await stub.CordonNode(order)
+        second = (await active(stub, 2)).plan
+        await eventually(lambda: not agents[first].segments)
+    async with planner(settings) as stub:
+        known = (await nodes(stub))[first]
+        await stub.UncordonNode(pb.UncordonNodeRequest(node=first))
+        after = (await nodes(stub))[first]
+
+    assert {segment.node for segment in dry.segments} == {other}
+    assert {segment.node for segment in second.segments} == {other}
+    assert known.order.drain
+    assert not after.HasField("order")
+
+
+async def test_a_cordon_causes_no_plan_and_the_next_one_leaves_the_node_out(
+    tmp_path: Path, grid: Grid
+) -> None:
+    settings = deployment(tmp_path, grid.port, ("a", "b"))
+    async with planner(settings) as stub, living(agent("a"), stub), living(agent("b"), stub):
+        first = (await active(stub, 1)).plan.segments[0].node
+        await stub.CordonNode(pb.CordonNodeRequest(node=first))
+        grid.intensity.publish(900.0)
+        second = (await active(stub, 2)).plan
+
+    assert second.reason.startswith("carbon")
+    assert first not in {segment.node for segment in second.segments}
+
+
+async def test_only_a_node_that_joined_and_left_is_forgotten_by_order(
+    tmp_path: Path, grid: Grid
+) -> None:
+    settings = open_deployment(tmp_path, grid).model_copy(
+        update={"nodes": {"fixed": config.Node(zone="Z")}}
+    )
+    async with planner(settings) as stub:
+        async with living(agent("pool-7"), stub):
+            await connected(stub, "pool-7")
+            codes = {}
+            for name in ("pool-7", "fixed", "nobody"):
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await stub.ForgetNode(pb.ForgetNodeRequest(node=name))
+                codes[name] = (caught.value.code(), violated(caught.value))
+
+        async def forgotten() -> bool:
+            try:
+                await stub.ForgetNode(pb.ForgetNodeRequest(node="pool-7"))
+            except grpc.aio.AioRpcError:
+                return False
+            return True
+
+        await eventually(forgotten)
+        left = set(await nodes(stub))
+
+    precondition = (grpc.StatusCode.FAILED_PRECONDITION, "node")
+    assert codes == {
+        "pool-7": precondition,
+        "fixed": precondition,
+        "nobody": (grpc.StatusCode.NOT_FOUND, "node"),
+    }
+    assert left == {"fixed"}
