@@ -21,7 +21,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from cinquefoil.carbon.v1 import carbon_pb2_grpc
 from cinquefoil.gpuagent.v1 import gpuagent_pb2_grpc
-from cinquefoil.planner.v1 import planner_pb2_grpc
+from cinquefoil.planner.v1 import planner_pb2, planner_pb2_grpc
 from cinquefoil.predictor.v1 import predictor_pb2_grpc
 from cinquefoil.router.v1 import router_pb2_grpc
 from inference import grpc_service_pb2_grpc
@@ -88,15 +88,49 @@ async def connected(deployment: Deployment) -> AsyncIterator[Clients]:
         )
 
 
-async def ask(config: Path, call: Callable[[Clients], Awaitable[Message]]) -> Message:
+async def ask(
+    config: Path, call: Callable[[Clients], Awaitable[Message]], node: str = ""
+) -> Message:
     """Return what a service of a deployment file answers to one call.
+
+    Args:
+        config: Deployment file.
+        call: Makes it.
+        node: The node whose agent is called; "": none is.
 
     Raises:
         ConfigError: The file is wrong.
+        InvalidArgument: There is no such node.
         ServiceError: The call failed.
     """
-    async with connected(load(config)) as clients:
+    async with connected(await deployment_with(config, node)) as clients:
         return await call(clients)
+
+
+async def deployment_with(config: Path, node: str) -> Deployment:
+    """Return a deployment with a node among its nodes: one that joined is as the planner knows it.
+
+    Args:
+        config: Deployment file.
+        node: The node's name; "": none in particular.
+
+    Raises:
+        ConfigError: The file is wrong.
+        InvalidArgument: There is no such node.
+        ServiceError: The planner does not answer.
+    """
+    deployment = load(config)
+    if not node or node in deployment.nodes:
+        return deployment
+    known = list(deployment.nodes)
+    if deployment.join is not None:
+        async with connected(deployment) as clients:
+            fleet = await clients.planner.GetFleet(planner_pb2.GetFleetRequest())
+        known = [each.node.name for each in fleet.nodes]
+        for each in fleet.nodes:
+            if each.node.name == node:
+                return deployment.joined(node, each.node.zone, each.address)
+    raise InvalidArgument(f"no node {node!r}; there is {', '.join(known) or 'none'}", field="node")
 
 
 async def check(config: Path, service: str, *, own: bool = False) -> None:
@@ -114,6 +148,9 @@ async def check(config: Path, service: str, *, own: bool = False) -> None:
     """
     deployment = load(config)
     known = {each.node or each.service: each for each in endpoints(deployment)}
+    if service not in known and deployment.join is not None:
+        deployment = await deployment_with(config, service)
+        known = {each.node or each.service: each for each in endpoints(deployment)}
     if service not in known:
         raise InvalidArgument(f"no service {service!r}; this deployment has {', '.join(known)}")
     found = known[service]

@@ -17,6 +17,7 @@ from services.cli.commands import (
     deployment,
     gpuagent,
     models,
+    nodes,
     partition,
     pki,
     plan,
@@ -99,6 +100,7 @@ app.command("doctor")(deployment.doctor)
 app.command("health")(deployment.health)
 app.add_typer(plan.app)
 app.add_typer(models.app)
+app.add_typer(nodes.app)
 app.add_typer(config.app)
 app.add_typer(data.app)
 app.add_typer(pki.app)

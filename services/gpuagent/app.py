@@ -130,7 +130,15 @@ def _only_agent(place: NodePlace) -> Iterator[None]:
 
 
 def _used(node: str) -> tuple[str, ...]:
-    return (f"nodes.{node}*", "join*", "planner.listen", "planner.address", "mqtt*", "tls*", "access*")
+    return (
+        f"nodes.{node}*",
+        "join*",
+        "planner.listen",
+        "planner.address",
+        "mqtt*",
+        "tls*",
+        "access*",
+    )
 
 
 class _Agent:

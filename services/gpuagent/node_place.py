@@ -57,11 +57,13 @@ def joining(deployment: Deployment, name: str = "") -> tuple[Deployment, str]:
         name: Of the node; "": as `node.name` has it, or the machine's host name.
 
     Raises:
-        InvalidArgument: Nobody may join, or the node's name, address or zone is missing or cannot be.
+        InvalidArgument: No node may join, or its name, address or zone is missing or cannot be.
     """
     join, here = deployment.join, deployment.node
     if join is None:
-        raise InvalidArgument.at("join", "the deployment file has no such section: nobody may join")
+        raise InvalidArgument.at(
+            "join", "the deployment file has no such section: no node may join"
+        )
     name = name or here.name or socket.gethostname()
     if name in deployment.nodes:
         raise InvalidArgument.at("node.name", f"{name} is in the deployment file: leave --join out")
@@ -73,7 +75,8 @@ def joining(deployment: Deployment, name: str = "") -> tuple[Deployment, str]:
         known = ", ".join(sorted(deployment.carbon.zones))
         raise InvalidArgument.at(
             "node.zone",
-            f"must be one of carbon.zones, {known}; got {zone!r} (CINQUEFOIL_NODE__ZONE or join.zone)",
+            f"must be one of carbon.zones, {known}; got {zone!r} (CINQUEFOIL_NODE__ZONE or "
+            "join.zone)",
         )
     if split_address(address)[0] in _EVERY_ADDRESS:
         raise InvalidArgument.at(
@@ -82,6 +85,7 @@ def joining(deployment: Deployment, name: str = "") -> tuple[Deployment, str]:
         )
     if is_loopback(join.listen) and not is_loopback(address):
         raise InvalidArgument.at(
-            "node.address", f"{address} is not where the agent listens: join.listen is {join.listen}"
+            "node.address",
+            f"{address} is not where the agent listens: join.listen is {join.listen}",
         )
     return deployment.joined(name, zone, address), name

@@ -1,6 +1,7 @@
 """`cinquefoil <service> serve`: one service in this process."""
 
 import importlib
+import socket
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -88,12 +89,15 @@ def serve_gpuagent(
 
 
 def named_node(name: str, config: Path) -> str:
-    """Return the node that a command is about: the named one, or the file's only one."""
+    """Return the node that a command is about: the named one, the file's only one, or this one."""
     from services.kit.config.loader import load
 
-    nodes = list(load(config).nodes)
+    deployment = load(config)
+    nodes = list(deployment.nodes)
     if name in nodes or (not name and len(nodes) == 1):
         return name or nodes[0]
+    if deployment.join is not None and (name or not nodes):
+        return name or deployment.node.name or socket.gethostname()
     if name:
         known = ", ".join(nodes)
         raise typer.BadParameter(f"no node {name!r}; there is {known}", param_hint="--node")

@@ -21,7 +21,7 @@ APPLY_S = 900.0
 async def export(config: Path, node: str) -> None:
     """Print the document that describes a node's present state."""
     request = pb.GetNodeRequest()
-    found = await ask(config, lambda clients: clients.agents[node].GetNode(request))
+    found = await ask(config, lambda clients: clients.agents[node].GetNode(request), node)
     document = written(found.node)
     text = yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=100)
     Console().out(text.rstrip(), highlight=False)
@@ -30,7 +30,7 @@ async def export(config: Path, node: str) -> None:
 async def diff(config: Path, node: str, file: Path, *, as_json: bool) -> bool:
     """Print what would be done; return whether there is anything."""
     request = pb.ReconfigureRequest(gpus=read(file), dry_run=True)
-    found = await ask(config, lambda clients: clients.agents[node].Reconfigure(request))
+    found = await ask(config, lambda clients: clients.agents[node].Reconfigure(request), node)
     show(found, lambda answer: rendered(answer, "Would be done"), as_json=as_json)
     return bool(found.change.groups)
 
@@ -39,7 +39,7 @@ async def apply(config: Path, node: str, file: Path, *, allow_gap: bool, as_json
     """Bring the node's GPUs to the desired state; ctrl-c takes everything back."""
     request = pb.ReconfigureRequest(gpus=read(file), allow_gap=allow_gap)
     found = await ask(
-        config, lambda clients: clients.agents[node].Reconfigure(request, timeout=APPLY_S)
+        config, lambda clients: clients.agents[node].Reconfigure(request, timeout=APPLY_S), node
     )
     title = f"Done in {found.elapsed_s:.1f} s"
     show(found, lambda answer: rendered(answer, title), as_json=as_json)

@@ -14,7 +14,7 @@ from ruamel.yaml.comments import CommentedMap
 
 from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
 from cinquefoil.gpuagent.v1 import gpuagent_pb2_grpc as pb_grpc
-from services.cli.client import explaining
+from services.cli.client import deployment_with, explaining
 from services.cli.profile import render
 from services.cli.profile.compare import differences
 from services.cli.profile.request import Request, Target, chosen_gpu, grid, targets
@@ -26,7 +26,6 @@ from services.gpuagent.profiling.profiler.profiler import ProfileProgress, Profi
 from services.gpuagent.profiling.profiler.rig import Rig, reserved
 from services.kit.clock import RealClock
 from services.kit.config import Deployment
-from services.kit.config.loader import load
 from services.kit.profiles.table_file import read_fingerprint, read_measurements, write_table
 from services.kit.rpc import dial
 
@@ -44,7 +43,7 @@ async def profile(config: Path, node: str, request: Request) -> None:
     Raises:
         ServiceError: It cannot be measured, or the agent cannot go on; what was measured is kept.
     """
-    deployment, console = load(config), Console()
+    deployment, console = await deployment_with(config, node), Console()
     wanted, endpoint = targets(request, deployment), deployment.nodes[node]
     async with dial(endpoint.dial, deployment.identity("operator")) as channel:
         agent: pb_grpc.GpuAgentServiceAsyncStub = pb_grpc.GpuAgentServiceStub(channel)

@@ -13,13 +13,12 @@ import typer
 from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
 from cinquefoil.gpuagent.v1 import gpuagent_pb2_grpc as pb_grpc
 from cinquefoil.gpuagent.v1.inventory_pb2 import Gpu, Node
-from services.cli.client import explaining
+from services.cli.client import deployment_with, explaining
 from services.cli.profile.request import chosen_gpu
 from services.gpuagent.profiling.core.operator_bucket import Bucket
 from services.gpuagent.profiling.profiler.rig import reserved
 from services.gpuagent.profiling.sensitivity.database import Database
 from services.gpuagent.profiling.sensitivity.measure import Bench, Measured, OperatorEffort, missing
-from services.kit.config.loader import load
 from services.kit.errors import FailedPrecondition, NotFound
 from services.kit.operators.core.clock_sensitivity import CLOCK_DROP, Cost
 from services.kit.operators.core.graph import Graph
@@ -54,7 +53,7 @@ async def measured(
         FailedPrecondition: The GPU is simulated, or the agent may not hold clocks.
         ServiceError: The agent cannot do it, or the GPU cannot run the model.
     """
-    deployment = load(place.config)
+    deployment = await deployment_with(place.config, place.node)
     endpoint = deployment.nodes[place.node]
     async with dial(endpoint.dial, deployment.identity("operator")) as channel:
         agent: pb_grpc.GpuAgentServiceAsyncStub = pb_grpc.GpuAgentServiceStub(channel)

@@ -27,14 +27,15 @@ def show(config: Path, node: str, listing: int | None, *, as_json: bool) -> None
 
     Args:
         config: Deployment file.
-        node: The node's name, one of the file's.
+        node: The node's name: one of the file's, or of this machine's that joined.
         listing: Print this one of `_LISTS`; None: a summary.
         as_json: Print everything as JSON instead.
 
     Raises:
         ServiceError: The GPUs cannot be read.
     """
-    settings = load(config).nodes[node]
+    deployment = load(config)
+    settings = deployment.nodes.get(node) or deployment.join or deployment.nodes[node]
     gpus = survey(node, settings)
     if as_json:
         typer.echo(json.dumps({"node": node, "gpus": [asdict(gpu) for gpu in gpus]}, indent=2))

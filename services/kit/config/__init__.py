@@ -286,10 +286,15 @@ class Deployment(Section):
         """Return the deployment with a node that joins among its nodes.
 
         Args:
-            name, zone: Of the node.
+            name: Its name.
+            zone: Its electricity zone.
             address: "host:port" of its agent.
+
+        Raises:
+            ValueError: No node may join.
         """
-        assert self.join is not None
+        if self.join is None:
+            raise ValueError("join: no node may join")
         nodes = {**self.nodes, name: self.join.node(zone, address)}
         return self.model_copy(update={"nodes": nodes})
 

@@ -83,7 +83,7 @@ class Membership:
 
         Raises:
             InvalidArgument: It cannot be so named, or says no address.
-            FailedPrecondition: No node may join that the file does not name, or its zone is unknown.
+            FailedPrecondition: The file lets no others join, or the zone is unknown.
             PermissionDenied: The name or the caller may not join, or the name is another's.
             ResourceExhausted: Too many have joined.
         """
@@ -107,7 +107,8 @@ class Membership:
                 return
             if known_as is not None and self._fleet.connected(node.name):
                 raise PermissionDenied(
-                    f"node {node.name} is joined from {known_as.address}; its stream must end first",
+                    f"node {node.name} is joined from {known_as.address}; its stream must end "
+                    "first",
                     reason="NODE_TAKEN",
                 )
             if len(roster.joined) >= _MOST_JOINED:
@@ -149,7 +150,9 @@ class Membership:
         """
         self.check_known(name)
         if name not in self._fleet.settings.joined:
-            raise FailedPrecondition.at("node", f"{name} is in the deployment file: remove it there")
+            raise FailedPrecondition.at(
+                "node", f"{name} is in the deployment file: remove it there"
+            )
         await self._account_writer.save()
         async with self._writing:
             if self._fleet.connected(name):

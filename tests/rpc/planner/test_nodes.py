@@ -63,7 +63,7 @@ async def test_a_node_joins_serves_leaves_and_is_forgotten(tmp_path: Path, grid:
     assert known.address == "127.0.0.1:9000"
 
 
-async def test_a_planner_that_was_killed_keeps_the_instances_of_nodes_that_joined(
+async def test_a_planner_that_starts_again_keeps_the_instances_of_nodes_that_joined(
     tmp_path: Path, grid: Grid
 ) -> None:
     """Routers are sent to them before their agents are back."""

@@ -319,7 +319,7 @@ class PlannerServiceServicer:
 
     def ForgetNode(self, request, context):
         """Forgets a node that joined and is out of reach, once the account of its energy is written. One
-        whose agent comes back joins anew.
+        whose agent comes back joins again.
 
         Errors:
         NOT_FOUND           there is no such node

@@ -133,7 +133,7 @@ class PlannerServiceStub:
     """
     ForgetNode: _grpc.UnaryUnaryMultiCallable[_planner_pb2.ForgetNodeRequest, _planner_pb2.ForgetNodeResponse]
     """Forgets a node that joined and is out of reach, once the account of its energy is written. One
-    whose agent comes back joins anew.
+    whose agent comes back joins again.
 
     Errors:
       NOT_FOUND           there is no such node
@@ -303,7 +303,7 @@ class PlannerServiceAsyncStub(PlannerServiceStub):
     """
     ForgetNode: _aio.UnaryUnaryMultiCallable[_planner_pb2.ForgetNodeRequest, _planner_pb2.ForgetNodeResponse]  # type: ignore[assignment]
     """Forgets a node that joined and is out of reach, once the account of its energy is written. One
-    whose agent comes back joins anew.
+    whose agent comes back joins again.
 
     Errors:
       NOT_FOUND           there is no such node
@@ -566,7 +566,7 @@ class PlannerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_planner_pb2.ForgetNodeResponse, _abc.Awaitable[_planner_pb2.ForgetNodeResponse]]:
         """Forgets a node that joined and is out of reach, once the account of its energy is written. One
-        whose agent comes back joins anew.
+        whose agent comes back joins again.
 
         Errors:
           NOT_FOUND           there is no such node

@@ -79,9 +79,7 @@ def hold_to(hold: Hold | None) -> planner_pb2.Hold | None:
 
 def order_to(order: OrderedNode) -> planner_pb2.NodeOrder:
     """Return what an operator ordered of a node as a message."""
-    message = planner_pb2.NodeOrder(
-        drain=order.order is NodeOrder.DRAIN, principal=order.principal
-    )
+    message = planner_pb2.NodeOrder(drain=order.order is NodeOrder.DRAIN, principal=order.principal)
     message.at.FromDatetime(order.at)
     return message
 

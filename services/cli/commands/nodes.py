@@ -1,0 +1,72 @@
+"""`cinquefoil nodes ...`: the nodes, and orders about them."""
+
+from typing import Annotated
+
+import typer
+
+from services.cli.commands.options import DEPLOYMENT, Config, Json
+
+app = typer.Typer(
+    name="nodes",
+    help="Nodes: which there are, and which of them plans may use.",
+    no_args_is_help=True,
+)
+
+Node = Annotated[str, typer.Argument(help="Name of the node.")]
+
+
+@app.command("list")
+async def list_(config: Config = DEPLOYMENT, json: Json = False) -> None:
+    """List the nodes of the deployment file and those that joined, with orders about them."""
+    from services.cli.nodes.run import show_list
+
+    await show_list(config, as_json=json)
+
+
+@app.command()
+async def cordon(node: Node, config: Config = DEPLOYMENT) -> None:
+    """Have the next plan, whatever causes it, leave a node out; over restarts of the planner too.
+
+    What runs there serves until then.
+    """
+    from services.cli.nodes.run import cordon as work
+
+    await work(config, node)
+
+
+@app.command()
+async def drain(
+    node: Node,
+    config: Config = DEPLOYMENT,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the plan without the node; change nothing.")
+    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Until nothing runs there.")] = False,
+    json: Json = False,
+) -> None:
+    """Move what runs on a node to others now, as far as they have room; then as `cordon`.
+
+    --json is for --dry-run.
+    """
+    from services.cli.nodes import run
+
+    if dry_run:
+        await run.dry_run(config, node, as_json=json)
+    else:
+        await run.drain(config, node, wait=wait)
+
+
+@app.command()
+async def uncordon(node: Node, config: Config = DEPLOYMENT) -> None:
+    """Let plans use a node again."""
+    from services.cli.nodes.run import uncordon as work
+
+    await work(config, node)
+
+
+@app.command()
+async def forget(node: Node, config: Config = DEPLOYMENT) -> None:
+    """Forget a node that joined and is out of reach; after `join.forget_after_s` that is done."""
+    from services.cli.nodes.run import forget as work
+
+    await work(config, node)

@@ -1,0 +1,1 @@
+"""Nodes: which there are, and orders about them."""
