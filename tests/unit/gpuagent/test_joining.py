@@ -13,8 +13,9 @@ from tests.support.fake_agent import deployment
 
 def joined(here: dict[str, Any], **join: Any) -> tuple[config.Deployment, str]:
     section = config.Join.model_validate({"listen": "0.0.0.0:8463", "pue": 1.3, **join})
-    file = deployment(Path("out"), 1, (), section)
-    return joining(file.model_copy(update={"node": config.ThisNode.model_validate(here)}))
+    file = deployment(Path("out"), 1, (), config.Join())
+    update = {"join": section, "node": config.ThisNode.model_validate(here)}
+    return joining(file.model_copy(update=update))
 
 
 def test_name_address_and_zone_are_the_nodes_own_and_the_rest_is_the_templates() -> None:
