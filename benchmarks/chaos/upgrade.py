@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Awaitable, Callable
@@ -58,6 +59,7 @@ async def _rows(folder: Path, old_tree: Path) -> list[dict[str, Any]]:
     np.save(images, held_out()[0])
     new = {each.name: each for each in programs(load(config), config)}
     old = {name: _of(old_tree, program) for name, program in new.items()}
+    old["planner"] = _taken_back_to(old_tree, old["planner"], config)
     rows, right = [], labels(folder / "models")
     async with Suite(list(old.values()), folder / "logs") as suite:
         await asyncio.wait_for(until_answering(router), _START_S)
@@ -75,7 +77,7 @@ async def _works(here: Site, new: Program) -> bool:
     """Return whether the suite settles; where it does not, this tree's program runs again."""
     try:
         await here.settled()
-    except TimeoutError:  # a planner refuses a database that a later one has migrated
+    except TimeoutError:
         here.suite.members[new.name].program = new
         await here.settled()
         return False
@@ -85,6 +87,16 @@ async def _works(here: Site, new: Program) -> bool:
 def _of(tree: Path, program: Program) -> Program:
     """Return a program as another tree's code runs it."""
     return replace(program, argv=("env", f"PYTHONPATH={tree}:{tree / 'protos'}", *program.argv))
+
+
+def _taken_back_to(tree: Path, planner: Program, config: Path) -> Program:
+    """Return another tree's planner with what an operator does before going back to it."""
+    versions = tree / "services" / "planner" / "adapters" / "store" / "migrations" / "versions"
+    newest = max(file.name[1:5] for file in versions.glob("v[0-9]*.py"))
+    # There is no way back from a database that is not there yet, which is where the run begins.
+    downgrade = (sys.executable, "-m", "services.cli", "planner", "downgrade", newest)
+    back = f"{shlex.join((*downgrade, '--config', str(config)))}; exec {shlex.join(planner.argv)}"
+    return replace(planner, argv=("sh", "-c", back))
 
 
 def _to(program: Program) -> Callable[[Site], Awaitable[None]]:

@@ -1,4 +1,4 @@
-"""`cinquefoil backup` and `cinquefoil restore`: the planner's database."""
+"""`cinquefoil backup`, `restore` and `planner downgrade`: the planner's database."""
 
 from pathlib import Path
 from typing import Annotated
@@ -35,3 +35,20 @@ def restore(file: File, config: Config = DEPLOYMENT) -> None:
     typer.echo(f"{database}: restored from {file}")
     if before is not None:
         typer.echo(f"what was there is {before}")
+
+
+async def downgrade(
+    revision: Annotated[str, typer.Argument(help="The older planner's schema, for example 0003.")],
+    config: Config = DEPLOYMENT,
+) -> None:
+    """Take the database's schema back to that of an older planner; no planner may run.
+
+    The older planner's error names its schema; 0003 is the oldest.
+    """
+    from services.kit.config.loader import load
+    from services.planner.adapters.store import opening
+
+    database = load(config).planner.database
+    before = await opening.downgrade(database, revision)
+    shown = opening.shown(opening.address(database))
+    typer.echo(f"{shown}: schema {before} -> {revision}")

@@ -1,5 +1,6 @@
 """Where the database is, and what is made of one that is already there."""
 
+import shutil
 import sqlite3
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,9 +11,9 @@ from alembic.migration import MigrationContext
 from sqlalchemy import text
 
 from services.kit.errors import FailedPrecondition, InvalidArgument, Unavailable
-from services.planner.adapters.store import open_store
-from services.planner.adapters.store.opening import address, shown
-from services.planner.adapters.store.tables import metadata
+from services.planner.adapters.store import open_store, schema
+from services.planner.adapters.store.opening import address, downgrade, shown
+from services.planner.adapters.store.tables import metadata, put
 from services.planner.adapters.wire.convert import plan_to, routing_to
 from services.planner.core.accounting.account import Account, Spent
 from services.planner.core.accounting.counters import EnergyCounters
@@ -128,10 +129,78 @@ async def test_an_unknown_schema_is_refused(tmp_path: Path) -> None:
 async def test_the_schema_of_a_newer_planner_is_refused(database: Path | str) -> None:
     async with open_store(database) as store, store.connection.transaction() as connection:
         await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+        await put(connection, "readable_from", b"9999")
 
-    with pytest.raises(FailedPrecondition, match=r"written by another planner than this.*9999"):
+    with pytest.raises(
+        FailedPrecondition, match=r"newer planner than this \(schema 9999, .*downgrade 0004"
+    ):
         async with open_store(database):
             pass
+
+
+NEWER = """
+import sqlalchemy as sa
+from alembic import op
+revision, down_revision, readable_from = "0005", "0004", "0004"
+def upgrade():
+    op.add_column("plans", sa.Column("later", sa.Text))
+def downgrade():
+    op.drop_column("plans", "later")
+"""
+
+
+async def test_a_newer_schema_is_used_where_its_migrations_say_so(
+    database: Path | str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A planner of the next release adds a column; this one works beside it; the next returns."""
+    newer = tmp_path / "migrations"
+    shutil.copytree(schema.MIGRATIONS, newer)
+    (newer / "versions" / "v0005_newer.py").write_text(NEWER)
+    with monkeypatch.context() as next_release:
+        next_release.setattr(schema, "MIGRATIONS", newer)
+        async with open_store(database) as store:
+            await store.add(PLAN, GPUS)
+    async with open_store(database) as store:
+        await store.activate(1, datetime.now(UTC))
+        await store.add(PLAN, GPUS)
+    with monkeypatch.context() as next_release:
+        next_release.setattr(schema, "MIGRATIONS", newer)
+        async with open_store(database) as store:
+            assert (await store.plan(1)).state is PlanState.ACTIVE
+            assert (await store.plan()).version == 2
+
+
+async def test_a_schema_is_taken_back_and_brought_up_again(database: Path | str) -> None:
+    """0003 is that of planners without checksums: what they write has none, nor is it missed."""
+    async with open_store(database) as store:
+        await store.add(PLAN, GPUS)
+
+    assert await downgrade(database, "0003") == "0004"
+    assert await downgrade(database, "0003") == "0003"
+
+    async with open_store(database) as store:
+        assert (await store.plan()).segments == PLAN.segments
+
+
+async def test_no_schema_is_taken_back_below_a_running_planner(tmp_path: Path) -> None:
+    path = tmp_path / "planner.sqlite3"
+    async with open_store(path):
+        with pytest.raises(FailedPrecondition, match="another planner is using"):
+            await downgrade(path, "0003", patience_s=0.0)
+
+
+@pytest.mark.parametrize(
+    ("revision", "message"),
+    [("0001", "must be one of 0003, 0004, got 0001"), ("x", "got x")],
+)
+async def test_there_is_no_way_back_to_what_is_not_known(
+    tmp_path: Path, revision: str, message: str
+) -> None:
+    path = tmp_path / "planner.sqlite3"
+    async with open_store(path):
+        pass
+    with pytest.raises(InvalidArgument, match=message):
+        await downgrade(path, revision)
 
 
 async def test_migrations_lead_to_the_tables_that_are_used(database: Path | str) -> None:

@@ -4,30 +4,20 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Final
 
-from alembic import command
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.util import CommandError
-from sqlalchemy import URL, Connection, inspect, make_url
+from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.kit.clock import RealClock
-from services.kit.errors import FailedPrecondition, InvalidArgument
-from services.kit.state_file import Damaged
+from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound
 from services.kit.telemetry import logs
-from services.planner.adapters.store import checks
+from services.planner.adapters.store import schema
 from services.planner.adapters.store.connection import SharedConnection
 from services.planner.adapters.store.leadership import FileLock, Leadership, Lock, SessionLock
 from services.planner.adapters.store.store import Store
 
 _log = logs.get("store")
-
-_MIGRATIONS: Final = Path(__file__).with_name("migrations")
-_BEFORE_MIGRATIONS: Final = 1
-"""`user_version` of SQLite files from before there were migrations."""
 
 
 @asynccontextmanager
@@ -63,13 +53,54 @@ async def open_store(
         async def prepare(connection: AsyncConnection) -> None:
             await leadership.take(connection, patience_s, stopping)
             async with connection.begin():
-                await connection.run_sync(_migrate, url)
+                await connection.run_sync(schema.migrate, shown(url))
                 await leadership.claim(connection)
 
         opened = SharedConnection.opened(url, prepare, leadership.check)
         shared = await held.enter_async_context(opened)
         _log.info("database", address=shown(url), term=leadership.lease.term)
         yield Store(shared, leadership)
+
+
+async def downgrade(database: Path | str, revision: str, *, patience_s: float = 5.0) -> str:
+    """Make the schema one of an older planner; no planner may run.
+
+    Args:
+        database: `planner.database`.
+        revision: The older planner's schema.
+        patience_s: How long to wait for a planner to let go of it, s.
+
+    Returns:
+        The revision that the schema had.
+
+    Raises:
+        InvalidArgument: The URL cannot be, or there is no way back to this revision.
+        NotFound: There is no database yet.
+        FailedPrecondition: A planner runs, or the schema is older than that.
+        Damaged: The file is damaged.
+        Unavailable: The database cannot be reached.
+    """
+    url = address(database)
+    _require_file(url)
+    with _lock_of(url) as lock:
+        leadership = Leadership(lock, shown(url), RealClock())
+
+        async def prepare(connection: AsyncConnection) -> None:
+            await leadership.take(connection, patience_s, asyncio.Event())
+
+        async def unchecked(_: AsyncConnection) -> None:
+            """There is no lease: nobody else can lead while the lock is ours."""
+
+        async with (
+            SharedConnection.opened(url, prepare, unchecked) as shared,
+            shared.transaction() as connection,
+        ):
+            return await connection.run_sync(schema.take_back, shown(url), revision)
+
+
+def _require_file(url: URL) -> None:
+    if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
+        raise NotFound(f"planner.database: there is no {shown(url)} yet", field="planner.database")
 
 
 @contextmanager
@@ -90,47 +121,6 @@ def _lock_of(url: URL) -> Iterator[Lock]:
         yield lock
     finally:
         lock.release()
-
-
-def _migrate(connection: Connection, url: URL) -> None:
-    """Bring the schema up to date, in the transaction that is open.
-
-    Raises:
-        FailedPrecondition: This planner does not know the schema, or the file is damaged.
-    """
-    is_file = connection.dialect.name == "sqlite"
-    if is_file and (why := checks.damage(connection)):
-        raise Damaged(Path(url.database or ""), why, checks.REMEDY)
-    _check_version(connection, url)
-    config = Config()
-    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
-    config.set_main_option("path_separator", "os")
-    config.attributes["connection"] = connection
-    before = MigrationContext.configure(connection).get_current_heads()
-    try:
-        command.upgrade(config, "head")
-    except CommandError as error:
-        raise _unknown(url, str(error)) from error
-    if is_file:
-        if MigrationContext.configure(connection).get_current_heads() != before:
-            checks.fill(connection)
-        checks.keep(connection)
-
-
-def _check_version(connection: Connection, url: URL) -> None:
-    """Check the mark that SQLite files bore before there were migrations."""
-    if connection.dialect.name != "sqlite" or inspect(connection).has_table("alembic_version"):
-        return
-    found = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
-    if found not in (0, _BEFORE_MIGRATIONS):
-        raise _unknown(url, f"schema version {found}")
-
-
-def _unknown(url: URL, what: str) -> FailedPrecondition:
-    return FailedPrecondition(
-        f"planner.database: {shown(url)} was written by another planner than this ({what}); "
-        "use a newer one, or move the database away to start with an empty one"
-    )
 
 
 _DRIVERS = {"postgresql": "postgresql+asyncpg", "sqlite": "sqlite+aiosqlite"}

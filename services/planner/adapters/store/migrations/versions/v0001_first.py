@@ -5,6 +5,7 @@ from alembic import op
 
 revision = "0001"
 down_revision = None
+readable_from = "0001"
 
 BEFORE_MIGRATIONS = ("plans", "outcomes", "meta")
 REFUSED_BY_OLDER = "PRAGMA user_version = 2"

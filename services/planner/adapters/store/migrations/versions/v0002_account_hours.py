@@ -5,6 +5,7 @@ from alembic import op
 
 revision = "0002"
 down_revision = "0001"
+readable_from = "0002"
 
 AMOUNTS = (
     *("energy_j", "idle_j", "unattributed_j"),

@@ -5,6 +5,7 @@ from alembic import op
 
 revision = "0003"
 down_revision = "0002"
+readable_from = "0003"
 
 ERRORS = ("profile_error_gco2e", "meter_error_gco2e", "intensity_error_gco2e")
 

@@ -5,6 +5,7 @@ from alembic import op
 
 revision = "0004"
 down_revision = "0003"
+readable_from = "0004"
 
 TABLES = ("plans", "outcomes", "meta", "account_hours")
 
@@ -14,3 +15,9 @@ def upgrade() -> None:
     for name in TABLES:
         with op.batch_alter_table(name) as table:
             table.add_column(sa.Column("crc", sa.BigInteger))
+
+
+def downgrade() -> None:
+    """Drop the columns: a planner that does not know them would leave checksums of old values."""
+    for name in TABLES:
+        op.drop_column(name, "crc")

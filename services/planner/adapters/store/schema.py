@@ -1,0 +1,158 @@
+"""The schema of the database: brought up to date, left as a newer planner made it, or taken back.
+
+Each migration says in `readable_from` which is the oldest revision whose planners can use what it
+makes (docs/decisions/0025-back-to-an-older-planner.md).
+"""
+
+from pathlib import Path
+from typing import Final
+
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, inspect, select
+
+from services.kit.errors import FailedPrecondition, InvalidArgument
+from services.kit.state_file import Damaged
+from services.kit.telemetry import logs
+from services.planner.adapters.store import checks
+from services.planner.adapters.store.tables import meta
+
+_log = logs.get("store")
+
+MIGRATIONS: Final = Path(__file__).with_name("migrations")
+TAKEN_BACK_TO: Final = "0003"
+"""The oldest revision that `take_back` knows the way to."""
+
+_BEFORE_MIGRATIONS: Final = 1
+"""`user_version` of SQLite files from before there were migrations."""
+
+_READABLE_FROM: Final = "readable_from"
+"""A key of `meta`, and a name in each migration."""
+
+
+def migrate(connection: Connection, shown: str) -> None:
+    """Bring the schema up to date, in the transaction that is open.
+
+    That of a newer planner stays as it is where this one can use it.
+
+    Args:
+        connection: To the database.
+        shown: Its address, for errors; of an SQLite database the file.
+
+    Raises:
+        Damaged: The file is damaged.
+        FailedPrecondition: This planner cannot use the schema.
+    """
+    is_file = _check(connection, shown)
+    _check_version(connection, shown)
+    config = _config(connection)
+    known, before = _known(config), _revision(connection)
+    if before and before not in known:
+        _check_readable(connection, shown, before, known[-1])
+    else:
+        command.upgrade(config, "head")
+    if (after := _revision(connection)) != before:
+        module = ScriptDirectory.from_config(config).get_revision(after).module
+        _write_readable_from(connection, module.readable_from)
+        if is_file:
+            checks.fill(connection)
+    if is_file:
+        checks.keep(connection)
+
+
+def take_back(connection: Connection, shown: str, revision: str) -> str:
+    """Make the schema one of an older planner, in the transaction that is open.
+
+    Args:
+        connection: To the database.
+        shown: Its address, for errors; of an SQLite database the file.
+        revision: The older planner's.
+
+    Returns:
+        The revision that it had; the one it has now where there was nothing to do.
+
+    Raises:
+        Damaged: The file is damaged.
+        InvalidArgument: There is no such revision, or no way back to it.
+        FailedPrecondition: The schema is older than that, or unknown.
+    """
+    is_file = _check(connection, shown)
+    config = _config(connection)
+    known, before = _known(config), _revision(connection)
+    back_to = known[known.index(TAKEN_BACK_TO) :]
+    if revision not in back_to:
+        raise InvalidArgument(
+            f"revision: must be one of {', '.join(back_to)}, got {revision}", field="revision"
+        )
+    if before not in known or known.index(before) < known.index(revision):
+        raise FailedPrecondition(
+            f"planner.database: the schema of {shown} is {before or 'none'}: it cannot be taken "
+            f"back to {revision}"
+        )
+    if before != revision:
+        module = ScriptDirectory.from_config(config).get_revision(revision).module
+        command.downgrade(config, revision)
+        _write_readable_from(connection, module.readable_from)
+        if is_file:
+            checks.fill(connection)
+    return before
+
+
+def _check(connection: Connection, file: str) -> bool:
+    """Return whether the database is a file; it is not damaged."""
+    is_file = connection.dialect.name == "sqlite"
+    if is_file and (why := checks.damage(connection)):
+        raise Damaged(Path(file), why, checks.REMEDY)
+    return is_file
+
+
+def _check_version(connection: Connection, shown: str) -> None:
+    """Check the mark that SQLite files bore before there were migrations."""
+    if connection.dialect.name != "sqlite" or inspect(connection).has_table("alembic_version"):
+        return
+    found = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
+    if found not in (0, _BEFORE_MIGRATIONS):
+        raise FailedPrecondition(
+            f"planner.database: {shown} was written by another planner than this (schema version "
+            f"{found}); use a newer one, or move the database away to start with an empty one"
+        )
+
+
+def _check_readable(connection: Connection, shown: str, found: str, newest: str) -> None:
+    query = select(meta.c.value).where(meta.c.key == _READABLE_FROM)
+    value = connection.scalar(query)
+    if value is None or value.decode() > newest:
+        raise FailedPrecondition(
+            f"planner.database: {shown} was written by a newer planner than this (schema {found}, "
+            f"this one knows {newest}); take it back with the newer one's "
+            f"`cinquefoil planner downgrade {newest}`, use a newer one, or move the database away "
+            "to start with an empty one"
+        )
+    _log.warning("the schema is a newer planner's, and stays", schema=found, known=newest)
+
+
+def _write_readable_from(connection: Connection, revision: str) -> None:
+    connection.execute(meta.delete().where(meta.c.key == _READABLE_FROM))
+    columns = {"key": _READABLE_FROM, "value": revision.encode()}
+    connection.execute(meta.insert().values(columns))
+
+
+def _config(connection: Connection) -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    return config
+
+
+def _known(config: Config) -> list[str]:
+    """Return the revisions that this planner knows, oldest first."""
+    newest_first = ScriptDirectory.from_config(config).walk_revisions()
+    return [script.revision for script in newest_first][::-1]
+
+
+def _revision(connection: Connection) -> str:
+    """Return the schema's revision; "": it has none yet."""
+    return MigrationContext.configure(connection).get_current_revision() or ""
