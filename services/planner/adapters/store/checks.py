@@ -54,10 +54,10 @@ def _define(connection: Any, _record: object) -> None:
 
 
 def fill(connection: Connection) -> None:
-    """Give every row of an SQLite database its checksum."""
+    """Give every row of an SQLite database its checksum, where its schema has some."""
     for table in metadata.tables:
-        columns = _columns(connection, table)
-        connection.exec_driver_sql(row_checksums.fill(table, columns))
+        if columns := _columns(connection, table):
+            connection.exec_driver_sql(row_checksums.fill(table, columns))
 
 
 def keep(connection: Connection) -> None:

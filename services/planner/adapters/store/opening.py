@@ -89,7 +89,7 @@ async def downgrade(database: Path | str, revision: str, *, patience_s: float = 
             await leadership.take(connection, patience_s, asyncio.Event())
 
         async def unchecked(_: AsyncConnection) -> None:
-            """There is no lease: nobody else can lead while the lock is ours."""
+            """There is no lease: no other planner can lead while the lock is ours."""
 
         async with (
             SharedConnection.opened(url, prepare, unchecked) as shared,
