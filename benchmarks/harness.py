@@ -7,15 +7,19 @@ import argparse
 import json
 import os
 import platform
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from rich.console import Console
+from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 from rich.table import Table
 
+J = TypeVar("J", bound=Hashable)
 T = TypeVar("T")
 P = ParamSpec("P")
 Row = Mapping[str, Any]
@@ -110,6 +114,29 @@ def timed_s(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> tuple[T,
     started_s = time.perf_counter()
     found = call(*args, **kwargs)
     return found, time.perf_counter() - started_s
+
+
+def in_processes(run: Callable[[J], T], jobs: Iterable[J]) -> dict[J, T]:
+    """Run jobs in processes, one per core, and show on stderr which have ended.
+
+    Args:
+        run: Runs one; a function that a process can import.
+        jobs: What it is called with; their names are what `str` makes of them.
+
+    Returns:
+        What came of each, in the order of `jobs`.
+    """
+    columns = (*Progress.get_default_columns(), MofNCompleteColumn(), TimeElapsedColumn())
+    with (
+        ProcessPoolExecutor() as pool,
+        Progress(*columns, console=Console(file=sys.stderr)) as progress,
+    ):
+        futures = {pool.submit(run, job): job for job in jobs}
+        task = progress.add_task("running", total=len(futures))
+        for done in as_completed(futures):
+            progress.advance(task)
+            progress.console.print(f"{futures[done]}", highlight=False)
+        return {job: future.result() for future, job in futures.items()}
 
 
 def document(name: str, tables: Sequence[Figures]) -> dict[str, Any]:

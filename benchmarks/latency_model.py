@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from simpy import Environment
 
 from benchmarks import _fleets as fleets
-from benchmarks.harness import Figures, Report, main
+from benchmarks.harness import Figures, Report, in_processes, main
 from services.gpuagent.core.batch_costs import Costs
 from services.gpuagent.core.worker_config import tabulate
 from services.kit.config import Deployment, Objective
@@ -55,7 +55,7 @@ NAME = "model"
 
 def measure(problems: int = PROBLEMS) -> Report:
     """Plan and simulate."""
-    rows = [row for seed in range(problems) if (row := _row(seed)) is not None]
+    rows = [row for row in in_processes(_row, range(problems)).values() if row is not None]
     ratios = [row["ratio"] for row in rows]
     low, high = np.percentile(ratios, [5, 95]) if ratios else (0.0, 0.0)
     found = {

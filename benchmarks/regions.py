@@ -6,10 +6,8 @@ policy gets the same requests. The saving is against BASE, the largest variant o
 same load.
 """
 
-import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -17,11 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from rich.console import Console
-from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from benchmarks import _grids
-from benchmarks.harness import Figures, Report, main
+from benchmarks.harness import Figures, Report, in_processes, main
 from services.simulator.loader import read
 from services.simulator.report.report import Result, chosen, run
 
@@ -51,14 +47,15 @@ class Job:
     policy: str
     duration_s: float | None
 
+    def __str__(self) -> str:
+        return f"{self.region}: {self.policy}"
+
 
 def measure(regions: int | None = None, duration_s: float | None = None) -> Report:
     """Simulate every policy on every region, or on the first few."""
     names = [name.removeprefix(f"{KIND}/") for name in _grids.names() if name.startswith(KIND)]
     jobs = [Job(name, policy, duration_s) for name, policy in product(names[:regions], POLICIES)]
-    with ProcessPoolExecutor() as pool:
-        futures = {pool.submit(_simulate, job): job for job in jobs}
-        found = {futures[done]: done.result() for done in _shown(futures)}
+    found = in_processes(_simulate, jobs)
     rows = [_row(job, found) for job in jobs]
     days = (duration_s or yaml.safe_load(SCENARIO.read_text())["duration_s"]) / 86_400
     table = Figures(
@@ -71,17 +68,6 @@ def measure(regions: int | None = None, duration_s: float | None = None) -> Repo
         figures = {key: row[key] for key in row if key not in {"region", "policy"}}
         document.setdefault(row["region"], {})[row["policy"]] = figures
     return Report([table], document)
-
-
-def _shown(futures: Mapping[Future[Result], Job]) -> Iterator[Future[Result]]:
-    """Yield simulations as they end, and show how many have."""
-    columns = (*Progress.get_default_columns(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(file=sys.stderr)) as progress:
-        task = progress.add_task("simulating", total=len(futures))
-        for done in as_completed(futures):
-            progress.advance(task)
-            progress.console.print(f"{futures[done].region}: {futures[done].policy}")
-            yield done
 
 
 def _simulate(job: Job) -> Result:
