@@ -65,6 +65,7 @@ def application(
             Route("/", _index),
             Route("/api/now", ours.now),
             Route("/api/events", ours.events),
+            Route("/api/receipts", ours.receipts),
             Route("/api/plans", ours.plans),
             Route("/api/plans/{version}", ours.plan),
             Route("/api/plans/{version}/explanation", ours.explanation),

@@ -5,7 +5,8 @@ import csv
 import io
 import json
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 from starlette.requests import Request
@@ -14,7 +15,7 @@ from starlette.responses import Response, StreamingResponse
 from services.console.cached import Cached
 from services.console.guard import COOKIE
 from services.console.identity import Rights, session_of
-from services.console.queries import body, circumstances, hours, version
+from services.console.queries import body, circumstances, hours, receipts, version
 from services.console.readers import Document, Readers
 from services.kit.errors import PermissionDenied, ServiceError
 from services.kit.telemetry import logs
@@ -42,6 +43,11 @@ class Endpoints:
         return StreamingResponse(
             _events(self._present, self._refresh_s), media_type="text/event-stream"
         )
+
+    async def receipts(self, request: Request) -> Response:
+        """Stream receipts of answers."""
+        found = self._readers.receipts(receipts(request.query_params))
+        return StreamingResponse(_receipts(found), media_type="text/event-stream")
 
     async def plans(self, _: Request) -> Response:
         """Return the newest plans."""
@@ -129,6 +135,16 @@ async def _events(present: Cached[Document], refresh_s: float) -> AsyncIterator[
         yield f"data: {text}\n\n" if text != sent else ": unchanged\n\n"
         sent = text
         await asyncio.sleep(refresh_s)
+
+
+async def _receipts(found: AsyncGenerator[Document, None]) -> AsyncIterator[str]:
+    """Yield receipts as server-sent events until they end; why, if that is an error."""
+    async with aclosing(found):
+        try:
+            async for document in found:
+                yield f"data: {_text(document)}\n\n"
+        except ServiceError as error:
+            yield f"event: problem\ndata: {_text({'error': error.message})}\n\n"
 
 
 def as_json(document: Document, status: int = 200) -> Response:

@@ -52,6 +52,17 @@ def circumstances(given: QueryParams) -> dict[str, float | str | list[str]]:
     return found
 
 
+def receipts(given: QueryParams) -> dict[str, float | str]:
+    """Return which receipts are asked for: a sample of all, of a model or of a variant."""
+    known = {"sample", "model", "variant"}
+    if unknown := set(given) - known:
+        raise InvalidArgument(f"{min(unknown)[:80]}: must be one of {', '.join(sorted(known))}")
+    found: dict[str, float | str] = {name: text for name, text in given.items() if text}
+    if "sample" in found:
+        found["sample"] = _figure("sample", given["sample"])
+    return found
+
+
 def _figure(name: str, text: str) -> float:
     try:
         value = float(text)

@@ -1,6 +1,6 @@
 """What the console shows, and who reads it: an argument, for the console knows no service."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Protocol
 
 Document = dict[str, Any]
@@ -53,6 +53,17 @@ class Readers(Protocol):
             given: `demand` and `intensity`: factors of the present ones; `carbon_weight` and
                 `accuracy_floor`, 0..1; `strategy`; `without`: UUIDs of GPUs that are out. What is
                 absent is as at present.
+        """
+        ...
+
+    def receipts(self, given: Mapping[str, Any]) -> AsyncGenerator[Document, None]:
+        """Yield `receipts` of answers as they are given, and how many were `left_out`.
+
+        `routers` of the router's `processes` are heard.
+
+        Args:
+            given: `sample`: share of the answers, > 0, <= 1; `model` and `variant`: only theirs.
+                What is absent: all.
         """
         ...
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import random
 import secrets
 import socket
 from collections.abc import Callable
@@ -31,6 +32,7 @@ from services.router.adapters.prometheus import RouterCollector, collectors_regi
 from services.router.adapters.triton_metrics import TritonCollector
 from services.router.adapters.worker_stream import WorkerStreams, links
 from services.router.core.accounting.account import Account
+from services.router.core.accounting.receipt_watchers import ReceiptWatchers
 from services.router.core.limits import byte_budget, limits
 from services.router.core.model import ModelRoutes, RoutingTable
 from services.router.core.model_registry import ModelRegistry
@@ -147,6 +149,7 @@ class _Router:
         self._settings = deployment.router
         self._clock = RealClock()
         self._carbon = CarbonClient()
+        self._watchers = ReceiptWatchers(random.random)
         dead_after_s, identity = self._settings.worker_dead_after_s, deployment.identity("router")
         link = links(
             identity,
@@ -186,7 +189,7 @@ class _Router:
         self._routed = asyncio.Event()
 
     def _account(self, routes: ModelRoutes) -> Account:
-        return Account(routes, self._carbon.intensity, self._settings.slo_windows_s)
+        return Account(routes, self._carbon.intensity, self._settings.slo_windows_s, self._watchers)
 
     def _predictor_client(self, deployment: Deployment) -> PredictorClient | None:
         if deployment.predictor is None:
@@ -210,7 +213,9 @@ class _Router:
     def register(self, server: grpc.aio.Server) -> None:
         """Add the servicers."""
         add_inference(self._inference, server)
-        status = RouterServicer(self._engine, self._id, self._started_at, self.config, self._clock)
+        status = RouterServicer(
+            self._engine, self._watchers, self._id, self._started_at, self.config, self._clock
+        )
         add_RouterServiceServicer_to_server(status, server)
 
     async def reload(self, deployment: Deployment) -> None:

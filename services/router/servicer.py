@@ -1,6 +1,8 @@
 """The gRPC services: the Open Inference Protocol, and the router's own status."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from importlib.metadata import version
@@ -19,8 +21,9 @@ from services.kit import config
 from services.kit.clock import Clock
 from services.kit.rpc import caller
 from services.kit.telemetry import tracing
-from services.router.adapters.convert import to_status
+from services.router.adapters.convert import to_receipts, to_status
 from services.router.adapters.planner_client import ConfigDigests
+from services.router.core.accounting.receipt_watchers import ReceiptWatchers
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.wire import Head
 from services.router.frontend import messages, repository
@@ -30,6 +33,7 @@ from services.router.runtime.engine import Engine
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
+_RECEIPTS_S = 0.5  # between the responses of WatchReceipts
 _FAILS_FAST = ("triton_grpc_error", "true")
 
 
@@ -225,15 +229,17 @@ def add_inference(servicer: InferenceServicer, server: grpc.aio.Server) -> None:
 class RouterServicer(RouterServiceServicer):
     """The router's own status."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - one argument per thing it reports
         self,
         engine: Engine,
+        watchers: ReceiptWatchers,
         router_id: str,
         started_at: datetime,
         config: ConfigDigests,
         clock: Clock,
     ) -> None:
         self._engine = engine
+        self._watchers = watchers
         self._router_id = router_id
         self._started_at = started_at
         self._config = config
@@ -246,3 +252,15 @@ class RouterServicer(RouterServiceServicer):
         status = to_status(self._engine, self._router_id, self._started_at, self._clock)
         status.config_digest = self._config.own
         return status
+
+    async def WatchReceipts(
+        self, request: router_pb2.WatchReceiptsRequest, context: Context
+    ) -> AsyncIterator[router_pb2.WatchReceiptsResponse]:
+        """Stream a share of the receipts until the caller goes, or the router shuts down."""
+        sample = request.sample if request.HasField("sample") else 1.0
+        closing = self._engine.closing
+        with self._watchers.watching(sample, request.model, request.variant) as watcher:
+            while not closing.is_set():
+                yield to_receipts(self._router_id, *watcher.take(), self._clock)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(closing.wait(), _RECEIPTS_S)

@@ -200,6 +200,27 @@ async def demo(  # noqa: PLR0913, PLR0917 - a command's options are its argument
         raise typer.Exit(1)
 
 
+async def receipts(  # noqa: PLR0913 - a command's options are its arguments
+    model: Annotated[str, typer.Argument(help="Of this model only; empty: of every model.")] = "",
+    *,
+    config: Config = DEPLOYMENT,
+    variant: Annotated[str, typer.Option(help="Of this variant only.")] = "",
+    sample: Annotated[float, typer.Option(help="Share of the answers, > 0, <= 1.")] = 1.0,
+    count: Annotated[int | None, typer.Option(min=1, help="End after so many receipts.")] = None,
+    json: Json = False,
+) -> None:
+    """Follow the receipts of answers: variant, latency, energy and carbon of each.
+
+    A sample of them, at most 512 a second from each router process, with nothing of who asked, or
+    what.
+    """
+    from cinquefoil.router.v1.router_pb2 import WatchReceiptsRequest
+    from services.cli.infer.receipts import follow
+
+    request = WatchReceiptsRequest(sample=sample, model=model, variant=variant)
+    await follow(config, request, as_json=json, count=count)
+
+
 async def infer(  # noqa: PLR0913 - a command's options are its arguments
     model: Annotated[str, typer.Argument(help="A model of the deployment file.")],
     *,

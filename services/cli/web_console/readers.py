@@ -1,6 +1,7 @@
 """Reads what the console shows, with the readers of `cinquefoil status`, `plan` and `carbon`."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -8,9 +9,11 @@ from typing import Any, Final
 from cinquefoil.carbon.v1.carbon_pb2 import WatchRequest
 from cinquefoil.planner.v1 import planner_pb2
 from cinquefoil.planner.v1.plan_pb2 import ModelRoutes
+from cinquefoil.router.v1.router_pb2 import WatchReceiptsRequest
 from services.cli.account.report import rows
 from services.cli.client import Clients, first
 from services.cli.console.proto_json import document
+from services.cli.infer.receipts import received
 from services.cli.plan.deviation import measures
 from services.cli.plan.show import SOLVE_S, listed
 from services.cli.status.show import fetch
@@ -119,6 +122,20 @@ class ServiceReaders:
         """Return what would be decided under circumstances."""
         request = planner_pb2.DryRunRequest(what_if=await self._what_if(given))
         return document(await self._clients.planner.DryRun(request, timeout=SOLVE_S))
+
+    async def receipts(self, given: Mapping[str, Any]) -> AsyncGenerator[Document, None]:
+        """Yield receipts of answers, those of all router processes together, oldest first."""
+        request = WatchReceiptsRequest(**given)
+        async with aclosing(received(self._deployment, request)) as found:
+            async for responses in found:
+                receipts = [each for response in responses for each in response.receipts]
+                receipts.sort(key=lambda each: each.answered_at.ToNanoseconds())
+                yield {
+                    "routers": len(responses),
+                    "processes": self._deployment.router.processes,
+                    "receipts": [document(each) for each in receipts],
+                    "left_out": sum(each.left_out for each in responses),
+                }
 
     async def _what_if(self, given: Mapping[str, Any]) -> planner_pb2.WhatIf:
         """Return circumstances; factors are of the newest plan's demand and intensities."""

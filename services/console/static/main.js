@@ -5,6 +5,7 @@ import { modelsPage } from "./models.js";
 import { nodesPage } from "./nodes.js";
 import { nowPage } from "./now.js";
 import { differencePage, planPage, plansPage } from "./plans.js";
+import { Receipts } from "./receipts.js";
 import { known, Login } from "./session.js";
 import { WhatIf } from "./whatif.js";
 
@@ -40,6 +41,7 @@ async function draw() {
 async function content(name, detail) {
   if (LIVE[name]) return present ? LIVE[name](present) : h("p", {}, "Reading…");
   if (name === "what-if") return h(WhatIf, { key: detail, detail, gpus: present?.status.gpus ?? [] });
+  if (name === "receipts") return h(Receipts, { key: detail, detail });
   if (name === "account") return h(Account, { detail });
   const range = /^(\d+)\.\.(\d+)$/.exec(detail);
   if (name === "plans" && range) return differencePage(range[1], range[2]);

@@ -12,7 +12,7 @@ export const percent = (ratio, digits = 0) => (known(ratio) ? `${(ratio * 100).t
 export const energy = (joules) =>
   known(joules) ? Number(joules) === 0 ? "0 J" : scaled(Number(joules), [[3.6e6, "kWh"], [3600, "Wh"], [1, "J"]]) : NONE;
 export const carbon = (grams) =>
-  known(grams) ? Number(grams) === 0 ? "0 gCO₂e" : scaled(Number(grams), [[1e3, "kgCO₂e"], [1, "gCO₂e"], [1e-3, "mgCO₂e"]]) : NONE;
+  known(grams) ? Number(grams) === 0 ? "0 gCO₂e" : scaled(Number(grams), [[1e3, "kgCO₂e"], [1, "gCO₂e"], [1e-3, "mgCO₂e"], [1e-6, "µgCO₂e"]]) : NONE;
 export const age = (seconds) =>
   known(seconds) ? (seconds < 90 ? `${seconds.toFixed(0)} s` : seconds < 5400 ? `${(seconds / 60).toFixed(0)} min` : `${(seconds / 3600).toFixed(0)} h`) : NONE;
 export const time = (text) => text.slice(0, 19).replace("T", " ");

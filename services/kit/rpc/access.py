@@ -74,7 +74,7 @@ _BY_SERVICE: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
         "Forget": _CHANGE,
         "GetStatistics": _SEE,
     },
-    "cinquefoil.router.v1.RouterService": {"GetStatus": _SEE},
+    "cinquefoil.router.v1.RouterService": {"GetStatus": _SEE, "WatchReceipts": _SEE},
     "inference.GRPCInferenceService": {
         "ServerLive": _LOOK,
         "ServerReady": _LOOK,

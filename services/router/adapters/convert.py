@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import get_args
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
@@ -12,6 +12,7 @@ from services.kit.clock import Clock
 from services.kit.config import Deployment, Discipline, InstanceChoice
 from services.kit.errors import FailedPrecondition
 from services.router.core.accounting.account import Account
+from services.router.core.accounting.receipt_watchers import Receipt
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.instance_state import InstanceState
 from services.router.core.model import Instance, InstanceId, ModelRoutes, RoutingTable
@@ -178,6 +179,40 @@ def to_status(
     )
     status.started_at.FromDatetime(started_at)
     return status
+
+
+def to_receipts(
+    router_id: str, receipts: Sequence[Receipt], left_out: int, clock: Clock
+) -> router_pb2.WatchReceiptsResponse:
+    """Return what a watcher of receipts is sent."""
+    started_at = clock.now() - timedelta(seconds=clock.monotonic())
+    return router_pb2.WatchReceiptsResponse(
+        router_id=router_id,
+        receipts=[_receipt(each, started_at) for each in receipts],
+        left_out=left_out,
+    )
+
+
+def _receipt(receipt: Receipt, started_at: datetime) -> router_pb2.Receipt:
+    """Return one receipt; `started_at`: where monotonic time was 0."""
+    instance, cost = receipt.instance, receipt.cost
+    found = router_pb2.Receipt(
+        model=instance.model,
+        variant=instance.variant,
+        segment_id=instance.segment_id,
+        accuracy=instance.accuracy,
+        latency_s=receipt.latency_s,
+        queue_s=receipt.queue_s,
+        carbon_gco2e=receipt.carbon_gco2e,
+    )
+    found.answered_at.FromDatetime(started_at + timedelta(seconds=receipt.answered_s))
+    if cost is not None:
+        found.energy_j, found.idle_energy_j = cost.energy_j, cost.idle_energy_j
+        found.energy_method, found.batch_size = cost.method, cost.batch_size
+        if cost.usage is not None:
+            found.input_tokens = cost.usage.input_tokens
+            found.output_tokens = cost.usage.output_tokens
+    return found
 
 
 def _model_status(

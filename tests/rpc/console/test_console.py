@@ -145,6 +145,14 @@ async def test_another_weight_of_carbon_is_a_proposal_and_another_load_is_not(
     assert {each["spec"]["gpu_uuid"] for each in busier["plan"]["segments"]} == {"GPU-1"}
 
 
+async def test_receipts_of_a_router_that_is_away_end_with_the_reason(
+    browser: httpx.AsyncClient,
+) -> None:
+    answer = await browser.get("/api/receipts?sample=0.5&model=m")
+
+    assert answer.text.startswith('event: problem\ndata: {"error":"router at ')
+
+
 async def test_models_are_as_configured_and_served(browser: httpx.AsyncClient) -> None:
     (model,) = (await body(browser, "/api/models"))["models"]
 

@@ -1,13 +1,16 @@
 """A real router between real gRPC peers whose behaviour the test scripts."""
 
 import asyncio
+import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator
 
 import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 
+from cinquefoil.router.v1 import router_pb2
+from cinquefoil.router.v1.router_pb2_grpc import RouterServiceStub
 from inference import grpc_service_pb2 as pb
 from tests.support.router.router_client import ask, client, queued, status
 from tests.support.router.router_service import (
@@ -58,6 +61,31 @@ async def test_a_request_comes_back_answered_with_its_receipt(world: World) -> N
     assert trailers["cinquefoil-variant"] == "variant-a"
     assert float(trailers["cinquefoil-energy-j"]) == 3.6
     assert float(trailers["cinquefoil-carbon-gco2e"]) == pytest.approx(1.5e-3)
+
+
+async def test_who_watches_receipts_is_told_what_an_answer_cost(world: World) -> None:
+    await world.route(await world.worker("a"))
+    request = router_pb2.WatchReceiptsRequest(variant="variant-a")
+    watching = RouterServiceStub(world.channel).WatchReceipts(request)
+    first = await anext(aiter(watching))
+    await ask(world)
+    receipts = [each async for response in until_one(watching) for each in response.receipts]
+    watching.cancel()
+
+    assert first.router_id
+    assert [(each.variant, each.energy_j) for each in receipts] == [("variant-a", 3.6)]
+    assert receipts[0].carbon_gco2e == pytest.approx(1.5e-3)
+    assert abs(receipts[0].answered_at.ToSeconds() - time.time()) < 60
+
+
+async def until_one(
+    watching: AsyncIterable[router_pb2.WatchReceiptsResponse],
+) -> AsyncIterator[router_pb2.WatchReceiptsResponse]:
+    """Yield responses up to the first with receipts."""
+    async for response in watching:
+        yield response
+        if response.receipts:
+            return
 
 
 async def test_carbon_is_called_unknown_until_an_intensity_is_known() -> None:

@@ -239,3 +239,145 @@ class InstanceStatus(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___InstanceStatus: _TypeAlias = InstanceStatus  # noqa: Y015
+
+@_typing.final
+class WatchReceiptsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SAMPLE_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    VARIANT_FIELD_NUMBER: _builtins.int
+    sample: _builtins.float
+    """Share of the answers, > 0, <= 1. Absent: 1."""
+    model: _builtins.str
+    """Answers of this model only. Empty: of every model."""
+    variant: _builtins.str
+    """Answers of this variant only. Empty: of every variant."""
+    def __init__(
+        self,
+        *,
+        sample: _builtins.float | None = ...,
+        model: _builtins.str = ...,
+        variant: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_sample", b"_sample", "sample", b"sample"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_sample", b"_sample", "model", b"model", "sample", b"sample", "variant", b"variant"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__sample: _TypeAlias = _typing.Literal["sample"]  # noqa: Y015
+    _WhichOneofArgType__sample: _TypeAlias = _typing.Literal["_sample", b"_sample"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__sample) -> _WhichOneofReturnType__sample | None: ...
+
+Global___WatchReceiptsRequest: _TypeAlias = WatchReceiptsRequest  # noqa: Y015
+
+@_typing.final
+class WatchReceiptsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUTER_ID_FIELD_NUMBER: _builtins.int
+    RECEIPTS_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
+    router_id: _builtins.str
+    """Name of this router process."""
+    left_out: _builtins.int
+    """Receipts of the sample that were left out since the last response."""
+    @_builtins.property
+    def receipts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Receipt]:
+        """Receipts of the sample since the last response, oldest first."""
+
+    def __init__(
+        self,
+        *,
+        router_id: _builtins.str = ...,
+        receipts: _abc.Iterable[Global___Receipt] | None = ...,
+        left_out: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["left_out", b"left_out", "receipts", b"receipts", "router_id", b"router_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchReceiptsResponse: _TypeAlias = WatchReceiptsResponse  # noqa: Y015
+
+@_typing.final
+class Receipt(_message.Message):
+    """What one answer cost, as its caller was told. Nothing says who asked, or what."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANSWERED_AT_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    VARIANT_FIELD_NUMBER: _builtins.int
+    SEGMENT_ID_FIELD_NUMBER: _builtins.int
+    ACCURACY_FIELD_NUMBER: _builtins.int
+    LATENCY_S_FIELD_NUMBER: _builtins.int
+    QUEUE_S_FIELD_NUMBER: _builtins.int
+    ENERGY_J_FIELD_NUMBER: _builtins.int
+    IDLE_ENERGY_J_FIELD_NUMBER: _builtins.int
+    ENERGY_METHOD_FIELD_NUMBER: _builtins.int
+    CARBON_GCO2E_FIELD_NUMBER: _builtins.int
+    BATCH_SIZE_FIELD_NUMBER: _builtins.int
+    INPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    """The model."""
+    variant: _builtins.str
+    """The variant that answered; of a pipeline's last stage."""
+    segment_id: _builtins.str
+    """Its segment."""
+    accuracy: _builtins.float
+    """Stated accuracy of the variant."""
+    latency_s: _builtins.float
+    """From its arrival at the router until it was answered. Unit: s."""
+    queue_s: _builtins.float
+    """Of that, waiting in the router and in the worker. Unit: s."""
+    energy_j: _builtins.float
+    """Active energy. Absent: its worker reported no cost. Unit: J."""
+    idle_energy_j: _builtins.float
+    """Its share of the idle energy before its batch. Unit: J."""
+    energy_method: _builtins.str
+    """How the energy was obtained."""
+    carbon_gco2e: _builtins.float
+    """Carbon of the active energy. Absent: the intensity is not known. Unit: gCO2e."""
+    batch_size: _builtins.int
+    """Items in its batch."""
+    input_tokens: _builtins.int
+    """Tokens of the prompt and of the answer, where the model generates text."""
+    output_tokens: _builtins.int
+    @_builtins.property
+    def answered_at(self) -> _timestamp_pb2.Timestamp:
+        """When it was answered."""
+
+    def __init__(
+        self,
+        *,
+        answered_at: _timestamp_pb2.Timestamp | None = ...,
+        model: _builtins.str = ...,
+        variant: _builtins.str = ...,
+        segment_id: _builtins.str = ...,
+        accuracy: _builtins.float = ...,
+        latency_s: _builtins.float = ...,
+        queue_s: _builtins.float = ...,
+        energy_j: _builtins.float | None = ...,
+        idle_energy_j: _builtins.float = ...,
+        energy_method: _builtins.str = ...,
+        carbon_gco2e: _builtins.float | None = ...,
+        batch_size: _builtins.int = ...,
+        input_tokens: _builtins.int = ...,
+        output_tokens: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_carbon_gco2e", b"_carbon_gco2e", "_energy_j", b"_energy_j", "answered_at", b"answered_at", "carbon_gco2e", b"carbon_gco2e", "energy_j", b"energy_j"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_carbon_gco2e", b"_carbon_gco2e", "_energy_j", b"_energy_j", "accuracy", b"accuracy", "answered_at", b"answered_at", "batch_size", b"batch_size", "carbon_gco2e", b"carbon_gco2e", "energy_j", b"energy_j", "energy_method", b"energy_method", "idle_energy_j", b"idle_energy_j", "input_tokens", b"input_tokens", "latency_s", b"latency_s", "model", b"model", "output_tokens", b"output_tokens", "queue_s", b"queue_s", "segment_id", b"segment_id", "variant", b"variant"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__carbon_gco2e: _TypeAlias = _typing.Literal["carbon_gco2e"]  # noqa: Y015
+    _WhichOneofArgType__carbon_gco2e: _TypeAlias = _typing.Literal["_carbon_gco2e", b"_carbon_gco2e"]  # noqa: Y015
+    _WhichOneofReturnType__energy_j: _TypeAlias = _typing.Literal["energy_j"]  # noqa: Y015
+    _WhichOneofArgType__energy_j: _TypeAlias = _typing.Literal["_energy_j", b"_energy_j"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__carbon_gco2e) -> _WhichOneofReturnType__carbon_gco2e | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__energy_j) -> _WhichOneofReturnType__energy_j | None: ...
+
+Global___Receipt: _TypeAlias = Receipt  # noqa: Y015

@@ -40,6 +40,11 @@ class RouterServiceStub:
                 request_serializer=cinquefoil_dot_router_dot_v1_dot_router__pb2.GetStatusRequest.SerializeToString,
                 response_deserializer=cinquefoil_dot_router_dot_v1_dot_router__pb2.GetStatusResponse.FromString,
                 _registered_method=True)
+        self.WatchReceipts = channel.unary_stream(
+                '/cinquefoil.router.v1.RouterService/WatchReceipts',
+                request_serializer=cinquefoil_dot_router_dot_v1_dot_router__pb2.WatchReceiptsRequest.SerializeToString,
+                response_deserializer=cinquefoil_dot_router_dot_v1_dot_router__pb2.WatchReceiptsResponse.FromString,
+                _registered_method=True)
 
 
 class RouterServiceServicer:
@@ -53,6 +58,19 @@ class RouterServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchReceipts(self, request, context):
+        """Streams receipts of answers as they are given, a random share of them, until the caller ends it.
+        A response every half second, also where there is no receipt. A watcher that is slow, or that asks
+        for more than the router keeps (256 a response), is told how many it missed.
+
+        Errors:
+        INVALID_ARGUMENT    sample is not within 0..1
+        RESOURCE_EXHAUSTED  32 watchers are there already
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RouterServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -60,6 +78,11 @@ def add_RouterServiceServicer_to_server(servicer, server):
                     servicer.GetStatus,
                     request_deserializer=cinquefoil_dot_router_dot_v1_dot_router__pb2.GetStatusRequest.FromString,
                     response_serializer=cinquefoil_dot_router_dot_v1_dot_router__pb2.GetStatusResponse.SerializeToString,
+            ),
+            'WatchReceipts': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchReceipts,
+                    request_deserializer=cinquefoil_dot_router_dot_v1_dot_router__pb2.WatchReceiptsRequest.FromString,
+                    response_serializer=cinquefoil_dot_router_dot_v1_dot_router__pb2.WatchReceiptsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -90,6 +113,33 @@ class RouterService:
             '/cinquefoil.router.v1.RouterService/GetStatus',
             cinquefoil_dot_router_dot_v1_dot_router__pb2.GetStatusRequest.SerializeToString,
             cinquefoil_dot_router_dot_v1_dot_router__pb2.GetStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchReceipts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/cinquefoil.router.v1.RouterService/WatchReceipts',
+            cinquefoil_dot_router_dot_v1_dot_router__pb2.WatchReceiptsRequest.SerializeToString,
+            cinquefoil_dot_router_dot_v1_dot_router__pb2.WatchReceiptsResponse.FromString,
             options,
             channel_credentials,
             insecure,

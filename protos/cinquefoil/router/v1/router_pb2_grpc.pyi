@@ -35,6 +35,15 @@ class RouterServiceStub:
     def __new__(cls, channel: _aio.Channel) -> RouterServiceAsyncStub: ...
     GetStatus: _grpc.UnaryUnaryMultiCallable[_router_pb2.GetStatusRequest, _router_pb2.GetStatusResponse]
     """Returns queues, instances and latencies as they are now."""
+    WatchReceipts: _grpc.UnaryStreamMultiCallable[_router_pb2.WatchReceiptsRequest, _router_pb2.WatchReceiptsResponse]
+    """Streams receipts of answers as they are given, a random share of them, until the caller ends it.
+    A response every half second, also where there is no receipt. A watcher that is slow, or that asks
+    for more than the router keeps (256 a response), is told how many it missed.
+
+    Errors:
+      INVALID_ARGUMENT    sample is not within 0..1
+      RESOURCE_EXHAUSTED  32 watchers are there already
+    """
 
 @_typing.type_check_only
 class RouterServiceAsyncStub(RouterServiceStub):
@@ -43,6 +52,15 @@ class RouterServiceAsyncStub(RouterServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetStatus: _aio.UnaryUnaryMultiCallable[_router_pb2.GetStatusRequest, _router_pb2.GetStatusResponse]  # type: ignore[assignment]
     """Returns queues, instances and latencies as they are now."""
+    WatchReceipts: _aio.UnaryStreamMultiCallable[_router_pb2.WatchReceiptsRequest, _router_pb2.WatchReceiptsResponse]  # type: ignore[assignment]
+    """Streams receipts of answers as they are given, a random share of them, until the caller ends it.
+    A response every half second, also where there is no receipt. A watcher that is slow, or that asks
+    for more than the router keeps (256 a response), is told how many it missed.
+
+    Errors:
+      INVALID_ARGUMENT    sample is not within 0..1
+      RESOURCE_EXHAUSTED  32 watchers are there already
+    """
 
 class RouterServiceServicer(metaclass=_abc_1.ABCMeta):
     """Reports the router's state. Inference requests go to inference.GRPCInferenceService."""
@@ -54,5 +72,20 @@ class RouterServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_router_pb2.GetStatusResponse, _abc.Awaitable[_router_pb2.GetStatusResponse]]:
         """Returns queues, instances and latencies as they are now."""
+
+    @_abc_1.abstractmethod
+    def WatchReceipts(
+        self,
+        request: _router_pb2.WatchReceiptsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_router_pb2.WatchReceiptsResponse], _abc.AsyncIterator[_router_pb2.WatchReceiptsResponse]]:
+        """Streams receipts of answers as they are given, a random share of them, until the caller ends it.
+        A response every half second, also where there is no receipt. A watcher that is slow, or that asks
+        for more than the router keeps (256 a response), is told how many it missed.
+
+        Errors:
+          INVALID_ARGUMENT    sample is not within 0..1
+          RESOURCE_EXHAUSTED  32 watchers are there already
+        """
 
 def add_RouterServiceServicer_to_server(servicer: RouterServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -6,6 +6,7 @@ from services.kit.request_cost import Cost
 from services.kit.telemetry import tracing
 from services.router.core.accounting.counters import VariantStats
 from services.router.core.accounting.model_stats import ModelStats
+from services.router.core.accounting.receipt_watchers import Receipt, ReceiptWatchers
 from services.router.core.accounting.receipts import (
     Intensity,
     Receipts,
@@ -47,10 +48,12 @@ class Account:
         routes: ModelRoutes,
         intensity: Intensity,
         windows_s: tuple[float, ...] = WINDOWS_S,
+        watchers: ReceiptWatchers | None = None,
     ) -> None:
         self.routes = routes
         self.stats = ModelStats(routes.slo_latency_s, routes.slo_percentile, windows_s)
         self._intensity = intensity
+        self._watchers = watchers
         self._variants: dict[str, _Variant] = {}
 
     def use(self, routes: ModelRoutes) -> None:
@@ -85,6 +88,8 @@ class Account:
             self.stats.cost(variant.stats, cost, carbon or 0.0)
         if tracing.recording():
             tracing.annotate(_attributes(pending, instance, queue_s, cost, carbon))
+        if self._watchers is not None and self._watchers.present:
+            self._watchers.offer(Receipt(now_s, instance, latency_s, queue_s, cost, carbon))
         receipts = variant.receipts
         return Answer(
             result.response + receipts.parameters(cost, carbon), receipts.trailers(cost, carbon)
