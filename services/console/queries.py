@@ -53,7 +53,7 @@ def circumstances(given: QueryParams) -> dict[str, float | str | list[str]]:
 
 
 def receipts(given: QueryParams) -> dict[str, float | str]:
-    """Return which receipts are asked for: a sample of all, of a model or of a variant."""
+    """Return which receipts a reader wants: a sample of all, of a model or of a variant."""
     known = {"sample", "model", "variant"}
     if unknown := set(given) - known:
         raise InvalidArgument(f"{min(unknown)[:80]}: must be one of {', '.join(sorted(known))}")

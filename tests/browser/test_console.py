@@ -19,7 +19,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
 api = pytest.importorskip("playwright.async_api", reason="pip install playwright")
 expect = api.expect
 
-PAGES = ["now", "what-if", "plans", "plans/1", "plans/1..1", "models", "receipts", "account", "nodes"]
+PLANS = ["plans", "plans/1", "plans/1..1"]
+PAGES = ["now", "what-if", *PLANS, "models", "receipts", "account", "nodes"]
 
 
 async def log_in(page: "Page", address: str) -> None:

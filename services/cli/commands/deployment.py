@@ -211,8 +211,8 @@ async def receipts(  # noqa: PLR0913 - a command's options are its arguments
 ) -> None:
     """Follow the receipts of answers: variant, latency, energy and carbon of each.
 
-    A sample of them, at most 512 a second from each router process, with nothing of who asked, or
-    what.
+    All of them or a sample, at most 512 a second from each router process; they name no client and
+    no content.
     """
     from cinquefoil.router.v1.router_pb2 import WatchReceiptsRequest
     from services.cli.infer.receipts import follow

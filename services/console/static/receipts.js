@@ -88,7 +88,7 @@ export class Receipts extends Component {
     const seen = [...sums.values()].reduce((sum, each) => sum + each.count, 0);
     return h("div", {},
       h("h1", {}, "Receipts"),
-      h("p", { class: "headline" }, "What single answers cost, as they are given. Nothing here says who asked, or what."),
+      h("p", { class: "headline" }, "What single answers cost, as they are given. They name no client and no content."),
       h("form", { onSubmit: (event) => event.preventDefault() },
         this.choice("Model", "model", [["", "all"], ...models.map((each) => [each.model, each.model])]),
         model && this.choice("Variant", "variant", [["", "all"], ...model.variants.map((each) => [each.variant, each.variant])]),

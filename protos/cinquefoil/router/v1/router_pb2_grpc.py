@@ -60,8 +60,8 @@ class RouterServiceServicer:
 
     def WatchReceipts(self, request, context):
         """Streams receipts of answers as they are given, a random share of them, until the caller ends it.
-        A response every half second, also where there is no receipt. A watcher that is slow, or that asks
-        for more than the router keeps (256 a response), is told how many it missed.
+        A response every half second, also where there is no receipt. At most 256 receipts are kept for a
+        response; how many were left out is counted.
 
         Errors:
         INVALID_ARGUMENT    sample is not within 0..1

@@ -37,8 +37,8 @@ class RouterServiceStub:
     """Returns queues, instances and latencies as they are now."""
     WatchReceipts: _grpc.UnaryStreamMultiCallable[_router_pb2.WatchReceiptsRequest, _router_pb2.WatchReceiptsResponse]
     """Streams receipts of answers as they are given, a random share of them, until the caller ends it.
-    A response every half second, also where there is no receipt. A watcher that is slow, or that asks
-    for more than the router keeps (256 a response), is told how many it missed.
+    A response every half second, also where there is no receipt. At most 256 receipts are kept for a
+    response; how many were left out is counted.
 
     Errors:
       INVALID_ARGUMENT    sample is not within 0..1
@@ -54,8 +54,8 @@ class RouterServiceAsyncStub(RouterServiceStub):
     """Returns queues, instances and latencies as they are now."""
     WatchReceipts: _aio.UnaryStreamMultiCallable[_router_pb2.WatchReceiptsRequest, _router_pb2.WatchReceiptsResponse]  # type: ignore[assignment]
     """Streams receipts of answers as they are given, a random share of them, until the caller ends it.
-    A response every half second, also where there is no receipt. A watcher that is slow, or that asks
-    for more than the router keeps (256 a response), is told how many it missed.
+    A response every half second, also where there is no receipt. At most 256 receipts are kept for a
+    response; how many were left out is counted.
 
     Errors:
       INVALID_ARGUMENT    sample is not within 0..1
@@ -80,8 +80,8 @@ class RouterServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_router_pb2.WatchReceiptsResponse], _abc.AsyncIterator[_router_pb2.WatchReceiptsResponse]]:
         """Streams receipts of answers as they are given, a random share of them, until the caller ends it.
-        A response every half second, also where there is no receipt. A watcher that is slow, or that asks
-        for more than the router keeps (256 a response), is told how many it missed.
+        A response every half second, also where there is no receipt. At most 256 receipts are kept for a
+        response; how many were left out is counted.
 
         Errors:
           INVALID_ARGUMENT    sample is not within 0..1

@@ -1,6 +1,6 @@
-"""Who watches receipts: a random share of the answers for each, kept until it is fetched.
+"""Watchers of receipts: a random share of the answers for each, kept until it is fetched.
 
-Nothing is done for a request while nobody watches.
+Nothing is done for a request while there is no watcher.
 """
 
 from collections import deque
@@ -40,7 +40,7 @@ class Receipt(NamedTuple):
 
 @dataclass(slots=True)
 class Watcher:
-    """Somebody who watches.
+    """A watcher.
 
     Attributes:
         sample: Share of the answers, > 0, <= 1.
@@ -56,7 +56,7 @@ class Watcher:
     _kept: deque[Receipt] = field(default_factory=deque)
 
     def offer(self, receipt: Receipt, random: float) -> None:
-        """Keep a receipt that it asked for, if `random`, 0..1, falls into its sample."""
+        """Keep a receipt that it wants, if `random`, 0..1, falls into its sample."""
         instance = receipt.instance
         if self.model not in ("", instance.model) or self.variant not in ("", instance.variant):
             return
@@ -76,10 +76,10 @@ class Watcher:
 
 
 class ReceiptWatchers:
-    """Everybody who watches.
+    """All watchers.
 
     Attributes:
-        present: The watchers; empty: nobody, and no receipt needs to be made.
+        present: The watchers; empty: no receipt needs to be made.
     """
 
     def __init__(self, random: Callable[[], float]) -> None:
