@@ -251,7 +251,7 @@ class PlannerServicer(PlannerServiceServicer):
         if not request.dry_run:
             changed = await self._changes.change(values, request.reset, principal)
             return pb.ChangeSettingsResponse(changed=changed)
-        new = await self._changes.proposed(values, request.reset, principal)
+        new = await self._changes.proposed(values, request.reset, principal, may_add=True)
         outcome = await self._queries.dry_run_of(new.deployment, new.models)
         return pb.ChangeSettingsResponse(
             changed=self._changes.now.changed(new), outcome=to_message(outcome, pb.DryRunResponse)

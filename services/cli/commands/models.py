@@ -56,7 +56,7 @@ async def show(model: Name, config: Config = DEPLOYMENT, json: Json = False) -> 
 
 
 @app.command()
-def add(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
+async def add(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     onnx: Onnx = None,
     hf: HuggingFace = None,
     data: Data = None,
@@ -69,7 +69,8 @@ def add(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
 ) -> None:
     """Add a model to the deployment file, and serve it at once where `cinquefoil up` runs here.
 
-    The options are those of `init`. Comments in the file stay.
+    The options are those of `init`. Comments in the file stay. With --dry-run a running planner
+    shows the plan that would follow.
 
     For example:
 
@@ -88,7 +89,7 @@ def add(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
         name=name,
         latency_s=latency,
     )
-    work(config, logs or config.parent / "out/logs", options, dry_run=dry_run)
+    await work(config, logs or config.parent / "out/logs", options, dry_run=dry_run)
 
 
 @app.command()

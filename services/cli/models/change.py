@@ -1,6 +1,8 @@
 """Adds models to a deployment file and removes them; a suite that runs here takes the file over."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -8,18 +10,18 @@ from services.cli.init.document import model_section
 from services.cli.init.run import Options, new_model
 from services.cli.plan.settings import change
 from services.cli.yaml_file import edited, written
-from services.kit.errors import AlreadyExists, FailedPrecondition, NotFound
+from services.kit.errors import AlreadyExists, FailedPrecondition, NotFound, Unavailable
 from services.local.up.running import request_reload
 
 
-def add(config: Path, logs: Path, options: Options, *, dry_run: bool) -> None:
+async def add(config: Path, logs: Path, options: Options, *, dry_run: bool) -> None:
     """Add a model to a deployment file, and have a suite that runs here serve it.
 
     Args:
         config: Deployment file; its comments are kept.
         logs: Folder of the suite's logs.
         options: The model's files and how to measure them.
-        dry_run: Measure, check and print only.
+        dry_run: Measure, check and print only, and the plan that would follow.
 
     Raises:
         AlreadyExists: The deployment has a model of this name.
@@ -35,6 +37,7 @@ def add(config: Path, logs: Path, options: Options, *, dry_run: bool) -> None:
     if dry_run:
         console.print(f"Would add to {config}:\n", highlight=False, soft_wrap=True)
         console.print(added, highlight=False, markup=False, soft_wrap=True)
+        await _show_plan(config, {f"models.{name}": document["models"][name]})
         return
     _say(console, f"added models.{name} to {config}", reloaded=request_reload(logs))
 
@@ -46,7 +49,7 @@ async def remove(config: Path, logs: Path, name: str, *, dry_run: bool) -> None:
         config: Deployment file.
         logs: Folder of the suite's logs.
         name: The model.
-        dry_run: Print the plan that would follow; needs a planner that runs.
+        dry_run: Print the plan that would follow only.
 
     Raises:
         NotFound: The deployment has no such model.
@@ -61,9 +64,22 @@ async def remove(config: Path, logs: Path, name: str, *, dry_run: bool) -> None:
             raise FailedPrecondition(f"{name} is the only model of {config}: stop the suite")
         del models[name]
     if dry_run:
-        await change(config, {f"models.{name}": None}, (), dry_run=True, as_json=False)
+        await _show_plan(config, {f"models.{name}": None})
         return
     _say(Console(), f"removed models.{name} from {config}", reloaded=request_reload(logs))
+
+
+async def _show_plan(config: Path, values: Mapping[str, Any]) -> None:
+    """Print the plan that would follow; without a planner, why there is none to show."""
+    try:
+        await change(config, values, (), dry_run=True, as_json=False)
+    except (FailedPrecondition, Unavailable) as error:
+        Console().print(
+            f"The plan that would follow is not known: {error.message}",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
 
 
 def _say(console: Console, done: str, *, reloaded: bool) -> None:

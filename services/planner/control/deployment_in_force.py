@@ -37,15 +37,22 @@ class InForce:
     models: tuple[Model, ...]
 
     @classmethod
-    async def of(cls, file: Deployment, overrides: Mapping[str, Override]) -> "InForce":
+    async def of(
+        cls, file: Deployment, overrides: Mapping[str, Override], *, may_add: bool = False
+    ) -> "InForce":
         """Check a deployment; reads profiles.
+
+        Args:
+            file: What the file says.
+            overrides: What operators change, by path.
+            may_add: Whether that may be a model that the file lacks.
 
         Raises:
             InvalidArgument: An override cannot be.
             ConfigError, ServiceError: A profile cannot be read.
         """
         values = {path: each.value for path, each in overrides.items()}
-        deployment = overridden(file, values) if values else file
+        deployment = overridden(file, values, may_add=may_add) if values else file
         models = await asyncio.to_thread(load_models, deployment)
         return cls(file, dict(overrides), deployment, models)
 
@@ -109,7 +116,12 @@ class DeploymentChanges:
             self._take(new)
 
     async def proposed(
-        self, values: Mapping[str, JsonValue], reset: Collection[str], principal: str
+        self,
+        values: Mapping[str, JsonValue],
+        reset: Collection[str],
+        principal: str,
+        *,
+        may_add: bool = False,
     ) -> InForce:
         """Return the deployment with some settings changed; nothing is stored or touched.
 
@@ -117,6 +129,7 @@ class DeploymentChanges:
             values: New values by path; None removes a model or variant.
             reset: Paths whose value shall be the file's again, with all below.
             principal: Identity of the operator.
+            may_add: Whether a value may be the section of a model that the file lacks.
 
         Raises:
             InvalidArgument: A setting does not exist, cannot be changed at run time, or may not
@@ -134,7 +147,7 @@ class DeploymentChanges:
         if len(kept) > MAX_OVERRIDES:
             raise InvalidArgument.at("values", f"at most {MAX_OVERRIDES} settings can be changed")
         try:
-            return await InForce.of(self.now.file, kept)
+            return await InForce.of(self.now.file, kept, may_add=may_add)
         except ConfigError as error:
             raise InvalidArgument(str(error)) from error
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pydantic import JsonValue, ValidationError
 
-from services.kit.config import Deployment
+from services.kit.config import Deployment, Model, TableProfile
 from services.kit.errors import InvalidArgument
 
 MAX_OVERRIDES: Final = 1000
@@ -43,12 +43,16 @@ class Override:
     at: datetime
 
 
-def overridden(deployment: Deployment, values: Mapping[str, JsonValue]) -> Deployment:
+def overridden(
+    deployment: Deployment, values: Mapping[str, JsonValue], *, may_add: bool = False
+) -> Deployment:
     """Return a deployment with some settings changed.
 
     Args:
         deployment: What the file says.
         values: By path; None removes a model or variant.
+        may_add: Whether "models.NAME" may be the section of a model that the file lacks, as in a
+            dry run; none of its profiles may be a table, which would be read from disk.
 
     Raises:
         InvalidArgument: A setting does not exist, cannot be changed at run time, or may not have
@@ -57,7 +61,16 @@ def overridden(deployment: Deployment, values: Mapping[str, JsonValue]) -> Deplo
     data = deployment.model_dump()
     # What is removed goes last: a path into it exists until then.
     for path in sorted(values, key=lambda path: (values[path] is None, path)):
-        _put(data, path, values[path])
+        value, name = values[path], path.removeprefix("models.")
+        if (
+            may_add
+            and isinstance(value, dict)
+            and "variants" in value
+            and name not in data["models"]
+        ):
+            data["models"][name] = value
+        else:
+            _put(data, path, value)
     try:
         found = Deployment.model_validate(data)
     except ValidationError as error:
@@ -65,7 +78,19 @@ def overridden(deployment: Deployment, values: Mapping[str, JsonValue]) -> Deplo
         where = ".".join(map(str, first["loc"])) or "values"
         message = first["msg"].removeprefix("Value error, ")
         raise InvalidArgument.at(where, message) from error
+    for name in found.models.keys() - deployment.models.keys():
+        _require_no_table(name, found.models[name])
     return found.read_from(deployment.source, deployment.digest)
+
+
+def _require_no_table(name: str, model: Model) -> None:
+    for variant, each in model.variants.items():
+        profiles = each.profile, *(stage.profile for stage in each.stages)
+        if any(isinstance(profile, TableProfile) for profile in profiles):
+            raise InvalidArgument.at(
+                f"models.{name}.variants.{variant}.profile.kind",
+                "of a model that is not in the file must be analytic or language, got table",
+            )
 
 
 def still_valid(

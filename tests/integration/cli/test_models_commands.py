@@ -9,14 +9,17 @@ from typer.testing import CliRunner, Result
 from services.cli.main import app
 from services.cli.yaml_file import edited
 from services.kit.config.loader import ConfigError, load
+from services.kit.net import free_port
 from services.local.up.running import reloading, request_reload
 from tests.support.paths import ROOT
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> Path:
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A deployment whose planner does not run."""
     path = tmp_path / "cinquefoil.yaml"
     path.write_text((ROOT / "cinquefoil.yaml").read_text())
+    monkeypatch.setenv("CINQUEFOIL_PLANNER__LISTEN", f"127.0.0.1:{free_port()}")
     return path
 
 
@@ -37,11 +40,13 @@ def test_a_model_is_added_with_every_comment_kept(config: Path, convnets: Path) 
 
 
 def test_a_dry_run_shows_the_section_and_leaves_the_file(config: Path, convnets: Path) -> None:
+    """Without a planner it says why there is no plan to show."""
     before = config.read_text()
     words = ("--onnx", convnets / "conv-16.onnx", "--name", "other", "--dry-run")
     result = models("add", *words, "--config", config)
 
     assert "  other:\n    slo:" in result.stdout
+    assert "The plan that would follow is not known: planner" in result.stdout
     assert config.read_text() == before
     assert list(config.parent.iterdir()) == [config]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,6 +101,29 @@ async def test_a_dry_run_shows_the_plan_that_would_follow_and_changes_nothing(
     assert {each.spec.variant for each in answer.outcome.plan.segments} == {"small"}
     assert answer.outcome.proposal_id == ""
     assert await plan(suite.stub) == first
+    assert await listed(suite.stub) == {}
+
+
+async def test_a_dry_run_shows_the_plan_with_a_model_that_the_file_lacks(suite: Suite) -> None:
+    """What starts, and what it promises; without dry_run only the file brings a model."""
+    await active(suite.stub, 1)
+    variants = {
+        "only": {
+            "file": "/a.onnx",
+            "accuracy": 90,
+            "profile": {"kind": "analytic", "gmacs_per_item": 0.5},
+        }
+    }
+    section = {"slo": {"latency_s": 0.2}, "demand_rps": 5, "variants": variants}
+    added = {"models.cats": json.dumps(section)}
+    answer = await change(suite.stub, added, dry_run=True)
+    with pytest.raises(grpc.aio.AioRpcError) as refusal:
+        await change(suite.stub, added)
+
+    assert list(answer.changed) == ["models.cats"]
+    assert {each.spec.model for each in answer.outcome.plan.segments} == {"digits", "cats"}
+    assert "cats" in {each.spec.model for each in answer.outcome.diff.started}
+    assert refusal.value.code() == grpc.StatusCode.INVALID_ARGUMENT
     assert await listed(suite.stub) == {}
 
 

@@ -82,6 +82,48 @@ def test_what_cannot_be_is_refused_by_its_path(values: dict[str, Any], message: 
     assert message in caught.value.message, caught.value.message
 
 
+TABLE = {"path": "/etc/passwd", "gpu": "t4", "gmacs_per_item": 1}
+
+
+def section(profile: dict[str, Any]) -> dict[str, Any]:
+    """A model's section as JSON has it."""
+    variants = {"v1.0": {"file": "/a.onnx", "accuracy": 0.9, "profile": profile}}
+    return {"slo": {"latency_s": 1}, "demand_rps": 5, "variants": variants}
+
+
+def test_a_dry_run_may_add_a_model_and_nothing_else_may() -> None:
+    """Its name may have dots; an order of an operator never brings a file."""
+    values = {"models.v2.net": section({"kind": "analytic", "gmacs_per_item": 2})}
+
+    now = overridden(deployment(), values, may_add=True)
+
+    assert list(now.models) == ["llama-3.1", "v2.net"]
+    assert now.models["v2.net"].demand_rps == 5
+    with pytest.raises(InvalidArgument, match="no setting"):
+        overridden(deployment(), values)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            {"models.b": section({"kind": "table", **TABLE})},
+            "models.b.variants.v1.0.profile.kind: of a model that is not in the file must be",
+        ),
+        ({"models.b": section({"kind": "analytic"})}, "models.b.variants.v1.0.profile"),
+        ({"models.llama-3.1": section({})}, "cannot be changed at run time"),
+    ],
+)
+def test_a_dry_run_reads_no_tables_and_changes_no_files(
+    values: dict[str, Any], message: str
+) -> None:
+    """Else its errors would tell what is in a file of the planner's machine."""
+    with pytest.raises(InvalidArgument) as caught:
+        overridden(deployment(), values, may_add=True)
+
+    assert message in caught.value.message, caught.value.message
+
+
 def test_what_a_changed_file_does_not_allow_any_more_is_dropped_and_the_rest_kept() -> None:
     """The variant that was removed by order is the only one of the new file."""
     overrides = {

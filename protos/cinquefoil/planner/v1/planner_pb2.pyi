@@ -1363,7 +1363,8 @@ class ChangeSettingsRequest(_message.Message):
     @_builtins.property
     def values(self) -> _containers.MessageMap[_builtins.str, _struct_pb2.Value]:
         """New values by path, for example "models.digits.slo.latency_s". Null: the model or variant is
-        not served.
+        not served. With dry_run, "models.NAME" may be the section of a model that the file lacks;
+        profiles of kind "table" are refused there.
         """
 
     @_builtins.property
