@@ -6,6 +6,7 @@ from alembic import op
 revision = "0005"
 down_revision = "0004"
 readable_from = "0004"
+"""Such a planner plans as if no node had joined by itself, and keeps no orders."""
 
 
 def upgrade() -> None:
@@ -20,3 +21,8 @@ def upgrade() -> None:
         sa.Column("crc", sa.BigInteger),
         sa.PrimaryKeyConstraint("name", name="pk_nodes"),
     )
+
+
+def downgrade() -> None:
+    """Drop the table: nodes join again, and operators order again what they had ordered."""
+    op.drop_table("nodes")
