@@ -20,7 +20,7 @@ from services.carbon.sources.factory import build
 from services.kit.clock import Clock, RealClock, ScaledClock
 from services.kit.config import Carbon, Deployment
 from services.kit.process.reload import Reloads
-from services.kit.rpc import Access, Limits, Serving, serving
+from services.kit.rpc import Access, HealthServicer, Limits, Serving, serving
 from services.kit.telemetry import metrics
 
 _USED = ("carbon.*", "mqtt*", "tls*", "access*")
@@ -56,13 +56,18 @@ async def run(
     now = datetime.now(UTC) if clock is None else clock.now()
     start, sources = await asyncio.to_thread(build, settings, now)
     clock = clock or _clock(settings, start)
+    health = HealthServicer()
     async with httpx.AsyncClient() as client:
         live = await asyncio.to_thread(lambda: tuple(live_feeds(settings, sources, client, start)))
         monitors = await asyncio.to_thread(_monitors, settings, sources, clock.now())
         state = GridState(monitors)
         servicer = CarbonServicer(state, clock)
         with metrics.exposed(
-            settings.metrics, [IntensityCollector(state, clock)], tls=tls, access=access
+            settings.metrics,
+            [IntensityCollector(state, clock)],
+            tls=tls,
+            access=access,
+            ready=lambda: health.ready,
         ):
             async with serving(
                 settings.listen,
@@ -72,6 +77,8 @@ async def run(
                 access=access,
                 limits=Limits(message_bytes=_MAX_MESSAGE_BYTES),
                 ready=False,
+                probes=settings.health,
+                health_servicer=health,
             ) as server:
                 if started is not None:
                     started(server.port)

@@ -30,7 +30,7 @@ from services.kit.config import Deployment
 from services.kit.errors import FailedPrecondition
 from services.kit.lock_file import LockFile
 from services.kit.process.reload import Reloads
-from services.kit.rpc import Access, dial, serving
+from services.kit.rpc import Access, HealthServicer, dial, serving
 from services.kit.telemetry import metrics
 
 if TYPE_CHECKING:
@@ -257,7 +257,14 @@ async def _served(
         agent.observers.clock_loop.governors,
     )
     tls, access = deployment.identity("agent", place.name), Access.of(deployment)
-    with metrics.exposed(place.settings.metrics, [collector], tls=tls, access=access):
+    health = HealthServicer()
+    with metrics.exposed(
+        place.settings.metrics,
+        [collector],
+        tls=tls,
+        access=access,
+        ready=lambda: health.ready,
+    ):
         async with serving(
             place.settings.listen,
             lambda server: add_GpuAgentServiceServicer_to_server(servicer, server),
@@ -265,6 +272,8 @@ async def _served(
             tls=tls,
             access=access,
             grace_s=_GRACE_S,
+            probes=place.settings.health,
+            health_servicer=health,
         ) as server:
             if started is not None:
                 started(server.port)

@@ -18,7 +18,7 @@ from services.kit.clock import RealClock
 from services.kit.config import Deployment
 from services.kit.errors import Cancelled, Unavailable, leaves
 from services.kit.process.reload import Reloads
-from services.kit.rpc import Access, Limits, Serving, dial, serving
+from services.kit.rpc import Access, HealthServicer, Limits, Serving, dial, serving
 from services.kit.telemetry import logs, metrics
 from services.planner.adapters import carbon_client, mqtt
 from services.planner.adapters.agent_sessions import AgentSessions
@@ -83,10 +83,13 @@ async def run(
         Unavailable: The database cannot be reached.
     """
     tls, access = deployment.identity("planner"), Access.of(deployment)
-    with metrics.exposed(deployment.planner.metrics, tls=tls, access=access):
+    health = HealthServicer()
+    with metrics.exposed(
+        deployment.planner.metrics, tls=tls, access=access, ready=lambda: health.ready
+    ):
         while not stop.is_set():
             try:
-                await _lead(deployment, stop, started, reloads)
+                await _lead(deployment, stop, started, reloads, health)
             except Exception as error:
                 why = next((each for each in leaves(error) if isinstance(each, Unavailable)), None)
                 if why is None or not deployment.planner.standby:
@@ -100,6 +103,7 @@ async def _lead(
     stop: asyncio.Event,
     started: Callable[[int], None] | None,
     reloads: Reloads | None,
+    health: HealthServicer,
 ) -> None:
     """Wait until this planner leads; then plan and serve until `stop`.
 
@@ -108,7 +112,7 @@ async def _lead(
     """
     tls = deployment.identity("planner")
     async with AsyncExitStack() as stack:
-        store = await _opened(stack, deployment, stop)
+        store = await _opened(stack, deployment, stop, health)
         if store is None:
             return
         channel = await stack.enter_async_context(dial(deployment.carbon.dials, tls))
@@ -118,7 +122,7 @@ async def _lead(
         broker = mqtt.broker_tasks(deployment.mqtt, planner.publisher.board, RealClock())
         await planner.membership.restore()
         await planner.reconciler.restore()
-        async with _served(deployment, planner.servicer) as server:
+        async with _served(deployment, planner.servicer, health) as server:
             if started is not None:
                 started(server.port)
             try:
@@ -129,7 +133,7 @@ async def _lead(
 
 
 async def _opened(
-    stack: AsyncExitStack, deployment: Deployment, stop: asyncio.Event
+    stack: AsyncExitStack, deployment: Deployment, stop: asyncio.Event, health: HealthServicer
 ) -> Store | None:
     """Return the open database, when this planner leads; None: `stop` came first.
 
@@ -138,7 +142,7 @@ async def _opened(
     settings = deployment.planner
     if not settings.standby:
         return await stack.enter_async_context(open_store(settings.database))
-    async with _served(deployment, None):
+    async with _served(deployment, None, health):
         opening = open_store(settings.database, patience_s=math.inf, stop=stop)
         with suppress(Cancelled):
             return await stack.enter_async_context(opening)
@@ -159,7 +163,7 @@ def _stands_by() -> grpc.GenericRpcHandler:
 
 
 def _served(
-    deployment: Deployment, servicer: PlannerServicer | None
+    deployment: Deployment, servicer: PlannerServicer | None, health: HealthServicer
 ) -> AbstractAsyncContextManager[Serving]:
     """Serve while the block runs; None: this planner stands by, and answers health checks only."""
 
@@ -178,6 +182,8 @@ def _served(
         limits=Limits(message_bytes=_MAX_MESSAGE_BYTES),
         grace_s=0.0 if servicer is None else _GRACE_S,
         ready=servicer is not None,
+        probes=deployment.planner.health,
+        health_servicer=health,
     )
 
 

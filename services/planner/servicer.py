@@ -284,8 +284,9 @@ class PlannerServicer(PlannerServiceServicer):
     ) -> AsyncIterator[pb.JoinResponse]:
         """Take an agent's reports, send it steps."""
         first = await _first(request_iterator)
-        node = JoinedNode(first.node.name, first.node.zone, first.address)
-        await self._membership.admit(node, caller())
+        if first.HasField("node"):
+            node = JoinedNode(first.node.name, first.node.zone, first.address)
+            await self._membership.admit(node, caller())
         session = self._agents.join(first, caller(), host_of(context.peer()))
         await self._leading.raise_to(first.term)
         reading = asyncio.create_task(self._read(session, request_iterator), name="planner.join")

@@ -20,7 +20,7 @@ from services.kit.config import (
 from services.kit.config.loader import ConfigError, Mistake, config_path
 from services.kit.errors import FailedPrecondition, Unavailable
 from services.kit.process.reload import Reloads
-from services.kit.rpc import Access, Limits, serving
+from services.kit.rpc import Access, HealthServicer, Limits, serving
 from services.kit.telemetry import logs, metrics
 from services.predictor.adapters.cache_store import CacheStore
 from services.predictor.adapters.prometheus import PredictorCollector
@@ -69,6 +69,7 @@ async def run(
     if reloads is not None:
         reloads.serve(_USED)
     tls, access = deployment.identity("predictor"), Access.of(deployment)
+    health = HealthServicer()
     models, clock, stats = tuple(deployment.models), RealClock(), PredictionStats()
     cache = SemanticCache(models, _bounds(settings.cache), SIZE)
     lengths = await asyncio.to_thread(_length_models, settings, models)
@@ -88,6 +89,7 @@ async def run(
             [PredictorCollector(cache, stats)],
             tls=tls,
             access=access,
+            ready=lambda: health.ready,
         ):
             async with serving(
                 settings.listen,
@@ -97,6 +99,8 @@ async def run(
                 access=access,
                 grace_s=_GRACE_S,
                 limits=Limits(message_bytes=_MAX_MESSAGE_BYTES),
+                probes=settings.health,
+                health_servicer=health,
             ) as server:
                 if started is not None:
                     started(server.port)

@@ -20,7 +20,7 @@ from services.kit.clock import RealClock
 from services.kit.config import Deployment, Tls
 from services.kit.process.memory import keep_large_blocks
 from services.kit.process.reload import Reloads
-from services.kit.rpc import Access, Limits, Serving, dial, serving
+from services.kit.rpc import Access, HealthServicer, Limits, Serving, dial, serving
 from services.kit.rpc.tokens import TokenVerifier
 from services.kit.telemetry import logs
 from services.kit.telemetry.metrics import exposed
@@ -91,12 +91,18 @@ async def run_one(
     keep_large_blocks()
     settings, identity = deployment.router, deployment.identity("router")
     tokens = _tokens(deployment)
-    access = Access.of(deployment, tokens)
+    access, health = Access.of(deployment, tokens), HealthServicer()
     router = _Router(deployment)
     if reloads is not None:
         used = USED if settings.processes == 1 else ()  # else the parent of all says it
         reloads.serve(used, LIVE, router.reload)
-    with exposed(settings.metrics, registry=router.metrics(), tls=identity, access=access):
+    with exposed(
+        settings.metrics,
+        registry=router.metrics(),
+        tls=identity,
+        access=access,
+        ready=lambda: health.ready,
+    ):
         async with (
             dial(deployment.planner.dials, identity) as planner,
             dial(deployment.carbon.dials, identity) as carbon,
@@ -113,6 +119,8 @@ async def run_one(
                 compression=settings.compression,
                 shared_port=settings.processes > 1,
                 transport=deployment.rpc.transport,
+                probes=settings.health,
+                health_servicer=health,
             ) as server,
             router.streams,
             router.edge(identity, access, tokens=tokens is not None),

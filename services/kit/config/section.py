@@ -69,7 +69,9 @@ class Endpoint(Section):
         listen: "host:port" to bind; loopback by default.
         address: "host:port" that others connect to; empty: `listen`. Of carbon and planner a list,
             where there are several: others connect to the first that serves.
-        metrics: "host:port" of the Prometheus endpoint; empty: none.
+        metrics: "host:port" of the Prometheus endpoint, and of /livez and /readyz; empty: none.
+        health: "host:port" where grpc.health.v1 is answered in plaintext to every caller, for
+            probes: "liveness" and "readiness". Nothing else is. Empty: none.
     """
 
     several: ClassVar[bool] = False
@@ -78,6 +80,7 @@ class Endpoint(Section):
     listen: Address
     address: Address | Annotated[tuple[Address, ...], Field(min_length=1)] = ""
     metrics: Address = ""
+    health: Address = ""
 
     @property
     def dials(self) -> tuple[str, ...]:

@@ -2,12 +2,14 @@
 
 from services.kit.rpc.access import Access, Caller, caller
 from services.kit.rpc.channel import dial
+from services.kit.rpc.health import HealthServicer
 from services.kit.rpc.server import ADDRESS_TAKEN, Limits, Serving, Transport, serve_until, serving
 
 __all__ = [
     "ADDRESS_TAKEN",
     "Access",
     "Caller",
+    "HealthServicer",
     "Limits",
     "Serving",
     "Transport",

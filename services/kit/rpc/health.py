@@ -6,7 +6,7 @@ leaves, and lets watchers hold up a drain.
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -14,12 +14,19 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from services.kit.errors import NotFound
 from services.kit.rpc import health_list_messages
 
+LIVENESS: Final = "liveness"
+"""Name whose status is SERVING for as long as the process answers, also while it drains."""
+
+READINESS: Final = "readiness"
+"""Name whose status is that of the whole server."""
+
 
 class HealthServicer(health_pb2_grpc.HealthServicer):
     """The health of each service by name; "" is the whole server."""
 
     def __init__(self) -> None:
-        self._statuses: Mapping[str, int] = {}
+        serving = health_pb2.HealthCheckResponse.SERVING
+        self._statuses: Mapping[str, int] = {LIVENESS: serving}
         self._changed = asyncio.Event()
         self._draining = False
 
@@ -30,10 +37,20 @@ class HealthServicer(health_pb2_grpc.HealthServicer):
             changed, self._changed = self._changed, asyncio.Event()
             changed.set()
 
+    def begin(self) -> None:
+        """Take statuses again after a drain: another server of the process begins."""
+        self._draining = False
+
     def drain(self) -> None:
-        """Report NOT_SERVING for everything, for good, and end every watch."""
-        self.set(dict.fromkeys(self._statuses, health_pb2.HealthCheckResponse.NOT_SERVING))
+        """Report NOT_SERVING for everything but liveness, for good, and end every watch."""
+        names = (name for name in self._statuses if name != LIVENESS)
+        self.set(dict.fromkeys(names, health_pb2.HealthCheckResponse.NOT_SERVING))
         self._draining = True
+
+    @property
+    def ready(self) -> bool:
+        """Whether the whole server serves."""
+        return self._statuses.get("") == health_pb2.HealthCheckResponse.SERVING
 
     async def Check(self, request: Any, _context: Any) -> Any:  # noqa: N802 - the protocol's name
         """Return the status of one service."""

@@ -23,7 +23,7 @@ from services.kit.rpc.access import Access
 from services.kit.rpc.certificates import CertificateFiles, server_context
 from services.kit.rpc.channel import MAX_MESSAGE_BYTES, keepalive
 from services.kit.rpc.guard import GuardInterceptor, guard
-from services.kit.rpc.health import HealthServicer, add_health
+from services.kit.rpc.health import READINESS, HealthServicer, add_health
 from services.kit.rpc.health_list_messages import pool_with_list
 from services.kit.telemetry import logs
 
@@ -88,6 +88,9 @@ class Limits:
         )
 
 
+_PROBED = Limits(message_bytes=4096, connections=64, streams=8, calls=64)
+
+
 @dataclass(frozen=True, slots=True)
 class Serving:
     """A running server.
@@ -106,7 +109,7 @@ class Serving:
         """Report every service and the whole server as SERVING or NOT_SERVING."""
         status = health_pb2.HealthCheckResponse
         value = status.SERVING if ready else status.NOT_SERVING
-        self.health.set(dict.fromkeys(("", *self.services), value))
+        self.health.set(dict.fromkeys(("", READINESS, *self.services), value))
 
 
 @asynccontextmanager
@@ -125,6 +128,8 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
     shared_port: bool = False,
     dead_after_s: float = _DEAD_AFTER_S,
     transport: Transport = "grpcio",
+    probes: str = "",
+    health_servicer: HealthServicer | None = None,
 ) -> AsyncIterator[Serving]:
     """Run a server with health, reflection and mapped errors while the block runs.
 
@@ -146,6 +151,9 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
             connection to one of them. Otherwise a second server on the port is refused.
         dead_after_s: Time after which a silent client's calls end, s, >= 2.
         transport: What carries the calls.
+        probes: A second "host:port", where the health alone is answered, in plaintext and to every
+            caller: who keeps processes alive has no certificate. Empty: none.
+        health_servicer: The health, where others look at it, too. None: its own.
 
     Raises:
         FailedPrecondition: The address cannot be bound (reason ADDRESS_TAKEN), or the certificate
@@ -160,7 +168,8 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
         server = _grpcio_server(access, limits, compression, dead_after_s, shared=shared_port)
         bind = partial(_grpcio_bound, server)
     register(server)
-    servicer = HealthServicer()
+    servicer = health_servicer or HealthServicer()
+    servicer.begin()
     add_health(servicer, server)
     names = (*services, health.SERVICE_NAME)
     if access is None or access.reflection:
@@ -170,12 +179,17 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
             reflection.aio.ReflectionServicer(shown, pool=pool), server
         )
     host, _ = split_address(address)
+    prober = _own_server(None, _PROBED, "none", dead_after_s) if probes else None
     try:
         # Inside the try: a cancellation during start must stop the server, too.
         port = bind(address, tls)
         if token_address:
             shown_tls = tls and tls.model_copy(update={"require_client_certificate": False})
             bind(token_address, shown_tls)
+        if prober is not None:
+            add_health(servicer, cast("grpc.aio.Server", prober))
+            _bound(prober, probes, None, shared=shared_port)
+            await prober.start()
         running = Serving(port, servicer, tuple(names))
         await running.set_ready(ready=ready)  # before the first call
         await server.start()
@@ -184,6 +198,8 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
     finally:
         servicer.drain()
         await server.stop(grace_s)
+        if prober is not None:
+            await prober.stop(0)
 
 
 def _own_server(

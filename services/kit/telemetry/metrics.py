@@ -2,7 +2,7 @@
 
 import socket
 import ssl
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -60,15 +60,16 @@ class Readers(Protocol):
 
 
 @contextmanager
-def exposed(
+def exposed(  # noqa: PLR0913 - one value per decision of the composition root
     address: str,
     collectors: Iterable[Collector] = (),
     registry: CollectorRegistry = REGISTRY,
     *,
     tls: Certificates | None = None,
     access: Readers | None = None,
+    ready: Callable[[], bool] | None = None,
 ) -> Iterator[int]:
-    """Serve `/metrics` while the block runs.
+    """Serve `/metrics`, `/livez` and `/readyz` while the block runs.
 
     Args:
         address: "host:port"; port 0 picks a free one. Empty: do not serve.
@@ -76,6 +77,8 @@ def exposed(
         registry: Registry to expose.
         tls: Certificate of the server, read again when its file changes; None: plaintext.
         access: Who may read, by certificate; None: every caller.
+        ready: Returns whether the service serves: `/readyz` answers 200 then, else 503; None: there
+            is no such page.
 
     Yields:
         The port, or 0 where nothing is served.
@@ -90,7 +93,7 @@ def exposed(
         if not address:
             yield 0
             return
-        app = make_wsgi_app(registry)
+        app = _pages(make_wsgi_app(registry), ready)
         try:
             server = _Server(address, app, tls, access)
         except OSError as error:
@@ -98,6 +101,21 @@ def exposed(
                 f"cannot serve metrics at {address}: {error.strerror}"
             ) from error
         yield stack.enter_context(_served(server))
+
+
+def _pages(metrics: Any, ready: Callable[[], bool] | None) -> Any:
+    """Return the WSGI application of the metrics, `/livez` and `/readyz`."""
+
+    def answer(environ: dict[str, Any], start_response: Any) -> Any:
+        path = environ["PATH_INFO"]
+        if path not in {"/livez", "/readyz"} or ready is None:
+            return metrics(environ, start_response)
+        well = path == "/livez" or ready()
+        status = "200 OK" if well else "503 Service Unavailable"
+        start_response(status, [("Content-Type", "text/plain"), ("Cache-Control", "no-store")])
+        return [b"ok\n" if well else b"not serving\n"]
+
+    return answer
 
 
 class _Server(ThreadingMixIn, WSGIServer):

@@ -45,6 +45,27 @@ async def test_leaving_does_not_hold_the_loop() -> None:
         pass
 
 
+def test_livez_is_well_while_readyz_says_whether_requests_are_taken() -> None:
+    """A process that waits for others is not to be killed."""
+    serves = False
+
+    def status(page: str) -> int:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/{page}", timeout=5) as reply:
+                return int(reply.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    registry = CollectorRegistry()
+    with exposed("127.0.0.1:0", registry=registry, ready=lambda: serves) as port:
+        before = [status(page) for page in ("livez", "readyz", "metrics")]
+        serves = True
+        after = status("readyz")
+
+    assert before == [200, 503, 200]
+    assert after == 200
+
+
 def test_without_an_address_nothing_is_served() -> None:
     with exposed("") as port:
         assert port == 0

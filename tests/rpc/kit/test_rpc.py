@@ -16,9 +16,11 @@ from prometheus_client import REGISTRY
 
 from cinquefoil.carbon.v1 import carbon_pb2 as pb
 from services.kit import errors
-from services.kit.rpc import Limits, dial, serving
+from services.kit.net import free_port
+from services.kit.rpc import Access, Limits, dial, serving
 from services.kit.rpc.health_list_messages import HealthListResponse
 from services.kit.telemetry import tracing
+from tests.support.certificates import issued
 from tests.support.scripted_service import ADDRESS, NAME, scripted
 
 OPENSSL = shutil.which("openssl")
@@ -237,8 +239,42 @@ async def test_health_answers_check_list_and_watch_for_each_service() -> None:
             await raw(channel.unary_unary, "/grpc.health.v1.Health/List")(b"")
         )
         assert {name: item.status for name, item in listed.statuses.items()} == dict.fromkeys(
-            ("", NAME, "grpc.health.v1.Health"), Health.SERVING
+            ("", NAME, "grpc.health.v1.Health", "liveness", "readiness"), Health.SERVING
         )
+
+
+async def test_probes_need_no_certificate_and_reach_nothing_but_the_health(
+    tmp_path: Path,
+) -> None:
+    """Liveness holds while the service waits for others and while it drains; readiness does not."""
+    tls, port = issued(tmp_path, "carbon"), free_port()
+    serve = serving(
+        "127.0.0.1:0",
+        lambda _server: None,
+        (NAME,),
+        tls=tls.of("carbon"),
+        access=Access({}),
+        ready=False,
+        probes=f"127.0.0.1:{port}",
+    )
+    async with serve as server, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+
+        async def status(service: str) -> int:
+            request = health_pb2.HealthCheckRequest(service=service)
+            found: int = (await health_of(channel).Check(request)).status
+            return found
+
+        waiting = [await status(name) for name in ("liveness", "readiness", "")]
+        await server.set_ready(ready=True)
+        well = [await status(name) for name in ("liveness", "readiness", "")]
+        server.health.drain()
+        draining = [await status(name) for name in ("liveness", "readiness", "")]
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await raw(channel.unary_unary, f"/{NAME}/ListZones")(b"")
+
+    assert waiting == draining == [Health.SERVING, Health.NOT_SERVING, Health.NOT_SERVING]
+    assert well == [Health.SERVING] * 3
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
 async def test_health_of_an_unknown_service_is_not_found_and_may_be_watched() -> None:

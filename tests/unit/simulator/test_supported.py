@@ -111,6 +111,7 @@ SIMULATED = [
 
 NO_MEANING = {
     "on the wire": """
+        carbon.health nodes.health planner.health router.health
         version log_level tls access carbon.listen carbon.metrics nodes.listen nodes.metrics
         nodes.worker_host planner.listen planner.metrics router.listen router.metrics
         router.http_listen
