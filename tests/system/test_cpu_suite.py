@@ -60,7 +60,7 @@ async def test_a_rising_load_changes_variants_and_cores(running: Running, config
         (cpu,) = (await agent.GetNode(gpuagent_pb2.GetNodeRequest())).node.gpus
         assert (cpu.type.name, cpu.type.core_gmacs_per_s > 0) == (f"cpu-{CORES}", True)
 
-        load_now = asyncio.create_task(running.load(8, 30))
+        load_now = asyncio.create_task(running.load(8, 15))
         busy = await other_plan(running, calm)
         report = await load_now
 
