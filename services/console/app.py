@@ -71,6 +71,7 @@ def application(
             Route("/api/plans/{version}/explanation", ours.explanation),
             Route("/api/diff", ours.difference),
             Route("/api/what-if", ours.what_if),
+            Route("/api/sweep", ours.sweep),
             Route("/api/models", ours.models),
             Route("/api/account", ours.account),
             Route("/api/account.csv", ours.account_csv),

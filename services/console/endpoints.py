@@ -46,8 +46,7 @@ class Endpoints:
 
     async def receipts(self, request: Request) -> Response:
         """Stream receipts of answers."""
-        found = self._readers.receipts(receipts(request.query_params))
-        return StreamingResponse(_receipts(found), media_type="text/event-stream")
+        return _stream(self._readers.receipts(receipts(request.query_params)))
 
     async def plans(self, _: Request) -> Response:
         """Return the newest plans."""
@@ -93,6 +92,10 @@ class Endpoints:
         async with self._computing:
             return as_json(await self._readers.what_if(given))
 
+    async def sweep(self, request: Request) -> Response:
+        """Stream what plans for several weights of carbon would promise."""
+        return _stream(self._readers.sweep(circumstances(request.query_params)))
+
     async def session(self, request: Request) -> Response:
         """Return who looks, and whether this console can change anything."""
         return as_json({"owner": request.state.owner, "changes": self._rights.can_change})
@@ -137,14 +140,20 @@ async def _events(present: Cached[Document], refresh_s: float) -> AsyncIterator[
         await asyncio.sleep(refresh_s)
 
 
-async def _receipts(found: AsyncGenerator[Document, None]) -> AsyncIterator[str]:
-    """Yield receipts as server-sent events until they end; why, if that is an error."""
-    async with aclosing(found):
-        try:
-            async for document in found:
-                yield f"data: {_text(document)}\n\n"
-        except ServiceError as error:
-            yield f"event: problem\ndata: {_text({'error': error.message})}\n\n"
+def _stream(found: AsyncGenerator[Document, None]) -> Response:
+    """Return documents as server-sent events, then an event "end", or "problem" with the reason."""
+
+    async def events() -> AsyncIterator[str]:
+        async with aclosing(found):
+            try:
+                async for document in found:
+                    yield f"data: {_text(document)}\n\n"
+            except ServiceError as error:
+                yield f"event: problem\ndata: {_text({'error': error.message})}\n\n"
+            else:
+                yield "event: end\ndata: {}\n\n"
+
+    return StreamingResponse(events(), media_type="text/event-stream")
 
 
 def as_json(document: Document, status: int = 200) -> Response:

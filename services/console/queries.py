@@ -38,15 +38,14 @@ def hours(given: QueryParams) -> int:
 
 
 def circumstances(given: QueryParams) -> dict[str, float | str | list[str]]:
-    """Return what a dry run is to assume: figures, a strategy, and GPUs that are out."""
-    known = {*_FIGURES, "strategy", "without"}
+    """Return what a dry run is to assume: figures, a strategy, and GPUs that are out; and `why`."""
+    known = {*_FIGURES, "strategy", "without", "why"}
     if unknown := set(given) - known:
         raise InvalidArgument(f"{min(unknown)[:80]}: must be one of {', '.join(sorted(known))}")
     found: dict[str, float | str | list[str]] = {
         name: _figure(name, text) for name, text in given.items() if name in _FIGURES
     }
-    if given.get("strategy"):
-        found["strategy"] = given["strategy"]
+    found |= {name: given[name] for name in ("strategy", "why") if given.get(name)}
     if without := given.getlist("without"):
         found["without"] = without
     return found

@@ -49,10 +49,20 @@ class Readers(Protocol):
     async def what_if(self, given: Mapping[str, Any]) -> Document:
         """Return what would be decided under circumstances; nothing changes.
 
+        `why`, where it is given, has the answer say what else there was, which takes longer.
+
         Args:
             given: `demand` and `intensity`: factors of the present ones; `carbon_weight` and
                 `accuracy_floor`, 0..1; `strategy`; `without`: UUIDs of GPUs that are out. What is
                 absent is as at present.
+        """
+        ...
+
+    def sweep(self, given: Mapping[str, Any]) -> AsyncGenerator[Document, None]:
+        """Yield `carbon_weight` and `outlook` of the plan for each of several weights of carbon.
+
+        Args:
+            given: As for `what_if`; its `carbon_weight` does not count.
         """
         ...
 

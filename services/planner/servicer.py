@@ -135,8 +135,17 @@ class PlannerServicer(PlannerServiceServicer):
 
     async def DryRun(self, request: pb.DryRunRequest, context: Any) -> pb.DryRunResponse:
         """Return what would be decided, and why."""
-        answer = await self._queries.dry_run(changes_from(request.what_if))
+        changes = changes_from(request.what_if)
+        answer = await self._queries.dry_run(changes, brief=request.brief)
         return to_message(answer, pb.DryRunResponse)
+
+    async def Sweep(
+        self, request: pb.SweepRequest, context: Any
+    ) -> AsyncIterator[pb.SweepResponse]:
+        """Send what would be promised for each weight of carbon."""
+        changes = changes_from(request.what_if)
+        async for outcome in self._queries.sweep(changes, request.carbon_weights):
+            yield to_message(outcome, pb.SweepResponse)
 
     async def Explain(self, request: pb.ExplainRequest, context: Any) -> pb.ExplainResponse:
         """Return why a plan is as it is."""

@@ -30,6 +30,8 @@ _BY: Final = {
     "node": planner_pb2.ACCOUNT_GROUPING_NODE,
     "zone": planner_pb2.ACCOUNT_GROUPING_ZONE,
 }
+_WEIGHTS: Final = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
+"""Of a sweep: closer where plans differ most."""
 _KEEP_S: Final = 15.0
 """The account and forecasts change by the hour."""
 
@@ -120,8 +122,17 @@ class ServiceReaders:
 
     async def what_if(self, given: Mapping[str, Any]) -> Document:
         """Return what would be decided under circumstances."""
-        request = planner_pb2.DryRunRequest(what_if=await self._what_if(given))
+        what_if = await self._what_if(given)
+        request = planner_pb2.DryRunRequest(what_if=what_if, brief="why" not in given)
         return document(await self._clients.planner.DryRun(request, timeout=SOLVE_S))
+
+    async def sweep(self, given: Mapping[str, Any]) -> AsyncGenerator[Document, None]:
+        """Yield what the plan for each weight of carbon promises."""
+        request = planner_pb2.SweepRequest(
+            what_if=await self._what_if(given), carbon_weights=_WEIGHTS
+        )
+        async for response in self._clients.planner.Sweep(request, timeout=SOLVE_S):
+            yield document(response)
 
     async def receipts(self, given: Mapping[str, Any]) -> AsyncGenerator[Document, None]:
         """Yield receipts of answers, those of all router processes together, oldest first."""

@@ -1,11 +1,10 @@
 // What if: the plan for other circumstances, beside the present one. Nothing changes until it is applied.
-import { Component, failure, h, read, table } from "./dom.js";
+import { Component, failure, h, Later, read, table } from "./dom.js";
 import { ghosts, promises, segments } from "./outlook.js";
 import { frontPicture } from "./pictures.js";
 import { Order, session } from "./session.js";
 import { carbon, fixed, percent, time } from "./units.js";
 
-const WEIGHTS = [0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1]; // of the front: closer where plans differ most
 const WAIT_MS = 150; // after the last move of a slider
 const VALID_MS = 600_000; // of a proposal, as the planner keeps it
 
@@ -15,6 +14,10 @@ const SLIDERS = [
   { name: "carbon_weight", label: "Weight of carbon against accuracy (λ)", min: 0, max: 1, step: 0.01, words: (value) => fixed(value, 2) },
   { name: "accuracy_floor", label: "Accuracy floor", min: 0.5, max: 1, step: 0.01, words: (value) => percent(value) },
 ];
+
+const reasons = ({ explanation }) => h("div", {},
+  explanation.sentences.map((each) => h("p", {}, each)),
+  promises("The plan, and what else there was", { then: explanation.plan, "runner-up": explanation.runner_up?.outlook, BASE: explanation.base?.outlook }));
 
 const unset = (slider, inputs) => slider.unset ?? inputs[slider.name];
 
@@ -33,6 +36,7 @@ export class WhatIf extends Component {
   componentWillUnmount() {
     clearTimeout(this.timer);
     clearTimeout(this.expiry);
+    this.sweeping?.close();
     this.gone = true;
   }
 
@@ -45,7 +49,7 @@ export class WhatIf extends Component {
     history.replaceState(null, "", `#/what-if${given.size ? `/${given}` : ""}`);
     this.setState({ given, stale: true });
     if (name !== "carbon_weight") {
-      this.sweeping = null;
+      this.sweeping?.close();
       this.setState({ points: null });
     }
     clearTimeout(this.timer);
@@ -62,25 +66,30 @@ export class WhatIf extends Component {
       clearTimeout(this.expiry);
       this.expiry = setTimeout(() => this.setState({ expired: true }), VALID_MS);
       if (!front && this.state.points) return;
-      await this.sweep();
+      this.sweep();
     } catch (error) {
       if (!this.gone) this.setState({ error, stale: false });
     }
   }
 
-  // Asks for the front point by point, until the circumstances change: a plan can take seconds.
-  async sweep() {
+  // Follows the outcomes as they are decided, until the circumstances change.
+  sweep() {
     const circumstances = new URLSearchParams(this.state.given);
     circumstances.delete("carbon_weight");
-    const others = circumstances.toString();
-    this.sweeping = others;
-    this.setState({ points: [] });
-    for (const weight of WEIGHTS) {
-      circumstances.set("carbon_weight", weight);
-      const { explanation } = await read(`/api/what-if?${circumstances}`);
-      if (this.gone || this.sweeping !== others) return;
-      this.setState({ points: [...this.state.points, { carbon_weight: weight, outlook: explanation.plan }] });
-    }
+    this.sweeping?.close();
+    this.setState({ points: [], complete: false });
+    const events = new EventSource(`/api/sweep?${circumstances}`);
+    this.sweeping = events;
+    events.onmessage = ({ data }) => this.setState({ points: [...this.state.points, JSON.parse(data)] });
+    events.addEventListener("end", () => {
+      events.close();
+      this.setState({ complete: true });
+    });
+    events.addEventListener("problem", ({ data }) => {
+      events.close();
+      this.setState({ error: new Error(JSON.parse(data).error) });
+    });
+    events.onerror = () => events.close();
   }
 
   render({ gpus }, { given, inputs, found, points, stale, error, until, expired }) {
@@ -114,6 +123,8 @@ export class WhatIf extends Component {
   }
 
   decided({ plan, explanation, diff, proposal_id }, gpus, until, expired) {
+    const { given, why } = this.state;
+    const asked = given.toString();
     const changes = diff ? diff.started.length + diff.stopped.length : plan.segments.length;
     return h("div", {},
       h("h2", {}, "Then"),
@@ -124,12 +135,13 @@ export class WhatIf extends Component {
       plan.degraded && h("p", { class: "warning" }, `▲ ${plan.degraded}`),
       explanation.conditions.map((each) => h("p", { class: "warning" }, `▲ ${each.sentence}`, each.setting ? [" Setting: ", h("code", {}, each.setting)] : null)),
       ghosts(gpus, plan.segments),
-      promises("What is promised", { "active plan, when made": diff?.from_outlook, then: explanation.plan, "then, runner-up": explanation.runner_up?.outlook }),
+      promises("What is promised", { "active plan, when made": diff?.from_outlook, then: explanation.plan }),
       h("h2", {}, "Apply"),
       this.apply(proposal_id, until, expired),
       h("details", { id: "what-changes" }, h("summary", {}, "Segments that start and stop"),
         segments("Start", diff ? diff.started : plan.segments), diff && segments("Stop", diff.stopped)),
-      h("details", { id: "what-why" }, h("summary", {}, "Why"), explanation.sentences.map((each) => h("p", {}, each))));
+      h("details", { id: "what-why", key: `why-${asked}`, onToggle: (event) => event.target.open && this.setState({ why: asked }) }, h("summary", {}, "Why, and what else there was"),
+        why === asked && h(Later, { key: asked, waiting: "The planner computes why…", view: reasons, load: () => read(`/api/what-if?${asked}${asked ? "&" : ""}why=1`) })));
   }
 
   apply(proposal, until, expired) {
@@ -150,7 +162,7 @@ export class WhatIf extends Component {
     return h("section", {},
       h("h2", {}, "Outcomes to choose from"),
       h("p", {}, "Each point is the best plan for a weight of carbon; the more it weighs, the further left. Choose an outcome, and λ follows."),
-      points.length < WEIGHTS.length && h("p", { class: "quiet", role: "status" }, `${points.length} of ${WEIGHTS.length} are computed…`),
+      !this.state.complete && h("p", { class: "quiet", role: "status" }, "More of them are computed…"),
       frontPicture(rows),
       table("Accuracy against emissions, under the circumstances above", [
         ["λ", (row) => fixed(row.carbon_weight, 2)],

@@ -36,6 +36,7 @@ _BY_SERVICE: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
         "GetPlan": _SEE,
         "ListPlans": _SEE,
         "DryRun": _SEE,
+        "Sweep": _SEE,
         "Explain": _SEE,
         "Diff": _SEE,
         "GetFleet": _SEE,

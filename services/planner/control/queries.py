@@ -1,11 +1,15 @@
 """Queries of operators: dry runs, explanations and differences of plans."""
 
 import asyncio
-from collections.abc import Callable
+import math
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
 
 from services.kit.config import Deployment
 from services.kit.config import Planner as Settings
+from services.kit.errors import InvalidArgument
 from services.planner.adapters.store import Store
 from services.planner.control.accounting_writer import AccountingWriter
 from services.planner.control.dry_runs import Basis, DryRuns
@@ -14,13 +18,17 @@ from services.planner.core import feasibility
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.environment import Draft
 from services.planner.core.decide import Snapshot, configuration_of, pose
-from services.planner.core.explain.explain import DecidedPlan, explain
+from services.planner.core.explain.explain import DecidedPlan, explain, outline
 from services.planner.core.explain.explanation import Explanation, PlanDiff
 from services.planner.core.explain.plan_diff import diff
 from services.planner.core.model import Model
-from services.planner.core.plan import Plan
+from services.planner.core.plan import Plan, Prediction
 from services.planner.core.triggers import Observation
 from services.planner.core.what_if import Changes, alter
+
+BRIEF_S: Final = 1.0
+"""Longest that a strategy searches while a person waits, s."""
+MAX_WEIGHTS: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +46,14 @@ class Answer:
     explanation: Explanation
     diff: PlanDiff | None
     proposal_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a plan for a weight of carbon promises. Attributes: carbon_weight (0..1), outlook."""
+
+    carbon_weight: float
+    outlook: Prediction
 
 
 class Queries:
@@ -60,21 +76,50 @@ class Queries:
         self._dry_runs = DryRuns(state.clock)
         self._thinking = asyncio.Lock()  # questions must not take the threads of plans that count
 
-    async def dry_run(self, changes: Changes) -> Answer:
+    async def dry_run(self, changes: Changes, *, brief: bool = False) -> Answer:
         """Return what would be decided under other circumstances, and why.
 
         A plan for other wishes (objective, strategy) can be applied; one for another world
         (demand, grid, fleet) cannot.
+
+        Args:
+            changes: The circumstances.
+            brief: Somebody waits: the strategy searches for at most BRIEF_S, and nothing is said
+                of what else there was.
 
         Raises:
             InvalidArgument: A change is out of range, or names what does not exist.
             FailedPrecondition: Nothing can be decided yet.
         """
         basis, nodes = self._basis(), self._state.fleet.settings
-        answer = await self._answer(lambda now: alter(now, changes, nodes))
+        answer = await self._answer(lambda now: alter(now, changes, nodes), brief=brief)
         if _elsewhere(changes):
             return answer
         return replace(answer, proposal_id=self._dry_runs.keep(answer.plan, basis))
+
+    async def sweep(
+        self, changes: Changes, carbon_weights: Sequence[float]
+    ) -> AsyncIterator[Outcome]:
+        """Yield what would be promised for each weight of carbon, as soon as it is decided.
+
+        Args:
+            changes: The other circumstances.
+            carbon_weights: CLOVER's lambda, 0..1 each, at most MAX_WEIGHTS.
+
+        Raises:
+            InvalidArgument, FailedPrecondition: As for `dry_run`, or there are too many weights.
+        """
+        if not 1 <= len(carbon_weights) <= MAX_WEIGHTS:
+            raise InvalidArgument.at(
+                "carbon_weights", f"must be 1..{MAX_WEIGHTS} of them, got {len(carbon_weights)}"
+            )
+        nodes = self._state.fleet.settings
+        for weight in carbon_weights:
+            fields = {**changes.objective, "carbon_weight": weight}
+            circumstances = replace(changes, objective=fields)
+            wished = partial(alter, changes=circumstances, nodes=nodes)
+            draft = await self._reconciler.propose(wished, BRIEF_S)
+            yield Outcome(weight, draft.plan.prediction)
 
     async def dry_run_of(self, deployment: Deployment, models: tuple[Model, ...]) -> Answer:
         """Return what would be decided with changed settings, and why; it cannot be applied.
@@ -102,10 +147,15 @@ class Queries:
 
         return await self._answer(without)
 
-    async def _answer(self, alter: Callable[[Snapshot], Snapshot]) -> Answer:
-        draft = await self._reconciler.propose(alter)
-        async with self._thinking:
-            explanation = await asyncio.to_thread(explain, _decided(draft))
+    async def _answer(
+        self, alter: Callable[[Snapshot], Snapshot], *, brief: bool = False
+    ) -> Answer:
+        draft = await self._reconciler.propose(alter, BRIEF_S if brief else math.inf)
+        if brief:
+            explanation = await asyncio.to_thread(outline, _decided(draft))
+        else:
+            async with self._thinking:
+                explanation = await asyncio.to_thread(explain, _decided(draft))
         active = await self._store.active()
         return Answer(
             plan=draft.plan,

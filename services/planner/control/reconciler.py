@@ -1,6 +1,7 @@
 """Runs the decision cycle live, with operators' orders, and over restarts."""
 
 import asyncio
+import math
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
@@ -92,11 +93,14 @@ class Reconciler:
         """End a freeze; the planner looks at once at what has changed meanwhile."""
         await self._orders.give(partial(self._set_freeze, None))
 
-    async def propose(self, alter: Callable[[Snapshot], Snapshot]) -> Draft:
+    async def propose(
+        self, alter: Callable[[Snapshot], Snapshot], limit_s: float = math.inf
+    ) -> Draft:
         """Return what would be decided under other circumstances; nothing is stored or touched.
 
         Args:
             alter: Returns the present under those circumstances; its errors are passed on.
+            limit_s: Longest that the strategy may search, where that is less than the setting, s.
 
         Raises:
             FailedPrecondition: Nothing can be decided yet.
@@ -104,7 +108,7 @@ class Reconciler:
         planning = self._cycle.planning
         snapshot = alter(planning.snapshot())
         async with self._proposing:
-            return await planning.decided("dry run", snapshot)
+            return await planning.decided("dry run", snapshot, limit_s)
 
     async def apply(self, plan: Plan, principal: str = "") -> Plan:
         """Carry out the plan of a dry run now; return it, stored and announced.

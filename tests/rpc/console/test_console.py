@@ -145,6 +145,26 @@ async def test_another_weight_of_carbon_is_a_proposal_and_another_load_is_not(
     assert {each["spec"]["gpu_uuid"] for each in busier["plan"]["segments"]} == {"GPU-1"}
 
 
+async def test_why_a_plan_would_be_so_is_computed_on_request(browser: httpx.AsyncClient) -> None:
+    brief = await body(browser, "/api/what-if?carbon_weight=0.9")
+    whole = await body(browser, "/api/what-if?carbon_weight=0.9&why=1")
+
+    assert not brief["explanation"]["sentences"]
+    assert whole["explanation"]["sentences"]
+    assert brief["explanation"]["plan"] == whole["explanation"]["plan"]
+
+
+async def test_outcomes_come_one_by_one_and_then_the_end(browser: httpx.AsyncClient) -> None:
+    events = (await browser.get("/api/sweep?demand=2")).text.strip().split("\n\n")
+
+    points = [json.loads(each.removeprefix("data: ")) for each in events[:-1]]
+    assert [each["carbon_weight"] for each in points] == sorted(
+        each["carbon_weight"] for each in points
+    )
+    assert len(points) == 8
+    assert events[-1] == "event: end\ndata: {}"
+
+
 async def test_receipts_of_a_router_that_is_away_end_with_the_reason(
     browser: httpx.AsyncClient,
 ) -> None:

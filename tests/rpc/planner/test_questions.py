@@ -54,6 +54,47 @@ async def test_another_strategy_is_proposed_explained_and_compared(suite: Suite)
     assert len(answer.diff.started) == len(answer.plan.segments) - answer.diff.kept
 
 
+async def test_a_brief_answer_is_the_same_plan_without_what_takes_further_solves(
+    suite: Suite,
+) -> None:
+    await active(suite.stub, 1)
+    whole = await asked(suite, carbon_weight=1.0)
+    request = planner_pb2.DryRunRequest(what_if=WhatIf(carbon_weight=1.0), brief=True)
+    async with Untouched(suite):
+        brief = await suite.stub.DryRun(request)
+
+    assert brief.explanation.plan == whole.explanation.plan
+    assert brief.proposal_id
+    assert not brief.explanation.HasField("runner_up")
+    assert not brief.explanation.sentences
+
+
+async def test_a_sweep_gives_each_weights_promise_in_their_order(suite: Suite) -> None:
+    """The more carbon weighs, the less is emitted."""
+    await active(suite.stub, 1)
+    weights = [0.0, 0.5, 1.0]
+    request = planner_pb2.SweepRequest(what_if=WhatIf(strategy="exact"), carbon_weights=weights)
+    async with Untouched(suite):
+        answers = [each async for each in suite.stub.Sweep(request)]
+
+    assert [each.carbon_weight for each in answers] == weights
+    emitted = [each.outlook.carbon_gco2e_per_h for each in answers]
+    assert emitted == sorted(emitted, reverse=True)
+    assert emitted[0] > emitted[-1]
+
+
+@pytest.mark.parametrize("weights", [[], [0.5] * 33, [1.5]])
+async def test_a_sweep_of_weights_that_cannot_be_is_refused(
+    suite: Suite, weights: list[float]
+) -> None:
+    await active(suite.stub, 1)
+    sweep = suite.stub.Sweep(planner_pb2.SweepRequest(carbon_weights=weights))
+    error = await error_of(anext(aiter(sweep)))
+
+    assert error.code() is Status.INVALID_ARGUMENT
+    assert "carbon_weight" in (error.details() or "")
+
+
 async def test_other_circumstances_reach_the_plan(suite: Suite) -> None:
     await active(suite.stub, 1)
     async with Untouched(suite):

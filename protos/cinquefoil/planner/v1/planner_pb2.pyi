@@ -309,6 +309,11 @@ class DryRunRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     WHAT_IF_FIELD_NUMBER: _builtins.int
+    BRIEF_FIELD_NUMBER: _builtins.int
+    brief: _builtins.bool
+    """A person waits for it: the strategy searches for at most a second, and the explanation has no
+    runner-up, no BASE and no sentences, each of which takes further solves.
+    """
     @_builtins.property
     def what_if(self) -> Global___WhatIf:
         """Circumstances. Unset: the present."""
@@ -317,14 +322,69 @@ class DryRunRequest(_message.Message):
         self,
         *,
         what_if: Global___WhatIf | None = ...,
+        brief: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["what_if", b"what_if"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["what_if", b"what_if"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brief", b"brief", "what_if", b"what_if"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DryRunRequest: _TypeAlias = DryRunRequest  # noqa: Y015
+
+@_typing.final
+class SweepRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WHAT_IF_FIELD_NUMBER: _builtins.int
+    CARBON_WEIGHTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def what_if(self) -> Global___WhatIf:
+        """The other circumstances; its carbon_weight does not count. Unset: the present."""
+
+    @_builtins.property
+    def carbon_weights(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """CLOVER's lambda, 0..1 each, 1..32 of them."""
+
+    def __init__(
+        self,
+        *,
+        what_if: Global___WhatIf | None = ...,
+        carbon_weights: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["what_if", b"what_if"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["carbon_weights", b"carbon_weights", "what_if", b"what_if"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SweepRequest: _TypeAlias = SweepRequest  # noqa: Y015
+
+@_typing.final
+class SweepResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CARBON_WEIGHT_FIELD_NUMBER: _builtins.int
+    OUTLOOK_FIELD_NUMBER: _builtins.int
+    carbon_weight: _builtins.float
+    """Which weight it is for."""
+    @_builtins.property
+    def outlook(self) -> _plan_pb2.Prediction:
+        """What the best plan for it promises."""
+
+    def __init__(
+        self,
+        *,
+        carbon_weight: _builtins.float = ...,
+        outlook: _plan_pb2.Prediction | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["outlook", b"outlook"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["carbon_weight", b"carbon_weight", "outlook", b"outlook"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SweepResponse: _TypeAlias = SweepResponse  # noqa: Y015
 
 @_typing.final
 class DryRunResponse(_message.Message):

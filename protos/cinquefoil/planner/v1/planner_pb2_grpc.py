@@ -55,6 +55,11 @@ class PlannerServiceStub:
                 request_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.DryRunRequest.SerializeToString,
                 response_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.DryRunResponse.FromString,
                 _registered_method=True)
+        self.Sweep = channel.unary_stream(
+                '/cinquefoil.planner.v1.PlannerService/Sweep',
+                request_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.SweepRequest.SerializeToString,
+                response_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.SweepResponse.FromString,
+                _registered_method=True)
         self.Explain = channel.unary_unary(
                 '/cinquefoil.planner.v1.PlannerService/Explain',
                 request_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ExplainRequest.SerializeToString,
@@ -200,6 +205,17 @@ class PlannerServiceServicer:
         Errors:
         INVALID_ARGUMENT    a value of `what_if` is out of range, or names what does not exist
         FAILED_PRECONDITION nothing can be decided yet: no GPU, or no carbon intensity, is known
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Sweep(self, request, context):
+        """Sends what the plans for several weights of carbon would promise, each as soon as it is decided,
+        in their order. Nothing is stored or touched.
+
+        Errors: as of DryRun, and
+        INVALID_ARGUMENT    carbon_weights: none, or more than 32
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -439,6 +455,11 @@ def add_PlannerServiceServicer_to_server(servicer, server):
                     request_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.DryRunRequest.FromString,
                     response_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.DryRunResponse.SerializeToString,
             ),
+            'Sweep': grpc.unary_stream_rpc_method_handler(
+                    servicer.Sweep,
+                    request_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.SweepRequest.FromString,
+                    response_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.SweepResponse.SerializeToString,
+            ),
             'Explain': grpc.unary_unary_rpc_method_handler(
                     servicer.Explain,
                     request_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ExplainRequest.FromString,
@@ -644,6 +665,33 @@ class PlannerService:
             '/cinquefoil.planner.v1.PlannerService/DryRun',
             cinquefoil_dot_planner_dot_v1_dot_planner__pb2.DryRunRequest.SerializeToString,
             cinquefoil_dot_planner_dot_v1_dot_planner__pb2.DryRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Sweep(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/cinquefoil.planner.v1.PlannerService/Sweep',
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.SweepRequest.SerializeToString,
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.SweepResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -66,6 +66,13 @@ class PlannerServiceStub:
       INVALID_ARGUMENT    a value of `what_if` is out of range, or names what does not exist
       FAILED_PRECONDITION nothing can be decided yet: no GPU, or no carbon intensity, is known
     """
+    Sweep: _grpc.UnaryStreamMultiCallable[_planner_pb2.SweepRequest, _planner_pb2.SweepResponse]
+    """Sends what the plans for several weights of carbon would promise, each as soon as it is decided,
+    in their order. Nothing is stored or touched.
+
+    Errors: as of DryRun, and
+      INVALID_ARGUMENT    carbon_weights: none, or more than 32
+    """
     Explain: _grpc.UnaryUnaryMultiCallable[_planner_pb2.ExplainRequest, _planner_pb2.ExplainResponse]
     """Explains a plan: its binding constraints, its predicted figures, the runner-up, and BASE.
 
@@ -235,6 +242,13 @@ class PlannerServiceAsyncStub(PlannerServiceStub):
     Errors:
       INVALID_ARGUMENT    a value of `what_if` is out of range, or names what does not exist
       FAILED_PRECONDITION nothing can be decided yet: no GPU, or no carbon intensity, is known
+    """
+    Sweep: _aio.UnaryStreamMultiCallable[_planner_pb2.SweepRequest, _planner_pb2.SweepResponse]  # type: ignore[assignment]
+    """Sends what the plans for several weights of carbon would promise, each as soon as it is decided,
+    in their order. Nothing is stored or touched.
+
+    Errors: as of DryRun, and
+      INVALID_ARGUMENT    carbon_weights: none, or more than 32
     """
     Explain: _aio.UnaryUnaryMultiCallable[_planner_pb2.ExplainRequest, _planner_pb2.ExplainResponse]  # type: ignore[assignment]
     """Explains a plan: its binding constraints, its predicted figures, the runner-up, and BASE.
@@ -426,6 +440,19 @@ class PlannerServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors:
           INVALID_ARGUMENT    a value of `what_if` is out of range, or names what does not exist
           FAILED_PRECONDITION nothing can be decided yet: no GPU, or no carbon intensity, is known
+        """
+
+    @_abc_1.abstractmethod
+    def Sweep(
+        self,
+        request: _planner_pb2.SweepRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_planner_pb2.SweepResponse], _abc.AsyncIterator[_planner_pb2.SweepResponse]]:
+        """Sends what the plans for several weights of carbon would promise, each as soon as it is decided,
+        in their order. Nothing is stored or touched.
+
+        Errors: as of DryRun, and
+          INVALID_ARGUMENT    carbon_weights: none, or more than 32
         """
 
     @_abc_1.abstractmethod

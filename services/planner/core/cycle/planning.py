@@ -1,5 +1,6 @@
 """From a snapshot to a plan that is not stored yet."""
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -52,14 +53,22 @@ class Planning:
             raise FailedPrecondition(f"nothing can be decided yet: {why}")
         return now
 
-    async def decided(self, reason: str, now: Snapshot) -> Draft:
+    async def decided(self, reason: str, now: Snapshot, limit_s: float = math.inf) -> Draft:
         """Let the strategy decide.
+
+        Args:
+            reason: Of the plan.
+            now: The cluster as it is.
+            limit_s: Longest that it may search, where that is less than the setting, s.
 
         Raises:
             ServiceError: Nothing can be decided; Unavailable: the strategy crashed.
         """
+        settings = self._settings
+        if limit_s < settings.time_limit_s:
+            settings = settings.model_copy(update={"time_limit_s": limit_s})
         return await self._drafted(
-            reason, now, lambda: decide(now, self._settings, self._environment.new_id)
+            reason, now, lambda: decide(now, settings, self._environment.new_id)
         )
 
     async def posed(self, now: Snapshot) -> Problem:

@@ -72,19 +72,43 @@ def explain(decided: DecidedPlan) -> Explanation:
         others=tuple(others),
         turning_points=tuple(break_even_points(problem, chosen, others, solve)),
     )
+    brief = _outlined(decided, chosen)
+    binding = (*brief.bindings, *_reconfiguration(problem, chosen))
+    return replace(
+        brief,
+        bindings=tuple(sorted(binding, key=lambda each: -each.used)),
+        runner_up=_alternative(chosen, case.runner_up),
+        base=_alternative(chosen, case.base),
+        gap=case.gap,
+        sentences=tuple(sentences(case)),
+    )
+
+
+def outline(decided: DecidedPlan) -> Explanation:
+    """Return what explains a plan without a further solve: what it promises, and what binds it.
+
+    Raises:
+        FailedPrecondition: As for `explain`.
+    """
+    known = prices(decided.problem)
+    ours = score(decided.problem, decided.configuration, known)
+    return _outlined(decided, Judged(decided.configuration, ours))
+
+
+def _outlined(decided: DecidedPlan, chosen: Judged) -> Explanation:
+    problem = decided.problem
     binding = (
-        *bindings(problem, configuration, chosen.score, decided.solve_s),
-        *_reconfiguration(problem, chosen),
+        *bindings(problem, decided.configuration, chosen.score, decided.solve_s),
         *_survival(problem, decided.segments),
     )
     return Explanation(
         version=decided.version,
         bindings=tuple(sorted(binding, key=lambda each: -each.used)),
         plan=Prediction.of(chosen.score),
-        runner_up=_alternative(chosen, case.runner_up),
-        base=_alternative(chosen, case.base),
-        gap=case.gap,
-        sentences=tuple(sentences(case)),
+        runner_up=None,
+        base=None,
+        gap=decided.configuration.gap,
+        sentences=(),
         conditions=(
             *shortfalls(problem, chosen.score),
             *(missing_redundancy(problem, decided.segments) if decided.segments else ()),

@@ -12,7 +12,7 @@ from services.kit.config import Goals, Objective
 from services.planner.core.decide import configuration_of
 from services.planner.core.explain.alternatives import alternatives, graph, judge
 from services.planner.core.explain.break_even import break_even_points
-from services.planner.core.explain.explain import DecidedPlan, explain
+from services.planner.core.explain.explain import DecidedPlan, explain, outline
 from services.planner.core.explain.explanation import Binding, Explanation
 from services.planner.core.model import Configuration, Problem, Segment
 from services.planner.core.placement.placement import place
@@ -43,6 +43,19 @@ def vision(
 ) -> Problem:
     aim = Objective.model_validate({"park_idle_gpus": True, **objective})
     return problem(fleet((pool(), gpus)), [model(demand_rps=demand_rps, slo_s=slo_s)], aim)
+
+
+# ---- the outline -------------------------------------------------------------------------------
+
+
+def test_an_outline_says_what_the_explanation_says_as_far_as_that_needs_no_solve() -> None:
+    posed = vision()
+    decided = DecidedPlan(3, posed, exact(posed), 0.5)
+    whole, brief = explain(decided), outline(decided)
+
+    assert (brief.plan, brief.conditions) == (whole.plan, whole.conditions)
+    assert set(brief.bindings) <= set(whole.bindings)
+    assert (brief.runner_up, brief.base, brief.sentences) == (None, None, ())
 
 
 # ---- the runner-up and BASE --------------------------------------------------------------------
