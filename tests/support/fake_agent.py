@@ -23,6 +23,7 @@ from cinquefoil.carbon.v1.carbon_pb2_grpc import (
     CarbonServiceServicer,
     add_CarbonServiceServicer_to_server,
 )
+from cinquefoil.condition.v1 import condition_pb2
 from cinquefoil.gpuagent.v1 import inventory_pb2, steps_pb2
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
@@ -213,6 +214,7 @@ class Agent:
         orders: Steps as they arrived.
         released: The planner has told it that it need not wait.
         address: Where it listens, as it says it.
+        absent: Variants whose file it lacks.
     """
 
     node: str
@@ -232,6 +234,7 @@ class Agent:
     released: asyncio.Event = field(default_factory=asyncio.Event)
     meter_j: float = 1000.0
     address: str = ""
+    absent: tuple[str, ...] = ()
     said: asyncio.Queue[planner_pb2.JoinRequest] = field(default_factory=asyncio.Queue)
 
     def __post_init__(self) -> None:
@@ -264,7 +267,17 @@ class Agent:
             )
             for segment_id, spec in self.segments.items()
         ]
-        return inventory_pb2.Node(name=self.node, zone=self.zone, gpus=gpus, segments=segments)
+        conditions = [
+            condition_pb2.Condition(
+                kind=condition_pb2.CONDITION_KIND_MODEL_FILE_MISSING,
+                subject=f"variant/digits/{variant}",
+                sentence=f"{self.node} has no file of {variant}",
+            )
+            for variant in self.absent
+        ]
+        return inventory_pb2.Node(
+            name=self.node, zone=self.zone, gpus=gpus, segments=segments, conditions=conditions
+        )
 
     def say(self) -> None:
         """Report the node as it is now."""

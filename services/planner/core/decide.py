@@ -66,6 +66,7 @@ class Snapshot:
             a rollout must know what they serve.
         objective_by: Identity of the operator who ordered objective and strategy; "": not known.
         cordoned: Nodes of `leaving` that cause no plan by themselves.
+        absent: Variants that are left out because no node has their file, as (model, variant).
     """
 
     gpus: tuple[Gpu, ...]
@@ -86,6 +87,7 @@ class Snapshot:
     removed: tuple[Model, ...] = ()
     objective_by: str = ""
     cordoned: frozenset[str] = frozenset()
+    absent: frozenset[tuple[str, str]] = frozenset()
 
     @property
     def all_gpus(self) -> tuple[Gpu, ...]:

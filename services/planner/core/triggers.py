@@ -69,6 +69,7 @@ class Observation:
         objective_by: Identity of the operator who ordered strategy and weight; "": not known.
         leaving: GPUs that segments are to be moved off, as (node, GPU UUID).
         cordoned: Nodes that nothing is planned on; their GPUs are among `gpus` all the same.
+        absent: Variants whose file no node has, as (model, variant).
     """
 
     intensity_gco2e_per_kwh: Mapping[str, float]
@@ -85,6 +86,7 @@ class Observation:
     objective_by: str = ""
     leaving: frozenset[tuple[str, str]] = frozenset()
     cordoned: frozenset[str] = frozenset()
+    absent: frozenset[tuple[str, str]] = frozenset()
 
     @classmethod
     def of(cls, now: Snapshot) -> Observation:
@@ -109,6 +111,7 @@ class Observation:
             objective_by=now.objective_by,
             leaving=frozenset((gpu.node, gpu.uuid) for gpu in now.leaving),
             cordoned=now.cordoned,
+            absent=now.absent,
         )
 
     def wanting(self, segments: frozenset[SegmentSpec]) -> Observation:
@@ -233,6 +236,8 @@ def _fleet(before: Observation, now: Observation) -> Iterator[Trigger]:
         yield Trigger(Kind.FLEET, f"fleet: {_names(extra)} runs and should not")
     for model, variant in sorted(now.blocked - before.blocked):
         yield Trigger(Kind.FLEET, f"fleet: an agent gave up on {variant} of {model}")
+    for model, variant in sorted(before.absent - now.absent):
+        yield Trigger(Kind.FLEET, f"fleet: a node has the file of {variant} of {model} now")
     for model, variant in sorted(before.blocked - now.blocked):
         yield Trigger(Kind.FLEET, f"fleet: {variant} of {model} may be tried again")
 

@@ -1,4 +1,6 @@
-"""Variants that agents gave up on: no plan offers them until they have had time to be mended.
+"""Variants that no plan offers: agents gave up on them, or have no file of them yet.
+
+Those that agents gave up on are left out until they have had time to be mended.
 
 An agent quarantines a segment whose workers fail again and again, as with a model file that cannot
 be loaded. The plan that trusted it has less capacity than it promises, and the same numbers would
@@ -8,8 +10,9 @@ lead to the same plan.
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from services.kit.conditions import ConditionKind
 from services.kit.segment import SegmentState
-from services.planner.core.fleet import RunningSegment
+from services.planner.core.fleet import Node, RunningSegment
 from services.planner.core.model import Model
 
 _FIRST_S = 600.0
@@ -73,3 +76,48 @@ def without_blocked(
         )
         for model in models
     )
+
+
+def absent_variants(
+    nodes: Iterable[Node], running: Iterable[RunningSegment]
+) -> frozenset[VariantName]:
+    """Return the variants whose file no node has, and of which nothing runs.
+
+    A plan for them would fail; a file that comes later is worth one.
+
+    Args:
+        nodes: Those to plan with.
+        running: What runs on them.
+    """
+    found: frozenset[VariantName] | None = None
+    for node in nodes:
+        missing = frozenset(
+            _variant_of(each.subject)
+            for each in node.conditions
+            if each.kind is ConditionKind.MODEL_FILE_MISSING and each.of_variant
+        )
+        found = missing if found is None else found & missing
+        if not found:
+            return frozenset()
+    return (found or frozenset()) - {(each.spec.model, each.spec.variant) for each in running}
+
+
+def _variant_of(subject: str) -> VariantName:
+    _, model, variant = subject.split("/", 2)
+    return model, variant
+
+
+def without_absent(models: Iterable[Model], absent: frozenset[VariantName]) -> tuple[Model, ...]:
+    """Return models without the variants named; one that would have none left is left out."""
+    if not absent:
+        return tuple(models)
+    kept = (
+        replace(
+            model,
+            variants=tuple(
+                each for each in model.variants if (model.name, each.name) not in absent
+            ),
+        )
+        for model in models
+    )
+    return tuple(model for model in kept if model.variants)

@@ -34,6 +34,30 @@ from tests.support.planner.planner_client import (
 )
 
 
+async def test_no_plan_is_made_for_a_model_whose_files_are_still_to_come(
+    tmp_path: Path, grid: Grid
+) -> None:
+    """It would fail; the first that is made is carried out, with the variant that is there."""
+    agent = Agent("node-a", ("GPU-a",), absent=("small", "large"))
+    async with planner(deployment(tmp_path, grid.port)) as stub, living(agent, stub):
+        await connected(stub, "node-a")
+        await quiet(stub, agent)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await plan(stub)
+        agent.absent = ("large",)
+        agent.say()
+        first = (await active(stub, 1)).plan
+        agent.absent = ()
+        agent.say()
+        second = (await active(stub, 2)).plan
+
+    assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+    assert "node-a has no file of large" in str(caught.value.details())
+    assert {segment.spec.variant for segment in first.segments} == {"small"}
+    assert second.reason == "fleet: a node has the file of large of digits now"
+    assert {segment.spec.variant for segment in second.segments} == {"large"}
+
+
 async def test_the_first_plan_is_made_rolled_out_and_published(suite: Suite) -> None:
     seen = await active(suite.stub, 1)
 

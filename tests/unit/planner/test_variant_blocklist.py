@@ -5,12 +5,18 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.kit.conditions import Condition, ConditionKind
 from services.kit.config import Triggers
 from services.kit.mig import Placement
 from services.kit.segment import SegmentSpec, SegmentState
-from services.planner.core.fleet import RunningSegment
+from services.planner.core.fleet import Node, RunningSegment
 from services.planner.core.triggers import Kind, Observation, cause
-from services.planner.core.variant_blocklist import VariantBlocklist, without_blocked
+from services.planner.core.variant_blocklist import (
+    VariantBlocklist,
+    absent_variants,
+    without_absent,
+    without_blocked,
+)
 from tests.support.planner.fleets import model
 
 BEST = ("vision", "v3")
@@ -20,6 +26,32 @@ SEEN = Observation({"Z": 1.0}, {"vision": 60.0}, {}, frozenset(), "exact", 0.5)
 def running(segment_id: str, state: SegmentState = SegmentState.QUARANTINED) -> RunningSegment:
     spec = SegmentSpec(segment_id, *BEST, 8, 1, "GPU-a", Placement("1g.5gb", 0))
     return RunningSegment(spec, state, ())
+
+
+def node(*subjects: str) -> Node:
+    """Return a node that lacks the files of variants."""
+    missing = ConditionKind.MODEL_FILE_MISSING
+    conditions = tuple(Condition(missing, subject, "no file") for subject in subjects)
+    return Node("a", "Z", (), (), conditions=conditions)
+
+
+def test_a_variant_is_absent_where_no_node_has_its_file_and_nothing_of_it_runs() -> None:
+    """What runs has loaded its file: a file that is taken away stops nothing."""
+    without_both = node("variant/vision/v3", "variant/vision/v1")
+    without_best = node("variant/vision/v3")
+
+    assert absent_variants([without_both, without_best], ()) == {BEST}
+    assert absent_variants([without_both, node()], ()) == frozenset()
+    assert absent_variants([without_best], [running("s-1", SegmentState.READY)]) == frozenset()
+    assert absent_variants([], ()) == frozenset()
+
+
+def test_a_model_without_any_file_is_left_out() -> None:
+    vision, best = model(), frozenset({BEST})
+    names = frozenset((vision.name, each.name) for each in vision.variants)
+
+    assert without_absent([vision], names) == ()
+    assert without_absent([vision], best) == without_blocked([vision], best)
 
 
 def test_a_quarantined_variant_is_left_out_for_ten_minutes() -> None:

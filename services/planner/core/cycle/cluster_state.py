@@ -24,7 +24,12 @@ from services.planner.core.online_search.profile_corrections import Beliefs
 from services.planner.core.plan import LoadForecast
 from services.planner.core.service_level import ServiceLevel, ServiceTarget
 from services.planner.core.triggers import Kind, Trigger
-from services.planner.core.variant_blocklist import VariantBlocklist, without_blocked
+from services.planner.core.variant_blocklist import (
+    VariantBlocklist,
+    absent_variants,
+    without_absent,
+    without_blocked,
+)
 
 
 @dataclass(slots=True)
@@ -161,7 +166,7 @@ class ClusterState:
             now,
             models=tuple(
                 replace(model, demand_rps=load_rps(model))
-                for model in without_blocked(believed, now.blocked)
+                for model in without_absent(without_blocked(believed, now.blocked), now.absent)
             ),
             objective=now.objective
             if planner.objective == self.settings.objective
@@ -242,7 +247,8 @@ class ClusterState:
     def snapshot(self, shares: Mapping[str, float]) -> Snapshot | None:
         """Return the cluster as it is, or None where planning makes no sense now.
 
-        It needs GPUs, the intensity of all their zones, and every node either here or given up.
+        It needs GPUs, the intensity of all their zones, every node either here or given up, and a
+        model whose file some node has.
         With no GPU left the last routes stay: workers may serve on although their agents are
         out of reach, and routers notice by themselves where they do not.
 
@@ -260,15 +266,16 @@ class ClusterState:
         running = tuple(run for node in nodes for run in node.segments)
         self.blocklist.learn(running, now_s)
         blocked = self.blocklist.names(now_s)
+        absent = absent_variants(nodes, running)
+        models = without_absent(without_blocked(self.models, blocked), absent)
+        if not models:
+            return None
         demand_rps = self.demand_rps()
         borne = self.level.bears(now_s)
         return Snapshot(
             gpus=gpus,
             leaving=self.fleet.leaving(known, now_s),
-            models=tuple(
-                replace(model, demand_rps=demand_rps[model.name])
-                for model in without_blocked(self.models, blocked)
-            ),
+            models=tuple(replace(model, demand_rps=demand_rps[model.name]) for model in models),
             running=running,
             shares=shares,
             objective=self._objective(now_s),
@@ -287,6 +294,7 @@ class ClusterState:
             removed=self.removed,
             objective_by=self.objective_by,
             cordoned=self.fleet.cordoned(),
+            absent=absent,
         )
 
     def refreshed(self, now: Snapshot, shares: Mapping[str, float]) -> Snapshot:
