@@ -47,7 +47,6 @@ def row(
     refused = [end for end in ends if "RESOURCE_EXHAUSTED" in end.problem]
     times_s = sorted(end.ended_s for end in answered)
     late = [end for end in ends if end.ended_s - end.sent_s > LATE_S]
-    ids = [end.number for end in ends]
     return {
         "fault": fault,
         "service": service,
@@ -55,7 +54,6 @@ def row(
         "answered_once": len(answered) - len(wrong),
         "refused": len(refused),
         "lost": len(ends) - len(answered) - len(refused),
-        "doubled": len(ids) - len(set(ids)),
         "wrong": len(wrong),
         "sent_again": sum(end.again > 0 for end in ends),
         "over_1_s": len(late),

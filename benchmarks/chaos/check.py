@@ -1,14 +1,15 @@
-"""What must hold over every fault: terms, plans, energy."""
+"""What must hold over every fault: terms, plans, energy, executions, shares."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import sqlite3
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
@@ -16,24 +17,61 @@ from cinquefoil.gpuagent.v1 import gpuagent_pb2
 from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import GpuAgentServiceStub
 from cinquefoil.planner.v1 import planner_pb2
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
-from services.kit.config import Deployment
+from cinquefoil.router.v1 import router_pb2
+from cinquefoil.router.v1.router_pb2_grpc import RouterServiceStub
+from services.kit.config.loader import load
 from services.kit.rpc import dial
+
+if TYPE_CHECKING:
+    from benchmarks.chaos.books import End
+    from benchmarks.chaos.site import Site
+
+_ACCOUNT_WITHIN: Final = 0.01
+_LAST_S: Final = 3.0
+"""Of the load: what is served then is compared with the plan's shares, s."""
+
+_BOOKED_S: Final = 1.0
+"""Workers have booked what they executed within this time, s."""
+
+_REPORTED_S: Final = 30.0
+"""Agents have reported their energy within this time, s."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Books:
+    """What services have counted so far.
+
+    Attributes:
+        account_j: By the planner, J.
+        meters_j: By the agents, as the planner last heard, J.
+        executed: Requests that workers answered, by the same reports.
+        since: When the agents' accounts began, by GPU.
+        retried: Requests that the router sent again.
+        interleaved: Steps of a lower term than one before.
+    """
+
+    account_j: float
+    meters_j: float
+    executed: int
+    since: frozenset[tuple[str, int]]
+    retried: int
+    interleaved: int
 
 
 class Checker:
     """A subscriber of the planner that writes down every plan which is announced."""
 
-    def __init__(self, deployment: Deployment) -> None:
-        self._deployment = deployment
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._deployment = load(site.folder / "cinquefoil.yaml")
         self._announced: set[int] = set()
-        self._account_j = self._meters_j = 0.0
+        self._before: _Books
 
     @classmethod
     @asynccontextmanager
-    async def beside(cls, deployment: Deployment) -> AsyncIterator[Checker]:
+    async def beside(cls, site: Site) -> AsyncIterator[Checker]:
         """Subscribe while the block runs."""
-        checker = cls(deployment)
-        checker._account_j, checker._meters_j = await checker._energy_j()
+        checker = cls(site)
         following = asyncio.create_task(checker._follow(), name="chaos.checker")
         try:
             yield checker
@@ -41,24 +79,55 @@ class Checker:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
 
-    async def found(self, folder: Path) -> dict[str, Any]:
-        """Return what holds; 0 in all but the first and last is right.
+    async def begin(self) -> None:
+        """Note what has been counted before a fault."""
+        self._before = await self._books()
+
+    async def found(self, ends: Sequence[End]) -> dict[str, Any]:
+        """Return what holds since `begin`.
 
         Args:
-            folder: The suite's.
+            ends: Of the requests that were sent since.
+
+        Returns:
+            `announced_not_stored`, `terms_interleaved`: 0 is right. `executed`: requests that
+            workers answered and booked. `retried`: those that the router sent again. `doubled`:
+            executed beyond what clients had answered, and beyond what they or the router sent
+            again: 0 is right. `energy_j`: what the meters counted. `account_over_meters`: 1 is
+            right. `share_error`: by how much the share of a variant in the last answers is another
+            than the plan's. What comes from the agents' accounts is None where one began again.
         """
-        with closing(sqlite3.connect(folder / "planner.sqlite3")) as database:
-            stored = {version for (version,) in database.execute("SELECT version FROM plans")}
-        agents = await asyncio.to_thread(lambda: list(folder.glob("logs/gpuagent-*.log")))
-        account_j, meters_j = await self._energy_j()
-        spent_j = meters_j - self._meters_j
-        return {
+        stored, before = await self._site.plans(), self._before
+        now = await self._books()
+        found = {
             "plans_announced": len(self._announced),
             "announced_not_stored": len(self._announced - stored),
-            "terms_interleaved": sum(map(interleaved, agents)),
-            "energy_j": spent_j,
-            "account_over_meters": (account_j - self._account_j) / spent_j,
+            "terms_interleaved": now.interleaved - before.interleaved,
+            "share_error": await self._share_error(ends),
         }
+        of_agents = ("executed", "doubled", "energy_j", "account_over_meters")
+        if now.since != before.since:
+            return found | dict.fromkeys(of_agents)
+        executed = now.executed - before.executed
+        retried = max(0, now.retried - before.retried)  # a router that restarts counts from 0
+        answered = sum(end.label >= 0 for end in ends)
+        beyond = executed - answered - retried - sum(end.again for end in ends)
+        spent_j = now.meters_j - before.meters_j
+        over = (now.account_j - before.account_j) / spent_j
+        return found | dict(zip(of_agents, (executed, max(0, beyond), spent_j, over), strict=True))
+
+    async def _share_error(self, ends: Sequence[End]) -> float:
+        """Return the largest difference of a variant's share from the plan's, 0..1."""
+        async with self._site.planner() as stub:
+            plan = (await stub.GetPlan(planner_pb2.GetPlanRequest())).plan
+        planned: defaultdict[str, float] = defaultdict(float)
+        for segment in plan.segments:
+            planned[segment.spec.variant] += segment.share
+        latest_s = max(end.sent_s for end in ends)
+        served = Counter(end.variant for end in ends if end.sent_s > latest_s - _LAST_S)
+        return max(
+            abs(planned[name] - served[name] / served.total()) for name in {*planned, *served}
+        )
 
     async def _follow(self) -> None:
         while True:
@@ -71,17 +140,38 @@ class Checker:
             except grpc.aio.AioRpcError:
                 await asyncio.sleep(0.1)
 
-    async def _energy_j(self) -> tuple[float, float]:
-        """Return what the planner has accounted for, and what the agents have metered, J."""
-        async with dial(self._deployment.planner.dials) as channel:
-            fleet = await PlannerServiceStub(channel).GetFleet(planner_pb2.GetFleetRequest())
-        meters_j = 0.0
+    async def _books(self) -> _Books:
+        """Return what is counted, once the planner has heard all that agents have counted."""
+        await asyncio.sleep(_BOOKED_S)
+        async with asyncio.timeout(_REPORTED_S), self._site.planner() as stub:
+            metered = await self._metered()
+            while True:
+                fleet = await stub.GetFleet(planner_pb2.GetFleetRequest())
+                gpus = {gpu.gpu_uuid: gpu for node in fleet.nodes for gpu in node.energy}
+                if all(gpus[uuid].total_j >= total_j for uuid, total_j in metered.items()):
+                    break
+                await asyncio.sleep(0.2)
+        async with dial(self._site.router) as channel:
+            status = await RouterServiceStub(channel).GetStatus(router_pb2.GetStatusRequest())
+        logs = await asyncio.to_thread(lambda: list(self._site.folder.glob("logs/gpuagent-*.log")))
+        return _Books(
+            account_j=fleet.energy_j,
+            meters_j=sum(gpu.total_j for gpu in gpus.values()),
+            executed=sum(each.requests for gpu in gpus.values() for each in gpu.segments),
+            since=frozenset((gpu.gpu_uuid, gpu.since.ToNanoseconds()) for gpu in gpus.values()),
+            retried=sum(model.retried for model in status.models),
+            interleaved=sum(map(interleaved, logs)),
+        )
+
+    async def _metered(self) -> dict[str, float]:
+        """Return what the agents have metered by now, J, by GPU."""
+        metered: dict[str, float] = {}
         for node in self._deployment.nodes.values():
             async with dial(node.dial) as channel:
-                stub = GpuAgentServiceStub(channel)
-                energy = await stub.GetEnergy(gpuagent_pb2.GetEnergyRequest())
-                meters_j += sum(gpu.total_j for gpu in energy.gpus)
-        return fleet.energy_j, meters_j
+                agent = GpuAgentServiceStub(channel)
+                energy = await agent.GetEnergy(gpuagent_pb2.GetEnergyRequest())
+            metered |= {gpu.gpu_uuid: gpu.total_j for gpu in energy.gpus}
+        return metered
 
 
 def interleaved(log: Path) -> int:
@@ -96,3 +186,13 @@ def interleaved(log: Path) -> int:
             count += term < highest
             highest = max(highest, term)
     return count
+
+
+def wrong(row: Mapping[str, Any]) -> list[str]:
+    """Return the columns of a row that should be 0, or 1 within 1 %, and are not."""
+    zeros = ("lost", "wrong", "doubled", "announced_not_stored", "terms_interleaved")
+    found = [name for name in zeros if row.get(name)]
+    account = row.get("account_over_meters")
+    if account is not None and abs(account - 1) > _ACCOUNT_WITHIN:
+        found.append("account_over_meters")
+    return found

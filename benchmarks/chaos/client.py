@@ -1,6 +1,6 @@
 """A foreign client: Poisson load by tritonclient, which writes down what became of every request.
 
-    python client.py ADDRESS IMAGES.npy SECONDS RATE
+    python client.py ADDRESS IMAGES.npy SECONDS RATE RECONNECT_MS
 
 A process of its own: tritonclient's protobuf descriptors and ours exclude one another. It prints
 one JSON array per request: its id, when it was sent and when it ended (CLOCK_MONOTONIC, s), how
@@ -51,11 +51,20 @@ async def one(client: Any, number: int, images: Any) -> list[Any]:
         return [number, sent_s, time.monotonic(), again, image, label, variant, problem]
 
 
-async def main(address: str, file: str, seconds: str, rate: str) -> None:
-    """Send for `seconds` at `rate` requests per second, then wait for every end."""
+async def main(address: str, file: str, seconds: str, rate: str, reconnect_ms: str) -> None:
+    """Send for `seconds` at `rate` requests per second, then wait for every end.
+
+    `reconnect_ms` bounds the delays before gRPC connects again; 0: they are gRPC's, 1 s to 120 s.
+    """
     images = np.load(file)
     rng, number = random.Random(1), 0  # load, no secret
-    async with triton.InferenceServerClient(address) as client:
+    bounds = (
+        "initial_reconnect_backoff_ms",
+        "min_reconnect_backoff_ms",
+        "max_reconnect_backoff_ms",
+    )
+    options = [(f"grpc.{name}", int(reconnect_ms)) for name in bounds if int(reconnect_ms)]
+    async with triton.InferenceServerClient(address, channel_args=options) as client:
         ends_s, tasks = time.monotonic() + float(seconds), []
         while time.monotonic() < ends_s:
             tasks.append(asyncio.create_task(one(client, number, images)))

@@ -12,7 +12,9 @@ from typing import Any
 import grpc
 
 from benchmarks.chaos.books import row
-from benchmarks.chaos.faults import FAULTS, Fault, Site, site
+from benchmarks.chaos.check import Checker
+from benchmarks.chaos.faults import BOUNDED_MS, FAULTS, Fault
+from benchmarks.chaos.site import Site, site
 from benchmarks.chaos.suite import labels
 from benchmarks.harness import Figures, Report
 
@@ -37,37 +39,41 @@ def seeds_table(folder: Path, seeds: Iterable[int], done: Path) -> Report:
 
 async def _table(folder: Path, seeds: tuple[int, ...], done: Path) -> Report:
     known = await asyncio.to_thread(_read, done)
-    async with site(folder) as (here, checker):
+    async with site(folder) as here, Checker.beside(here) as checker:
         right = labels(folder / "models")
         for seed in seeds:
             if seed in known:
                 continue
             await here.settled()
-            known[seed] = await _drawn(here, seed, right) | await checker.found(folder)
+            known[seed] = await _drawn(here, checker, seed, right)
             await asyncio.to_thread(_append, done, known[seed])
             print(json.dumps(known[seed]), file=sys.stderr)
     rows = [known[seed] for seed in seeds]
     return Report([Figures(f"{AT_ONCE} faults at a time", rows)], {"seeds": rows})
 
 
-async def _drawn(here: Site, seed: int, right: dict[str, Any]) -> dict[str, Any]:
+async def _drawn(here: Site, checker: Checker, seed: int, right: dict[str, Any]) -> dict[str, Any]:
     rng = Random(seed)  # faults, no secret
-    faults = [(rng.uniform(0, WITHIN_S), rng.choice(FAULTS)) for _ in range(AT_ONCE)]
+    drawn = [fault for fault in FAULTS if fault.drawn and not fault.needs]
+    faults = [(rng.uniform(0, WITHIN_S), rng.choice(drawn)) for _ in range(AT_ONCE)]
+    await checker.begin()
     at_s = time.monotonic() + FIRST_S
     async with asyncio.TaskGroup() as tasks:
-        loading = tasks.create_task(here.load(LOAD_S), name="chaos.load")
+        loading = tasks.create_task(here.load(LOAD_S, BOUNDED_MS), name="chaos.load")
         for after_s, fault in faults:
             tasks.create_task(_later(here, fault, FIRST_S + after_s), name="chaos.fault")
         ends = await loading
     what = " + ".join(f"{fault.name}/{fault.service}" for _, fault in faults)
-    return {"seed": seed, **row(what, "", ends, right, at_s)}
+    await here.settled()
+    found = await checker.found(ends)
+    return {"seed": seed, **row(what, "", ends, right, at_s), **found}
 
 
 async def _later(here: Site, fault: Fault, after_s: float) -> None:
     await asyncio.sleep(after_s)
     try:
-        await fault.do(here)
-    except (grpc.aio.AioRpcError, ProcessLookupError, KeyError, IndexError) as error:
+        await fault.do(here, fault.service)
+    except (grpc.aio.AioRpcError, OSError, LookupError) as error:
         # Another fault has taken what this one is for, or the planner that knows where it is.
         print(f"{fault.name}/{fault.service}: {error!r}", file=sys.stderr)
 

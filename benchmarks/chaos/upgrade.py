@@ -7,6 +7,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from typing import Any
 import numpy as np
 import yaml
 
-from benchmarks.chaos.faults import Fault, Site, measured, two_nodes
+from benchmarks.chaos.check import Checker
+from benchmarks.chaos.faults import Fault, measured
+from benchmarks.chaos.site import Site, two_nodes
 from benchmarks.chaos.suite import VARIANTS, labels
 from benchmarks.harness import Figures, Report
 from services.kit.config.loader import load
@@ -61,27 +64,18 @@ async def _rows(folder: Path, old_tree: Path) -> list[dict[str, Any]]:
     old = {name: _of(old_tree, program) for name, program in new.items()}
     old["planner"] = _taken_back_to(old_tree, old["planner"], config)
     rows, right = [], labels(folder / "models")
-    async with Suite(list(old.values()), folder / "logs") as suite:
+    async with AsyncExitStack() as stack:
+        suite = await stack.enter_async_context(Suite(list(old.values()), folder / "logs"))
         await asyncio.wait_for(until_answering(router), _START_S)
         here = Site(suite, folder, router, {}, images)
+        checker = await stack.enter_async_context(Checker.beside(here))
         there = [("upgrade", new[name]) for name in ORDER]
         await here.settled()
         for what, program in (*there, *(("back", old[name]) for name in reversed(ORDER))):
-            found = await measured(here, Fault(what, program.name, _to(program)), right)
-            rows.append(found | {"works": await _works(here, new[program.name])})
+            found = await measured(here, Fault(what, program.name, _to(program)), right, checker)
+            rows.append(found)
             print(json.dumps(rows[-1]), file=sys.stderr)  # a run takes minutes
     return rows
-
-
-async def _works(here: Site, new: Program) -> bool:
-    """Return whether the suite settles; where it does not, this tree's program runs again."""
-    try:
-        await here.settled()
-    except TimeoutError:
-        here.suite.members[new.name].program = new
-        await here.settled()
-        return False
-    return True
 
 
 def _of(tree: Path, program: Program) -> Program:
@@ -99,8 +93,8 @@ def _taken_back_to(tree: Path, planner: Program, config: Path) -> Program:
     return replace(planner, argv=("sh", "-c", back))
 
 
-def _to(program: Program) -> Callable[[Site], Awaitable[None]]:
-    async def do(site: Site) -> None:
+def _to(program: Program) -> Callable[[Site, str], Awaitable[None]]:
+    async def do(site: Site, _service: str) -> None:
         """Have the suite run another program when the one that runs has ended by SIGTERM."""
         site.suite.members[program.name].program = program
         os.kill(site.suite.processes[program.name], signal.SIGTERM)

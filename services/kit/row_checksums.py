@@ -19,12 +19,14 @@ INTEGRITY: Final = "PRAGMA integrity_check(1)"
 
 def checksum(*values: object) -> int:
     """Return the CRC-32 of a row's values, each with its type and length."""
-    crc = 0
-    for value in values:
-        data = value if isinstance(value, bytes) else repr(value).encode()
-        kind = b"%c%d:" % (b"b" if isinstance(value, bytes) else b"v", len(data))
-        crc = zlib.crc32(data, zlib.crc32(kind, crc))
-    return crc
+    return zlib.crc32(b"".join(map(_tagged, values)))
+
+
+def _tagged(value: object) -> bytes:
+    if isinstance(value, bytes):
+        return b"b%d:%b" % (len(value), value)
+    data = repr(value).encode()
+    return b"v%d:%b" % (len(data), data)
 
 
 def columns_of(table: str) -> str:
@@ -35,9 +37,18 @@ def columns_of(table: str) -> str:
     )
 
 
-def damaged_rows(table: str, columns: Sequence[str]) -> str:
-    """Return the query for how many rows are not as they were written."""
-    return f"SELECT count(*) FROM {table} WHERE {COLUMN} IS NOT {_call(columns)}"  # noqa: S608
+def damaged_rows(table: str, columns: Sequence[str], newest: int | None = None) -> str:
+    """Return the query for how many rows are not as they were written.
+
+    Args:
+        table: Its name.
+        columns: Those that have a checksum.
+        newest: Look at this many rows; None: at all.
+    """
+    damaged = f"SELECT count(*) FROM {table} WHERE {COLUMN} IS NOT {_call(columns)}"  # noqa: S608
+    if newest is None:
+        return damaged
+    return f"{damaged} AND rowid > (SELECT max(rowid) FROM {table}) - {newest}"  # noqa: S608
 
 
 def fill(table: str, columns: Sequence[str]) -> str:

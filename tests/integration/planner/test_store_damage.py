@@ -102,6 +102,37 @@ async def test_a_planner_refuses_a_damaged_file_in_a_sentence_or_reads_what_was_
             assert str(path) in error.message or "planner.database" in error.message  # noqa: PT017
 
 
+async def test_old_rows_of_a_large_file_are_looked_at_while_the_planner_leads(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A year of plans takes 15 s to look at, which a switch-over cannot wait for."""
+    await written(path)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE plans SET reason = 'another' WHERE version = 1")
+    monkeypatch.setattr(checks, "_LARGE_BYTES", 0)
+    monkeypatch.setattr(checks, "_NEWEST", 2)
+
+    async def lead() -> None:
+        async with open_store(path) as store:
+            while True:
+                await store.pin()
+
+    with pytest.raises(Damaged, match="1 rows of plans"):
+        await lead()
+
+
+async def test_a_planner_ends_at_once_while_a_large_file_is_looked_at(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search stops with it, and what was cut short is no damage."""
+    await written(path)
+    monkeypatch.setattr(checks, "_LARGE_BYTES", 0)
+    monkeypatch.setattr(checks, "_STEPS", 1)
+
+    async with open_store(path) as store:
+        assert await store.pin() == Pin(2, "somebody")
+
+
 async def test_a_changed_value_is_refused_with_what_to_do(path: Path) -> None:
     """The page makes sense to SQLite; it is the row that was not written so."""
     await written(path)

@@ -1,5 +1,6 @@
 """An SQLite database is as it was written, or the planner does not open it."""
 
+import threading
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,22 +12,38 @@ from services.kit import row_checksums
 from services.planner.adapters.store.tables import metadata
 
 _PLANS: Final = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'plans'"
+_LARGE_BYTES: Final = 32 << 20
+_NEWEST: Final = 100
+_STEPS: Final = 10_000
+"""Of SQLite's virtual machine: how often a search looks whether it is to stop."""
+
 REMEDY: Final = (
     "restore a backup with `cinquefoil restore FILE`, or move the file away to start with an "
     "empty database"
 )
 
 
-def damage(connection: Connection) -> str:
-    """Return what is damaged in an SQLite database; "": nothing."""
+def is_large(path: Path) -> bool:
+    """Return whether looking at all of an SQLite database takes longer than a start may."""
+    return path.stat().st_size > _LARGE_BYTES
+
+
+def damage(connection: Connection, *, newest: bool = False) -> str:
+    """Return what is damaged in an SQLite database; "": nothing.
+
+    Args:
+        connection: To the database.
+        newest: Look at the newest rows of each table alone, and at no page without them.
+    """
     try:
-        found = connection.exec_driver_sql(row_checksums.INTEGRITY).scalar_one()
-        if found != "ok":
-            return str(found)
+        if not newest:
+            found = connection.exec_driver_sql(row_checksums.INTEGRITY).scalar_one()
+            if found != "ok":
+                return str(found)
         for table in metadata.tables:
             columns = _columns(connection, table)
             if columns:
-                query = row_checksums.damaged_rows(table, columns)
+                query = row_checksums.damaged_rows(table, columns, _NEWEST if newest else None)
                 rows = connection.exec_driver_sql(query).scalar_one()
                 if rows:
                     return f"{rows} rows of {table} have another checksum than they were given"
@@ -35,10 +52,21 @@ def damage(connection: Connection) -> str:
     return ""
 
 
-def damage_of(path: Path) -> str:
-    """Return what is damaged in the file of an SQLite database of a planner; "": nothing."""
+def damage_of(path: Path, stop: threading.Event | None = None) -> str:
+    """Return what is damaged in the file of an SQLite database of a planner; "": nothing.
+
+    Args:
+        path: The file.
+        stop: Ends the search; what is returned then means nothing.
+    """
+    stopping = stop or threading.Event()
     engine = create_engine(URL.create("sqlite", database=str(path)), poolclass=NullPool)
-    event.listen(engine, "connect", _define)
+
+    def set_up(connection: Any, _record: object) -> None:
+        connection.create_function(row_checksums.FUNCTION, -1, row_checksums.checksum)
+        connection.set_progress_handler(stopping.is_set, _STEPS)
+
+    event.listen(engine, "connect", set_up)
     try:
         with engine.connect() as connection:
             found = connection.exec_driver_sql(_PLANS).scalar_one()
@@ -47,10 +75,6 @@ def damage_of(path: Path) -> str:
         return str(getattr(error, "orig", error))
     finally:
         engine.dispose()
-
-
-def _define(connection: Any, _record: object) -> None:
-    connection.create_function(row_checksums.FUNCTION, -1, row_checksums.checksum)
 
 
 def fill(connection: Connection) -> None:

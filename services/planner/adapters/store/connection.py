@@ -49,9 +49,14 @@ class Rejected(Exception):
 
 
 class SharedConnection:
-    """A connection that heals."""
+    """A connection that heals.
+
+    Attributes:
+        damaged: What each transaction raises from now on; None: nothing is known to be damaged.
+    """
 
     def __init__(self, engine: AsyncEngine, prepare: Prepare, check: Prepare) -> None:
+        self.damaged: Damaged | None = None
         self._engine = engine
         self._prepare = prepare
         self._check = check
@@ -114,6 +119,8 @@ class SharedConnection:
             Rejected: A value is not one that a column can hold.
         """
         async with self._turn:
+            if self.damaged:
+                raise self.damaged
             try:
                 connection = self._connection or await self._connect()
                 async with connection.begin():

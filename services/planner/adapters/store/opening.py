@@ -1,6 +1,7 @@
 """Opening the database: when this planner leads, and migrated to the newest schema."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
@@ -11,8 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.kit.clock import RealClock
 from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound
+from services.kit.state_file import Damaged
 from services.kit.telemetry import logs
-from services.planner.adapters.store import schema
+from services.planner.adapters.store import checks, schema
 from services.planner.adapters.store.connection import SharedConnection
 from services.planner.adapters.store.leadership import FileLock, Leadership, Lock, SessionLock
 from services.planner.adapters.store.store import Store
@@ -59,7 +61,30 @@ async def open_store(
         opened = SharedConnection.opened(url, prepare, leadership.check)
         shared = await held.enter_async_context(opened)
         _log.info("database", address=shown(url), term=leadership.lease.term)
+        if url.get_backend_name() == "sqlite":
+            await held.enter_async_context(_looked_at(Path(url.database or ""), shared))
         yield Store(shared, leadership)
+
+
+@asynccontextmanager
+async def _looked_at(path: Path, shared: SharedConnection) -> AsyncIterator[None]:
+    """Look at all of a large file while the block runs; its next transaction hears of damage."""
+    if not await asyncio.to_thread(checks.is_large, path):
+        yield
+        return
+    stop = threading.Event()
+
+    async def look() -> None:
+        why = await asyncio.to_thread(checks.damage_of, path, stop)
+        if why and not stop.is_set():
+            shared.damaged = Damaged(path, why, checks.REMEDY)
+
+    looking = asyncio.create_task(look(), name="planner.store.check")
+    try:
+        yield
+    finally:
+        stop.set()
+        await looking
 
 
 async def downgrade(database: Path | str, revision: str, *, patience_s: float = 5.0) -> str:

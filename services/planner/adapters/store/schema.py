@@ -12,6 +12,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, select
+from sqlalchemy.exc import DBAPIError
 
 from services.kit.errors import FailedPrecondition, InvalidArgument
 from services.kit.state_file import Damaged
@@ -45,10 +46,11 @@ def migrate(connection: Connection, shown: str) -> None:
         Damaged: The file is damaged.
         FailedPrecondition: This planner cannot use the schema.
     """
-    is_file = _check(connection, shown)
-    _check_version(connection, shown)
     config = _config(connection)
-    known, before = _known(config), _revision(connection)
+    known = _known(config)
+    is_file = _check(connection, shown, newest=known[-1])
+    _check_version(connection, shown)
+    before = _revision(connection)
     if before and before not in known:
         _check_readable(connection, shown, before, known[-1])
     else:
@@ -100,12 +102,22 @@ def take_back(connection: Connection, shown: str, revision: str) -> str:
     return before
 
 
-def _check(connection: Connection, file: str) -> bool:
-    """Return whether the database is a file; it is not damaged."""
-    is_file = connection.dialect.name == "sqlite"
-    if is_file and (why := checks.damage(connection)):
-        raise Damaged(Path(file), why, checks.REMEDY)
-    return is_file
+def _check(connection: Connection, file: str, newest: str = "") -> bool:
+    """Return whether the database is a file; it is not damaged.
+
+    A large one is not looked at as a whole here where its schema is the `newest`, so that nothing
+    rewrites its rows: the store does so meanwhile.
+    """
+    if connection.dialect.name != "sqlite":
+        return False
+    path = Path(file)
+    try:
+        part = bool(newest) and checks.is_large(path) and _revision(connection) == newest
+    except DBAPIError:  # of a page that it cannot read: the check says which
+        part = False
+    if why := checks.damage(connection, newest=part):
+        raise Damaged(path, why, checks.REMEDY)
+    return True
 
 
 def _check_version(connection: Connection, shown: str) -> None:
