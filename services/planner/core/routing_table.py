@@ -220,8 +220,11 @@ def _instances(
     for segment, endpoints in serving:
         spec, node, queue = segment.spec, deployment.nodes[segment.node], segment.queue
         variant = model.variants[spec.variant]
-        share = segment.share / len(endpoints)
-        share = share / totals[queue] if totals[queue] > 0 else 1 / counts[queue]
+        share = (
+            segment.share / totals[queue] / len(endpoints)
+            if totals[queue] > 0
+            else 1 / counts[queue]
+        )
         for endpoint in endpoints:
             yield _instance(
                 endpoint,
