@@ -193,8 +193,8 @@ class _Explaining:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         method = getattr(self._stub, name)
 
-        def call(request: Any, *, timeout: float | None = TIMEOUT_S) -> Any:
-            made = method(request, timeout=timeout)
+        def call(request: Any, *, timeout: float | None = TIMEOUT_S, metadata: Any = None) -> Any:
+            made = method(request, timeout=timeout, metadata=metadata)
             return self._messages(made) if hasattr(made, "__aiter__") else self._message(made)
 
         return call

@@ -121,7 +121,7 @@ class Endpoints:
         given = await body(request)
         log = _log.bind(actor=owner, order=order, given=given)
         try:
-            answer = await self._rights.operators.carry_out(order, given)
+            answer = await self._rights.operators.carry_out(order, given, owner)
         except ServiceError as error:
             log.warning("change refused", error=str(error))
             raise

@@ -81,11 +81,12 @@ class Readers(Protocol):
 class Operators(Protocol):
     """Changes a deployment."""
 
-    async def carry_out(self, order: str, given: Document) -> Document:
+    async def carry_out(self, order: str, given: Document, owner: str) -> Document:
         """Carry out an order and return what came of it.
 
         Args:
             order: Its name; a NotFound is raised for one that does not exist.
             given: Its arguments.
+            owner: Who gave it.
         """
         ...

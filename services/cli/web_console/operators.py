@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import quote
 
 from google.protobuf.json_format import ParseDict, ParseError
 
@@ -11,6 +12,7 @@ from services.cli.console.proto_json import document
 from services.cli.plan.orders import ORDER_S
 from services.console.readers import Document
 from services.kit.errors import InvalidArgument, NotFound
+from services.kit.rpc.access import ON_BEHALF_OF
 
 
 class PlannerOperators:
@@ -26,14 +28,18 @@ class PlannerOperators:
             "rollback": (planner_pb2.RollbackRequest, planner.Rollback),
             "objective": (planner_pb2.SetObjectiveRequest, planner.SetObjective),
             "policy": (planner_pb2.SetPolicyRequest, planner.SetPolicy),
+            "cordon": (planner_pb2.CordonNodeRequest, planner.CordonNode),
+            "uncordon": (planner_pb2.UncordonNodeRequest, planner.UncordonNode),
         }
 
-    async def carry_out(self, order: str, given: Document) -> Document:
+    async def carry_out(self, order: str, given: Document, owner: str) -> Document:
         """Carry out an order and return the planner's answer.
 
         Args:
-            order: "apply", "pin", "unpin", "rollback", "objective" or "policy".
+            order: "apply", "pin", "unpin", "rollback", "objective", "policy", "cordon" or
+                "uncordon".
             given: The request's fields, by their names in the contract.
+            owner: Who gave it; the planner writes it beside the console's identity.
 
         Raises:
             NotFound: There is no such order.
@@ -46,4 +52,5 @@ class PlannerOperators:
             message = ParseDict(given, request())
         except ParseError as error:
             raise InvalidArgument(f"{order}: {error}") from error
-        return document(await call(message, timeout=ORDER_S))
+        metadata = ((ON_BEHALF_OF, quote(owner)),)
+        return document(await call(message, timeout=ORDER_S, metadata=metadata))

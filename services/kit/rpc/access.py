@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 from services.kit.errors import PermissionDenied, Unauthenticated
 from services.kit.net import host_of, matches
@@ -109,6 +110,10 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
 }
 """Roles by method, "/package.Service/Method"."""
 
+ON_BEHALF_OF: Final = "cinquefoil-on-behalf-of"
+"""Metadata of an operator's order: who gave it to the operator's program, percent-encoded."""
+
+_LONGEST_PERSON: Final = 100
 _MOST_KNOWN: Final = 4096
 _BEARER: Final = "token:"
 _BY_TOKEN: Final = frozenset({"client", "gateway", "viewer"})
@@ -197,6 +202,8 @@ class Access:
         allowed = ALLOWED.get(method, frozenset())
         names = _certified(context) or self._token(context)
         known = self._caller(names)
+        if allowed is _CHANGE and known.may_be("operator"):
+            known = _on_behalf(known, context)
         _CALLER.set(known)
         if allowed is _ANYBODY or (known.roles and not allowed.isdisjoint(known.roles)):
             if allowed is _CHANGE:
@@ -278,6 +285,15 @@ def _certified(context: Any) -> tuple[str, ...]:
         if names:
             return tuple(name.decode(errors="replace") for name in names)
     return ()
+
+
+def _on_behalf(known: Caller, context: Any) -> Caller:
+    """Return an operator with the person whose order it passes on: "ada via NAME"."""
+    for key, value in context.invocation_metadata() or ():
+        if key == ON_BEHALF_OF and value:
+            person = "".join(filter(str.isprintable, unquote(str(value))))[:_LONGEST_PERSON]
+            return replace(known, name=f"{person} via {known.name}")
+    return known
 
 
 def _listed(roles: frozenset[str]) -> str:

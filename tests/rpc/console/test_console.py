@@ -84,7 +84,8 @@ class Recorded:
     def __init__(self) -> None:
         self.orders: list[tuple[str, Any]] = []
 
-    async def carry_out(self, order: str, given: dict[str, Any]) -> dict[str, Any]:
+    async def carry_out(self, order: str, given: dict[str, Any], owner: str) -> dict[str, Any]:
+        assert owner == "ada"
         if order != "pin":
             raise FailedPrecondition("the proposal has expired")
         self.orders.append((order, given))
@@ -238,12 +239,12 @@ async def test_a_change_that_the_planner_refuses_is_a_sentence(guarded: httpx.As
 
 async def test_orders_are_the_planners_own(operators: PlannerOperators) -> None:
     """Pinned and let go by the real planner; an unknown order or field is refused by name."""
-    assert (await operators.carry_out("pin", {"version": 1}))["version"] == "1"
-    assert await operators.carry_out("unpin", {}) == {}
+    assert (await operators.carry_out("pin", {"version": 1}, "ada"))["version"] == "1"
+    assert await operators.carry_out("unpin", {}, "ada") == {}
     with pytest.raises(NotFound, match="order: must be one of apply, pin"):
-        await operators.carry_out("drop", {})
+        await operators.carry_out("drop", {}, "ada")
     with pytest.raises(InvalidArgument, match=r"pin: .*vrsion"):
-        await operators.carry_out("pin", {"vrsion": 1})
+        await operators.carry_out("pin", {"vrsion": 1}, "ada")
 
 
 async def test_a_token_file_is_made_once_for_its_user_only(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from cinquefoil.router.v1 import router_pb2
 from inference import grpc_service_pb2
 from services.kit.config import Access as Settings
 from services.kit.errors import PermissionDenied, Unauthenticated
-from services.kit.rpc.access import ALLOWED, Access, caller
+from services.kit.rpc.access import ALLOWED, ON_BEHALF_OF, Access, caller
 
 FILES = (
     carbon_pb2,
@@ -33,14 +33,15 @@ INFER = "/inference.GRPCInferenceService/ModelInfer"
 class Call:
     """A call as its servicer sees it, of a peer with a certificate, a token, or nothing."""
 
-    def __init__(self, name: str = "", token: str = "") -> None:
-        self._name, self._token = name, token
+    def __init__(self, name: str = "", token: str = "", person: str = "") -> None:
+        self._name, self._token, self._person = name, token, person
 
     def auth_context(self) -> dict[str, list[bytes]]:
         return {"peer_spiffe_id": [self._name.encode()]} if self._name else {}
 
     def invocation_metadata(self) -> Any:
-        return (("authorization", f"Bearer {self._token}"),) if self._token else ()
+        shown = (("authorization", f"Bearer {self._token}"),) if self._token else ()
+        return (*shown, *(((ON_BEHALF_OF, self._person),) if self._person else ()))
 
     def peer(self) -> str:
         return "ipv4:127.0.0.1:1"
@@ -157,3 +158,27 @@ def test_connections_of_one_host_are_one_line_in_the_log() -> None:
         with pytest.raises(Unauthenticated):
             checked.admit(INFER, call)
     assert len(checked._refusals) == 1
+
+
+@pytest.mark.parametrize(
+    ("person", "name"),
+    [
+        ("ada", "ada via spiffe://cinquefoil/operator/console"),
+        ("Ad%C3%A9le", "Adéle via spiffe://cinquefoil/operator/console"),
+        ("a%0Ab", "ab via spiffe://cinquefoil/operator/console"),
+        ("a" * 200, f"{'a' * 100} via spiffe://cinquefoil/operator/console"),
+    ],
+)
+def test_an_order_names_the_person_beside_the_program_that_passes_it_on(
+    person: str, name: str
+) -> None:
+    access().admit(APPLY, Call("spiffe://cinquefoil/operator/console", person=person))
+
+    assert caller().name == name
+
+
+def test_only_operators_can_name_somebody_else() -> None:
+    client = "spiffe://cinquefoil/client/shop"
+    access().admit(INFER, Call(client, person="ada"))
+
+    assert caller().name == client
