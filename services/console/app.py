@@ -14,10 +14,10 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from services.console.cached import Cached
 from services.console.endpoints import Endpoints, as_json
 from services.console.guard import Guarded, WithHeaders
 from services.console.identity import READ_ONLY, Rights
+from services.console.present import Present
 from services.console.readers import Readers
 from services.kit.errors import (
     FailedPrecondition,
@@ -59,7 +59,7 @@ def application(
         refresh_s: How often the present is read while a page is open, s.
         clock: Monotonic time, s.
     """
-    ours = Endpoints(readers, Cached(readers.now, refresh_s, clock), rights, refresh_s)
+    ours = Endpoints(readers, Present(readers, refresh_s, clock), rights)
     return Starlette(
         routes=[
             Route("/", _index),

@@ -26,10 +26,19 @@ class Cached(Generic[T]):
         self._read, self._keep_s, self._clock = read, keep_s, clock
         self._lock = asyncio.Lock()
         self._kept: tuple[float, T] | None = None
+        self._forgotten = 0
+
+    def forget(self) -> None:
+        """Have the next reader read the value again."""
+        self._kept = None
+        self._forgotten += 1
 
     async def get(self) -> T:
         """Return the value, at most `keep_s` old."""
         async with self._lock:
-            if self._kept is None or self._clock() - self._kept[0] >= self._keep_s:
-                self._kept = self._clock(), await self._read()
-            return self._kept[1]
+            if self._kept is not None and self._clock() - self._kept[0] < self._keep_s:
+                return self._kept[1]
+            began_s, before = self._clock(), self._forgotten
+            value = await self._read()
+            self._kept = (began_s, value) if before == self._forgotten else None
+            return value

@@ -12,9 +12,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from services.console.cached import Cached
 from services.console.guard import COOKIE
 from services.console.identity import Rights, session_of
+from services.console.present import Present
 from services.console.queries import body, circumstances, hours, receipts, version
 from services.console.readers import Document, Readers
 from services.kit.errors import PermissionDenied, ServiceError
@@ -26,12 +26,9 @@ _log = logs.get("console")
 class Endpoints:
     """Answers requests from a deployment's readers."""
 
-    def __init__(
-        self, readers: Readers, present: Cached[Document], rights: Rights, refresh_s: float
-    ) -> None:
+    def __init__(self, readers: Readers, present: Present, rights: Rights) -> None:
         """Answer from `readers`; see `application`."""
         self._readers, self._present, self._rights = readers, present, rights
-        self._refresh_s = refresh_s
         self._computing = asyncio.Semaphore(1)  # each is a computation of the planner
 
     async def now(self, _: Request) -> Response:
@@ -40,9 +37,7 @@ class Endpoints:
 
     async def events(self, _: Request) -> Response:
         """Stream the present."""
-        return StreamingResponse(
-            _events(self._present, self._refresh_s), media_type="text/event-stream"
-        )
+        return StreamingResponse(_events(self._present), media_type="text/event-stream")
 
     async def receipts(self, request: Request) -> Response:
         """Stream receipts of answers."""
@@ -129,15 +124,15 @@ class Endpoints:
         return as_json(answer)
 
 
-async def _events(present: Cached[Document], refresh_s: float) -> AsyncIterator[str]:
+async def _events(present: Present) -> AsyncIterator[str]:
     """Yield the present and every change of it as server-sent events, without end."""
     sent = ""
-    while True:
-        text = _text(await present.get())
-        # A comment keeps the connection known to be alive.
-        yield f"data: {text}\n\n" if text != sent else ": unchanged\n\n"
-        sent = text
-        await asyncio.sleep(refresh_s)
+    async with aclosing(present.documents()) as documents:
+        async for document in documents:
+            text = _text(document)
+            # A comment keeps the connection known to be alive.
+            yield f"data: {text}\n\n" if text != sent else ": unchanged\n\n"
+            sent = text
 
 
 def _stream(found: AsyncGenerator[Document, None]) -> Response:

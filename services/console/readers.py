@@ -17,6 +17,10 @@ class Readers(Protocol):
         """
         ...
 
+    def changes(self) -> AsyncGenerator[int, None]:
+        """Yield the newest plan's version whenever that or the plan's state has changed."""
+        ...
+
     async def plans(self) -> Document:
         """Return the newest plans, newest first, and the version that is pinned."""
         ...

@@ -78,6 +78,11 @@ def document(  # noqa: PLR0913  # one argument per service, and what they say
             for each in conditions_from(fleet.conditions if fleet else ())
         ],
         away=[each.node.name for each in nodes if not each.connected],
+        orders=[
+            Row(node=each.node.name, drain=each.order.drain, principal=each.order.principal)
+            for each in nodes
+            if each.HasField("order")
+        ],
         drifts=[
             Row(
                 node=each.node.name,

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from cinquefoil.carbon.v1.carbon_pb2 import WatchRequest
 from cinquefoil.planner.v1 import planner_pb2
@@ -60,6 +60,19 @@ class ServiceReaders:
             "forecasts": await _or(self._forecasts.get(), {}),
             "account": await _or(self._account.get(), []),
         }
+
+    async def changes(self) -> AsyncGenerator[int, None]:
+        """Yield the newest plan's version whenever that or the plan's state has changed."""
+        known: tuple[int, int] | None = None
+        watching = self._clients.planner.Watch(planner_pb2.WatchRequest(), timeout=None)
+        async with aclosing(
+            cast(AsyncGenerator[planner_pb2.WatchResponse, None], watching)
+        ) as responses:
+            async for response in responses:
+                plan = response.plan
+                if known is not None and (plan.version, plan.state) != known:
+                    yield plan.version
+                known = plan.version, plan.state
 
     async def plans(self) -> Document:
         """Return the newest plans."""

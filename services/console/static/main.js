@@ -2,7 +2,7 @@
 import { failure, h, render } from "./dom.js";
 import { Account } from "./account.js";
 import { modelsPage } from "./models.js";
-import { nodesPage } from "./nodes.js";
+import { nodePage, nodesPage } from "./nodes.js";
 import { nowPage } from "./now.js";
 import { differencePage, planPage, plansPage } from "./plans.js";
 import { Receipts } from "./receipts.js";
@@ -16,7 +16,11 @@ let turn = 0; // of the page that is shown: answers for an earlier page are drop
 
 // Pages of the present are drawn again whenever it changes; the others when they are opened, and
 // when the newest plan changes.
-const LIVE = { now: nowPage, models: modelsPage, nodes: nodesPage };
+const LIVE = {
+  now: nowPage,
+  models: modelsPage,
+  nodes: (now, name) => (name ? nodePage(now, name) : nodesPage(now)),
+};
 
 function opened() {
   const [name = "now", detail = ""] = decodeURI(location.hash).replace(/^#\/?/, "").split("/");
@@ -39,7 +43,7 @@ async function draw() {
 }
 
 async function content(name, detail) {
-  if (LIVE[name]) return present ? LIVE[name](present) : h("p", {}, "Reading…");
+  if (LIVE[name]) return present ? LIVE[name](present, detail) : h("p", {}, "Reading…");
   if (name === "what-if") return h(WhatIf, { key: detail, detail, gpus: present?.status.gpus ?? [] });
   if (name === "receipts") return h(Receipts, { key: detail, detail });
   if (name === "account") return h(Account, { detail });

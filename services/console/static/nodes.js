@@ -1,5 +1,6 @@
 // Nodes and sources: what keeps something from working, and the setting that changes it.
 import { h, table } from "./dom.js";
+import { Order } from "./session.js";
 import { age, energy, fixed, provenance } from "./units.js";
 
 const MARKS = { stops: "✕ stops", waits: "… waits", degrades: "▲ degrades" };
@@ -11,6 +12,7 @@ export function nodesPage({ status }) {
     name,
     gpus: status.gpus.filter((gpu) => gpu.node === name),
     away: status.away.includes(name),
+    order: status.orders.find((each) => each.node === name),
     pue: status.pues.find((each) => each.node === name),
   }));
   const digests = Object.entries(status.digests);
@@ -33,6 +35,8 @@ export function nodesPage({ status }) {
       ["GPUs", (each) => each.gpus.map((gpu) => gpu.type).join(", ") || "–"],
       ["power", (each) => fixed(each.gpus.reduce((sum, gpu) => sum + gpu.power_w, 0), 0, " W"), "number"],
       ["energy", (each) => energy(each.gpus.reduce((sum, gpu) => sum + gpu.energy_j, 0)), "number"],
+      ["use", (each) => (each.order ? `▲ out of use${each.order.drain ? ", drained" : " from the next plan"}${each.order.principal ? `, by ${each.order.principal}` : ""}` : "✓ in use")],
+      ["change", (each) => h("a", { href: `#/nodes/${each.name}`, "aria-label": `${each.order ? "Use" : "Take out of use:"} ${each.name}` }, each.order ? "use again" : "take out of use")],
       ["PUE", (each) => (each.pue ? `${fixed(each.pue.pue, 2)}${each.pue.measured ? " (measured)" : ""}` : "–"), "number"],
     ], nodes, "No node is known: the planner does not answer. Start it with cinquefoil up."),
     h("h2", {}, "Sources"),
@@ -46,4 +50,23 @@ export function nodesPage({ status }) {
     h("h2", {}, "Deployment files"),
     differ && h("p", { class: "warning" }, "▲ The files differ; SIGHUP has a service read its file again."),
     table("Digests", [["reader", ([name]) => name], ["digest", ([, digest]) => h("code", {}, digest)]], digests, "No digest is known."));
+}
+
+// One node: taking it out of use, after a look at what would follow, and into use again.
+export function nodePage({ status }, name) {
+  const gpus = status.gpus.filter((gpu) => gpu.node === name);
+  const order = status.orders.find((each) => each.node === name);
+  const without = new URLSearchParams(gpus.map((gpu) => ["without", gpu.uuid]));
+  if (!gpus.length && !order) return h("div", {}, h("h1", {}, name), h("p", { class: "empty" }, "No such node has a GPU. ", h("a", { href: "#/nodes" }, "All nodes")));
+  return h("div", {},
+    h("p", {}, h("a", { href: "#/nodes" }, "All nodes")),
+    h("h1", {}, name),
+    order
+      ? [h("p", { class: "headline" }, `It is out of use${order.principal ? `, by order of ${order.principal}` : ""}: plans leave it empty.`),
+        h(Order, { id: "uncordon", key: "uncordon", label: `Use ${name} again`, name: "uncordon", body: { node: name }, command: `cinquefoil nodes uncordon ${name}` })]
+      : [h("p", { class: "headline" }, `Plans use its ${gpus.length === 1 ? "GPU" : `${gpus.length} GPUs`}. `, h("a", { href: `#/what-if/${without}`, id: "without" }, "What the plan would be without it")),
+        h("h2", {}, "Take it out of use"),
+        h("p", {}, "To drain it moves what runs there to other nodes now, as far as they have room. To cordon it leaves that to the next plan, whatever causes one."),
+        h(Order, { id: "drain", key: "drain", label: `Drain ${name}`, name: "cordon", body: { node: name, drain: true }, command: `cinquefoil nodes drain ${name}` }),
+        h(Order, { id: "cordon", key: "cordon", label: `Cordon ${name}`, name: "cordon", body: { node: name }, command: `cinquefoil nodes cordon ${name}` })]);
 }

@@ -1,0 +1,59 @@
+"""The present, for everybody who looks: read once for all, and again when a plan has changed."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, suppress
+
+from services.console.cached import Cached
+from services.console.readers import Document, Readers
+from services.kit.errors import ServiceError
+
+
+class Present:
+    """The newest document of a deployment's present. Nothing is read while no page is open."""
+
+    def __init__(self, readers: Readers, refresh_s: float, clock: Callable[[], float]) -> None:
+        """Read from a deployment.
+
+        Args:
+            readers: What reads it.
+            refresh_s: How often it is read while a page is open and no plan changes, s.
+            clock: Monotonic time, s.
+        """
+        self._readers, self._refresh_s = readers, refresh_s
+        self._cached = Cached(readers.now, refresh_s, clock)
+        self._changed = asyncio.Event()
+        self._open = 0
+        self._following: asyncio.Task[None] | None = None
+
+    async def get(self) -> Document:
+        """Return it, at most `refresh_s` old."""
+        return await self._cached.get()
+
+    async def documents(self) -> AsyncGenerator[Document, None]:
+        """Yield it now, again and again, and at once when a plan has changed, without end."""
+        self._open += 1
+        if self._following is None:
+            self._following = asyncio.create_task(self._follow(), name="console.plans")
+        try:
+            while True:
+                changed = self._changed
+                yield await self.get()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(changed.wait(), self._refresh_s)
+        finally:
+            self._open -= 1
+            if not self._open and self._following is not None:
+                self._following.cancel()
+                self._following = None
+
+    async def _follow(self) -> None:
+        """Note changes of plans, also those of a planner that was away."""
+        while True:
+            with suppress(ServiceError):
+                async with aclosing(self._readers.changes()) as changes:
+                    async for _ in changes:
+                        self._cached.forget()
+                        before, self._changed = self._changed, asyncio.Event()
+                        before.set()
+            await asyncio.sleep(self._refresh_s)
