@@ -1,12 +1,17 @@
 """A planner that stops, or is killed, and starts again."""
 
+from __future__ import annotations
+
 import asyncio
 import os
 import sys
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import grpc
+import pytest
 import yaml
 
 from cinquefoil.gpuagent.v1 import inventory_pb2
@@ -17,8 +22,12 @@ from services.kit.mig import Placement
 from services.kit.net import free_port
 from services.kit.rpc import dial
 from tests.support.fake_agent import Act, Agent, Grid, active, deployment, living, planner, watch
+from tests.support.full_disk import fill, small_disk
 from tests.support.planner.planner_client import connected, eventually, in_term, plan, quiet
 from tests.support.postgres import Postgres
+
+if TYPE_CHECKING:
+    from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
 
 READY = grpc.ChannelConnectivity.READY
 
@@ -182,6 +191,71 @@ async def test_a_database_that_breaks_in_between_stops_no_request_and_no_planner
 
     assert after == before
     assert {each.spec.segment_id for each in seen.plan.segments} == agent.segments.keys()
+
+
+@asynccontextmanager
+async def read_only(postgres: Postgres) -> AsyncIterator[None]:
+    """Have PostgreSQL refuse to write while the block runs."""
+    await asyncio.to_thread(postgres.set_writable, writable=False)
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(postgres.set_writable, writable=True)
+
+
+@asynccontextmanager
+async def full(disk: Path) -> AsyncIterator[None]:
+    """Have no room on a disk while the block runs."""
+    ballast = await asyncio.to_thread(fill, disk)
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(ballast.unlink)
+
+
+async def unwritable_in_between(
+    settings: config.Deployment, unwritable: AbstractAsyncContextManager[None]
+) -> None:
+    """Order something of a planner whose database cannot write, and again when it can."""
+    agent = Agent("node-a", ("GPU-1", "GPU-2"))
+    async with planner(settings) as stub, living(agent, stub):
+        before = (await active(stub, 1)).routing
+        async with unwritable:
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await stub.Pin(planner_pb2.PinRequest(version=1), timeout=5)
+            meanwhile = (await watch(stub, lambda _: True)).routing
+        await eventually(lambda: unpinned(stub))
+        await stub.SetObjective(planner_pb2.SetObjectiveRequest(strategy="co2opt"))
+        seen = await active(stub, 2)
+
+    assert "planner.database" in (refused.value.details() or "")
+    assert meanwhile == before
+    assert {each.spec.segment_id for each in seen.plan.segments} == agent.segments.keys()
+
+
+async def unpinned(stub: PlannerServiceAsyncStub) -> bool:
+    try:
+        await stub.Unpin(planner_pb2.UnpinRequest())
+    except grpc.aio.AioRpcError:
+        return False
+    return True
+
+
+async def test_postgresql_that_turns_read_only_refuses_orders_and_loses_nothing(
+    tmp_path: Path, grid: Grid, postgres: Postgres
+) -> None:
+    """As after a fail-over to a replica: nothing is announced that is not written."""
+    settings = deployment(tmp_path, grid.port, database=postgres.database())
+    await unwritable_in_between(settings, read_only(postgres))
+
+
+async def test_a_planner_whose_disk_is_full_refuses_orders_and_goes_on_when_there_is_room(
+    tmp_path: Path, grid: Grid
+) -> None:
+    """It restarts nowhere: the same planner goes on."""
+    with small_disk(tmp_path / "disk") as disk:
+        settings = deployment(tmp_path, grid.port, database=str(disk / "planner.sqlite3"))
+        await unwritable_in_between(settings, full(disk))
 
 
 async def test_kill_nine_loses_nothing_that_was_published(tmp_path: Path, grid: Grid) -> None:
