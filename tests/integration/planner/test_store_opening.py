@@ -12,6 +12,7 @@ from sqlalchemy import text
 
 from services.kit.errors import FailedPrecondition, InvalidArgument, Unavailable
 from services.planner.adapters.store import open_store, schema
+from services.planner.adapters.store.leadership import FileLock
 from services.planner.adapters.store.opening import address, downgrade, shown
 from services.planner.adapters.store.tables import metadata, put
 from services.planner.adapters.wire.convert import plan_to, routing_to
@@ -157,6 +158,20 @@ def test_every_migration_says_who_reads_it_and_how_it_is_taken_back() -> None:
         source = file.read_text()
         assert "\nreadable_from = " in source, file
         assert file.name < "v0004" or "\ndef downgrade()" in source, file
+
+
+async def test_a_planner_that_waits_takes_a_file_that_is_being_made_for_no_damage(
+    tmp_path: Path,
+) -> None:
+    """Two planners start together: the first has the lock, and its file is empty still."""
+    path, lock = tmp_path / "planner.sqlite3", FileLock(tmp_path / "planner.sqlite3")
+    assert lock.try_take()
+    path.touch()
+
+    with pytest.raises(FailedPrecondition, match="another planner is using"):
+        async with open_store(path, patience_s=0.0):
+            pass
+    lock.release()
 
 
 async def test_a_newer_schema_is_used_where_its_migrations_say_so(

@@ -78,7 +78,6 @@ class SharedConnection:
             Unavailable: There is no connection to be had.
             ServiceError: What `prepare` raises.
         """
-        _refuse_empty(url)
         engine = _engine(url)
         shared = cls(engine, prepare, check)
         try:
@@ -185,17 +184,6 @@ def _engine(url: URL) -> AsyncEngine:
     event.listen(engine.sync_engine, "connect", _set_up_sqlite)
     event.listen(engine.sync_engine, "begin", _begin_sqlite)
     return engine
-
-
-def _refuse_empty(url: URL) -> None:
-    """Refuse a file of no bytes: a database that was cut off, which SQLite would begin again.
-
-    Raises:
-        Damaged: It is one.
-    """
-    path = Path(url.database or "")
-    if url.get_backend_name() == "sqlite" and path.is_file() and not path.stat().st_size:
-        raise Damaged(path, "it is empty", REMEDY)
 
 
 def _set_up_sqlite(connection: Any, _record: object) -> None:

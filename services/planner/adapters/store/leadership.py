@@ -62,6 +62,10 @@ class FileLock:
 
     async def take(self, connection: AsyncConnection) -> bool:  # noqa: ARG002 - PostgreSQL's needs it
         """Take it; a file that was replaced meanwhile is another lock."""
+        return self.try_take()
+
+    def try_take(self) -> bool:
+        """Take it, which needs no connection."""
         if self._is_the_file(self._descriptor):
             return True
         self.release()

@@ -143,9 +143,17 @@ def _lock_of(url: URL) -> Iterator[Lock]:
         ) from error
     lock = FileLock(path)
     try:
+        if lock.try_take():  # else another planner may be making the file at this moment
+            _refuse_empty(path)
         yield lock
     finally:
         lock.release()
+
+
+def _refuse_empty(path: Path) -> None:
+    """Refuse a file of no bytes: a database that was cut off, which SQLite would begin again."""
+    if path.is_file() and not path.stat().st_size:
+        raise Damaged(path, "it is empty", checks.REMEDY)
 
 
 _DRIVERS = {"postgresql": "postgresql+asyncpg", "sqlite": "sqlite+aiosqlite"}
