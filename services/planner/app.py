@@ -226,6 +226,8 @@ class _Planner:
             changed,
             models=state.level.aims.keys(),
         )
+        self.account_writer.collect = agents.book
+        state.before_intensity = agents.book
         self.membership = Membership(
             state.fleet,
             store,

@@ -116,6 +116,7 @@ def join(message: planner_pb2.JoinRequest) -> None:
     )
     session = sessions.join(message, Caller(), "here")
     sessions.take(session, message)
+    sessions.book()
     json.dumps([each.energy_j for each in accountant.page().entries.values()], allow_nan=False)
 
 

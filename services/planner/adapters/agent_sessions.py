@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, Final
 
 from cinquefoil.gpuagent.v1 import inventory_pb2, steps_pb2
@@ -34,6 +35,9 @@ _log = logs.get("agents")
 _MOST_JOINS: Final = 10
 _JOINS_WINDOW_S: Final = 10.0
 _LONGEST_DIGEST: Final = 64
+
+_Unbooked = dict[str, tuple[inventory_pb2.GpuEnergy, datetime]]
+"""The last accounts of a node's GPUs by UUID, and when they came."""
 
 RecordEnergy = Callable[[str, Mapping[str, energy.EnergyCounters]], None]
 """Takes a node's name and the energy counters of its GPUs, by UUID."""
@@ -155,6 +159,8 @@ class AgentSessions:
         self._joined_s: dict[str, deque[float]] = {}
         self._sessions: dict[str, AgentSession] = {}
         self._reports: dict[str, AgentReport] = {}
+        self._unbooked: dict[str, _Unbooked] = {}
+        self._begun: set[str] = set()
 
     @property
     def reports(self) -> Mapping[str, AgentReport]:
@@ -236,6 +242,16 @@ class AgentSessions:
             message = plain(result.message) or "the agent does not say why"
             raise from_status(result.status, message)
 
+    def book(self) -> None:
+        """Book the energy that agents have reported since this was last called.
+
+        Counters only grow, so that the last report of each GPU says what all of them say; booking
+        costs several times as much as receiving.
+        """
+        unbooked, self._unbooked = self._unbooked, {}
+        for node, waiting in unbooked.items():
+            self._account(node, counters_from(waiting.values(), self._models))
+
     def forget(self, node: str) -> None:
         """Drop what a node has reported."""
         self._reports.pop(node, None)
@@ -296,8 +312,21 @@ class AgentSessions:
             self._note(session.node, energy=tuple(request.energy))
             own = {gpu.uuid for gpu in self._reports[session.node].node.gpus}
             energy = [gpu for gpu in request.energy if gpu.gpu_uuid in own]
-            self._account(session.node, counters_from(energy, self._models, self._clock.now()))
+            self._keep(session.node, energy)
             self._readings.metered(session.node, _counters(energy))
+
+    def _keep(self, node: str, energy: Iterable[inventory_pb2.GpuEnergy]) -> None:
+        """Keep a report until it is booked; the first and last of an account are booked now."""
+        waiting, at = self._unbooked.setdefault(node, {}), self._clock.now()
+        for gpu in energy:
+            known = waiting.get(gpu.gpu_uuid)
+            if known is not None and known[0].since != gpu.since:
+                self._account(node, counters_from([known], self._models))
+                self._begun.discard(gpu.gpu_uuid)
+            if gpu.gpu_uuid not in self._begun:
+                self._account(node, counters_from([(gpu, at)], self._models))
+                self._begun.add(gpu.gpu_uuid)
+            waiting[gpu.gpu_uuid] = (gpu, at)
 
     def _note(self, node: str, **news: Any) -> None:
         self._reports[node] = replace(self._reports[node], **news)

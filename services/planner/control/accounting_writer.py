@@ -1,7 +1,7 @@
 """Accumulates the fleet's account and the active plan's outcome, and writes both as they grow."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -35,8 +35,17 @@ class _Sheet:
     outcome: Outcome
 
 
+def _nothing() -> None:
+    """Nothing is to be booked."""
+
+
 class AccountingWriter:
-    """Totals of the fleet and of the active plan, and the account by hour."""
+    """Totals of the fleet and of the active plan, and the account by hour.
+
+    Attributes:
+        collect: Has what was reported booked, by `read`; called before figures are read or written,
+            and before an intensity changes.
+    """
 
     def __init__(
         self,
@@ -46,6 +55,7 @@ class AccountingWriter:
         aims: Mapping[str, ServiceTarget],
         retention: timedelta = timedelta(days=400),
     ) -> None:
+        self.collect: Callable[[], None] = _nothing
         self._store = store
         self._clock = clock
         self._aims = aims
@@ -62,6 +72,7 @@ class AccountingWriter:
     @property
     def total(self) -> Spent:
         """What the fleet has spent since its account began."""
+        self.collect()
         return self._accountant.account.total
 
     @property
@@ -71,6 +82,7 @@ class AccountingWriter:
 
     def outcome(self) -> Outcome:
         """Return what was seen of the active plan so far."""
+        self.collect()
         active_s = (self._clock.now() - self._outcome.since).total_seconds()
         return replace(self._outcome, active_s=max(active_s, self._outcome.active_s))
 
@@ -142,6 +154,7 @@ class AccountingWriter:
                 _log.warning("the account was not written", error=error.message)
 
     def _sheet(self) -> _Sheet:
+        self.collect()
         return _Sheet(self._accountant.page(), self._version, self.outcome())
 
     async def _finish(self) -> None:

@@ -26,16 +26,15 @@ _GROUPINGS: dict[int, Grouping] = {
 
 
 def counters_from(
-    energy: Iterable[inventory_pb2.GpuEnergy], models: Collection[str], now: datetime
+    energy: Iterable[tuple[inventory_pb2.GpuEnergy, datetime]], models: Collection[str]
 ) -> dict[str, EnergyCounters]:
     """Return what an agent counted, by GPU.
 
     Args:
-        energy: The accounts of GPUs; see `check_energy`.
+        energy: The accounts of GPUs (see `check_energy`), and when they came.
         models: Names of the deployment's models; what others used is no model's.
-        now: When they came.
     """
-    return {gpu.gpu_uuid: _counters(gpu, models, now) for gpu in energy}
+    return {gpu.gpu_uuid: _counters(gpu, models, at) for gpu, at in energy}
 
 
 def check_energy(energy: Iterable[inventory_pb2.GpuEnergy]) -> None:

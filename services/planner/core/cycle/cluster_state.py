@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from services.kit.conditions import Condition
@@ -32,6 +32,10 @@ from services.planner.core.variant_blocklist import (
 )
 
 
+def _nothing() -> None:
+    """Nothing has to be done before."""
+
+
 @dataclass(slots=True)
 class ClusterState:
     """What was reported; `changed` is notified after every change.
@@ -58,6 +62,7 @@ class ClusterState:
         removed: Variants that the deployment has no more since a change at run time, by model: they
             may still run.
         settings: The planner's; objective and strategy in them are the deployment's.
+        before_intensity: Called before intensities change: what was drawn so far has the old ones.
         of_nodes: Conditions of the nodes, and their zones, as of a revision of the fleet.
     """
 
@@ -82,6 +87,7 @@ class ClusterState:
     removed: tuple[Model, ...] = ()
     settings: Settings = field(default_factory=Settings)
     carbon_away: bool = False
+    before_intensity: Callable[[], None] = _nothing
     of_nodes: tuple[int, tuple[Condition, ...], tuple[str, ...]] = (-1, (), ())
 
     def __post_init__(self) -> None:
@@ -196,6 +202,7 @@ class ClusterState:
         provenance: Mapping[str, str] | None = None,
     ) -> None:
         """Take in new intensities, by zone, their age in grid time, and how they are known."""
+        self.before_intensity()
         self.carbon_away = False
         self.provenance.update(provenance or {})
         self.intensity_gco2e_per_kwh.update(intensity_gco2e_per_kwh)
