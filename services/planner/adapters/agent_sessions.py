@@ -326,6 +326,8 @@ class AgentSessions:
             if gpu.gpu_uuid not in self._begun:
                 self._account(node, counters_from([(gpu, at)], self._models))
                 self._begun.add(gpu.gpu_uuid)
+            elif known is not None and gpu.total_j < known[0].total_j:
+                continue  # it came late
             waiting[gpu.gpu_uuid] = (gpu, at)
 
     def _note(self, node: str, **news: Any) -> None:

@@ -24,6 +24,9 @@ from services.planner.core.service_level import ServiceTarget
 _log = logs.get("accounting")
 
 _SAVE_INTERVAL_S = 2.0
+_MAX_SAVE_INTERVAL_S = 10.0
+_SAVE_SHARE = 0.02
+"""Of the time, that saving may take, so that the account of many nodes leaves room for the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +148,15 @@ class AccountingWriter:
             await self._write(self._sheet())
 
     async def keep(self) -> None:
-        """Write all down every two seconds, for ever."""
+        """Write all down every two seconds, for ever; where that takes long, every ten."""
+        pause_s = _SAVE_INTERVAL_S
         while True:
-            await self._clock.sleep(_SAVE_INTERVAL_S)
+            await self._clock.sleep(pause_s)
+            began_s = self._clock.monotonic()
             try:
                 await self.save()
+                took_s = self._clock.monotonic() - began_s
+                pause_s = min(max(took_s / _SAVE_SHARE, _SAVE_INTERVAL_S), _MAX_SAVE_INTERVAL_S)
             except Unavailable as error:  # the meters keep it for later
                 _log.warning("the account was not written", error=error.message)
 
