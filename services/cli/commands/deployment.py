@@ -288,6 +288,10 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     seed: Annotated[
         int | None, typer.Option(min=0, help="Random seed. Default: the scenario's.")
     ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(min=1, help="Policies simulated at a time. Default: one on each CPU."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Simulate days of grid and load in virtual time, with the code that runs live.
@@ -297,4 +301,12 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     """
     from services.cli.simulate.run import simulate as work
 
-    work(scenario, out, strategy or (), as_json=json, detail=detail, seed=seed)
+    work(
+        scenario,
+        out,
+        strategy or (),
+        processes=processes,
+        as_json=json,
+        detail=detail,
+        seed=seed,
+    )

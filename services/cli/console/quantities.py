@@ -23,7 +23,7 @@ def energy(energy_j: float) -> str:
 
 def carbon(carbon_gco2e: float) -> str:
     """Return a mass of CO2 equivalent in the unit that keeps it short."""
-    for limit, unit in ((1e-3, "ugCO2e"), (1.0, "mgCO2e"), (1e3, "gCO2e"), (1e6, "kgCO2e")):
+    for limit, unit in ((1e-3, "µgCO2e"), (1.0, "mgCO2e"), (1e3, "gCO2e"), (1e6, "kgCO2e")):
         if abs(carbon_gco2e) < limit:
             return f"{carbon_gco2e / limit * 1e3:.3g} {unit}"
     return f"{carbon_gco2e / 1e6:.3g} tCO2e"

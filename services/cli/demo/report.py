@@ -92,7 +92,7 @@ def saving(of: float, against: float) -> float:
 
 
 def render(base: Figures, cinquefoil: Figures) -> RenderableType:
-    """Return the table and the headline, with the gain and its price."""
+    """Return the headline, with the gain and its price, and the table."""
     rows = table("Equal load, equal GPUs", "a day of the grid", ">BASE", ">Cinquefoil")
 
     def add(label: str, words: Callable[[Figures], str]) -> None:
@@ -106,7 +106,7 @@ def render(base: Figures, cinquefoil: Figures) -> RenderableType:
     add("carbon per request", lambda one: carbon(one.carbon_gco2e_per_request))
     add("GPUs powered", lambda one: str(one.gpus))
     add("plans / reconfigurations", lambda one: f"{one.plans} / {one.reconfigurations}")
-    return Group(rows, Text(), Text(headline(base, cinquefoil), style="bold"))
+    return Group(Text(), Text(headline(base, cinquefoil), style="bold"), rows)
 
 
 def headline(base: Figures, cinquefoil: Figures) -> str:

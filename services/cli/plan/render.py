@@ -138,7 +138,7 @@ def _expected(plan: Plan) -> Table:
         if unserved_rps > 0:
             rows.add_row(f"not served {model}", f"{unserved_rps:.1f} req/s", "-", "-")
     if expected.parked_gpus:
-        label = f"parked, {len(expected.parked_gpus)} GPU(s)"
+        label = f"parked GPUs: {len(expected.parked_gpus)}"
         rows.add_row(label, f"{expected.parked_power_w:.0f} W idle", "-", "-")
     if expected.empty_nodes:
         rows.add_row("empty nodes", ", ".join(expected.empty_nodes), "-", "-")

@@ -1,12 +1,14 @@
 """Reads a scenario, simulates it, and writes what came of it."""
 
 import json
+import os
 import sys
 import time
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from importlib import resources
 from pathlib import Path
 
@@ -17,13 +19,20 @@ from rich.text import Text
 
 from services.cli.simulate import chart
 from services.cli.simulate.render import render, rows
-from services.simulator.loader import read
-from services.simulator.report.report import Report, chosen, run
+from services.simulator.loader import Setting, read
+from services.simulator.report.processes import run_in_processes
+from services.simulator.report.report import Report, chosen
 from services.simulator.scenario import Policy
 
 
 def simulate(
-    path: Path, out: Path, policies: Sequence[str], *, as_json: bool, **changes: object
+    path: Path,
+    out: Path,
+    policies: Sequence[str],
+    *,
+    processes: int | None,
+    as_json: bool,
+    **changes: object,
 ) -> None:
     """Simulate a scenario; print a table or JSON, write both with plots and a page.
 
@@ -31,6 +40,7 @@ def simulate(
         path: The scenario.
         out: Folder.
         policies: Of the scenario, or strategies; empty: all of the scenario's.
+        processes: Policies that are simulated at a time; None: one on each CPU.
         as_json: Print JSON instead of the table.
         changes: Values of the scenario to replace; None: as the scenario says.
 
@@ -38,14 +48,15 @@ def simulate(
         ConfigError: The scenario, or what it refers to, cannot be used.
         InvalidArgument: There is no such policy.
     """
-    setting = read(path)
     given = {key: value for key, value in changes.items() if value is not None}
-    setting = replace(setting, scenario=setting.scenario.model_copy(update=given))
+    reader = partial(_read, path, given)
+    setting = reader()
     wanted = chosen(setting, tuple(policies))
     out.mkdir(parents=True, exist_ok=True)  # now: a simulation takes its time
     console = Console(stderr=as_json)
     with Progress(console, wanted, setting.scenario.duration_s) as bars:
-        report = run(path.stem, setting, wanted, bars.show)
+        at_once = processes or len(os.sched_getaffinity(0))
+        report = run_in_processes(path.stem, reader, wanted, bars.show, at_once)
     document = json.dumps(report.document(), indent=2, allow_nan=False) + "\n"
     (out / "report.json").write_text(document, encoding="utf-8")
     plots = chart.draw(report, out)
@@ -55,6 +66,11 @@ def simulate(
         return
     console.print(render(report, bars.speeds))
     console.print(Text(f"{out}/report.html, report.json, timeline.png, plans.png"))
+
+
+def _read(path: Path, changes: Mapping[str, object]) -> Setting:
+    setting = read(path)
+    return replace(setting, scenario=setting.scenario.model_copy(update=changes))
 
 
 def _write_page(report: Report, plots: Mapping[str, Path], path: Path) -> None:

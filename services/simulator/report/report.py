@@ -13,6 +13,7 @@ from services.simulator.report.series import Series, series
 from services.simulator.run import draw_arrivals, simulate
 from services.simulator.scenario import Policy
 from services.simulator.stats.run_record import PlanRecord
+from services.simulator.stats.sampled_intervals import Arrivals
 
 Progress = Callable[[Policy, float], None]
 """Called with a policy and how far it is, 0..1."""
@@ -64,8 +65,27 @@ def run(name: str, setting: Setting, policies: Sequence[Policy], progress: Progr
         def report_part(part: float, policy: Policy = policy) -> None:
             progress(policy, part)
 
-        seen = simulate(setting, policy, requests, report_part)
-        results[policy.label] = Result(figures(seen), series(seen), seen.plans)
+        results[policy.label] = result_of(setting, policy, requests, report_part)
+    return report_of(name, setting, results)
+
+
+def result_of(
+    setting: Setting, policy: Policy, requests: Arrivals, progress: Callable[[float], None]
+) -> Result:
+    """Simulate one policy, and return what came of it.
+
+    Args:
+        setting: The scenario.
+        policy: How to decide.
+        requests: As `draw_arrivals` returns them.
+        progress: Called with the part that is done, 0..1.
+    """
+    seen = simulate(setting, policy, requests, progress)
+    return Result(figures(seen), series(seen), seen.plans)
+
+
+def report_of(name: str, setting: Setting, results: Mapping[str, Result]) -> Report:
+    """Return the report on a scenario, of what came of its policies, in order."""
     scenario = setting.scenario
     return Report(
         name=name,

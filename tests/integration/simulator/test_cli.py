@@ -39,9 +39,19 @@ def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def simulated(scenario: Path) -> tuple[Path, str]:
     """Simulate it; return the folder that was written, and what was printed."""
     out = scenario.parent / "out"
-    status, output, _ = simulate(scenario, "--out", out)
+    status, output, _ = simulate(scenario, "--out", out, "--processes", 1)
     assert status == 0
     return out, output
+
+
+def test_policies_side_by_side_give_the_figures_of_one_after_the_other(
+    simulated: tuple[Path, str], scenario: Path, tmp_path: Path
+) -> None:
+    """Two processes, the same report to the last digit."""
+    status, output, _ = simulate(scenario, "--out", tmp_path, "--processes", 2, "--json")
+
+    assert status == 0
+    assert output == (simulated[0] / "report.json").read_text()
 
 
 def test_a_table_is_printed_and_everything_is_written(simulated: tuple[Path, str]) -> None:

@@ -112,7 +112,7 @@ async def test_infer_sends_a_held_out_digit_and_prints_the_receipt(config: Path)
         "truth: ",
         "by svc (accuracy 0.9917)",
         "1.25 J ± 25 % (model)",
-        "62.7 ugCO2e",
+        "62.7 µgCO2e",
     ):
         assert said in ended.out
 

@@ -17,7 +17,7 @@ def test_quantities_choose_the_unit_that_keeps_them_short() -> None:
         *("0 J", "1.25 J", "1.5 kJ", "3.6 MJ", "2 MWh"),
     ]
     assert [carbon(value) for value in (5e-6, 0.075, 1.5, 2500, 3e6)] == [
-        *("5 ugCO2e", "75 mgCO2e", "1.5 gCO2e", "2.5 kgCO2e", "3 tCO2e"),
+        *("5 µgCO2e", "75 mgCO2e", "1.5 gCO2e", "2.5 kgCO2e", "3 tCO2e"),
     ]
     assert (milliseconds(None), milliseconds(0.0414), percent(0.125)) == ("-", "41 ms", "12.5 %")
 

@@ -119,5 +119,5 @@ def test_a_language_model_has_a_line_with_its_tokens_and_what_each_took() -> Non
     console.print(render(status))
 
     shown = console.export_text()
-    assert "tokens of chat: 12.5/s; 40 in, 100 out; 0.5 J, 50 ugCO2e for each of the" in shown
+    assert "tokens of chat: 12.5/s; 40 in, 100 out; 0.5 J, 50 µgCO2e for each of the" in shown
     assert "tokens of digits" not in shown
