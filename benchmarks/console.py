@@ -2,29 +2,43 @@
 
     cinquefoil up &
     python -m benchmarks.console [--address HOST:PORT] [--token TOKEN] [--json FILE]
+        [--pid PID] [--config FILE]
 
 Processor time is that of the process `--pid`, the console's (its log has it under `cinquefoil up`);
 without it that table is left out. The page is all that a browser loads for the page Now, as it goes
-over the wire (gzip).
+over the wire (gzip). With `--config` the weight of carbon of that deployment is changed to and fro,
+and Chromium shows when: from the planner's announcement of a plan until the page has it.
 """
 
 import asyncio
 import re
+import shutil
 import sys
 import time
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, aclosing
+from itertools import cycle, islice
+from pathlib import Path
+from typing import cast
 
 import httpx
 import psutil
+from playwright.async_api import async_playwright, expect
 
 from benchmarks.harness import Figures, Report, options, publish
+from cinquefoil.planner.v1 import planner_pb2
+from services.cli.client import Clients, connected
+from services.kit.config.loader import load
 
 _PAGES = 50
 _STREAMING_S = 10.0
 _ROUNDS = 10
+_PLANS = 5
+_COMPLETE_MS = 60_000
+_PAINT = "performance.getEntriesByName('first-contentful-paint').map((each) => each.startTime)"
 
 
-async def measure(address: str, token: str, pid: int | None) -> Report:
+async def measure(address: str, token: str, pid: int | None, config: Path | None) -> Report:
     """Return the figures of one console."""
     headers = {"authorization": f"Bearer {token}"} if token else {}
     limits = httpx.Limits(max_connections=_PAGES + 10)
@@ -34,6 +48,8 @@ async def measure(address: str, token: str, pid: int | None) -> Report:
         tables = [await _loading(client), await _dry_runs(client)]
         if pid is not None:
             tables.append(await _streams(client, psutil.Process(pid)))
+    if config is not None:
+        tables.append(await _screen(address, headers, config))
     return Report(tables)
 
 
@@ -97,6 +113,46 @@ async def _streams(client: httpx.AsyncClient, console: psutil.Process) -> Figure
     return Figures("Processor time of the console while pages are open", rows)
 
 
+async def _screen(address: str, headers: dict[str, str], config: Path) -> Figures:
+    """Look at the page Now while plans change."""
+    shown_ms = []
+    async with async_playwright() as playwright, connected(load(config)) as clients:
+        browser = await playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
+        page = await browser.new_page(extra_http_headers=headers)
+        await page.goto(f"http://{address}/#/now")
+        newest = page.locator("#newest")
+        await expect(newest).to_contain_text("Plan", timeout=_COMPLETE_MS)
+        (paint,) = await page.evaluate(_PAINT)
+        for weight in islice(cycle((1.0, 0.0)), _PLANS):
+            version = await _changed(clients, weight)
+            changed_s = time.perf_counter()
+            await expect(newest).to_have_text(f"Plan {version}", timeout=_COMPLETE_MS)
+            shown_ms.append((time.perf_counter() - changed_s) * 1e3)
+        await browser.close()
+    shown_ms.sort()
+    row = {
+        "first_paint_ms": paint,
+        "update_median_ms": shown_ms[_PLANS // 2],
+        "update_most_ms": shown_ms[-1],
+    }
+    return Figures("The page Now in Chromium, and a new plan on it", [row])
+
+
+async def _changed(clients: Clients, carbon_weight: float) -> int:
+    """Change the weight of carbon; return the plan that follows, as soon as it is announced."""
+    watching = clients.planner.Watch(planner_pb2.WatchRequest(), timeout=_COMPLETE_MS / 1e3)
+    async with aclosing(cast(AsyncGenerator[planner_pb2.WatchResponse, None], watching)) as plans:
+        before = (await anext(plans)).plan.version
+        request = planner_pb2.SetObjectiveRequest(carbon_weight=carbon_weight)
+        await clients.planner.SetObjective(request)
+        async for announced in plans:
+            if announced.plan.version > before:
+                return int(announced.plan.version)
+    raise RuntimeError("the planner has ended")
+
+
 async def _read(response: httpx.Response) -> None:
     async for _ in response.aiter_raw():
         pass
@@ -107,9 +163,12 @@ if __name__ == "__main__":
     parser.add_argument("--address", default="127.0.0.1:8467")
     parser.add_argument("--token", default="")
     parser.add_argument("--pid", type=int)
+    parser.add_argument("--config", type=Path)
     arguments = parser.parse_args()
     try:
-        report = asyncio.run(measure(arguments.address, arguments.token, arguments.pid))
+        report = asyncio.run(
+            measure(arguments.address, arguments.token, arguments.pid, arguments.config)
+        )
     except httpx.ConnectError:
         sys.stdout.write(f"console: skipped, there is none at {arguments.address}\n")
     else:

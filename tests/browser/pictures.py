@@ -1,6 +1,7 @@
-"""Takes the pictures of docs/console.md from a console that runs.
+"""Takes the pictures of docs/console.md from a console that runs, of every page.
 
 cinquefoil up &
+while cinquefoil infer digits; do :; done &   # for Receipts
 python -m tests.browser.pictures [ADDRESS [TOKEN]]
 """
 
@@ -17,7 +18,12 @@ FOLDER = ROOT / "docs/pictures"
 PAGES = {
     "now": ".gpu >> nth=1",
     "what-if": "text=/^choose$/ >> nth=8",
+    "plans": "tbody tr >> nth=0",
+    "plans/1": "text=Expected, and what came of it",
+    "models": "tbody tr >> nth=0",
+    "receipts": "tbody tr >> nth=3",
     "account": ".chart canvas, table >> nth=0",
+    "nodes": "tbody tr >> nth=0",
 }
 _COMPLETE_MS = 120_000
 
@@ -33,7 +39,9 @@ async def main(address: str, token: str) -> None:
         for name, complete in PAGES.items():
             await page.goto(f"http://{address}/#/{name}")
             await expect(page.locator(complete)).to_be_visible(timeout=_COMPLETE_MS)
-            await page.screenshot(path=FOLDER / f"console-{name}.png", full_page=True)
+            await page.screenshot(
+                path=FOLDER / f"console-{name.replace('/', '-')}.png", full_page=True
+            )
         await browser.close()
 
 

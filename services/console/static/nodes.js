@@ -6,6 +6,13 @@ import { age, energy, fixed, provenance } from "./units.js";
 const MARKS = { stops: "✕ stops", waits: "… waits", degrades: "▲ degrades" };
 const ORDER = Object.keys(MARKS);
 
+// Types of GPUs with how many there are of each: "2 × a100-40gb, l4".
+function kinds(gpus) {
+  const counts = new Map();
+  for (const { type } of gpus) counts.set(type, (counts.get(type) ?? 0) + 1);
+  return [...counts].map(([type, count]) => (count > 1 ? `${count} × ${type}` : type)).join(", ");
+}
+
 export function nodesPage({ status }) {
   const sorted = status.conditions.toSorted((a, b) => ORDER.indexOf(a.effect) - ORDER.indexOf(b.effect));
   const nodes = [...new Set([...status.gpus.map((gpu) => gpu.node), ...status.away])].map((name) => ({
@@ -32,7 +39,7 @@ export function nodesPage({ status }) {
     table("Nodes", [
       ["node", (each) => each.name],
       ["agent", (each) => (each.away ? "✕ away" : "✓ connected")],
-      ["GPUs", (each) => each.gpus.map((gpu) => gpu.type).join(", ") || "–"],
+      ["GPUs", (each) => kinds(each.gpus) || "–"],
       ["power", (each) => fixed(each.gpus.reduce((sum, gpu) => sum + gpu.power_w, 0), 0, " W"), "number"],
       ["energy", (each) => energy(each.gpus.reduce((sum, gpu) => sum + gpu.energy_j, 0)), "number"],
       ["use", (each) => (each.order ? `▲ out of use${each.order.drain ? ", drained" : " from the next plan"}${each.order.principal ? `, by ${each.order.principal}` : ""}` : "✓ in use")],
