@@ -236,6 +236,7 @@ class _Planner:
             self.account_writer,
             self.zones,
             agents.forget,
+            local=deployment.tls is None and not (deployment.access and deployment.access.insecure),
         )
         routers = RouterSessions(state)
         environment = LiveEnvironment(

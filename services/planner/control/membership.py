@@ -13,7 +13,7 @@ from services.kit.errors import (
     ResourceExhausted,
     Unavailable,
 )
-from services.kit.net import split_address
+from services.kit.net import is_loopback, split_address
 from services.kit.rpc import Caller
 from services.kit.segment import check_name
 from services.kit.telemetry import logs
@@ -43,6 +43,8 @@ class Membership:
         account_writer: AccountingWriter,
         zones: Collection[str],
         forgotten: Callable[[str], None],
+        *,
+        local: bool,
     ) -> None:
         """Know the nodes of the deployment file.
 
@@ -54,6 +56,8 @@ class Membership:
             account_writer: Writes what a node has spent before it is forgotten.
             zones: That nodes may join in.
             forgotten: Called with the name of a node that is forgotten.
+            local: Callers have no identities because all of them are on this machine: so must be
+                the nodes, or any user of it could have routers send requests elsewhere.
         """
         self._fleet = fleet
         self._store = store
@@ -62,6 +66,7 @@ class Membership:
         self._account_writer = account_writer
         self._zones = zones
         self._forgotten = forgotten
+        self._local = local
         self._seen_s: dict[str, float] = {}
         self._writing = asyncio.Lock()
 
@@ -96,6 +101,12 @@ class Membership:
             split_address(node.address)
         except ValueError as error:
             raise InvalidArgument.at("address", str(error)) from error
+        if self._local and not is_loopback(node.address):
+            raise PermissionDenied(
+                f"address: {node.address} is beyond this machine: give tls and access, or say "
+                "access: {insecure: true}",
+                reason="NOT_AUTHORISED",
+            )
         if node.zone not in self._zones:
             known = ", ".join(sorted(self._zones))
             raise FailedPrecondition.at(

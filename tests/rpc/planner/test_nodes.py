@@ -86,6 +86,7 @@ async def test_a_planner_that_starts_again_keeps_the_instances_of_nodes_that_joi
         (agent("pool-1", zone="X"), grpc.StatusCode.FAILED_PRECONDITION, "carbon.zones has Z"),
         (agent("pool-1", ""), grpc.StatusCode.INVALID_ARGUMENT, "address: required"),
         (agent("pool-1", "nowhere"), grpc.StatusCode.INVALID_ARGUMENT, "must be host:port"),
+        (agent("pool-1", "10.0.0.7:1"), grpc.StatusCode.PERMISSION_DENIED, "beyond this machine"),
         (agent("pool-7", "127.0.0.2:1"), grpc.StatusCode.PERMISSION_DENIED, "127.0.0.1:9000"),
     ],
 )
