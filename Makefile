@@ -82,7 +82,7 @@ fuzz-transport: $(VENV)/.dev ## damage 200,000 conversations with the transport 
 
 lock: .venv-supply/.done ## write lock.txt: what images install, from constraints.txt, with the hashes of all its files
 	@mkdir -p out
-	{ $(COMPILE) --group all --group generative --group build && $(COMPILE) --group weights --no-deps; } > out/lock.txt
+	{ $(COMPILE) --group all --group gpuagent-cuda --group generative --group build && $(COMPILE) --group weights --no-deps; } > out/lock.txt
 	@mv out/lock.txt lock.txt
 
 sbom: .venv-supply/.done ## write a bill of materials (CycloneDX) of lock.txt to out/sbom.json

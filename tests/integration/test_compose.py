@@ -1,5 +1,6 @@
 """What compose.yaml gives each container: its own key, its networks, limits."""
 
+import re
 from typing import Any
 
 import pytest
@@ -28,6 +29,19 @@ def test_each_service_mounts_its_own_keys_only_and_none_the_authority_s() -> Non
         "console": {"pki-operator"},
         "cli": {"pki-operator"},
     }
+
+
+def test_each_service_runs_an_image_of_its_own_that_the_dockerfile_makes() -> None:
+    """The command line, certificates and training share the image of everything."""
+    stages = re.findall(r"^FROM base AS (\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    for name, settings in SERVICES.items():
+        if name == "mosquitto":
+            continue
+        target = settings["build"]["target"]
+        assert target in stages
+        image = "cinquefoil" if target == "all" else f"cinquefoil-{target}"
+        assert settings["image"] == image + ":${TAG:-latest}"
+        assert (target == "all") == (name in {"models", "pki", "cli"})
 
 
 @pytest.mark.parametrize("service", SERVICES)

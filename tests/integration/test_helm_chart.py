@@ -19,6 +19,7 @@ CHART = ROOT / "deploy/helm/cinquefoil"
 EXAMPLES = sorted(CHART.glob("ci/*-values.yaml"))
 CASES = {file.name: yaml.safe_load(file.read_text()) for file in EXAMPLES}
 COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text())
+SUITE_VERSION = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
 INFO = 1  # of Helm's linter; warnings and errors are above
 CUSTOM = {"ServiceMonitor"}  # kinds that Kubernetes does not define
 
@@ -182,14 +183,18 @@ def test_workers_bind_a_name_that_their_pod_knows() -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_services_start_as_in_compose(name: str) -> None:
-    """The same commands, so that one image and one set of documents fits both."""
+    """The same commands and images, so that one build and one set of documents fits both."""
     for component, labels, spec in pods(objects_of(name)):
         if component == "test":
             continue
-        started = " ".join(spec["containers"][0]["args"])
+        container = spec["containers"][0]
+        started = " ".join(container["args"])
         composed = COMPOSE["services"]["gpuagent" if component == "agent" else component]
         node = labels.get("cinquefoil.io/node", "")
         assert started == " ".join(composed["command"]).replace("node-0", node)
+        cuda = CASES[name].get("agent", {}).get("access", "none") != "none"
+        image = composed["image"].partition(":")[0].replace("cpu", "cuda" if cuda else "cpu")
+        assert container["image"] == f"{image}:{SUITE_VERSION}"
 
 
 @pytest.mark.parametrize(

@@ -17,18 +17,16 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from services.kit.errors import InvalidArgument
 from services.kit.profiles.core.analytic import AnalyticProfile
 from services.kit.profiles.core.clock_curve import ClockCurve, curve_of
 from services.kit.profiles.core.profile import BatchCost, SliceShape
-
-if TYPE_CHECKING:
-    import polars as pl
+from services.kit.profiles.table_file import Row, read_table
 
 PARVAGPU = ("Mig instance", "Batch size", "Workload Number", "Throughput")
 OURS = ("profile", "batch_size", "processes", "latency_s")
@@ -78,15 +76,10 @@ class TableProfile:
         Raises:
             InvalidArgument: The file cannot be read, or is in neither format.
         """
-        # Polars takes as long to import as a quarter of an agent, and few deployments have tables.
-        from polars.exceptions import PolarsError  # noqa: PLC0415
-
-        from services.kit.profiles.table_file import read_table  # noqa: PLC0415
-
-        frame = read_table(path)
+        rows = read_table(path)
         try:
-            return cls(_series(_points(frame, gpu)), AnalyticProfile(gmacs_per_item))
-        except (PolarsError, TypeError, ValueError, InvalidArgument) as error:
+            return cls(_series(_points(rows, gpu)), AnalyticProfile(gmacs_per_item))
+        except (TypeError, ValueError, InvalidArgument) as error:
             raise InvalidArgument(f"{path}: {error}", field="profile.path") from error
 
     @property
@@ -149,14 +142,15 @@ def _slowed(cost: BatchCost, curve: ClockCurve, from_ratio: float, to_ratio: flo
     return BatchCost(cost.latency_s * stretch, cost.energy_j * stretch * power)
 
 
-def _points(frame: pl.DataFrame, gpu: str) -> Iterable[tuple[Series, Point]]:
-    columns = set(frame.columns)
-    if columns.issuperset(PARVAGPU):
-        for gpcs, batch_size, processes, items_per_s in frame.select(PARVAGPU).iter_rows():
+def _points(rows: Sequence[Row], gpu: str) -> Iterable[tuple[Series, Point]]:
+    columns = rows[0].keys()
+    if columns >= set(PARVAGPU):
+        for row in rows:
+            gpcs, batch_size, processes, items_per_s = (row[name] for name in PARVAGPU)
             latency_s = batch_size / items_per_s if items_per_s else None
             yield (gpu, f"{gpcs}g", processes, 1.0), Point(batch_size, latency_s)
-    elif columns.issuperset(OURS):
-        for row in frame.iter_rows(named=True):
+    elif columns >= set(OURS):
+        for row in rows:
             place = (row.get("gpu") or gpu, row["profile"], row["processes"])
             clock_ratio = row.get("clock_ratio", 1.0)
             point = Point(row["batch_size"], row["latency_s"] or None, row.get("energy_j"))
@@ -164,7 +158,7 @@ def _points(frame: pl.DataFrame, gpu: str) -> Iterable[tuple[Series, Point]]:
     else:
         raise InvalidArgument(
             f"columns must be {', '.join(PARVAGPU)} or {', '.join(OURS)}; "
-            f"found {', '.join(frame.columns)}"
+            f"found {', '.join(columns)}"
         )
 
 

@@ -1,44 +1,49 @@
 """Profile tables on disk: CSV, or Parquet where the name ends in ".parquet".
 
 Our own carry the fingerprint of the machine: CSV in comment lines before the header, one
-`# key: value` each, Parquet in the file's metadata.
+`# key: value` each, Parquet in the file's metadata. CSV takes no library: Polars, which reads
+and writes Parquet, is as large as all others that a planner needs.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
+from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Final, get_type_hints
-
-import polars as pl
+from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from services.kit.errors import InvalidArgument
 from services.kit.profiles.core.measurement import Fingerprint, Measurement
 
+if TYPE_CHECKING:
+    from types import ModuleType
+
 _COMMENT: Final = "#"
 _PARQUET: Final = ".parquet"
 _KEYS: Final = tuple(field.name for field in fields(Fingerprint))
-_TYPES: Final = {str: pl.String, int: pl.Int64, float: pl.Float64}
-_SCHEMA: Final = pl.Schema(
-    (name, _TYPES[kind]) for name, kind in get_type_hints(Measurement).items()
-)
+_COLUMNS: Final[Mapping[str, type]] = get_type_hints(Measurement)
+
+Row = dict[str, Any]
+"""Numbers, text, and None for an empty field, by column."""
 
 
-def read_table(path: Path) -> pl.DataFrame:
-    """Return the rows of a table, of any format.
+def read_table(path: Path) -> tuple[Row, ...]:
+    """Return the rows of a table of any columns.
 
     Raises:
-        InvalidArgument: The file cannot be read.
+        InvalidArgument: The file cannot be read, or has no row.
     """
     try:
-        if path.suffix == _PARQUET:
-            return pl.read_parquet(path)
-        return pl.read_csv(path, comment_prefix=_COMMENT)
-    except (OSError, pl.exceptions.PolarsError) as error:
+        rows = _parquet_rows(path) if path.suffix == _PARQUET else _csv_rows(path)
+    except (OSError, UnicodeError, csv.Error) as error:
         raise InvalidArgument(f"{path}: {error}", field="profile.path") from error
+    if not rows:
+        raise InvalidArgument(f"{path}: the table has no row", field="profile.path")
+    return rows
 
 
 def read_measurements(path: Path) -> tuple[Measurement, ...]:
@@ -47,16 +52,18 @@ def read_measurements(path: Path) -> tuple[Measurement, ...]:
     Raises:
         InvalidArgument: The file cannot be read, or is no table of ours with every column.
     """
-    frame = read_table(path)
-    missing = [name for name in _SCHEMA if name not in frame.columns]
+    rows = read_table(path)
+    missing = [name for name in _COLUMNS if name not in rows[0]]
     if missing:
         raise InvalidArgument(
             f"{path}: the columns {', '.join(missing)} are missing; only tables that `cinquefoil "
             "gpuagent profile` wrote have them",
             field="profile.path",
         )
-    rows = frame.select(_SCHEMA.names()).with_columns(pl.col(pl.String).fill_null(""))
-    return tuple(Measurement(**row) for row in rows.cast(_SCHEMA).iter_rows(named=True))
+    try:
+        return tuple(Measurement(**_typed(row)) for row in rows)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"{path}: {error}", field="profile.path") from error
 
 
 def read_fingerprint(path: Path) -> Fingerprint | None:
@@ -67,12 +74,12 @@ def read_fingerprint(path: Path) -> Fingerprint | None:
     """
     try:
         if path.suffix == _PARQUET:
-            found: Mapping[str, str] = pl.read_parquet_metadata(path)
+            found: Mapping[str, str] = _parquet_notes(path)
         else:
             with path.open(encoding="utf-8") as file:
                 head = takewhile(lambda line: line.startswith(_COMMENT), file)
                 found = dict(_comment(line) for line in head)
-    except (OSError, UnicodeError, pl.exceptions.PolarsError) as error:
+    except (OSError, UnicodeError) as error:
         raise InvalidArgument(f"{path}: {error}", field="profile.path") from error
     known = {key: _value(found[key]) for key in _KEYS if key in found}
     return Fingerprint(**known) if {"gpu", "product_name"} <= known.keys() else None
@@ -86,16 +93,76 @@ def write_table(path: Path, fingerprint: Fingerprint, measurements: Iterable[Mea
         fingerprint: The machine.
         measurements: The rows.
     """
-    frame = pl.DataFrame([asdict(each) for each in measurements], schema=_SCHEMA)
+    rows = [asdict(each) for each in measurements]
     notes = {key: json.dumps(value) for key, value in asdict(fingerprint).items()}
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f"{path.name}.draft")
     if path.suffix == _PARQUET:
-        frame.write_parquet(draft, metadata=notes)
+        polars = _polars(path)
+        polars.DataFrame(rows, schema=_COLUMNS).write_parquet(draft, metadata=notes)
     else:
-        head = "".join(f"{_COMMENT} {key}: {value}\n" for key, value in notes.items())
-        draft.write_text(head + frame.write_csv(), encoding="utf-8")
+        with draft.open("w", encoding="utf-8", newline="") as file:
+            file.writelines(f"{_COMMENT} {key}: {value}\n" for key, value in notes.items())
+            table = csv.DictWriter(file, list(_COLUMNS), lineterminator="\n")
+            table.writeheader()
+            table.writerows(rows)
     draft.replace(path)
+
+
+def _csv_rows(path: Path) -> tuple[Row, ...]:
+    with path.open(encoding="utf-8", newline="") as file:
+        lines = (line for line in file if not line.startswith(_COMMENT))
+        rows = tuple(csv.DictReader(lines, strict=True))
+    for number, row in enumerate(rows, start=2):
+        if None in row or None in row.values():
+            raise csv.Error(f"row {number}: must have one field for each column")
+    return tuple({name: _cell(text) for name, text in row.items()} for row in rows)
+
+
+def _cell(text: str) -> str | int | float | None:
+    """Return the number that a field is, or its text; None where it is empty."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text or None
+
+
+def _typed(row: Row) -> Row:
+    """Return the columns of a measurement, each of its own type."""
+    return {
+        name: "" if kind is str and row[name] is None else kind(row[name])
+        for name, kind in _COLUMNS.items()
+    }
+
+
+def _parquet_rows(path: Path) -> tuple[Row, ...]:
+    polars = _polars(path)
+    try:
+        return tuple(polars.read_parquet(path).iter_rows(named=True))
+    except polars.exceptions.PolarsError as error:
+        raise OSError(error) from error
+
+
+def _parquet_notes(path: Path) -> dict[str, str]:
+    polars = _polars(path)
+    try:
+        notes: dict[str, str] = polars.read_parquet_metadata(path)
+    except polars.exceptions.PolarsError as error:
+        raise OSError(error) from error
+    return notes
+
+
+def _polars(path: Path) -> ModuleType:
+    try:
+        return import_module("polars")
+    except ModuleNotFoundError as error:
+        raise InvalidArgument(
+            f"{path}: Parquet needs Polars, which is not installed here: convert the table to CSV, "
+            "or build the image with LIBRARIES=parquet",
+            field="profile.path",
+        ) from error
 
 
 def _comment(line: str) -> tuple[str, str]:

@@ -1,5 +1,6 @@
 """Tables that the profiler writes, and the clocks in them."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -119,6 +120,34 @@ def test_a_table_of_another_format_says_what_it_lacks(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match=r"short\.csv: the columns gpu, clock_mhz"):
         read_measurements(path)
     assert read_fingerprint(path) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("profile,batch_size,processes,latency_s\n1g.5gb,1,1\n", "row 2: must have one field"),
+        ("profile,batch_size,processes,latency_s\n1g.5gb,1,1,0.1,9\n", "row 2: must have one"),
+        ("profile,batch_size,processes,latency_s\n", "the table has no row"),
+        ("", "the table has no row"),
+    ],
+)
+def test_a_table_whose_rows_and_header_differ_is_refused(
+    tmp_path: Path, text: str, sentence: str
+) -> None:
+    """A field too few or too many, and a table without rows."""
+    path = tmp_path / "short.csv"
+    path.write_text(text)
+    with pytest.raises(InvalidArgument, match=sentence):
+        profile(path)
+
+
+def test_parquet_without_polars_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Images of a service have no Polars unless they are built with it."""
+    monkeypatch.setitem(sys.modules, "polars", None)
+    with pytest.raises(InvalidArgument, match="Polars, which is not installed here: convert"):
+        profile(tmp_path / "table.parquet")
 
 
 def test_a_clock_ratio_that_cannot_be_is_named_with_its_row(tmp_path: Path) -> None:

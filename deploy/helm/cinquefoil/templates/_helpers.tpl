@@ -106,9 +106,9 @@ securityContext:
   seccompProfile: {type: RuntimeDefault}
 {{- end }}
 
-{{/* What every container has: {root}. */}}
+{{/* What every container has: {root, image (a target of the Dockerfile; "all": every service)}. */}}
 {{- define "cinquefoil.container" -}}
-image: {{ printf "%s:%s" .root.Values.image.repository (.root.Values.image.tag | default .root.Chart.AppVersion) }}
+image: {{ printf "%s%s:%s" .root.Values.image.repository (ternary "" (printf "-%s" .image) (eq .image "all")) (.root.Values.image.tag | default .root.Chart.AppVersion) }}
 imagePullPolicy: {{ .root.Values.image.pullPolicy }}
 securityContext:
   readOnlyRootFilesystem: true
