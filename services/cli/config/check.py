@@ -132,14 +132,12 @@ def _tables(deployment: Deployment) -> Iterator[Finding]:
 
 
 def _table(where: Where, profile: TableProfile) -> Iterator[Finding]:
-    """Tables are read, as the planner will; where polars lacks, they are looked for only."""
+    """Tables are read, as the planner will; one in Parquet only where Polars is installed."""
     try:
         load_profile(profile)
     except InvalidArgument as error:
         exists = profile.path.is_file()
         yield (*where, "path"), str(error) if exists else f"no file {profile.path}"
-    except ModuleNotFoundError:
-        yield from _named((*where, "path"), profile.path)
 
 
 def _loaded(variant: Variant) -> Iterator[tuple[Where, Path]]:
