@@ -1,4 +1,4 @@
-"""Pages of the site that are generated from the code: index, settings, commands.
+"""Pages of the site that are generated from the code: index and reference.
 
 mkdocs calls the functions (`hooks` in mkdocs.yml).
 """
@@ -19,12 +19,18 @@ def on_files(files: Any, config: Any) -> Any:
     """Add the generated pages to the files of the site."""
     from mkdocs.structure.files import File  # noqa: PLC0415 - mkdocs is there when it calls this
 
-    sys.path[:0] = [str(ROOT), str(ROOT / "protos")]  # at the import mkdocs restores the path
+    # At the import mkdocs restores the path.
+    sys.path[:0] = [str(ROOT), str(ROOT / "protos"), str(ROOT / ".ci")]
+    import docs_metrics  # noqa: PLC0415 - after the path is set
+    import docs_protocol  # noqa: PLC0415
+
     index = (ROOT / "README.md").read_text(encoding="utf-8").replace("](docs/", "](")
     pages = {
         "index.md": index,
         "reference/settings.md": settings(),
         "reference/commands.md": commands(),
+        "reference/protocol-buffers.md": docs_protocol.page(ROOT),
+        "reference/metrics.md": docs_metrics.page(),
     }
     for name, text in pages.items():
         files.append(File.generated(config, name, content=text))

@@ -65,8 +65,7 @@ class AgentCollector(Collector):
             _KIND,
             _profile_errors(self.watch.tracks),
         )
-        if self.governors:
-            yield from _clocks(self.governors)
+        yield from _clocks(self.governors)
 
 
 def _gpu_energy(accounts: Mapping[str, Account]) -> Iterator[Metric]:

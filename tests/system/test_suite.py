@@ -15,7 +15,7 @@ from cinquefoil.planner.v1 import planner_pb2
 from services.kit.config import Deployment
 from services.kit.config.loader import load as load_file
 from services.local.pki import TRUST_DOMAIN, Authority, identities
-from tests.support import dashboards
+from tests.support import dashboards, reference
 from tests.support.gpuagent.agent_service import workers_in
 from tests.support.planner.planner_client import eventually
 from tests.support.running_suite import SHARED, Running
@@ -62,7 +62,10 @@ async def test_no_request_fails_while_plans_change(running: Running) -> None:
 async def test_a_scrape_has_every_metric_of_dashboards_and_alerts(
     running: Running, config: Path
 ) -> None:
-    """With an operator's certificate; and what BASE would have emitted for the load before."""
+    """Every service has the metrics of the reference, and no others; read by an operator.
+
+    And what BASE would have emitted for the load before is in the planner's.
+    """
     deployment = load_file(config)
     services = (
         deployment.carbon,
@@ -75,6 +78,10 @@ async def test_a_scrape_has_every_metric_of_dashboards_and_alerts(
     )
 
     known = set[str]().union(*map(dashboards.names, pages))
+    for service, page in zip(("carbon", "planner", "router", "gpuagent"), pages, strict=True):
+        named = {name for name in dashboards.names(page) if not name.endswith("_created")}
+        ours = {name for name in named if name.startswith(reference.OURS)}
+        assert ours == reference.series(service), "docs and scrape differ"
     missing = {name: used - known for name, used in dashboards.used().items() if used - known}
     assert not missing
     assert all("cinquefoil_build_info{" in page for page in pages)
