@@ -47,6 +47,7 @@ PAUSE_S = 6.0
 """How long a process is stopped, a disk full, or a connection a black hole, s."""
 
 SETTLE_S = 60.0
+_START_S: Final = 180.0  # libfaketime makes starts slow
 PROXIED: Final = ("planner", "carbon")
 FAKETIME: Final = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
 """Debian's libfaketime."""
@@ -207,7 +208,7 @@ async def site(folder: Path, needs: str = "") -> AsyncIterator[Site]:
         ]
         if needs == "clock":
             members = [_with_clock(each, folder) for each in members]
-        suite = await stack.enter_async_context(Suite(members, folder / "logs"))
+        suite = await stack.enter_async_context(Suite(members, folder / "logs", start_s=_START_S))
         await asyncio.wait_for(until_answering(router), SETTLE_S)
         yield Site(suite, folder, router, proxies, images, postgres)
 
