@@ -13,8 +13,12 @@ policies differ in which replica takes a request, how many replicas are powered,
   least requests among them; other GPUs are parked, at idle power;
 - bound: every token at the batch and clock of least energy that keeps the time between tokens.
 
-Prefixes are not cached and no policy looks at them. Idle power of all GPUs counts, the parked ones
-included. Lower clocks draw what `clock_curve` says, which was measured on a V100.
+There prefixes are not cached. A second table has four replicas that cache them, at the highest
+clock on Mooncake's trace, whose prompts have names of blocks: round robin, least requests, and the
+router's choice "prefix" (`by_prefix` itself, on requests with a text of as many blocks).
+
+Idle power of all GPUs counts, the parked ones included. Lower clocks draw what `clock_curve` says,
+which was measured on a V100.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,11 +39,18 @@ import numpy as np
 from benchmarks._data import data_file
 from benchmarks._fleets import gpu_type
 from benchmarks.harness import Figures, Report, main
+from inference import grpc_service_pb2 as oip
 from services.kit.config import Objective
 from services.kit.profiles.core.clock_curve import curve_of
 from services.kit.profiles.core.language import LanguageProfile
 from services.planner.core.model import Model, Pool, Variant
 from services.planner.core.problem import catalog
+from services.router.core.balancing.instance_choice import by_prefix
+from services.router.core.instance_state import InstanceState
+from services.router.core.model import Instance
+from services.router.core.model import Request as RouterRequest
+from services.router.core.pending_request import PendingRequest
+from services.router.core.prefix_cache import PrefixCache
 
 GPUS: Final = 8
 ATTAINMENT: Final = 0.99
@@ -47,6 +59,10 @@ CHUNK_TOKENS: Final = 512
 CLOCKS: Final = (0.6, 0.7, 0.8, 0.9, 1.0)
 _INTENSITY_G_PER_KWH: Final = 300.0
 PROFILE: Final = LanguageProfile(8.0)
+BLOCK_TOKENS: Final = 512  # of Mooncake's trace
+TEXT_BYTES: Final = 4  # of a token
+CACHES: Final = {"GPU memory": 800, "with host memory": 8000}
+"""Blocks that a replica caches: 128 KiB a token (Llama 3 8B, 16 bit) in 52 GB, and ten times it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +75,17 @@ class Limits:
 
 @dataclass(slots=True)
 class Request:
-    """A request of a trace. Attributes: times in s since the trace's start; 0: not yet."""
+    """A request of a trace.
+
+    Attributes: times in s since the trace's start, 0: not yet; names of its prompt's blocks.
+    """
 
     arrived_s: float
     input_tokens: int
     output_tokens: int
     first_s: float = 0.0
     ended_s: float = 0.0
+    blocks: tuple[int, ...] = ()
 
     @property
     def ttft_s(self) -> float:
@@ -117,6 +137,8 @@ class Replica:
     begun: list[Request] = field(default_factory=list)
     busy: bool = False
     number: int = 0
+    cache: PrefixCache | None = None
+    cached: int = 0  # tokens of prompts that were not computed
 
     @property
     def requests(self) -> int:
@@ -127,6 +149,7 @@ class Replica:
         """Begin a step; return when it ends."""
         left = CHUNK_TOKENS
         while self.waiting and left and len(self.open) + len(self.begun) < SLOTS:
+            self._reuse(self.waiting[0])
             taken = min(self.waiting[0][1], left)
             self.waiting[0][1] -= taken
             left -= taken
@@ -139,6 +162,14 @@ class Replica:
         self.busy = True
         return now_s + time_s
 
+    def _reuse(self, waiting: list[Any]) -> None:
+        """Take from a prompt that begins what is cached; the last token is always computed."""
+        request, left = waiting
+        if self.cache is not None and left == request.input_tokens:
+            found = min(self.cache.matched(request.blocks) * BLOCK_TOKENS, left - 1)
+            waiting[1] -= found
+            self.cached += found
+
     def end(self, now_s: float) -> None:
         """End the step: every open answer has one token more."""
         self.steps += 1
@@ -149,6 +180,8 @@ class Replica:
             self.context -= request.input_tokens + request.output_tokens
         for request in self.begun:  # the prompt's last step gives the first token
             request.first_s = now_s
+            if self.cache is not None:
+                self.cache.add(request.blocks)
             if request.output_tokens <= 1:
                 request.ended_s = now_s
                 continue
@@ -264,6 +297,84 @@ def bound_j_per_token(trace: Sequence[Request], limits: Limits) -> float:
     return (least_j + GPUS * idle_w * span_s) / outputs
 
 
+# ---- prefixes ----------------------------------------------------------------------------------
+
+
+class ByPrefix:
+    """The router's choice "prefix".
+
+    Args:
+        trace: The requests, in order.
+        replicas: How many.
+
+    Attributes:
+        spent_s: Time that it took, of this machine.
+    """
+
+    def __init__(self, trace: Sequence[Request], replicas: int) -> None:
+        self._trace = trace
+        self._states = [
+            InstanceState(Instance(f"{i}:1", str(i), "text", "8b", 1.0, 1.0, SLOTS))
+            for i in range(replicas)
+        ]
+        self.spent_s = 0.0
+
+    def __call__(self, replicas: Sequence[Replica], number: int) -> Replica:
+        """Return the replica of the next request."""
+        for state in self._states:
+            for each in [each for each in state.in_flight if self._trace[each].ended_s]:
+                del state.in_flight[each]
+        body = body_of(self._trace[number])
+        pending = PendingRequest(RouterRequest(number, "text", body, 0.0, math.inf))
+        begun_s = time.perf_counter()
+        chosen = by_prefix(self._states, pending)
+        chosen.prefixes.add(pending.prefix())
+        self.spent_s += time.perf_counter() - begun_s
+        chosen.in_flight[number] = pending
+        chosen.used_at = number + 1
+        return replicas[self._states.index(chosen)]
+
+
+def body_of(request: Request) -> bytes:
+    """Return a request with a prompt that begins like another's where the trace's does."""
+    words = b"".join(
+        block.to_bytes(8, "little") * (BLOCK_TOKENS * TEXT_BYTES // 8) for block in request.blocks
+    )[: request.input_tokens * TEXT_BYTES]
+    made = oip.ModelInferRequest(model_name="text")
+    made.inputs.add(name="text_input", datatype="BYTES", shape=[1])
+    made.raw_input_contents.append(len(words).to_bytes(4, "little") + words)
+    return made.SerializeToString()
+
+
+def reuse(trace: Sequence[Request], limits: Limits, gpus: int) -> list[dict[str, Any]]:
+    """Return, by size of cache and choice, what replicas that cache prefixes need not compute."""
+    rows = []
+    for (memory, blocks), choice in product(
+        CACHES.items(), ("round robin", "least requests", "prefix")
+    ):
+        requests = [replace(request) for request in trace]
+        replicas = [Replica(Engine(PROFILE, 1.0), cache=PrefixCache(blocks)) for _ in range(gpus)]
+        by = ByPrefix(requests, gpus)
+        chosen: Choose = {"round robin": round_robin, "least requests": least_requests}.get(
+            choice, by
+        )
+        serve(requests, replicas, chosen)
+        active_j = [replica.active_j for replica in replicas]
+        kept = sum(r.ttft_s <= limits.ttft_s and r.tpot_s <= limits.tpot_s for r in requests)
+        rows.append({
+            "cache": memory,
+            "choice": choice,
+            "reused": sum(each.cached for each in replicas) / sum(r.input_tokens for r in requests),
+            "busiest_over_mean": max(active_j) / (sum(active_j) / gpus),
+            "active_j_per_token": sum(active_j) / sum(r.output_tokens for r in requests),
+            "ttft_p50_s": float(np.percentile([r.ttft_s for r in requests], 50)),
+            "ttft_p99_s": float(np.percentile([r.ttft_s for r in requests], 99)),
+            "attainment": kept / len(requests),
+            "choice_us": by.spent_s / len(requests) * 1e6,
+        })  # fmt: skip
+    return rows
+
+
 # ---- traces ------------------------------------------------------------------------------------
 
 
@@ -285,7 +396,10 @@ def mooncake(span_s: float, speed: float) -> Iterator[Request]:
             at_s = row["timestamp"] / 1e3 / speed
             if at_s > span_s:
                 return
-            yield Request(at_s, max(row["input_length"], 1), max(row["output_length"], 1))
+            blocks = tuple(row["hash_ids"])
+            yield Request(
+                at_s, max(row["input_length"], 1), max(row["output_length"], 1), blocks=blocks
+            )
 
 
 def measure(span_s: float = 300.0) -> Report:
@@ -313,7 +427,14 @@ def measure(span_s: float = 300.0) -> Report:
         bounds[name] = bound_j_per_token(trace, limits)
     said = ", ".join(f"{name}: {each:.3g} J per token" for name, each in bounds.items())
     title = f"Eight billion parameters on {GPUS} H100 in {span_s:g} s of traces"
-    return Report([Figures(title, rows, f"Bound of {said}")], {"traces": rows, "bound": bounds})
+    prefixes = reuse(list(mooncake(2 * span_s, 0.5)), Limits(10.0, 0.1), 4)
+    return Report(
+        [
+            Figures(title, rows, f"Bound of {said}"),
+            Figures(f"4 H100 that cache prefixes, {2 * span_s:g} s of Mooncake x 0.5", prefixes),
+        ],
+        {"traces": rows, "bound": bounds, "prefixes": prefixes},
+    )
 
 
 if __name__ == "__main__":

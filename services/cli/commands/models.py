@@ -21,6 +21,7 @@ CHOICES = (
     "shares",
     "idle_longest",
     "least_expected_completion",
+    "prefix",
     "carbondis",
     "carbon_aware",
 )

@@ -6,7 +6,8 @@ import { energy, fixed, ms, percent } from "./units.js";
 const DISCIPLINES = { fcfs: "first come, first served", edf: "earliest deadline first", priority: "by priority", ssjf: "short answers first" };
 const CHOICES = {
   shares: "by the plan's shares", idle_longest: "the one that was idle longest",
-  least_expected_completion: "the one that answers first", carbondis: "CARBONDIS", carbon_aware: "least carbon in time",
+  least_expected_completion: "the one that answers first", prefix: "the one that knows the prompt's beginning",
+  carbondis: "CARBONDIS", carbon_aware: "least carbon in time",
 };
 
 export async function modelsPage({ status, account }) {

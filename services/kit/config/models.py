@@ -307,6 +307,7 @@ InstanceChoice = Literal[
     "shares",
     "idle_longest",
     "least_expected_completion",
+    "prefix",
     "carbondis",
     "carbon_aware",
 ]
@@ -332,8 +333,9 @@ class Model(Section):
         overtaking_s: For "ssjf": no request overtakes one that arrived more than this earlier, s.
             None: ten times the objective's latency.
         instance_choice: Choice of the instance: by "shares" (smooth weighted round robin),
-            "idle_longest" (CLOVER), "least_expected_completion", or, for different GPUs:
-            "carbondis" or "carbon_aware" (least carbon in time).
+            "idle_longest" (CLOVER), "least_expected_completion", for language models "prefix"
+            (where a prompt's beginning is probably cached and little waits), or, for GPUs that
+            differ: "carbondis" or "carbon_aware" (least carbon in time).
         intensity_threshold: For "carbondis" (its CIT): intensity over its average above which
             requests that a low-end GPU could answer in time may go to a high-end one.
         max_queue: Maximum waiting requests; further ones are refused.

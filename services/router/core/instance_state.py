@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from services.router.core.latency_estimator import LatencyEstimator
 from services.router.core.model import Instance
 from services.router.core.pending_request import PendingRequest
+from services.router.core.prefix_cache import PrefixCache
 
 
 @dataclass(slots=True, eq=False)
@@ -23,6 +24,7 @@ class InstanceState:
         weight: Its weight in smooth weighted round robin.
         answered: Requests it answered.
         latency: Estimate of its latency.
+        prefixes: Prompts that it has taken, where the instance choice is "prefix".
     """
 
     instance: Instance
@@ -36,6 +38,7 @@ class InstanceState:
     weight: float = 0.0
     answered: int = 0
     latency: LatencyEstimator = field(default_factory=LatencyEstimator)
+    prefixes: PrefixCache = field(default_factory=PrefixCache)
 
     @property
     def takes_requests(self) -> bool:

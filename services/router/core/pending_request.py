@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from services.router.core.model import InstanceId, Request, ResponseReceiver
 from services.router.core.pipeline.pipeline_request import PipelineRequest
+from services.router.core.prefix_cache import chain
 from services.router.core.single_response import SingleResponse
+from services.router.core.wire import prompt_of
 
 
 @dataclass(slots=True, eq=False)
@@ -34,6 +36,7 @@ class PendingRequest:
         length_decile: Predicted length of its answer; None: no prediction has come.
         boost_s: How much earlier it is ranked because of that, s.
         known_client: Identity of the client, once it was needed.
+        known_prefix: Names of its prompt's blocks (`prefix_cache.chain`), once they were needed.
     """
 
     request: Request
@@ -53,6 +56,7 @@ class PendingRequest:
     length_decile: int | None = None
     boost_s: float = 0.0
     known_client: str = ""
+    known_prefix: tuple[int, ...] | None = None
     _responded_s: float = 0.0
     _single: SingleResponse | None = None
 
@@ -80,6 +84,12 @@ class PendingRequest:
         if not self.known_client and self.request.client is not None:
             self.known_client = self.request.client()
         return self.known_client
+
+    def prefix(self) -> tuple[int, ...]:
+        """Return the names of its prompt's blocks, determined when they are first needed."""
+        if self.known_prefix is None:
+            self.known_prefix = chain(prompt_of(self.request.body))
+        return self.known_prefix
 
     # ---- what the dispatcher does --------------------------------------------------------------
 

@@ -5,6 +5,7 @@ what is read here, are refused; tensors are skipped over, the worker checks them
 Source: Protocol Buffers documentation, "Encoding".
 """
 
+import json
 import struct
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,6 +17,7 @@ from services.kit.protobuf_wire import BYTES, FIXED64, VARINT, fields, read_vari
 _CHOICES = {1: VARINT, 2: VARINT, 3: BYTES, 4: FIXED64, 5: VARINT}
 _INTEGERS = (2, 5)
 
+_SIZE_BYTES = 4  # before an element of a BYTES tensor
 _DOUBLE = struct.Struct("<d")
 
 
@@ -75,6 +77,58 @@ def read_head(data: bytes) -> Head:
     timeout_us, priority = numbers["timeout"], numbers["priority"]
     timeout_s = timeout_us / 1e6 if timeout_us > 0 else None
     return Head(text[1], text[2], text[3], timeout_s, max(priority, 0))
+
+
+def prompt_of(data: bytes) -> bytes:
+    """Return the text that a model reads: earlier `messages`, then the first element of each input.
+
+    For comparing requests only: a conversation that goes on begins with the same bytes. Names of
+    inputs are not read; b"" where there is no text, or where the bytes are not such a message.
+
+    Args:
+        data: Serialized inference.ModelInferRequest.
+    """
+    before, texts = b"", []
+    try:
+        for number, kind, start, end in fields(data, 0, len(data)):
+            if (number, kind) == (4, BYTES) and b"messages" in data[start : start + 16]:
+                key, parameter = _entry_of(data, start, end)
+                before = _contents(parameter) if key == "messages" else before
+            elif (number, kind) == (7, BYTES):  # raw_input_contents: each element after its size
+                size = int.from_bytes(data[start : start + _SIZE_BYTES], "little")
+                texts.append(data[start + _SIZE_BYTES : min(start + _SIZE_BYTES + size, end)])
+            elif (number, kind) == (5, BYTES):
+                texts += _elements(data, start, end)
+    except (ValueError, IndexError):
+        return b""
+    return b"".join((before, *texts))
+
+
+def _elements(data: bytes, start: int, end: int) -> list[bytes]:
+    """Return the `contents.bytes_contents` of a serialized InferInputTensor."""
+    return [
+        data[first:last]
+        for outer, outer_kind, begin, stop in fields(data, start, end)
+        if (outer, outer_kind) == (5, BYTES)
+        for number, kind, first, last in fields(data, begin, stop)
+        if (number, kind) == (8, BYTES)
+    ]
+
+
+def _contents(parameter: bytes) -> bytes:
+    """Return the contents of messages, a JSON list in a serialized InferParameter, together."""
+    for number, kind, first, last in fields(parameter, 0, len(parameter)):
+        if (number, kind) == (3, BYTES):
+            try:
+                found = json.loads(parameter[first:last])
+            except (ValueError, RecursionError):  # the worker refuses it
+                return b""
+            if isinstance(found, list):
+                texts = (each.get("content") for each in found if isinstance(each, dict))
+                return "".join(text for text in texts if isinstance(text, str)).encode(
+                    errors="replace"
+                )
+    return b""
 
 
 def _entry_of(data: bytes, start: int, end: int) -> tuple[str, bytes]:

@@ -1,6 +1,7 @@
 """The partial reader agrees with protobuf's own parser; what is appended parses as protobuf."""
 
 import contextlib
+import json
 
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -10,7 +11,13 @@ from hypothesis import strategies as st
 
 from inference import grpc_service_pb2 as pb
 from services.kit.errors import InvalidArgument
-from services.router.core.wire import Head, double_parameter, read_head, string_parameter
+from services.router.core.wire import (
+    Head,
+    double_parameter,
+    prompt_of,
+    read_head,
+    string_parameter,
+)
 from tests.support.examples import examples
 
 text = st.text(max_size=12)
@@ -259,3 +266,35 @@ def test_appended_parameters_parse_to_the_same_message_plus_them(
     response.parameters["model_variant"].string_param = word
     response.parameters[key].double_param = number
     assert parsed == response
+
+
+@given(st.lists(text, max_size=3), text, st.booleans())
+def test_a_prompt_is_what_was_said_before_and_the_text_however_it_is_sent(
+    before: list[str], asked: str, raw: bool
+) -> None:
+    request = pb.ModelInferRequest(model_name="m")
+    said = json.dumps([{"role": "user", "content": each} for each in before])
+    request.parameters["messages"].string_param = said
+    element = asked.encode()
+    tensor = request.inputs.add(name="text_input", datatype="BYTES", shape=[1])
+    if raw:
+        request.raw_input_contents.append(len(element).to_bytes(4, "little") + element)
+    else:
+        tensor.contents.bytes_contents.append(element)
+
+    assert prompt_of(request.SerializeToString()) == "".join([*before, asked]).encode()
+
+
+@given(st.binary(max_size=200))
+def test_bytes_that_are_no_request_have_a_prompt_of_some_bytes_and_raise_nothing(
+    data: bytes,
+) -> None:
+    assert len(prompt_of(data)) <= len(data)
+
+
+@pytest.mark.parametrize("said", ["{", "[1]", "null", '[{"content": 5}]', "[" * 100_000])
+def test_messages_that_are_none_are_no_part_of_a_prompt(said: str) -> None:
+    request = pb.ModelInferRequest(model_name="m")
+    request.parameters["messages"].string_param = said
+
+    assert prompt_of(request.SerializeToString()) == b""

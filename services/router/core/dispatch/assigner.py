@@ -83,7 +83,10 @@ class Assigner:
         decisions: list[Decision] = []
         state: InstanceState | None = None
         while queue:
-            state = state or self._pool.free(unsuspected=unsuspected)
+            state = state or self._pool.free(
+                unsuspected=unsuspected,
+                pending=queue.front(1)[0] if self._pool.by_prefix else None,
+            )
             if state is None:
                 return decisions
             decision = self._assign_in_time(state, queue.pop(), now_s)

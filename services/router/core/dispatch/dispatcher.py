@@ -111,7 +111,7 @@ class Dispatcher:
         self.now_s = max(self.now_s, pending.request.arrived_s)
         weighs = self._assigner.weighs
         if not self._queue:
-            state = self._pool.free()
+            state = self._pool.free(pending=pending)
             if state is not None and weighs:
                 self._queue.push(pending)
                 return self._assigner.weigh(self.now_s)
@@ -256,6 +256,7 @@ class Dispatcher:
         self._see(now_s)
         state.up, state.draining, state.credits = True, False, credits_
         state.in_batches = in_batches
+        state.prefixes.clear()
         self._pool.touch(state)
         return self._refresh()
 

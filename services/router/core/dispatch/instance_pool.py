@@ -6,7 +6,11 @@ from itertools import count
 from typing import NamedTuple
 
 from services.kit.config import InstanceChoice
-from services.router.core.balancing.instance_choice import CHOICES, least_expected_completion
+from services.router.core.balancing.instance_choice import (
+    CHOICES,
+    by_prefix,
+    least_expected_completion,
+)
 from services.router.core.balancing.weigher import (
     WEIGHING,
     CarbonSignal,
@@ -42,6 +46,7 @@ class InstancePool:
         eligible: Those that may be given requests.
         weigher: Decides where the instance choice may let requests wait; None: any free instance
             takes the next request.
+        by_prefix: Whether the choice of an instance depends on the request's prompt.
         closed: Variants that take no requests: the next stage of their pipeline could not go on.
     """
 
@@ -50,6 +55,7 @@ class InstancePool:
         self.eligible: tuple[InstanceState, ...] = ()
         self.closed: frozenset[str] = frozenset()
         self.weigher: InstanceWeigher | None = None
+        self.by_prefix = choice == "prefix"
         self._choose = CHOICES.get(choice, least_expected_completion)
         self._carbon = carbon or UnknownCarbon()
         self._weighers: dict[InstanceChoice, InstanceWeigher] = {}
@@ -99,12 +105,17 @@ class InstancePool:
         self.eligible = tuple(working if overloaded else _planned(working, choice) or working)
         plain = None if overloaded else CHOICES.get(choice)
         self._choose = plain or least_expected_completion
+        self.by_prefix = choice == "prefix" and not overloaded
         weighs = working and not overloaded
         self.weigher = self._weigher(choice, intensity_threshold) if weighs else None
         self._estimated_s = -math.inf
 
     def free(
-        self, besides: InstanceId | None = None, *, unsuspected: bool = False
+        self,
+        besides: InstanceId | None = None,
+        *,
+        unsuspected: bool = False,
+        pending: PendingRequest | None = None,
     ) -> InstanceState | None:
         """Return the instance that takes the next request; None: none has room.
 
@@ -115,6 +126,7 @@ class InstancePool:
         Args:
             besides: An instance that is not to be returned; its credits alone count then.
             unsuspected: Only instances without a request that another worker died with.
+            pending: The request, where the choice may depend on it.
         """
         states = self.eligible
         if unsuspected:
@@ -124,6 +136,8 @@ class InstancePool:
             free = [state for state in free if state.instance.id != besides]
         elif not free:
             free = [state for state in states if len(state.in_flight) < state.most]
+        if pending is not None and self.by_prefix and len(free) > 1 and pending.prefix():
+            return by_prefix(free, pending)
         return self._choose(free) if free else None
 
     def touch(self, state: InstanceState) -> None:
@@ -140,6 +154,8 @@ class InstancePool:
     def hold(self, state: InstanceState, pending: PendingRequest) -> int:
         """Let an instance hold a request; return how many it then holds."""
         state.in_flight[pending.request.number] = pending
+        if self.by_prefix:
+            state.prefixes.add(pending.prefix())
         state.used_at = next(self._ticks)
         return len(state.in_flight)
 

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inference import grpc_service_pb2 as pb
 from services.router.core.balancing.instance_choice import (
+    by_prefix,
     by_shares,
     idle_longest,
     least_expected_completion,
@@ -15,6 +17,7 @@ from services.router.core.instance_state import InstanceState
 from services.router.core.latency_estimator import LatencyEstimator
 from services.router.core.model import Instance, Request
 from services.router.core.pending_request import PendingRequest
+from services.router.core.prefix_cache import BLOCK_BYTES
 
 
 def state(
@@ -108,3 +111,51 @@ def test_the_pace_follows_what_each_request_adds_whatever_the_batches_are(
     assert latency.unit_s == pytest.approx(each_s)
     assert each_s <= latency.hold_s <= 8 * each_s
     assert latency.soonest_s <= latency.hold_s <= latency.likely_s
+
+
+# ---- prefixes ----------------------------------------------------------------------------------
+
+
+def prompted(number: int, text: bytes) -> PendingRequest:
+    raw = len(text).to_bytes(4, "little") + text
+    body = pb.ModelInferRequest(model_name="m", raw_input_contents=[raw]).SerializeToString()
+    return PendingRequest(Request(number, "m", body, 0.0, 1.0))
+
+
+def test_a_prompt_goes_where_its_beginning_is_known() -> None:
+    states = [state("a"), state("b"), state("c")]
+    states[1].prefixes.add(prompted(1, b"x" * 20 * BLOCK_BYTES).prefix())
+
+    chosen = by_prefix(states, prompted(2, b"x" * 19 * BLOCK_BYTES + b"y" * BLOCK_BYTES))
+
+    assert chosen is states[1]
+
+
+def test_a_known_beginning_is_worth_as_much_waiting_as_computing_it_again() -> None:
+    """20 blocks known outweigh 10 that the instance computes, not 30."""
+    knows, idle = state("a"), state("b")
+    knows.prefixes.add(prompted(1, b"x" * 20 * BLOCK_BYTES).prefix())
+    asked = prompted(2, b"x" * 20 * BLOCK_BYTES)
+
+    knows.in_flight[7] = prompted(7, b"z" * 10 * BLOCK_BYTES)
+    little = by_prefix([knows, idle], asked)
+    knows.in_flight[8] = prompted(8, b"z" * 20 * BLOCK_BYTES)
+    much = by_prefix([knows, idle], asked)
+
+    assert (little, much) == (knows, idle)
+
+
+@given(st.lists(st.integers(0, 3), min_size=8, max_size=60))
+def test_one_prefix_that_all_share_does_not_starve_instances(users: list[int]) -> None:
+    """Of requests that stay no instance holds more than twice what another does, and two."""
+    states = [state(str(i), credits_=100) for i in range(4)]
+    for number, user in enumerate(users):
+        text = b"s" * 4 * BLOCK_BYTES + bytes([user]) * 4 * BLOCK_BYTES
+        pending = prompted(number, text)
+        chosen = by_prefix(states, pending)
+        chosen.prefixes.add(pending.prefix())
+        chosen.in_flight[number] = pending
+        chosen.used_at = number + 1
+
+    held = [len(each.in_flight) for each in states]
+    assert max(held) <= 2 * (min(held) + 1)

@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from inference import grpc_service_pb2 as pb
 from services.kit.errors import DeadlineExceeded, NotFound, ResourceExhausted, Unavailable
 from services.router.core.dispatch.decisions import Dial, Fail, Release, Reply, Send, Withdraw
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.model import Limits
+from services.router.core.prefix_cache import BLOCK_BYTES
 from services.router.core.queue.request_queue import ByteBudget
 from tests.support.router.dispatching import ROUTES, dispatcher, instance, of, request
 
@@ -391,3 +393,25 @@ def test_one_that_runs_requests_one_by_one_is_given_no_next_batch() -> None:
     core.offer(request(1))
     core.offer(request(2))
     assert (core.in_flight, core.queue_depth) == (1, 1)
+
+
+def test_a_prompt_returns_to_the_instance_that_has_read_it_until_that_begins_anew() -> None:
+    """Although the other has been idle for longer."""
+    text = bytes(10 * BLOCK_BYTES)
+    raw = len(text).to_bytes(4, "little") + text
+    body = pb.ModelInferRequest(raw_input_contents=[raw]).SerializeToString()
+    workers = [instance("a"), instance("b")]
+    core = dispatcher(*workers)
+    core.swap(replace(ROUTES, instances=tuple(workers), instance_choice="prefix"))
+    chosen = []
+    for number in range(3):
+        (sent,) = of(Send, core.offer(request(number, body=body)))
+        core.result(sent.instance.id, number, refused=False)
+        chosen.append(sent.instance.segment_id)
+    (state,) = (each for each in core.states.values() if each.instance.segment_id == chosen[0])
+    known = len(state.prefixes)
+    core.down(state.instance.id)
+    core.up(state.instance.id, 1)
+
+    assert len(set(chosen)) == 1
+    assert (known, len(core.states[state.instance.id].prefixes)) == (10, 0)
