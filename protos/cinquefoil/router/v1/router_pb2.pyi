@@ -343,8 +343,9 @@ class Receipt(_message.Message):
     batch_size: _builtins.int
     """Items in its batch."""
     input_tokens: _builtins.int
-    """Tokens of the prompt and of the answer, where the model generates text."""
+    """Tokens of the prompt, where the model generates text."""
     output_tokens: _builtins.int
+    """Tokens of the answer, where the model generates text."""
     @_builtins.property
     def answered_at(self) -> _timestamp_pb2.Timestamp:
         """When it was answered."""
