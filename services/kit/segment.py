@@ -1,6 +1,7 @@
 """Segments and slices as the planner requests and the agent reports them."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
@@ -34,6 +35,13 @@ class SegmentState(IntEnum):
 def plain(text: str) -> str:
     """Return what a peer says for a person: one line, at most 1,000 characters."""
     return "".join(each if each.isprintable() else " " for each in text[:_LONGEST_TEXT])
+
+
+def some_of(names: Iterable[str], most: int = 20) -> str:
+    """Return the first of some names in order for a message, and how many more there are."""
+    ordered = sorted(names)
+    more = f" and {len(ordered) - most} more" if len(ordered) > most else ""
+    return ", ".join(ordered[:most]) + more or "none"
 
 
 def check_name(field: str, name: str) -> None:

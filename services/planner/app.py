@@ -245,6 +245,7 @@ class _Planner:
         self.reconciler = Reconciler(
             settings, state, environment, self.account_writer, self.publisher
         )
+        self.agents = agents
         self.policies = policies
         self.changes = DeploymentChanges(now, store, clock, self.use)
         self.servicer = PlannerServicer(
@@ -271,6 +272,7 @@ class _Planner:
 
     def use(self, now: InForce, principal: str) -> None:
         """Have all that uses the deployment take it over, at once."""
+        self.agents.book()  # a node that is removed has no site to be booked at
         self.state.configure(now.deployment, now.models, principal)
         self.policies.use(now.deployment)
         self.publisher.use(now.deployment)

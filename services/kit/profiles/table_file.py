@@ -76,7 +76,7 @@ def read_fingerprint(path: Path) -> Fingerprint | None:
         if path.suffix == _PARQUET:
             found: Mapping[str, str] = _parquet_notes(path)
         else:
-            with path.open(encoding="utf-8") as file:
+            with path.open(encoding="utf-8-sig") as file:
                 head = takewhile(lambda line: line.startswith(_COMMENT), file)
                 found = dict(_comment(line) for line in head)
     except (OSError, UnicodeError) as error:
@@ -110,7 +110,7 @@ def write_table(path: Path, fingerprint: Fingerprint, measurements: Iterable[Mea
 
 
 def _csv_rows(path: Path) -> tuple[Row, ...]:
-    with path.open(encoding="utf-8", newline="") as file:
+    with path.open(encoding="utf-8-sig", newline="") as file:
         lines = (line for line in file if not line.startswith(_COMMENT))
         rows = tuple(csv.DictReader(lines, strict=True))
     for number, row in enumerate(rows, start=2):
@@ -121,7 +121,7 @@ def _csv_rows(path: Path) -> tuple[Row, ...]:
 
 def _cell(text: str) -> str | int | float | None:
     """Return the number that a field is, or its text; None where it is empty."""
-    for kind in (int, float):
+    for kind in () if "_" in text else (int, float):  # Python reads 1_000 as a number
         try:
             return kind(text)
         except ValueError:

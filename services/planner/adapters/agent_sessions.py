@@ -253,8 +253,10 @@ class AgentSessions:
             self._account(node, counters_from(waiting.values(), self._models))
 
     def forget(self, node: str) -> None:
-        """Drop what a node has reported."""
-        self._reports.pop(node, None)
+        """Drop what a node has reported, once it is booked."""
+        self._unbooked.pop(node, None)
+        if (report := self._reports.pop(node, None)) is not None:
+            self._begun.difference_update(gpu.uuid for gpu in report.node.gpus)
         self._joined_s.pop(node, None)
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from services.kit.errors import (
 )
 from services.kit.net import is_loopback, split_address
 from services.kit.rpc import Caller
-from services.kit.segment import check_name
+from services.kit.segment import check_name, plain, some_of
 from services.kit.telemetry import logs
 from services.planner.adapters.store import Store
 from services.planner.change_event import ChangeEvent
@@ -108,9 +108,9 @@ class Membership:
                 reason="NOT_AUTHORISED",
             )
         if node.zone not in self._zones:
-            known = ", ".join(sorted(self._zones))
             raise FailedPrecondition.at(
-                "node.zone", f"no zone {node.zone!r}; carbon.zones has {known}"
+                "node.zone",
+                f"no zone {plain(node.zone)!r}; carbon.zones has {some_of(self._zones)}",
             )
         async with self._writing:
             known_as = roster.joined.get(node.name)
@@ -149,8 +149,8 @@ class Membership:
             NotFound: There is none.
         """
         if name not in self._fleet.settings:
-            known = ", ".join(sorted(self._fleet.settings))
-            raise NotFound(f"node: no node {name!r}; there is {known or 'none'}", field="node")
+            known = some_of(self._fleet.settings)
+            raise NotFound(f"node: no node {plain(name)!r}; there is {known}", field="node")
 
     async def forget(self, name: str) -> None:
         """Forget a node that joined and is out of reach.

@@ -14,7 +14,7 @@ from services.kit import config
 from services.kit.conditions import Condition
 from services.kit.errors import FailedPrecondition
 from services.kit.mig import Placement
-from services.kit.segment import SegmentSpec, SegmentState
+from services.kit.segment import SegmentSpec, SegmentState, plain, some_of
 from services.planner.core.model import Gpu, GpuType, Pool
 from services.planner.core.roster import NodeOrder, OrderedNode, Roster
 
@@ -169,14 +169,14 @@ class Fleet:
         """
         known = self.settings.get(node.name)
         if known is None:
-            names = ", ".join(sorted(self.settings))
+            names = some_of(self.settings)
             raise FailedPrecondition.at(
-                "node.name", f"{node.name!r} is not in the deployment file; it has {names}"
+                "node.name", f"{plain(node.name)!r} is not in the deployment file; it has {names}"
             )
         if node.zone != known.zone:
             raise FailedPrecondition.at(
                 "node.zone",
-                f"the deployment file has {node.name} in {known.zone}, not in {node.zone!r}",
+                f"the deployment file has {node.name} in {known.zone}, not in {plain(node.zone)!r}",
             )
         before = self._members.get(node.name)
         if before is not None and before.left_s is None and before.node == node:

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from services.kit import config
 from services.kit.errors import FailedPrecondition, InvalidArgument, PermissionDenied
+from services.kit.segment import some_of
 
 
 class NodeOrder(StrEnum):
@@ -121,15 +122,15 @@ class Roster(Mapping[str, config.Node]):
         """
         join = self._join
         if join is None:
-            names = ", ".join(sorted(self._file))
             raise FailedPrecondition.at(
                 "node.name",
-                f"{node.name!r} is not in the deployment file; it has {names}, and no join: "
+                f"{node.name!r} is not in the deployment file; it has {some_of(self._file)}, and "
+                "no join: "
                 "section that lets others join",
             )
         if not join.permits(node.name):
             raise PermissionDenied(
-                f"{node.name!r} may not join: join.names has {', '.join(join.names)}",
+                f"{node.name!r} may not join: join.names has {some_of(join.names)}",
                 reason="NOT_AUTHORISED",
             )
         if identity is not None and of_node != node.name and not join.lends_to(identity):

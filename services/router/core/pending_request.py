@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from services.router.core.model import InstanceId, Request, ResponseReceiver
 from services.router.core.pipeline.pipeline_request import PipelineRequest
-from services.router.core.prefix_cache import chain
+from services.router.core.prefix_cache import MAX_PROMPT_BYTES, chain
 from services.router.core.single_response import SingleResponse
 from services.router.core.wire import prompt_of
 
@@ -88,7 +88,7 @@ class PendingRequest:
     def prefix(self) -> tuple[int, ...]:
         """Return the names of its prompt's blocks, determined when they are first needed."""
         if self.known_prefix is None:
-            self.known_prefix = chain(prompt_of(self.request.body))
+            self.known_prefix = chain(prompt_of(self.request.body, MAX_PROMPT_BYTES))
         return self.known_prefix
 
     # ---- what the dispatcher does --------------------------------------------------------------

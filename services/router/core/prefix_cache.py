@@ -16,18 +16,18 @@ from typing import Final
 BLOCK_BYTES: Final = 256
 """Of text, about 64 tokens."""
 
-MAX_PROMPT_BLOCKS: Final = 2048
-"""Blocks of one prompt that count: its first 512 KiB."""
+MAX_PROMPT_BYTES: Final = 2048 * BLOCK_BYTES
+"""Of one prompt that count: its first 512 KiB."""
 
 MAX_BLOCKS: Final = 16_384
 """Names kept of one instance, about 2 MB: 4 MiB of text."""
 
 
 def chain(text: bytes) -> tuple[int, ...]:
-    """Return the names of a text's whole blocks, in order; at most `MAX_PROMPT_BLOCKS`."""
+    """Return the names of a text's whole blocks, in order; at most those of `MAX_PROMPT_BYTES`."""
     names = []
     name = 0
-    whole_bytes = min(len(text) // BLOCK_BYTES, MAX_PROMPT_BLOCKS) * BLOCK_BYTES
+    whole_bytes = min(len(text) // BLOCK_BYTES * BLOCK_BYTES, MAX_PROMPT_BYTES)
     for start in range(0, whole_bytes, BLOCK_BYTES):
         name = hash((name, text[start : start + BLOCK_BYTES]))
         names.append(name)

@@ -79,7 +79,7 @@ def read_head(data: bytes) -> Head:
     return Head(text[1], text[2], text[3], timeout_s, max(priority, 0))
 
 
-def prompt_of(data: bytes) -> bytes:
+def prompt_of(data: bytes, limit_bytes: int) -> bytes:
     """Return the text that a model reads: earlier `messages`, then the first element of each input.
 
     For comparing requests only: a conversation that goes on begins with the same bytes. Names of
@@ -87,32 +87,38 @@ def prompt_of(data: bytes) -> bytes:
 
     Args:
         data: Serialized inference.ModelInferRequest.
+        limit_bytes: Of the text, that are returned; longer `messages` are not read at all.
     """
-    before, texts = b"", []
+    before, texts, left_bytes = b"", [], limit_bytes
     try:
         for number, kind, start, end in fields(data, 0, len(data)):
             if (number, kind) == (4, BYTES) and b"messages" in data[start : start + 16]:
-                key, parameter = _entry_of(data, start, end)
-                before = _contents(parameter) if key == "messages" else before
-            elif (number, kind) == (7, BYTES):  # raw_input_contents: each element after its size
-                size = int.from_bytes(data[start : start + _SIZE_BYTES], "little")
-                texts.append(data[start + _SIZE_BYTES : min(start + _SIZE_BYTES + size, end)])
+                if end - start <= limit_bytes:
+                    key, parameter = _entry_of(data, start, end)
+                    before = _contents(parameter) if key == "messages" else before
+                continue
+            if (number, kind) == (7, BYTES):  # raw_input_contents: each element after its size
+                first = start + _SIZE_BYTES
+                last = min(first + int.from_bytes(data[start:first], "little"), end)
             elif (number, kind) == (5, BYTES):
-                texts += _elements(data, start, end)
+                first, last = _first_element(data, start, end)
+            else:
+                continue
+            texts.append(data[first : min(last, first + left_bytes)])
+            left_bytes -= len(texts[-1])
     except (ValueError, IndexError):
         return b""
-    return b"".join((before, *texts))
+    return b"".join((before, *texts))[:limit_bytes]
 
 
-def _elements(data: bytes, start: int, end: int) -> list[bytes]:
-    """Return the `contents.bytes_contents` of a serialized InferInputTensor."""
-    return [
-        data[first:last]
-        for outer, outer_kind, begin, stop in fields(data, start, end)
-        if (outer, outer_kind) == (5, BYTES)
-        for number, kind, first, last in fields(data, begin, stop)
-        if (number, kind) == (8, BYTES)
-    ]
+def _first_element(data: bytes, start: int, end: int) -> tuple[int, int]:
+    """Return where the first of `contents.bytes_contents` of an InferInputTensor lies."""
+    for outer, outer_kind, begin, stop in fields(data, start, end):
+        if (outer, outer_kind) == (5, BYTES):
+            for number, kind, first, last in fields(data, begin, stop):
+                if (number, kind) == (8, BYTES):
+                    return first, last
+    return end, end
 
 
 def _contents(parameter: bytes) -> bytes:

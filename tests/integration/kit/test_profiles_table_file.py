@@ -68,6 +68,25 @@ def test_what_is_written_is_read_back_with_its_machine(table: Path) -> None:
     assert list(table.parent.iterdir()) == [table]
 
 
+def test_a_byte_order_mark_is_no_part_of_a_table(tmp_path: Path) -> None:
+    """Spreadsheets write one."""
+    table = tmp_path / "table.csv"
+    write_table(table, MACHINE, POINTS)
+    table.write_bytes(b"\xef\xbb\xbf" + table.read_bytes())
+
+    assert read_fingerprint(table) == MACHINE
+    assert read_measurements(table) == POINTS
+
+
+@pytest.mark.parametrize("latency", ["nan", "inf", "1_000", "-1"])
+def test_what_is_no_latency_is_refused_with_its_row(tmp_path: Path, latency: str) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text(f"profile,batch_size,processes,latency_s\n1g.5gb,1,1,{latency}\n")
+
+    with pytest.raises(InvalidArgument, match="row 2: latency"):
+        TableProfile.read(table, gpu="a100-40gb", gmacs_per_item=1.0)
+
+
 def test_the_planner_reads_what_the_profiler_wrote(table: Path) -> None:
     found = profile(table)
     assert found.batch(SHAPE, 4, 1) == BatchCost(0.050, 2.0)

@@ -282,14 +282,14 @@ def test_a_prompt_is_what_was_said_before_and_the_text_however_it_is_sent(
     else:
         tensor.contents.bytes_contents.append(element)
 
-    assert prompt_of(request.SerializeToString()) == "".join([*before, asked]).encode()
+    assert prompt_of(request.SerializeToString(), 10**6) == "".join([*before, asked]).encode()
 
 
 @given(st.binary(max_size=200))
 def test_bytes_that_are_no_request_have_a_prompt_of_some_bytes_and_raise_nothing(
     data: bytes,
 ) -> None:
-    assert len(prompt_of(data)) <= len(data)
+    assert len(prompt_of(data, 10**6)) <= len(data)
 
 
 @pytest.mark.parametrize("said", ["{", "[1]", "null", '[{"content": 5}]', "[" * 100_000])
@@ -297,4 +297,29 @@ def test_messages_that_are_none_are_no_part_of_a_prompt(said: str) -> None:
     request = pb.ModelInferRequest(model_name="m")
     request.parameters["messages"].string_param = said
 
-    assert prompt_of(request.SerializeToString()) == b""
+    assert prompt_of(request.SerializeToString(), 10**6) == b""
+
+
+@given(st.lists(st.binary(max_size=40), min_size=1, max_size=4), st.integers(0, 60), st.booleans())
+def test_of_a_prompt_no_more_is_read_than_counts(
+    elements: list[bytes], limit_bytes: int, raw: bool
+) -> None:
+    """Of each input only the first element: a tensor may have millions, and gigabytes."""
+    request = pb.ModelInferRequest(model_name="m")
+    for each in elements:
+        tensor = request.inputs.add(name="text_input", datatype="BYTES", shape=[2])
+        if raw:
+            request.raw_input_contents.append((len(each).to_bytes(4, "little") + each) * 2)
+        else:
+            tensor.contents.bytes_contents.extend([each, b"not read"])
+
+    found = prompt_of(request.SerializeToString(), limit_bytes)
+
+    assert found == b"".join(elements)[:limit_bytes]
+
+
+def test_messages_longer_than_what_counts_are_not_parsed() -> None:
+    request = pb.ModelInferRequest(model_name="m")
+    request.parameters["messages"].string_param = json.dumps([{"content": "x" * 100}])
+
+    assert prompt_of(request.SerializeToString(), 100) == b""

@@ -17,12 +17,15 @@ from services.planner.core.online_search.counter_readings import CounterReadings
 from tests.support.fake_agent import Agent
 
 
-def booked(*reports: tuple[int, float], calls: list[str] | None = None) -> float:
+def booked(
+    *reports: tuple[int, float], calls: list[str] | None = None, forget: bool = False
+) -> float:
     """Return the energy that is booked of one GPU's reports at once, J.
 
     Args:
         reports: When the agent's account began, s, and its total, J.
         calls: Takes the node's name for each booking.
+        forget: Whether the node is forgotten before.
     """
     accountant = Accountant(lambda node: Site(node, "Z", 1.2, 100.0))
 
@@ -41,6 +44,8 @@ def booked(*reports: tuple[int, float], calls: list[str] | None = None) -> float
         energy = inventory_pb2.GpuEnergy(gpu_uuid="GPU-a", total_j=total_j)
         energy.since.FromSeconds(since_s)
         sessions.take(session, planner_pb2.JoinRequest(energy=[energy]))
+    if forget:
+        sessions.forget("node-a")
     sessions.book()
     sessions.book()
     return accountant.account.total.energy_j
@@ -61,3 +66,11 @@ def test_a_report_that_comes_late_takes_nothing_away() -> None:
 def test_an_account_that_ends_is_booked_before_the_next_begins() -> None:
     """Its agent lost its meters: the new ones count from zero."""
     assert booked((1, 1000.0), (1, 1500.0), (2, 30.0), (2, 40.0)) == 540.0
+
+
+def test_what_is_not_booked_of_a_node_goes_with_it() -> None:
+    """A node that is forgotten is booked before; what comes between is of no node."""
+    calls: list[str] = []
+
+    assert booked((1, 1000.0), (1, 3000.0), calls=calls, forget=True) == 0.0
+    assert calls == ["node-a"]

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.router.core.prefix_cache import BLOCK_BYTES, MAX_PROMPT_BLOCKS, PrefixCache, chain
+from services.router.core.prefix_cache import BLOCK_BYTES, MAX_PROMPT_BYTES, PrefixCache, chain
 
 prompts = st.lists(
     st.lists(st.sampled_from([bytes([b]) * BLOCK_BYTES for b in b"abc"]), max_size=5).map(b"".join),
@@ -25,7 +25,7 @@ def test_texts_have_the_same_names_as_far_as_their_whole_blocks_are_the_same(
 
 
 def test_only_the_first_blocks_of_a_long_prompt_count() -> None:
-    assert len(chain(bytes(BLOCK_BYTES * (MAX_PROMPT_BLOCKS + 9)))) == MAX_PROMPT_BLOCKS
+    assert len(chain(bytes(MAX_PROMPT_BYTES + 9 * BLOCK_BYTES))) == MAX_PROMPT_BYTES // BLOCK_BYTES
 
 
 @given(prompts, st.integers(1, 8))
