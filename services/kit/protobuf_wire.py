@@ -24,13 +24,17 @@ def fields(data: Bytes, position: int, end: int) -> Iterator[tuple[int, int, int
     count = 0
     while position < end:
         count += 1
-        tag, position = read_varint(data, position)
+        tag, position = data[position], position + 1
+        if tag >= 0x80:
+            tag, position = read_varint(data, position - 1)
         number, kind = tag >> 3, tag & 7
         if not 1 <= number <= _MAX_FIELD_NUMBER or count > _MAX_FIELDS:
             raise ValueError("field number")
         start = position
         if kind == BYTES:
-            size, start = read_varint(data, position)
+            size, start = data[position], position + 1
+            if size >= 0x80:
+                size, start = read_varint(data, position)
             position = start + size
         elif kind in (GROUP, END_GROUP):
             _nest(groups, number, kind)

@@ -160,6 +160,8 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
         self._settings_seen = False
         self._dead_after_s = dead_after_s
         self._over = False
+        self._unwritten: list[bytes] = []
+        self._unwritten_bytes = 0
         self._silent_looks = 0
         self._unread = 0  # bytes that the peer had not read at the last look
         self._watch: asyncio.TimerHandle | None = None
@@ -478,13 +480,13 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
         self._consumed += count
         if self._consumed > CONNECTION_WINDOW // 4 or self._consumed > self._receive_window:
             self._receive_window += self._consumed
-            self.transport.write(frames.window_update(0, self._consumed))
+            self.write(frames.window_update(0, self._consumed))
             self._consumed = 0
         if stream is not None and not stream.over:
             stream.consumed += count
             if stream.consumed > STREAM_WINDOW // 2:
                 stream.receive_window += stream.consumed
-                self.transport.write(frames.window_update(stream.number, stream.consumed))
+                self.write(frames.window_update(stream.number, stream.consumed))
                 stream.consumed = 0
 
     def _control(self, kind: int, flags: int, number: int, payload: bytes) -> None:  # noqa: C901, PLR0912 - one branch per type of frame
@@ -504,7 +506,7 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
                 self.ping_answered(payload)
             else:
                 self.lose_patience("PING")
-                self.transport.write(frames.frame(PING, ACK, 0, payload))
+                self.write(frames.frame(PING, ACK, 0, payload))
         elif kind == SETTINGS:
             self._settings(flags, number, payload)
         elif kind == RESET:
@@ -597,7 +599,7 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
         self._settings_seen = True
         for name, value in frames.SETTING.iter_unpack(payload):
             self._set(name, value)
-        self.transport.write(frames.frame(SETTINGS, ACK, 0))
+        self.write(frames.frame(SETTINGS, ACK, 0))
         self._send_waiting()
 
     def _set(self, name: int, value: int) -> None:
@@ -669,12 +671,42 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
 
     def fail(self, fault: ConnectionFault) -> None:
         """End the connection, and say why: what still comes is read, or the peer would not hear."""
-        self.transport.write(frames.goaway(self.last_stream, fault.code, str(fault)))
+        self.write(frames.goaway(self.last_stream, fault.code, str(fault)))
         self._over = True
         self.lost()
-        self.loop.call_later(_FAREWELL_S, self.transport.close)
+        self.loop.call_later(_FAREWELL_S, self.close)
 
     # ---- out
+
+    def write(self, data: bytes) -> None:
+        """Send frames: with all others of this turn of the loop, or at once if they are alone.
+
+        A system call wakes the peer, which takes the processor; it costs more than an answer.
+        """
+        if len(self.streams) <= 1 and not self._unwritten:
+            self.transport.write(data)
+            return
+        if not self._unwritten:
+            self.loop.call_soon(self._write_out)
+        self._unwritten.append(data)
+        self._unwritten_bytes += len(data)
+        if self._unwritten_bytes > _JOINED_BYTES:
+            self._write_out()
+
+    def _write_out(self) -> None:
+        if self._unwritten:
+            data, self._unwritten, self._unwritten_bytes = b"".join(self._unwritten), [], 0
+            if not self.transport.is_closing():
+                self.transport.write(data)
+
+    def _write_pieces(self, pieces: Sequence[bytes | memoryview]) -> None:
+        self._write_out()
+        self.transport.writelines(pieces)
+
+    def close(self) -> None:
+        """Close once all is sent."""
+        self._write_out()
+        self.transport.close()
 
     def open_windows(self, values: dict[int, int]) -> bytes:
         """Return the frames that begin this side: settings, and the connection's window."""
@@ -709,9 +741,9 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
             self.send_window -= total
             head = HEAD.pack(total << 8, 0, stream.number) + PREFIX.pack(0, size)
             if total <= _JOINED_BYTES:
-                self.transport.write(b"".join((head, *pieces)))
+                self.write(b"".join((head, *pieces)))
             else:
-                self.transport.writelines((head, *pieces))
+                self._write_pieces((head, *pieces))
             return
         self.queue(stream, PREFIX.pack(0, size), *pieces)
 
@@ -751,7 +783,7 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
             out.append(HEAD.pack(sent << 8, 0, stream.number))
             out += taken
         if out:
-            self.transport.writelines(out)
+            self._write_pieces(out)
         if not outbox and stream.sent_all is not None and not stream.sent_all.done():
             stream.sent_all.set_result(None)
 
@@ -785,6 +817,6 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
                 self.transport.abort()
                 return
         if self._silent_looks and not self.write_paused:
-            self.transport.write(frames.frame(PING, 0, 0, bytes(8)))
+            self.write(frames.frame(PING, 0, 0, bytes(8)))
         self._watch = self.loop.call_later(self._dead_after_s / _LOOKS, self._look)
         self.looked(self.loop.time())

@@ -143,7 +143,7 @@ class Server:
         # Who was told closes by itself; closing first would lose what it has not read.
         await self._until(lambda: not self._state.connections, min(grace_s, _FAREWELL_S))
         for connection in tuple(self._state.connections):
-            connection.transport.close()
+            connection.close()
         await self._until(lambda: not self._state.connections, _FAREWELL_S)
         for connection in tuple(self._state.connections):
             connection.transport.abort()

@@ -121,7 +121,7 @@ class ServerConnection(Connection[RequestHead, Call]):
     def greeted(self) -> None:
         """Greet in return."""
         streams = {frames.MAX_CONCURRENT_STREAMS: self._server.streams}
-        self.transport.write(self.open_windows(streams))
+        self.write(self.open_windows(streams))
 
     # ---- in
 
@@ -169,7 +169,7 @@ class ServerConnection(Connection[RequestHead, Call]):
         left = self._leaving is not None and number > self._leaving
         if left or len(self.streams) >= self._server.streams:
             self.lose_patience("a stream beyond the limit")
-            self.transport.write(frames.reset(number, frames.REFUSED_STREAM))
+            self.write(frames.reset(number, frames.REFUSED_STREAM))
             return
         call = Call(number, head, self)
         call.moved_s = self.loop.time()
@@ -193,8 +193,8 @@ class ServerConnection(Connection[RequestHead, Call]):
             body = reason.encode() + b"\n"
             block = literal(":status", str(status).encode())
             block += literal("content-type", b"text/plain; charset=utf-8")
-            self.transport.write(frames.frame(HEADERS, END_HEADERS, call.number, block))
-            self.transport.write(frames.frame(frames.DATA, END_STREAM, call.number, body))
+            self.write(frames.frame(HEADERS, END_HEADERS, call.number, block))
+            self.write(frames.frame(frames.DATA, END_STREAM, call.number, body))
             self.finish(call)
         elif head.malformed:
             self.end(call, _INTERNAL, head.malformed)
@@ -268,7 +268,7 @@ class ServerConnection(Connection[RequestHead, Call]):
         """Answer what is wrong with the request, and read no more of it."""
         self._stop(stream)
         self.end(stream, _EXHAUSTED if error.too_large else _INTERNAL, str(error))
-        self.transport.write(frames.reset(stream.number, frames.NO_ERROR))
+        self.write(frames.reset(stream.number, frames.NO_ERROR))
 
     def stream_reset(self, stream: Call, code: int) -> None:
         """End a call whose caller has gone."""
@@ -285,11 +285,11 @@ class ServerConnection(Connection[RequestHead, Call]):
     def not_http2(self, first: bytes) -> None:
         """Say what is spoken here."""
         if first.split(b" ", 1)[0].isalpha():
-            self.transport.write(
+            self.write(
                 b"HTTP/1.1 505 HTTP Version Not Supported\r\nConnection: close\r\n"
                 b"Content-Type: text/plain\r\n\r\nthis port speaks gRPC over HTTP/2\n"
             )
-        self.transport.close()
+        self.close()
 
     def release(self, call: Call, count: int) -> None:
         """Give back room that a request in pieces has taken."""
@@ -386,7 +386,7 @@ class ServerConnection(Connection[RequestHead, Call]):
         self.send_window -= total
         trailer = _OK_TRAILER if not trailers else _OK_TRAILER + _fields(trailers)
         number = call.number
-        self.transport.write(
+        self.write(
             b"%b%b%b%b"
             % (
                 _HEAD_AND_DATA.pack(
@@ -416,7 +416,7 @@ class ServerConnection(Connection[RequestHead, Call]):
             head = _OK_HEAD
             if compressed:
                 head += literal("grpc-encoding", encoding.encode())
-            self.transport.write(frames.frame(HEADERS, END_HEADERS, call.number, head))
+            self.write(frames.frame(HEADERS, END_HEADERS, call.number, head))
         if compressed:
             data = compress(message, encoding)
             self.queue(call, PREFIX.pack(1, len(data)) + data)
@@ -442,7 +442,7 @@ class ServerConnection(Connection[RequestHead, Call]):
         if call.outbox:
             call.outbox.append(head + block)
             return
-        self.transport.write(head + block)
+        self.write(head + block)
         self.finish(call)
 
     def finish(self, stream: Call) -> None:
@@ -476,7 +476,7 @@ class ServerConnection(Connection[RequestHead, Call]):
             if partial and now_s - call.moved_s > self._server.dead_after_s:
                 self._stop(call)
                 self.end(call, _CANCELLED, "the request does not go on")
-                self.transport.write(frames.reset(call.number, frames.CANCEL))
+                self.write(frames.reset(call.number, frames.CANCEL))
         if self._leaving is None and (
             now_s - self._born_s > self._server.age_s
             or (not self.streams and now_s - self._busy_s > self._server.idle_s)
@@ -487,19 +487,19 @@ class ServerConnection(Connection[RequestHead, Call]):
         """Take no new calls, after those that are on their way (RFC 9113, 6.8)."""
         if self._leaving is None and not self.transport.is_closing():
             self._leaving = frames.MAX_WINDOW
-            self.transport.write(frames.goaway(frames.MAX_WINDOW, frames.NO_ERROR))
-            self.transport.write(frames.frame(frames.PING, 0, 0, _LEAVING))
+            self.write(frames.goaway(frames.MAX_WINDOW, frames.NO_ERROR))
+            self.write(frames.frame(frames.PING, 0, 0, _LEAVING))
 
     def ping_answered(self, payload: bytes) -> None:
         """Name the last stream, once the client knows that there are to be no more."""
         if payload == _LEAVING and self._leaving == frames.MAX_WINDOW:
             self._leaving = self.last_stream
-            self.transport.write(frames.goaway(self.last_stream, frames.NO_ERROR))
+            self.write(frames.goaway(self.last_stream, frames.NO_ERROR))
             self._leave_if_idle()
 
     def _leave_if_idle(self) -> None:
         if not self.streams and self._leaving != frames.MAX_WINDOW:
-            self.transport.close()
+            self.close()
 
 
 _LEAVING: Final = b"leaving!"

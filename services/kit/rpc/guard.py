@@ -60,7 +60,8 @@ class _Call:
         self._method.calls.end(status, elapsed_s)
         if self._span is not None:
             self._span.end(status)
-        _log.debug("call", method=self._method.name, status=status, duration_ms=elapsed_s * 1e3)
+        if logs.debugging():  # else the call alone costs as much as counting it
+            _log.debug("call", method=self._method.name, status=status, duration_ms=elapsed_s * 1e3)
 
     def _status(self, error: BaseException | None) -> str:
         if error is None or isinstance(error, grpc.aio.AbortError):

@@ -21,6 +21,9 @@ if _without_rich:
 from services.kit.telemetry.tracing import trace_id, traceparent  # noqa: E402
 
 
+_level: int = logging.INFO
+
+
 def _add_trace(_: object, __: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
     header = traceparent.get()
     if header:
@@ -84,8 +87,15 @@ def set_level(level: str) -> None:
     structlog.configure(wrapper_class=_filtering(level))
 
 
+def debugging() -> bool:
+    """Return whether lines of level "debug" are logged, for where asking is cheaper than saying."""
+    return _level <= logging.DEBUG
+
+
 def _filtering(level: str) -> type[structlog.typing.FilteringBoundLogger]:
-    return structlog.make_filtering_bound_logger(logging.getLevelName(level.upper()))
+    global _level  # noqa: PLW0603 - of the process, like structlog's own settings
+    _level = logging.getLevelName(level.upper())
+    return structlog.make_filtering_bound_logger(_level)
 
 
 def get(name: str) -> structlog.typing.FilteringBoundLogger:
