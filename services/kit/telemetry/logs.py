@@ -20,7 +20,6 @@ if _without_rich:
 
 from services.kit.telemetry.tracing import trace_id, traceparent  # noqa: E402
 
-
 _level: int = logging.INFO
 
 
