@@ -1,8 +1,9 @@
 """Messages of gRPC within a stream's DATA: a prefix of 5 bytes, then the message.
 
-Source: PROTOCOL-HTTP2.md, "Length-Prefixed-Message".
+Sources: PROTOCOL-HTTP2.md, "Length-Prefixed-Message"; Python/C API, PyByteArray_FromStringAndSize.
 """
 
+import ctypes
 import zlib
 from collections.abc import Callable
 from struct import Struct
@@ -29,6 +30,11 @@ class MessageError(Exception):
         self.too_large = too_large
 
 
+_new_bytearray: Final = ctypes.pythonapi.PyByteArray_FromStringAndSize
+_new_bytearray.argtypes = [ctypes.c_char_p, ctypes.c_ssize_t]
+_new_bytearray.restype = ctypes.py_object
+
+
 class Partial:
     """A message that comes in several pieces, gathered where it stays.
 
@@ -42,7 +48,8 @@ class Partial:
     def __init__(self, size: int, *, compressed: bool) -> None:
         self.size = size
         self.compressed = compressed
-        self.data = bytearray(size)  # memory comes as it is written to
+        # Not bytearray(size), which writes zeros: who announces a gigabyte would make us take one.
+        self.data: bytearray = _new_bytearray(None, size)
         self.view = memoryview(self.data)
         self.received = 0
 
