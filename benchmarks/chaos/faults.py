@@ -66,6 +66,11 @@ FAULTS = (
     *(Fault("full disk", name, trouble.full_disk) for name in _DISKS),
     *(Fault("read-only disk", name, trouble.read_only_disk) for name in _DISKS),
     *(Fault("kill -9, read-only disk", name, trouble.killed_read_only) for name in _DISKS),
+    *(
+        Fault("kill -9, planners' disk full", name, trouble.killed_without_a_lease, "", BOUNDED_MS)
+        for name in ("router",)
+        if _DISKS
+    ),
     Fault("damaged account, kill -9", "gpuagent", trouble.damaged_account, drawn=False),
     Fault("damaged journal, kill -9", "gpuagent", trouble.damaged_journal, drawn=False),
     Fault("damaged database, restored", "planner", trouble.damaged_database, drawn=False),

@@ -79,6 +79,19 @@ async def killed_read_only(site: Site, service: str) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
+async def killed_without_a_lease(site: Site, service: str) -> None:
+    """Kill a service when the planners' disk has been full for longer than a lease lasts."""
+    pid = await site.pid(service)
+    ballast = site.disk("planner") / "ballast"
+    await asyncio.to_thread(_fill, ballast)
+    try:
+        await asyncio.sleep(PAUSE_S)
+        os.kill(pid, signal.SIGKILL)
+        await asyncio.sleep(2 * PAUSE_S)
+    finally:
+        ballast.unlink()
+
+
 # ---- damaged files -----------------------------------------------------------------------------
 
 

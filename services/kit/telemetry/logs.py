@@ -87,7 +87,7 @@ def set_level(level: str) -> None:
 
 
 def debugging() -> bool:
-    """Return whether lines of level "debug" are logged, for where asking is cheaper than saying."""
+    """Return whether lines of level "debug" are logged, where a check is cheaper than a line."""
     return _level <= logging.DEBUG
 
 

@@ -17,8 +17,8 @@ class Leading:
     Args:
         store: Where the lease is.
         clock: Time.
-        steps_down: Whether this planner gives way where it cannot renew in time: another may
-            stand by. Else it waits until it can.
+        steps_down: Whether this planner gives way where it can neither renew in time nor read that
+            the lease is still its own: another may stand by. Else it waits until it can.
     """
 
     def __init__(self, store: Store, clock: Clock, *, steps_down: bool) -> None:
@@ -40,6 +40,9 @@ class Leading:
     async def keep(self) -> None:
         """Renew the lease for ever.
 
+        Where the disk is full, the database still says that no other planner has led since: this
+        one does not act (`may_act`), and goes on announcing what is stored.
+
         Raises:
             Deposed: Another planner leads, or may soon.
         """
@@ -48,7 +51,8 @@ class Leading:
             await self._clock.sleep(RENEW_S)
             asked_s = self._clock.monotonic()
             try:
-                async with asyncio.timeout(self._left_s() if self._steps_down else None):
+                limit_s = self._left_s() or RENEW_S
+                async with asyncio.timeout(limit_s if self._steps_down else None):
                     await self._store.renew()
             except Deposed:
                 raise
@@ -56,7 +60,7 @@ class Leading:
                 if well:
                     _log.warning("the lease was not renewed", error=str(error))
                 well = False
-                if self._steps_down and not self._left_s():
+                if self._steps_down and not self._left_s() and not await self._is_stored():
                     raise Deposed("the lease was not renewed in time") from error
             else:
                 well = True
@@ -78,6 +82,21 @@ class Leading:
         """Wait until the lease is valid, so that no other planner acts."""
         while not self._left_s():
             await self._renewed.wait()
+
+    async def _is_stored(self) -> bool:
+        """Return whether the database can be read, and holds this planner's lease.
+
+        Raises:
+            Deposed: It holds another's.
+        """
+        try:
+            async with asyncio.timeout(RENEW_S):
+                await self._store.check_lease()
+        except Deposed:
+            raise
+        except (TimeoutError, Unavailable):
+            return False
+        return True
 
     def _left_s(self) -> float:
         return self._store.leadership.tenure.lasts_s(self._clock.monotonic())

@@ -4,13 +4,19 @@ import asyncio
 import math
 import os
 import pickle
+import sqlite3
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+from sqlalchemy import event
+from sqlalchemy.exc import OperationalError
 
 from services.kit.config import Objective
 from services.kit.errors import Cancelled, FailedPrecondition, NotFound, Unavailable
@@ -18,6 +24,7 @@ from services.kit.mig import Placement
 from services.kit.segment import SegmentState
 from services.planner.adapters.store import Deposed, Store, open_store
 from services.planner.adapters.store.tables import put
+from services.planner.control.leading import Leading
 from services.planner.core import lease
 from services.planner.core.accounting.account import Account, Spent, Tokens
 from services.planner.core.accounting.accountant import Page
@@ -28,6 +35,7 @@ from services.planner.core.model import Gpu, Period
 from services.planner.core.online_search.profile_corrections import Beliefs, Cell
 from services.planner.core.plan import Outcome, Pin, Plan, PlanState
 from services.planner.core.routing_table import RoutingTable
+from tests.support.gpuagent.transactions import InstantClock
 from tests.support.planner.fleets import model, pool
 from tests.support.planner.stored_plans import GPUS, NOW, PLAN, SPEC
 from tests.support.postgres import Postgres
@@ -317,6 +325,57 @@ async def test_who_stands_by_leaves_a_planner_alone_that_renews_its_lease(
         await leader.add(PLAN, GPUS)
 
 
+async def test_a_full_disk_can_be_read(tmp_path: Path) -> None:
+    """What was stored is answered, and is added to when there is room."""
+    async with open_store(tmp_path / "planner.sqlite3") as store:
+        await store.add(PLAN, GPUS)
+        with _full(store), pytest.raises(Unavailable, match=r"planner\.database: .*is full"):
+            await store.add(PLAN, GPUS)
+        again = Mock()
+        event.listen(store.connection._engine.sync_engine, "connect", again)
+
+        assert [plan.version for plan in await store.newest_first(5)] == [1]
+        assert (await store.add(PLAN, GPUS)).version == 2
+        again.assert_not_called()
+
+
+async def test_a_leader_on_a_full_disk_leads_on_until_another_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It cannot renew, so it may not act; nobody else can either, until there is room."""
+    path = tmp_path / "planner.sqlite3"
+    monkeypatch.setattr(lease, "ACTS_S", 0.0)
+    monkeypatch.setattr(lease, "EXPIRES_S", 0.0)
+    async with open_store(path) as store:
+        leading = Leading(store, InstantClock(), steps_down=True)
+        with _full(store):
+            keeping = asyncio.create_task(leading.keep())
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(leading.may_act(), 0.1)
+            assert not keeping.done()
+
+            async with open_store(path, patience_s=math.inf):
+                with pytest.raises(Deposed, match="leads in term 2"):
+                    await keeping
+
+
+async def test_a_renewal_that_is_not_stored_prolongs_nothing(tmp_path: Path) -> None:
+    """A planner that connects again, and cannot commit its lease, may not act by it."""
+
+    def fail(_: object) -> None:
+        raise OSError("no room")
+
+    async with open_store(tmp_path / "planner.sqlite3") as store:
+        tenure, now_s = store.leadership.tenure, time.monotonic()
+        before_s = tenure.lasts_s(now_s)
+        event.listen(store.connection._engine.sync_engine, "commit", fail)
+        for _ in range(2):  # the first ends the connection, the second makes another
+            with pytest.raises(Unavailable, match="no room"):
+                await store.plan()
+
+        assert tenure.lasts_s(now_s) == before_s
+
+
 async def test_a_broken_connection_is_reported_and_then_healed(postgres: Postgres) -> None:
     """PostgreSQL restarts: one call fails as Unavailable, the next one has a new connection."""
     async with open_store(postgres.database()) as store:
@@ -370,3 +429,21 @@ async def test_a_planner_that_lost_its_line_to_another_does_not_write(postgres: 
                 await first.add(PLAN, GPUS)
 
             assert len(await second.newest_first(10)) == 1
+
+
+@contextmanager
+def _full(store: Store) -> Iterator[None]:
+    """Have each statement that writes fail as on a full disk while the block runs."""
+
+    def refuse(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        if statement.startswith(("INSERT", "UPDATE")):
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorcode = sqlite3.SQLITE_FULL
+            raise OperationalError(statement, None, error)
+
+    engine = store.connection._engine.sync_engine
+    event.listen(engine, "before_cursor_execute", refuse)
+    try:
+        yield
+    finally:
+        event.remove(engine, "before_cursor_execute", refuse)

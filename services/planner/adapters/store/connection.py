@@ -30,6 +30,7 @@ T = TypeVar("T")
 H = TypeVar("H", bound="HasConnection")
 
 _DAMAGE_CODES: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_NO_WRITE_CODES: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY)
 _CONNECT_S: Final = 10.0
 _SESSION: Final = {
     "application_name": "cinquefoil-planner",
@@ -135,8 +136,10 @@ class SharedConnection:
             except (DBAPIError, OSError) as error:
                 if _is_data(error):
                     raise Rejected(f"planner.database: {_words(error)}") from error
-                await self._drop()
-                if _is_damage(error):
+                code = _sqlite_code(error)
+                if code not in _NO_WRITE_CODES:  # a connection that cannot write can still read
+                    await self._drop()
+                if code in _DAMAGE_CODES:
                     path = Path(self._engine.url.database or "")
                     raise Damaged(path, _words(error), REMEDY) from error
                 raise Unavailable(f"planner.database: {_words(error)}") from error
@@ -203,10 +206,10 @@ def _is_data(error: DBAPIError | OSError) -> bool:
     return isinstance(cause, ValueError) or str(getattr(cause, "sqlstate", "")).startswith("22")
 
 
-def _is_damage(error: DBAPIError | OSError) -> bool:
-    """Return whether an SQLite file, or one of its pages, makes no sense."""
+def _sqlite_code(error: DBAPIError | OSError) -> int:
+    """Return SQLite's primary error code; 0: the error is not SQLite's."""
     cause = error.orig if isinstance(error, DBAPIError) else None
-    return getattr(cause, "sqlite_errorcode", 0) & 0xFF in _DAMAGE_CODES
+    return int(getattr(cause, "sqlite_errorcode", 0)) & 0xFF
 
 
 def _words(error: BaseException) -> str:

@@ -177,8 +177,11 @@ class Leadership:
                 continue
             await self._clock.sleep(_POLL_S)
 
-    async def claim(self, connection: AsyncConnection) -> None:
+    async def claim(self, connection: AsyncConnection) -> float:
         """Write the lease, in the open transaction: a new term, unless this planner has led last.
+
+        Returns:
+            When it was requested, monotonic, s: what the tenure renews by once it is committed.
 
         Raises:
             Deposed: Another planner has led since this one did.
@@ -188,7 +191,7 @@ class Leadership:
             raise self._deposed(stored)
         self.lease = stored.renewed() if self.lease.term else stored.taken(self.holder)
         await _write(connection, self.lease)
-        self.tenure.renewed(asked_s)
+        return asked_s
 
     async def check(self, connection: AsyncConnection) -> None:
         """Make sure that this planner leads still, in the open transaction.

@@ -56,7 +56,8 @@ async def open_store(
             await leadership.take(connection, patience_s, stopping)
             async with connection.begin():
                 await connection.run_sync(schema.migrate, shown(url))
-                await leadership.claim(connection)
+                asked_s = await leadership.claim(connection)
+            leadership.tenure.renewed(asked_s)
 
         opened = SharedConnection.opened(url, prepare, leadership.check)
         shared = await held.enter_async_context(opened)

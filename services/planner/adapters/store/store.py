@@ -73,6 +73,16 @@ class Store:
         async with self.connection.transaction() as connection:
             await self.leadership.renew(connection, at_least)
 
+    @uncancellable
+    async def check_lease(self) -> None:
+        """Make sure, without writing, that the stored lease is this planner's.
+
+        Raises:
+            Deposed: Another planner leads.
+        """
+        async with self.connection.transaction():
+            pass  # each transaction begins with that
+
     # ---- plans ---------------------------------------------------------------------------------
 
     @uncancellable
