@@ -5,7 +5,7 @@ Time is monotonic seconds; nothing here reads a clock.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from services.kit.config import Discipline, InstanceChoice
@@ -40,6 +40,7 @@ class Instance:
             low-end ones; 0: not known.
         stage: Index of the stage it runs, where the variant is a pipeline; from 0.
         stages: Number of stages of the variant; 1: no pipeline.
+        id: Identity from one routing table to the next.
     """
 
     endpoint: str
@@ -54,16 +55,15 @@ class Instance:
     gpu_idle_power_w: float = 0.0
     stage: int = 0
     stages: int = 1
+    id: InstanceId = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "id", InstanceId(self.endpoint, self.segment_id))
 
     @property
     def feeds_next_stage(self) -> bool:
         """Whether its answers are the inputs of a next stage."""
         return self.stage + 1 < self.stages
-
-    @property
-    def id(self) -> InstanceId:
-        """Identity from one routing table to the next."""
-        return InstanceId(self.endpoint, self.segment_id)
 
 
 @dataclass(frozen=True, slots=True)
