@@ -3,20 +3,18 @@
 import asyncio
 import csv
 import io
-import json
-import math
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from services.console.documents import Document, as_text
 from services.console.guard import COOKIE
 from services.console.identity import Rights, session_of
 from services.console.present import Present
 from services.console.queries import body, circumstances, hours, receipts, version
-from services.console.readers import Document, Readers
+from services.console.readers import Readers
 from services.kit.errors import PermissionDenied, ServiceError
 from services.kit.telemetry import logs
 
@@ -129,7 +127,7 @@ async def _events(present: Present) -> AsyncIterator[str]:
     sent = ""
     async with aclosing(present.documents()) as documents:
         async for document in documents:
-            text = _text(document)
+            text = as_text(document)
             # A comment keeps the connection known to be alive.
             yield f"data: {text}\n\n" if text != sent else ": unchanged\n\n"
             sent = text
@@ -142,9 +140,9 @@ def _stream(found: AsyncGenerator[Document, None]) -> Response:
         async with aclosing(found):
             try:
                 async for document in found:
-                    yield f"data: {_text(document)}\n\n"
+                    yield f"data: {as_text(document)}\n\n"
             except ServiceError as error:
-                yield f"event: problem\ndata: {_text({'error': error.message})}\n\n"
+                yield f"event: problem\ndata: {as_text({'error': error.message})}\n\n"
             else:
                 yield "event: end\ndata: {}\n\n"
 
@@ -153,23 +151,4 @@ def _stream(found: AsyncGenerator[Document, None]) -> Response:
 
 def as_json(document: Document, status: int = 200) -> Response:
     """Return a response that carries a document."""
-    return Response(_text(document), status, media_type="application/json")
-
-
-def _text(document: Document) -> str:
-    return json.dumps(_finite(document), allow_nan=False, separators=(",", ":"))
-
-
-def _finite(value: Any) -> Any:
-    """Return a document that JSON can carry: objects as mappings, figures finite or null."""
-    match value:
-        case float():
-            return value if math.isfinite(value) else None
-        case dict():
-            return {key: _finite(each) for key, each in value.items()}
-        case list() | tuple():
-            return [_finite(each) for each in value]
-        case None | str() | int():
-            return value
-        case _:
-            return _finite(vars(value))
+    return Response(as_text(document), status, media_type="application/json")

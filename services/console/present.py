@@ -5,7 +5,8 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 
 from services.console.cached import Cached
-from services.console.readers import Document, Readers
+from services.console.documents import Document
+from services.console.readers import Readers
 from services.kit.errors import ServiceError
 
 

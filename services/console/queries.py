@@ -8,7 +8,7 @@ from typing import Any, Final
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
-from services.console.readers import Document
+from services.console.documents import Document
 from services.kit.errors import InvalidArgument
 
 _MAX_BODY_BYTES: Final = 10_000

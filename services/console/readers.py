@@ -3,8 +3,7 @@
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Protocol
 
-Document = dict[str, Any]
-"""An object for JSON; figures that are not finite become null on their way out."""
+from services.console.documents import Document
 
 
 class Readers(Protocol):

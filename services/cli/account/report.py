@@ -3,8 +3,9 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from datetime import UTC
 from types import SimpleNamespace
-from typing import Final
+from typing import Any, Final
 
 from cinquefoil.planner.v1.planner_pb2 import AccountEntry
 
@@ -54,6 +55,23 @@ def rows(entries: Iterable[AccountEntry], by: str) -> list[Row]:
         summed[UNATTRIBUTED] = _nobodys("unattributed", nobodys)
     total = {key: sum(figures[key] for figures in summed.values()) for key in FIGURES}
     return [_row(*each) for each in (*summed.items(), (TOTAL, _without_shares(total)))]
+
+
+def by_hour(entries: Iterable[AccountEntry], by: str) -> list[dict[str, Any]]:
+    """Return the total of each hour, in order of the hours.
+
+    `hour` is its start (ISO 8601, UTC), `parts_gco2e` what each model, node or zone emitted, gCO2e.
+    """
+    hours: dict[str, list[AccountEntry]] = {}
+    for entry in entries:
+        start = entry.hour.ToDatetime(UTC).isoformat(timespec="seconds")
+        hours.setdefault(start, []).append(entry)
+    found = []
+    for start, of_it in hours.items():
+        *parts, total = rows(of_it, by)
+        emitted = {row.name: row.carbon_gco2e for row in parts}
+        found.append(vars(total) | {"hour": start, "parts_gco2e": emitted})
+    return found
 
 
 def _without_shares(figures: Figures) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 import csv
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Final, TextIO
@@ -11,9 +11,10 @@ from rich.console import Console
 
 from cinquefoil.planner.v1 import planner_pb2 as pb
 from services.cli.account.render import render
-from services.cli.account.report import FIGURES, KEYS, rows
+from services.cli.account.report import FIGURES, KEYS, by_hour, rows
 from services.cli.client import connected
 from services.cli.console.proto_json import print_json
+from services.console.page import Account, Report, write
 from services.kit.config.loader import load
 
 _TIMEOUT_S: Final = 60.0
@@ -30,20 +31,20 @@ async def show(
     window: tuple[datetime, datetime],
     by: str,
     form: str = "table",
-    plot: Path | None = None,
+    page: Path | None = None,
 ) -> None:
-    """Print the account of a window, and draw it on request.
+    """Print the account of a window, and write a page of it on request.
 
     Args:
         config: Deployment file.
         window: From when to when, whole hours.
         by: "model", "node", "zone"; "all": each for itself.
         form: "table", "csv" or "json".
-        plot: Where to draw it; None: nowhere.
+        page: The HTML file; None: none.
     """
     since, until = window
-    if plot is not None:
-        plot.parent.mkdir(parents=True, exist_ok=True)
+    if page is not None:
+        page.parent.mkdir(parents=True, exist_ok=True)
     request = pb.ReadAccountRequest(by=_BY[by])
     request.since.FromDatetime(since)
     request.until.FromDatetime(until)
@@ -51,10 +52,9 @@ async def show(
         responses = clients.planner.ReadAccount(request, timeout=_TIMEOUT_S)
         entries = [entry async for response in responses for entry in response.entries]
     by = "model" if by == "all" else by
-    if plot is not None:
-        from services.cli.account.chart import draw  # noqa: PLC0415  # matplotlib takes a second
-
-        draw(entries, by, plot)
+    span = f"{since:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M} UTC"
+    if page is not None:
+        write_page(entries, by, span, page)
     match form:
         case "csv":
             write_csv(entries, sys.stdout)
@@ -69,8 +69,13 @@ async def show(
                 }
             )
         case _:
-            span = f"{since:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M} UTC"
             Console().print(render(rows(entries, by), by, span))
+
+
+def write_page(entries: Sequence[pb.AccountEntry], by: str, span: str, path: Path) -> None:
+    """Write the account as one HTML file, as the console shows it."""
+    account = Account(by, rows(entries, by), by_hour(entries, by))
+    write(Report("Carbon account", "", f"{span}.", [account]), path)
 
 
 def write_csv(entries: Iterable[pb.AccountEntry], file: TextIO) -> None:

@@ -10,8 +10,6 @@ import typer
 from services.cli.commands.options import DEPLOYMENT, Config
 from services.cli.commands.serve import serve_command
 
-PICTURES = (".png", ".svg", ".pdf")
-
 app = typer.Typer(
     name="carbon",
     help="Carbon intensity of the electricity in each zone, and the account of what was emitted.",
@@ -50,9 +48,8 @@ async def report(  # noqa: PLR0913  # one argument per option
     form: Annotated[
         Format, typer.Option("--format", help="csv and json list every hour.")
     ] = Format.TABLE,
-    plot: Annotated[
-        Path | None,
-        typer.Option(help="Draw emissions over time beside BASE's into this .png, .svg or .pdf."),
+    html: Annotated[
+        Path | None, typer.Option(help="Also write it as one interactive HTML file.")
     ] = None,
 ) -> None:
     """Show energy and carbon by model, node or zone, and what was saved against BASE.
@@ -62,11 +59,9 @@ async def report(  # noqa: PLR0913  # one argument per option
     from services.cli.account.show import show
     from services.cli.console.durations import instant
 
-    if plot is not None and plot.suffix.lower() not in PICTURES:
-        raise typer.BadParameter(f"must end in {', '.join(PICTURES)}", param_hint="--plot")
     now = datetime.now(UTC)
     try:
         window = instant(since, now), instant(until, now) if until else now
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    await show(config, window, by.value, form.value, plot)
+    await show(config, window, by.value, form.value, html)

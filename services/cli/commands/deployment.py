@@ -272,7 +272,7 @@ async def infer(  # noqa: PLR0913 - a command's options are its arguments
 
 def simulate(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     scenario: Annotated[Path, typer.Argument(help="Scenario file.")],
-    out: Annotated[Path, typer.Option(help="Folder for JSON, plots and the HTML report.")] = Path(
+    out: Annotated[Path, typer.Option(help="Folder for JSON and the HTML report.")] = Path(
         "out/simulate"
     ),
     strategy: Annotated[

@@ -91,22 +91,27 @@ def saving(of: float, against: float) -> float:
     return 1 - of / against if against > 0 else 0.0
 
 
+def rows(base: Figures, cinquefoil: Figures) -> list[tuple[str, str, str]]:
+    """Return the table: a label, then a cell for each suite."""
+    words: dict[str, Callable[[Figures], str]] = {
+        "requests sent / answered / lost": lambda one: f"{one.sent} / {one.answered} / {one.lost}",
+        "latency p50": lambda one: f"{one.p50_ms:.0f} ms",
+        "latency p95 (objective)": lambda one: f"{one.p95_ms:.0f} ms ({one.slo_ms:.0f})",
+        "accuracy, measured": lambda one: f"{one.accuracy:.4f}",
+        "energy per request": lambda one: energy(one.energy_j_per_request),
+        "carbon per request": lambda one: carbon(one.carbon_gco2e_per_request),
+        "GPUs powered": lambda one: str(one.gpus),
+        "plans / reconfigurations": lambda one: f"{one.plans} / {one.reconfigurations}",
+    }
+    return [(label, said(base), said(cinquefoil)) for label, said in words.items()]
+
+
 def render(base: Figures, cinquefoil: Figures) -> RenderableType:
     """Return the headline, with the gain and its price, and the table."""
-    rows = table("Equal load, equal GPUs", "a day of the grid", ">BASE", ">Cinquefoil")
-
-    def add(label: str, words: Callable[[Figures], str]) -> None:
-        rows.add_row(label, words(base), words(cinquefoil))
-
-    add("requests sent / answered / lost", lambda one: f"{one.sent} / {one.answered} / {one.lost}")
-    add("latency p50", lambda one: f"{one.p50_ms:.0f} ms")
-    add("latency p95 (objective)", lambda one: f"{one.p95_ms:.0f} ms ({one.slo_ms:.0f})")
-    add("accuracy, measured", lambda one: f"{one.accuracy:.4f}")
-    add("energy per request", lambda one: energy(one.energy_j_per_request))
-    add("carbon per request", lambda one: carbon(one.carbon_gco2e_per_request))
-    add("GPUs powered", lambda one: str(one.gpus))
-    add("plans / reconfigurations", lambda one: f"{one.plans} / {one.reconfigurations}")
-    return Group(Text(), Text(headline(base, cinquefoil), style="bold"), rows)
+    made = table("Equal load, equal GPUs", "a day of the grid", ">BASE", ">Cinquefoil")
+    for row in rows(base, cinquefoil):
+        made.add_row(*row)
+    return Group(Text(), Text(headline(base, cinquefoil), style="bold"), made)
 
 
 def headline(base: Figures, cinquefoil: Figures) -> str:

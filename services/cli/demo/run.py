@@ -10,8 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from services.cli.client import connected
-from services.cli.demo import report
-from services.cli.demo.chart import draw
+from services.cli.demo import page, report
 from services.cli.demo.day import pass_day
 from services.cli.demo.progress import Progress
 from services.cli.demo.sample import Grid, SuiteRun, plans_since
@@ -47,7 +46,7 @@ async def demo(
 
     Args:
         config: Deployment file.
-        out: Folder for report, chart and logs.
+        out: Folder for report and logs.
         seconds: Length of the day, s.
         rate_rps: Requests per second to each suite; None: the model's demand of the file.
         seed: Of the arrivals.
@@ -76,7 +75,7 @@ async def demo(
     for name, run in runs.items():
         for reason, count in run.stats.losses.most_common(3):
             console.print(Text(f"{name} lost {count}: {reason}", style="red"))
-    console.print(f"{out}/report.json, {out}/timeline.png", highlight=False)
+    console.print(f"{out}/report.html, {out}/report.json", highlight=False)
     return all(one.lost == 0 for one in figures.values())
 
 
@@ -133,8 +132,7 @@ async def _day(  # noqa: PLR0913, PLR0917 - what a day is made of
     report.write(out / "report.json", figures)
     samples = {name: run.samples for name, run in runs.items()}
     variants = sorted(model.variants, key=lambda name: model.variants[name].accuracy)
-    picture = out / "timeline.png"
-    await asyncio.to_thread(draw, picture, grid.changes, samples, variants)
+    page.write(out / "report.html", figures, grid.changes, samples, variants)
     return figures
 
 

@@ -4,24 +4,20 @@ import json
 import os
 import sys
 import time
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
 from functools import partial
-from importlib import resources
 from pathlib import Path
 
-from jinja2 import Environment
 from rich import progress
 from rich.console import Console
 from rich.text import Text
 
-from services.cli.simulate import chart
-from services.cli.simulate.render import render, rows
+from services.cli.simulate.page import write
+from services.cli.simulate.render import render
 from services.simulator.loader import Setting, read
 from services.simulator.report.processes import run_in_processes
-from services.simulator.report.report import Report, chosen
+from services.simulator.report.report import chosen
 from services.simulator.scenario import Policy
 
 
@@ -34,7 +30,7 @@ def simulate(
     as_json: bool,
     **changes: object,
 ) -> None:
-    """Simulate a scenario; print a table or JSON, write both with plots and a page.
+    """Simulate a scenario; print a table or JSON, write both, and a page to explore.
 
     Args:
         path: The scenario.
@@ -59,33 +55,17 @@ def simulate(
         report = run_in_processes(path.stem, reader, wanted, bars.show, at_once)
     document = json.dumps(report.document(), indent=2, allow_nan=False) + "\n"
     (out / "report.json").write_text(document, encoding="utf-8")
-    plots = chart.draw(report, out)
-    _write_page(report, plots, out / "report.html")
+    write(report, out / "report.html")
     if as_json:
         sys.stdout.write(document)
         return
     console.print(render(report, bars.speeds))
-    console.print(Text(f"{out}/report.html, report.json, timeline.png, plans.png"))
+    console.print(Text(f"{out}/report.html, report.json"))
 
 
 def _read(path: Path, changes: Mapping[str, object]) -> Setting:
     setting = read(path)
     return replace(setting, scenario=setting.scenario.model_copy(update=changes))
-
-
-def _write_page(report: Report, plots: Mapping[str, Path], path: Path) -> None:
-    """Write the report as one HTML file that needs nothing else: plots are embedded."""
-    source = (resources.files("services.cli.simulate") / "report.html.j2").read_text(
-        encoding="utf-8"
-    )
-    template = Environment(autoescape=True).from_string(source)
-    text = template.render(
-        report=report,
-        length=timedelta(seconds=report.duration_s),
-        rows=list(rows(report)),
-        plots={title: b64encode(plot.read_bytes()).decode() for title, plot in plots.items()},
-    )
-    path.write_text(text, encoding="utf-8")
 
 
 class Progress(progress.Progress):

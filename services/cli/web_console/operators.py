@@ -10,7 +10,7 @@ from cinquefoil.planner.v1 import planner_pb2
 from services.cli.client import Clients
 from services.cli.console.proto_json import document
 from services.cli.plan.orders import ORDER_S
-from services.console.readers import Document
+from services.console.documents import Document
 from services.kit.errors import InvalidArgument, NotFound
 from services.kit.rpc.access import ON_BEHALF_OF
 

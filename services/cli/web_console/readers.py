@@ -10,7 +10,7 @@ from cinquefoil.carbon.v1.carbon_pb2 import WatchRequest
 from cinquefoil.planner.v1 import planner_pb2
 from cinquefoil.planner.v1.plan_pb2 import ModelRoutes
 from cinquefoil.router.v1.router_pb2 import WatchReceiptsRequest
-from services.cli.account.report import rows
+from services.cli.account.report import by_hour, rows
 from services.cli.client import Clients, first
 from services.cli.console.proto_json import document
 from services.cli.infer.receipts import received
@@ -18,7 +18,7 @@ from services.cli.plan.deviation import measures
 from services.cli.plan.show import SOLVE_S, listed
 from services.cli.status.show import fetch
 from services.console.cached import Cached
-from services.console.readers import Document
+from services.console.documents import Document
 from services.kit.config import Deployment
 from services.kit.errors import InvalidArgument, ServiceError
 
@@ -124,14 +124,7 @@ class ServiceReaders:
         if by not in _BY:
             raise InvalidArgument(f"by: must be one of {', '.join(_BY)}, got {by[:80]!r}")
         entries = await self._entries(_BY[by], timedelta(hours=hours))
-        by_hour: dict[str, list[planner_pb2.AccountEntry]] = {}
-        for entry in entries:
-            start = entry.hour.ToDatetime(UTC).isoformat(timespec="seconds")
-            by_hour.setdefault(start, []).append(entry)
-        return {
-            "rows": rows(entries, by),
-            "hours": [vars(rows(each, by)[-1]) | {"hour": at} for at, each in by_hour.items()],
-        }
+        return {"rows": rows(entries, by), "hours": by_hour(entries, by)}
 
     async def what_if(self, given: Mapping[str, Any]) -> Document:
         """Return what would be decided under circumstances."""

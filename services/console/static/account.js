@@ -5,6 +5,7 @@ import { carbon, energy, saved, time } from "./units.js";
 
 const WINDOWS = { 24: "last day", 168: "last week", 720: "last 30 days" };
 const GROUPS = { model: "by model", node: "by node", zone: "by zone" };
+const MOST = 8; // areas of the chart
 
 // {detail}: "by/hours", for example "model/24".
 export class Account extends Component {
@@ -43,25 +44,31 @@ export class Account extends Component {
         choice("hours", "Of the", WINDOWS, hours), choice("by", "grouped", GROUPS, by),
         h("a", { href: `/api/account.csv?by=${by}&hours=${hours}`, download: "account.csv" }, "CSV")),
       error && failure(error),
-      found && this.account(found, by));
+      found && accountView(found, by));
   }
+}
 
-  account({ rows, hours }, by) {
-    const total = rows.at(-1);
-    if (!total?.energy_j) return h("p", { class: "empty" }, "No energy was drawn in this window. The planner writes the account hour by hour, once an agent reports.");
-    return h("div", {},
-      h("p", { class: "headline" }, `${energy(total.energy_j)} were drawn and ${carbon(total.carbon_gco2e)} emitted. `,
-        total.requests > 0 ? `Against BASE, each model's best variant on whole GPUs, ${saved(total)} were saved.` : "No request was answered."),
-      hours.length > 1 && h(Chart, { label: "Emissions by hour, against BASE; the table below has the figures", unit: "gCO₂e",
-        x: hours.map((each) => Date.parse(each.hour) / 1000),
-        lines: [
-          { name: "emitted", values: hours.map((each) => each.carbon_gco2e), colour: "--accent" },
-          { name: "BASE (modelled)", values: hours.map((each) => each.base_carbon_gco2e), colour: "--quiet", dash: [6, 4] },
-        ] }),
-      table(`Energy and carbon ${GROUPS[by]}; savings with their 95 % interval`, columns(by, (row) => row.name), rows, ""),
-      h("details", { id: "account-hours" }, h("summary", {}, "Hours as a table (UTC, as in the chart)"),
-        table("Hours, UTC", columns("hour", (row) => time(row.hour)), hours, "")));
-  }
+// Emissions by whom, over time and in sum, beside BASE.
+export function accountView({ rows, hours }, by) {
+  const total = rows.at(-1);
+  if (!total?.energy_j) return h("p", { class: "empty" }, "No energy was drawn in this window. The planner writes the account hour by hour, once an agent reports.");
+  return h("div", {},
+    h("p", { class: "headline" }, `${energy(total.energy_j)} were drawn and ${carbon(total.carbon_gco2e)} emitted. `,
+      total.requests > 0 ? `Against BASE, each model's best variant on whole GPUs, ${saved(total)} were saved.` : "No request was answered."),
+    hours.length > 1 && h(Chart, { label: "Emissions by hour, against BASE; the table below has the figures", unit: "gCO₂e per hour", stacked: true, stepped: true,
+      x: hours.map((each) => Date.parse(each.hour) / 1000),
+      lines: [...emitters(rows, hours), { name: "BASE (modelled)", values: hours.map((each) => each.base_carbon_gco2e), dashed: true }] }),
+    table(`Energy and carbon ${GROUPS[by]}; savings with their 95 % interval`, columns(by, (row) => row.name), rows, ""),
+    h("details", { id: "account-hours" }, h("summary", {}, "Hours as a table (UTC, as in the chart)"),
+      table("Hours, UTC", columns("hour", (row) => time(row.hour)), hours, "")));
+}
+
+// Who emitted, the largest first; the least of many are added up.
+function emitters(rows, hours) {
+  const names = rows.slice(0, -1).toSorted((a, b) => b.carbon_gco2e - a.carbon_gco2e).map((row) => row.name);
+  const shown = names.length > MOST ? names.slice(0, MOST - 1) : names;
+  const of = (some) => hours.map((each) => some.reduce((sum, name) => sum + (each.parts_gco2e[name] ?? 0), 0));
+  return [...shown.map((name) => ({ name, values: of([name]) })), ...(shown.length < names.length ? [{ name: "others", values: of(names.slice(shown.length)) }] : [])];
 }
 
 const columns = (first, name) => [

@@ -46,11 +46,10 @@ def test_an_os_error_that_names_no_file_stays_a_mistake_of_ours() -> None:
     ("arguments", "status", "sentence"),
     [
         (("plan", "show", 2**70), 2, "less than or equal to 1000000000"),
-        (("carbon", "report", "--plot", "plot.txt"), 2, "--plot: must end in .png, .svg, .pdf"),
         (("gpuagent", "smi", "--node", "attic", "--config", ROOT / "cinquefoil.yaml"), 2,
          "no node 'attic'; there is node-0"),
     ],
-    ids=["a version that no message carries", "a format that nobody draws", "a node that is not"],
+    ids=["a version that no message carries", "a node that is not"],
 )  # fmt: skip
 def test_an_argument_that_cannot_be_is_refused(
     arguments: tuple[object, ...], status: int, sentence: str

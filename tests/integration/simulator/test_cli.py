@@ -1,6 +1,5 @@
 """`cinquefoil simulate`: what it prints, and what it writes."""
 
-import base64
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -15,8 +14,6 @@ from services.cli.main import app
 from tests.support.scenarios import SMALL, merged
 
 Write = Callable[[Mapping[str, Any]], Path]
-
-PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def simulate(*arguments: object) -> tuple[int, str, str]:
@@ -66,20 +63,26 @@ def test_a_table_is_printed_and_everything_is_written(simulated: tuple[Path, str
         "Savings are against base",
     ):
         assert word in output
-    files = {path.name: path.read_bytes() for path in out.iterdir()}
-    assert files.keys() == {"report.json", "report.html", "timeline.png", "plans.png"}
-    assert files["timeline.png"].startswith(PNG)
-    assert files["plans.png"].startswith(PNG)
+    assert {path.name for path in out.iterdir()} == {"report.json", "report.html"}
 
 
-def test_the_page_needs_nothing_else(simulated: tuple[Path, str]) -> None:
-    """Its pictures are inside, and it refers to no other place."""
+def test_the_page_has_what_the_report_has_and_needs_nothing_else(
+    simulated: tuple[Path, str],
+) -> None:
     page = (simulated[0] / "report.html").read_text()
 
-    pictures = re.findall(r'src="data:image/png;base64,([^"]+)"', page)
-    assert [base64.b64decode(picture)[:8] for picture in pictures] == [PNG, PNG]
-    assert not re.search(r"(src|href)=\"(?!data:)", page)
-    assert "first plan: 1 node(s), 1 GPU(s)" in page
+    assert not re.search(r"(src|href)=", page.split("<style>")[0] + page.split("</script>")[-1])
+    (found,) = re.findall(r'<script type="application/json" id="report">(.*)</script>', page)
+    report = json.loads(found)
+    assert "for the same requests; every objective was met. With base," in report["headline"]
+    captions = [part["caption"] for part in report["parts"]]
+    assert captions[:4] == [
+        "Figures",
+        "Carbon intensity of the grid",
+        "Load",
+        "Emissions of all GPUs, PUE included",
+    ]
+    assert "first plan: 1 node(s), 1 GPU(s)" in report["parts"][-1]["rows"][0]
 
 
 def test_json_is_all_that_is_printed_and_the_same_twice(scenario: Path, tmp_path: Path) -> None:

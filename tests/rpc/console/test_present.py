@@ -8,8 +8,9 @@ from typing import Any, cast
 
 import pytest
 
+from services.console.documents import Document
 from services.console.present import Present
-from services.console.readers import Document, Readers
+from services.console.readers import Readers
 from services.kit.errors import Unavailable
 
 _LONG_S = 60.0

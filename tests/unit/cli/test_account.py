@@ -1,17 +1,15 @@
-"""The account as people read it: windows, rows, tables, lines and bars."""
+"""The account as people read it: windows, rows, tables, lines and hours."""
 
 import csv
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 
-import numpy as np
 import pytest
 from rich.console import Console
 
 from cinquefoil.planner.v1.planner_pb2 import AccountEntry
-from services.cli.account.chart import bars
 from services.cli.account.render import render
-from services.cli.account.report import FIGURES, rows
+from services.cli.account.report import FIGURES, by_hour, rows
 from services.cli.account.show import write_csv
 from services.cli.console.durations import instant
 
@@ -128,25 +126,10 @@ def test_lines_have_every_figure_under_its_unit() -> None:
     assert [float(line["carbon_gco2e"]) for line in lines] == [5.0, 3.0, 7.0, 2.0]
 
 
-def test_bars_leave_no_hour_out_and_sum_to_what_was_emitted() -> None:
-    found = bars(ENTRIES, "model")
+def test_hours_have_what_each_emitted_and_sum_to_their_total() -> None:
+    found = by_hour(ENTRIES, "model")
 
-    assert len(found.starts) == 4
-    assert list(found.parts_gco2e) == ["idle, unattributed", "chat", "digits"]
-    whole = np.sum(list(found.parts_gco2e.values()), axis=0)
-    assert whole.tolist() == [8.0, 7.0, 0.0, 2.0]
-    assert found.base_gco2e.tolist() == [13.0, 12.0, 0.0, 1.0]
-
-
-def test_weeks_of_hours_are_drawn_as_days_and_small_models_together() -> None:
-    many = [
-        entry(hour, f"m{number}", carbon_gco2e=float(number))
-        for hour in range(24 * 20)
-        for number in range(10)
-    ]
-    found = bars(many, "model")
-
-    assert (len(found.starts), found.width_h) == (20, 24)
-    assert list(found.parts_gco2e)[-1] == "others"
-    assert len(found.parts_gco2e) == 7
-    assert np.sum(list(found.parts_gco2e.values())) == pytest.approx(45.0 * 24 * 20)
+    assert [each["hour"][:13] for each in found] == [f"2026-03-01T0{hour}" for hour in (0, 1, 3)]
+    assert found[0]["parts_gco2e"] == {"chat": 3.0, "(idle)": 4.0, "(other)": 1.0}
+    for each in found:
+        assert sum(each["parts_gco2e"].values()) == pytest.approx(each["carbon_gco2e"])

@@ -1,0 +1,65 @@
+"""The day's page is made of the accounts."""
+
+import json
+import re
+from dataclasses import replace
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from services.cli.demo import report
+from services.cli.demo.page import rates, write
+from services.local.demo.load import RequestStats
+from tests.support.cli.demo_days import VARIANTS, changes, day
+
+
+def parts(page: Path) -> dict[str, Any]:
+    """Return the parts that a page shows, by caption."""
+    (found,) = re.findall(r'id="report">(.*)</script>', page.read_text())
+    return {part["caption"]: part for part in json.loads(found)["parts"]}
+
+
+@pytest.mark.parametrize("readings", [121, 2], ids=["a day", "the shortest day"])
+def test_a_page_shows_all_of_a_day(tmp_path: Path, readings: int) -> None:
+    samples = {
+        "base": day(power_w=180, follows=False)[:readings],
+        "cinquefoil": day(power_w=60, follows=True)[:readings],
+    }
+    figures = {
+        name: report.figures(RequestStats(), found[0], found[-1], [], 0.2)
+        for name, found in samples.items()
+    }
+    write(tmp_path / "report.html", figures, changes(), samples, VARIANTS)
+    found = parts(tmp_path / "report.html")
+
+    served = found["Cinquefoil: what served"]
+    assert [line["name"] for line in served["lines"]] == list(VARIANTS)
+    assert len(served["times_s"]) == readings
+    for part in found.values():
+        for line in part.get("lines", ()):
+            assert len(line["values"]) == len(part["times_s"])
+
+
+def test_a_constant_power_is_drawn_as_that_power() -> None:
+    _, power_w = rates(day(power_w=100, follows=False), attrgetter("energy_j"), 1.0)
+    assert power_w == pytest.approx(np.full(len(power_w), 100.0))
+
+
+def test_readings_without_a_new_report_do_not_bend_the_curve() -> None:
+    """An account that moves only at every other reading has the same slope."""
+    samples = day(power_w=100, follows=False)
+    stale = [
+        replace(reading, energy_j=samples[index - index % 2].energy_j)
+        for index, reading in enumerate(samples)
+    ]
+    _, power_w = rates(stale, attrgetter("energy_j"), 1.0)
+    assert power_w == pytest.approx(np.full(len(power_w), 100.0))
+
+
+def test_an_account_that_never_moves_has_no_curve() -> None:
+    still = [replace(reading, energy_j=0.0) for reading in day(power_w=100, follows=False)]
+    times, power_w = rates(still, attrgetter("energy_j"), 1.0)
+    assert (times, len(power_w)) == ([], 0)
