@@ -185,6 +185,7 @@ async def site(folder: Path, needs: str = "") -> AsyncIterator[Site]:
         data[name]["address"] = f"127.0.0.1:{free_port()}"
     proxied = {name: data[name]["address"] for name in PROXIED}
     second = f"127.0.0.1:{free_port()}"
+    data["router"]["routing_file"] = str(folder / "routes.json")
     data["planner"] |= {"standby": True, "address": [proxied["planner"], second]}
     images = folder / "images.npy"
     np.save(images, held_out()[0])

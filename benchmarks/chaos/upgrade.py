@@ -16,7 +16,7 @@ import numpy as np
 import yaml
 
 from benchmarks.chaos.check import Checker
-from benchmarks.chaos.faults import Fault, measured
+from benchmarks.chaos.faults import BOUNDED_MS, Fault, measured
 from benchmarks.chaos.site import Site, two_nodes
 from benchmarks.chaos.suite import VARIANTS, labels
 from benchmarks.harness import Figures, Report
@@ -72,7 +72,8 @@ async def _rows(folder: Path, old_tree: Path) -> list[dict[str, Any]]:
         there = [("upgrade", new[name]) for name in ORDER]
         await here.settled()
         for what, program in (*there, *(("back", old[name]) for name in reversed(ORDER))):
-            found = await measured(here, Fault(what, program.name, _to(program)), right, checker)
+            fault = Fault(what, program.name, _to(program), reconnect_ms=BOUNDED_MS)
+            found = await measured(here, fault, right, checker)
             rows.append(found)
             print(json.dumps(rows[-1]), file=sys.stderr)  # a run takes minutes
     return rows

@@ -7,6 +7,7 @@ import secrets
 import socket
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 
 import grpc
 from prometheus_client import CollectorRegistry
@@ -29,6 +30,7 @@ from services.router.adapters.convert import first_table, to_report
 from services.router.adapters.planner_client import ConfigDigests, report_load, watch_routes
 from services.router.adapters.predictor_client import PredictorClient
 from services.router.adapters.prometheus import RouterCollector, collectors_registry
+from services.router.adapters.routing_file import RoutingFile
 from services.router.adapters.triton_metrics import TritonCollector
 from services.router.adapters.worker_stream import WorkerStreams, links
 from services.router.core.accounting.account import Account
@@ -192,6 +194,8 @@ class _Router:
         self._id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
         self._started_at = self._clock.now()
         self.config = ConfigDigests(deployment.digest)
+        file = self._settings.routing_file
+        self._file = None if file is None else RoutingFile(file)
         self._reported_s = self._clock.monotonic()
         self._swapped = asyncio.Event()
         self._routed = asyncio.Event()
@@ -264,6 +268,9 @@ class _Router:
                     ("health", self._report_ready(server)),
                 )
             ]
+            if self._file is not None:
+                await self._restore(self._file)
+                background.append(tasks.create_task(self._file.keep(), name="router.routing_file"))
             if self._predictor is not None:
                 background.append(tasks.create_task(self._predictor.run(), name="router.lengths"))
             await stop.wait()
@@ -271,6 +278,17 @@ class _Router:
             await self._engine.drain(self._settings.default_timeout_s)
             for task in background:
                 task.cancel()
+
+    async def _restore(self, file: RoutingFile) -> None:
+        """Serve by the table of before, unless a planner has sent one meanwhile."""
+        table = await asyncio.to_thread(file.read)
+        if table is None or self._engine.registry.table.revision:
+            return
+        known = {routes.model for routes in table.models}
+        new = (each for each in self._engine.registry.table.models if each.model not in known)
+        self._engine.swap(replace(table, models=(*table.models, *new)))
+        self._routed.set()
+        _log.info("serving by the last routing table", plan=table.plan_version)
 
     def _use(self, table: RoutingTable, *, planned: bool) -> None:
         """Take over a table, unless it says less than the one in use; acknowledge it at once."""
@@ -280,6 +298,8 @@ class _Router:
             return
         if table != known:
             self._engine.swap(table)
+            if self._file is not None:
+                self._file.put(table)
         self._routed.set()
         self._swapped.set()
 

@@ -123,6 +123,8 @@ class Router(Endpoint):
         token_listen: A second port, for inference clients that show a token (access.tokens)
             instead of a certificate; empty: none.
         metrics_aliases: "triton": counts under `nv_inference_*` names, too.
+        routing_file: Where the last routing table is kept: a router that restarts serves by it
+            until a planner answers. Each router needs its own. Unset: it waits for a planner.
     """
 
     listen: Address = "127.0.0.1:8464"
@@ -152,6 +154,7 @@ class Router(Endpoint):
     max_connection_requests: Annotated[int, Field(ge=1)] = 4096
     quotas: dict[Principal, Quota] = Field(default_factory=dict)
     token_listen: Address = ""
+    routing_file: Path | None = None
 
     @property
     def worker_message_bytes(self) -> int:

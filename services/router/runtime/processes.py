@@ -104,7 +104,7 @@ async def _report_started(
 
 
 def own_part(deployment: Deployment, addresses: tuple[str, str], index: int) -> Deployment:
-    """Return the deployment of one of several routers: common ports, and its own for metrics.
+    """Return the deployment of one of several routers: common ports, its own for metrics and file.
 
     Args:
         deployment: The whole file.
@@ -117,7 +117,12 @@ def own_part(deployment: Deployment, addresses: tuple[str, str], index: int) -> 
     if metrics:
         host, port = metrics.rpartition(":")[0], split_address(metrics)[1]
         metrics = f"{host}:{port + index if port else 0}"
-    own = router.model_copy(update={"listen": address, "http_listen": http, "metrics": metrics})
+    file = router.routing_file and router.routing_file.with_name(
+        f"{router.routing_file.name}.{index}"
+    )
+    own = router.model_copy(
+        update={"listen": address, "http_listen": http, "metrics": metrics, "routing_file": file}
+    )
     return deployment.model_copy(update={"router": own})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
@@ -13,11 +14,16 @@ from cinquefoil.router.v1 import router_pb2
 from cinquefoil.router.v1.router_pb2_grpc import RouterServiceStub
 from inference import grpc_service_pb2 as pb
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
+from services.kit.net import free_port
+from services.kit.rpc import dial
 from services.kit.rpc.status import from_wire
+from services.local.up.health import until_answering
+from services.router.app import run
 from tests.support.router.router_service import (
     ScriptedWorker,
     World,
     computed,
+    deployment,
     infer_request,
     running,
     until,
@@ -93,3 +99,21 @@ async def test_answers_and_their_carbon_go_on_while_the_carbon_service_is_away()
     assert [each.parameters["carbon_gco2e"].double_param for each in answers] == [
         pytest.approx(3.6 / 3.6e6 * 1000 * 1.5)
     ] * 3
+
+
+async def test_a_router_that_restarts_answers_before_a_planner_does(tmp_path: Path) -> None:
+    """It serves by the table that the one before it kept."""
+    file = tmp_path / "routes.json"
+    async with running(routing_file=str(file)) as world:
+        await world.route(await world.worker("a"))
+        await until(file.exists)
+        stop, port = asyncio.Event(), asyncio.get_running_loop().create_future()
+        alone = deployment(free_port(), free_port(), routing_file=str(file))
+        again = asyncio.create_task(run(alone, stop, port.set_result))
+        async with dial(f"127.0.0.1:{await port}") as channel:
+            await until_answering(f"127.0.0.1:{port.result()}")
+            answer = await GRPCInferenceServiceStub(channel).ModelInfer(infer_request(name="x"))
+        stop.set()
+        await again
+
+    assert answer.id == "x"

@@ -123,7 +123,7 @@ NO_MEANING = {
     """,
     "files": """
         carbon.cache_dir nodes.state_dir nodes.worker_user models.variants.file planner.database
-        planner.accounting.retention_d console.token_file
+        planner.accounting.retention_d console.token_file router.routing_file
     """,
     "nothing fails": """
         carbon.zones.hold_s nodes.orphan_timeout_s nodes.leave_timeout_s planner.standby

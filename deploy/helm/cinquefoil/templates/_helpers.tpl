@@ -44,6 +44,7 @@ labels: {{- include "cinquefoil.labels" . | nindent 2 }}
 {{- end }}
 {{- $_ := set $set.planner "database" (printf "%s/planner.sqlite3" $state) -}}
 {{- $_ := set $set.router "http_listen" "0.0.0.0:8466" -}}
+{{- $_ := set $set.router "routing_file" (printf "%s/routes.json" $state) -}}
 {{- with $set.predictor }}{{ $_ := set . "cache" (dict "file" (printf "%s/predictor.sqlite3" $state)) }}{{ end -}}
 {{- $nodes := dict -}}
 {{- range $node, $_ := .Values.config.nodes }}

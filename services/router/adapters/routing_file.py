@@ -1,0 +1,79 @@
+"""The last routing table on disk: a router that restarts serves before a planner answers."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from services.kit.errors import Unavailable
+from services.kit.state_file import read_disposable, write_json
+from services.kit.telemetry import logs
+from services.router.core.model import Instance, ModelRoutes, RoutingTable
+
+_VERSION: Final = 1
+
+_log = logs.get("routes")
+
+
+class RoutingFile:
+    """Keeps a routing table.
+
+    However old it is, no request goes astray by it: a worker that is another segment's by now says
+    so when the router connects.
+
+    Args:
+        path: The file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._table: RoutingTable | None = None
+        self._changed = asyncio.Event()
+
+    def read(self) -> RoutingTable | None:
+        """Return what was kept, or None where nothing was, or where it is damaged. Blocks.
+
+        Its term is 0: the table of any planner that has a plan supersedes it, also of one whose
+        database began again.
+        """
+        try:
+            return read_disposable(self._path, _table_of, version=_VERSION)
+        except Unavailable as error:
+            _log.warning("the last routing table cannot be read", error=error.message)
+            return None
+
+    def put(self, table: RoutingTable) -> None:
+        """Have `keep` write a table."""
+        self._table = table
+        self._changed.set()
+
+    async def keep(self) -> None:
+        """Write the newest table whenever there is one, for ever."""
+        well = True
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                await asyncio.to_thread(self._write, self._table)
+            except Unavailable as error:
+                if well:
+                    _log.warning("routing tables are kept in memory only", error=error.message)
+                well = False
+            else:
+                well = True
+
+    def _write(self, table: RoutingTable | None) -> None:
+        if table is not None:
+            values = {"version": _VERSION, **asdict(table)}
+            write_json(self._path, values, durable=False)
+
+
+def _table_of(values: Mapping[str, Any]) -> RoutingTable:
+    models = tuple(_routes_of(each) for each in values["models"])
+    return RoutingTable(values["revision"], values["plan_version"], models)
+
+
+def _routes_of(values: Mapping[str, Any]) -> ModelRoutes:
+    instances = tuple(Instance(**each) for each in values["instances"])
+    return ModelRoutes(**{**values, "instances": instances})
