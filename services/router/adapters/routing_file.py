@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -75,5 +75,6 @@ def _table_of(values: Mapping[str, Any]) -> RoutingTable:
 
 
 def _routes_of(values: Mapping[str, Any]) -> ModelRoutes:
-    instances = tuple(Instance(**each) for each in values["instances"])
+    given = [each.name for each in fields(Instance) if each.init]
+    instances = tuple(Instance(**{name: of[name] for name in given}) for of in values["instances"])
     return ModelRoutes(**{**values, "instances": instances})
