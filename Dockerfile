@@ -17,7 +17,7 @@ RUN sed -n '/^pip==/,/[^\\]$/p' lock.txt > pip.txt && python -m venv --without-p
     && ${PIP} install ${LOCKED} --group build
 
 FROM build AS wheels
-COPY README.md LICENSE cinquefoil.yaml ./
+COPY README.md LICENSE cinquefoil.yaml demo.yaml ./
 COPY examples/infer.py examples/infer.py
 COPY protos protos
 COPY services services

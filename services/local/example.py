@@ -1,17 +1,25 @@
-"""The example deployment and its client, which the installed package carries."""
+"""The example deployments and their client, which the installed package carries."""
 
+from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
 from typing import Final
 
-_IN_CHECKOUT: Final = {"cinquefoil.yaml": "cinquefoil.yaml", "infer.py": "examples/infer.py"}
+FIRST: Final = ("cinquefoil.yaml", "infer.py")
+"""What a newcomer starts from."""
+
+_IN_CHECKOUT: Final = {
+    "cinquefoil.yaml": "cinquefoil.yaml",
+    "demo.yaml": "demo.yaml",
+    "infer.py": "examples/infer.py",
+}
 """Where the repository has each file; the wheel has it in `services/local/example`."""
 
 
-def write_missing(folder: Path) -> list[Path]:
+def write_missing(folder: Path, names: Iterable[str] = FIRST) -> list[Path]:
     """Write the example files that `folder` lacks, and return them; existing files are kept."""
     written = []
-    for name in _IN_CHECKOUT:
+    for name in names:
         target = folder / name
         if not target.exists():
             target.write_text(content(name), encoding="utf-8")

@@ -163,14 +163,14 @@ async def health(
 
 
 async def demo(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
-    config: Config = DEPLOYMENT,
+    config: Config = Path("demo.yaml"),
     seconds: Annotated[
         float, typer.Option(min=1, max=600, help="How long the simulated day takes, seconds.")
     ] = 60.0,
     rate: Annotated[
         float | None,
         typer.Option(
-            min=0.1, help="Requests per second to each suite. Default: the file's demand."
+            min=0.1, help="Requests per second to each model. Default: the file's demand."
         ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for report, chart and logs.")] = Path(
@@ -184,16 +184,16 @@ async def demo(  # noqa: PLR0913, PLR0917 - a command's options are its argument
     """Serve a day of the grid in a minute, twice: as BASE and as Cinquefoil.
 
     Trains a family of real models, starts both suites on simulated GPUs, sends both the same
-    requests at the same moments, and reports what it saved. Where there is no cinquefoil.yaml, the
-    example is written first. Exit status 1 if a request was lost.
+    requests at the same moments, and reports what was saved and what that cost. Where there is no
+    demo.yaml, it is written first. Exit status 1 if a request was lost.
     """
     from services.cli.demo.run import demo as work
     from services.cli.demo.run import train
     from services.local.example import write_missing
 
-    if config == DEPLOYMENT and not config.exists():
-        written = write_missing(config.parent)
-        typer.echo(f"No {config} here: wrote the example, {', '.join(map(str, written))}")
+    if config == Path("demo.yaml"):
+        for written in write_missing(config.parent, [config.name]):
+            typer.echo(f"wrote {written}")
     if train_only:
         await train(config)
     elif not await work(config, out, seconds=seconds, rate_rps=rate, seed=seed):

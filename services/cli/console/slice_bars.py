@@ -25,6 +25,11 @@ class SliceCells:
     cells: int
     runs: str
 
+    def span(self, cells: int) -> range:
+        """Return the cells that it takes in a bar of so many."""
+        first = max(0, min(self.start, cells - self.cells))
+        return range(first, min(first + self.cells, cells))
+
 
 def labels(runs: Iterable[str]) -> dict[str, str]:
     """Return three characters for each name: the variant's first ones, made distinct by digits."""
@@ -51,7 +56,6 @@ def bar(cells: int, slices: Iterable[SliceCells], known: Mapping[str, str]) -> T
     row = [Text(_UNCUT) for _ in range(cells)]
     colours = {name: _COLOURS[n % len(_COLOURS)] for n, name in enumerate(sorted(known))}
     for each in slices:
-        first = max(0, min(each.start, cells - each.cells))
-        for place in range(first, min(first + each.cells, cells)):
+        for place in each.span(cells):
             row[place] = Text(known.get(each.runs, _FREE), style=colours.get(each.runs, "dim"))
     return Text.assemble("[", Text(" ").join(row), "]")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,6 @@ from services.cli.demo.sample import Grid, SuiteRun, follow, take_sample
 from services.cli.tensors import outputs_of, request_of
 from services.kit.clock import Clock
 from services.kit.errors import ServiceError
-from services.local.demo.demo_models import MODEL
 from services.local.demo.digits import held_out
 from services.local.demo.load import Arrival
 
@@ -41,7 +40,7 @@ async def pass_day(
         clock: Real time.
         show: Called several times a second with the time since the start, s.
     """
-    images = Images.held_out()
+    images = Images.held_out({arrival.model for arrival in plan})
     first = next(iter(runs.values()))
     async with asyncio.TaskGroup() as tasks:
         following = follow(grid, first.clients, clock)
@@ -91,16 +90,19 @@ TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """Requests ready to send, one per held-out image, and the right answers."""
+    """Requests ready to send, by model one per held-out image, and the right answers."""
 
-    requests: tuple[ModelInferRequest, ...]
+    requests: Mapping[str, tuple[ModelInferRequest, ...]]
     labels: NDArray[np.int64]
 
     @classmethod
-    def held_out(cls) -> Images:
-        """Return a request for each held-out digit."""
+    def held_out(cls, models: Iterable[str]) -> Images:
+        """Return a request to each model for each held-out digit."""
         images, labels = held_out()
-        requests = tuple(request_of(MODEL, "image", "FP32", image[None]) for image in images)
+        requests = {
+            model: tuple(request_of(model, "image", "FP32", image[None]) for image in images)
+            for model in models
+        }
         return cls(requests, labels)
 
 
@@ -121,16 +123,16 @@ async def send(
             due_s = start_s + arrival.at_s
             await clock.sleep(due_s - clock.monotonic())
             for name, run in runs.items():
-                run.stats.sent += 1
-                one = _one(run, images, arrival.image, due_s, clock)
+                run.stats[arrival.model].sent += 1
+                one = _one(run, images, arrival, due_s, clock)
                 requests.create_task(one, name=f"demo.{name}.{number}")
 
 
-async def _one(run: SuiteRun, images: Images, image: int, due_s: float, clock: Clock) -> None:
-    stats = run.stats
+async def _one(run: SuiteRun, images: Images, sent: Arrival, due_s: float, clock: Clock) -> None:
+    stats = run.stats[sent.model]
     try:
         response: Any = await run.clients.inference.ModelInfer(
-            images.requests[image], timeout=TIMEOUT_S
+            images.requests[sent.model][sent.image], timeout=TIMEOUT_S
         )
         label = int(outputs_of(response)["label"][0])
     except ServiceError as error:
@@ -139,4 +141,4 @@ async def _one(run: SuiteRun, images: Images, image: int, due_s: float, clock: C
         stats.lose(f"unreadable answer: {error!r}")
     else:
         latency_s = clock.monotonic() - due_s
-        stats.answer(latency_s, correct=label == int(images.labels[image]))
+        stats.answer(latency_s, correct=label == int(images.labels[sent.image]))

@@ -1,6 +1,7 @@
 """The day as a page: intensity, what served, power and emissions."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 from operator import attrgetter
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from services.cli.demo import report
-from services.cli.demo.sample import Sample
+from services.cli.demo.sample import GpuSample, Sample
 from services.console import page
 from services.console.page import Chart, Line, Table
 from services.kit.units import S_PER_H
@@ -31,7 +32,6 @@ def write(
     figures: Mapping[str, report.Figures],
     changes: Sequence[Change],
     samples: Mapping[str, Sequence[Sample]],
-    variants: Sequence[str],
 ) -> None:
     """Write one day as one HTML file.
 
@@ -40,24 +40,19 @@ def write(
         figures: What it cost by suite, "base" and "cinquefoil".
         changes: (grid time, gCO2e/kWh), oldest first.
         samples: By suite, oldest first, at least two of each.
-        variants: Names in the order in which they are stacked, the cheapest first.
     """
     both = figures["base"], figures["cinquefoil"]
     day = samples["cinquefoil"]
     page.write(
         page.Report(
-            title="A day of the grid",
-            headline=report.headline(*both),
+            title=report.TITLE,
+            headline=f"{report.gain(*both)} {report.price(*both)}",
             about="Both suites got the same requests at the same moments. BASE always serves the "
-            "best variant on whole GPUs.",
+            "best variant, with a whole GPU for each model.",
             parts=[
-                Table(
-                    "Equal load, equal GPUs",
-                    ("quantity", ">BASE", ">Cinquefoil"),
-                    report.rows(*both),
-                ),
+                Table("Figures", report.COLUMNS, list(report.rows(*both))),
                 _intensity(changes, day),
-                _shares(day, variants),
+                *_slices(day),
                 _rates("Power of all GPUs", "W", samples, _energy, 1.0),
                 _rates("Emissions", "gCO₂e/h", samples, _carbon, S_PER_H),
             ],
@@ -100,17 +95,31 @@ def _intensity(changes: Sequence[Change], day: Sequence[Sample]) -> Chart:
     return Chart("Carbon intensity of the grid", "gCO₂e/kWh", times_s, [line], stepped=True)
 
 
-def _shares(day: Sequence[Sample], variants: Sequence[str]) -> Chart:
-    return Chart(
-        "Cinquefoil: what served",
-        "% of the load",
-        [reading.at.timestamp() for reading in day],
-        [Line(name, [reading.shares.get(name, 0.0) * 100 for reading in day]) for name in variants],
-        stacked=True,
-        marks_s=[
-            later.at.timestamp() for earlier, later in pairwise(day) if later.plan != earlier.plan
-        ],
-    )
+def _slices(day: Sequence[Sample]) -> Iterator[Chart]:
+    """Yield a chart for each GPU: how many of its compute slices run what."""
+    for number, gpu in enumerate(day[0].gpus):
+        held = [_held(reading.gpus[number]) for reading in day]
+        lines = [Line(runs, [each[runs] for each in held]) for runs in sorted(set().union(*held))]
+        yield Chart(
+            f"Cinquefoil: what runs on {gpu.name}",
+            f"compute slices of {gpu.cells}",
+            [reading.at.timestamp() for reading in day],
+            lines,
+            stacked=True,
+            marks_s=_changes_of_plan(day),
+        )
+
+
+def _held(gpu: GpuSample) -> Counter[str]:
+    """Return the compute slices that each variant holds."""
+    held: Counter[str] = Counter()
+    for piece in gpu.slices:
+        held[piece.runs] += piece.cells
+    return held
+
+
+def _changes_of_plan(day: Sequence[Sample]) -> list[float]:
+    return [later.at.timestamp() for earlier, later in pairwise(day) if later.plan != earlier.plan]
 
 
 def _rates(

@@ -1,6 +1,5 @@
 """The day on a terminal, or as plain lines where there is none."""
 
-from collections import defaultdict
 from collections.abc import Mapping
 
 from rich.console import Console, Group, RenderableType
@@ -9,8 +8,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from services.cli.console.slice_bars import bar, labels
 from services.cli.demo.sample import Grid, Sample, SuiteRun
 from services.kit.clock import Clock
+from services.local.demo.load import RequestStats
 
 _LINE_EVERY_S = 5.0
 _TITLES = {"base": "BASE", "cinquefoil": "Cinquefoil"}
@@ -42,32 +43,37 @@ class Progress(Live):
 
     def _picture(self, seconds: float) -> RenderableType:
         bar = ProgressBar(total=self._duration_s, completed=min(seconds, self._duration_s))
-        table = Table("", "plan", "variants x slices", box=None, pad_edge=False)
-        for name in ("power", "p95", "answered", "lost"):
-            table.add_column(name, justify="right")
+        rows = Table("", "plan", "slices of each GPU", box=None, pad_edge=False)
+        for name in ("power", "answered", "lost"):
+            rows.add_column(name, justify="right")
+        known = self._labels()
         for name, run in self._runs.items():
-            last, stats = run.samples[-1], run.stats
-            table.add_row(
-                _TITLES[name],
-                str(last.plan),
-                layout(last),
-                f"{last.power_w:.0f} W",
-                f"{stats.quantile_s(95) * 1e3:.0f} ms",
-                str(stats.answered),
-                str(stats.lost),
-            )
-        return Group(Text(self._grid_now(), style="bold"), bar, table)
+            last, stats = run.samples[-1], RequestStats.total(run.stats.values())
+            bars = Text("\n").join(bars_of(last, known))
+            counts = (f"{last.power_w:.0f} W", str(stats.answered), str(stats.lost))
+            rows.add_row(_TITLES[name], str(last.plan), bars, *counts)
+        key = "  ".join(f"{label} {name}" for name, label in known.items())
+        return Group(Text(self._grid_now(), style="bold"), bar, rows, Text(key, style="dim"))
 
     def _line(self) -> str:
         parts = [self._grid_now()]
+        known = self._labels()
         for name, run in self._runs.items():
-            last, stats = run.samples[-1], run.stats
+            last, stats = run.samples[-1], RequestStats.total(run.stats.values())
+            bars = " ".join(each.plain for each in bars_of(last, known))
             parts.append(
-                f"{_TITLES[name]}: plan {last.plan}, {layout(last)}, {last.power_w:.0f} W, "
-                f"p95 {stats.quantile_s(95) * 1e3:.0f} ms, {stats.answered} answered, "
-                f"{stats.lost} lost"
+                f"{_TITLES[name]}: plan {last.plan}, {bars}, {last.power_w:.0f} W, "
+                f"{stats.answered} answered, {stats.lost} lost"
             )
         return " | ".join(parts)
+
+    def _labels(self) -> dict[str, str]:
+        return labels(
+            piece.runs
+            for run in self._runs.values()
+            for gpu in run.samples[-1].gpus
+            for piece in gpu.slices
+        )
 
     def _grid_now(self) -> str:
         at = self._grid.now(self._clock.monotonic())
@@ -77,12 +83,6 @@ class Progress(Live):
         )
 
 
-def layout(reading: Sample) -> str:
-    """Return what a plan runs in words, for example "svc 45 % (2x 3g.20gb)"."""
-    slices: dict[str, list[str]] = defaultdict(list)
-    for (variant, profile), count in sorted(reading.slices.items()):
-        slices[variant].append(f"{count}x {profile}")
-    return ", ".join(
-        f"{variant} {reading.shares.get(variant, 0.0):.0%} ({' + '.join(kinds)})".replace("%", " %")
-        for variant, kinds in slices.items()
-    )
+def bars_of(reading: Sample, known: Mapping[str, str]) -> list[Text]:
+    """Return a bar for each GPU; `known` is its labels by what runs."""
+    return [bar(gpu.cells, gpu.slices, known) for gpu in reading.gpus]

@@ -15,13 +15,12 @@ from services.cli.demo.day import pass_day
 from services.cli.demo.progress import Progress
 from services.cli.demo.sample import Grid, SuiteRun, plans_since
 from services.kit.clock import RealClock
-from services.kit.config import Deployment, Model
+from services.kit.config import Deployment
 from services.kit.config.loader import ENV_PREFIX, load
 from services.kit.errors import DeadlineExceeded, InvalidArgument
 from services.local.demo import deployment_files
-from services.local.demo.demo_models import MODEL
 from services.local.demo.digits import HELD_OUT
-from services.local.demo.load import Arrival, arrivals
+from services.local.demo.load import Arrival, RequestStats, arrivals
 from services.local.demo.model_family import FAMILY
 from services.local.demo.model_family import train as train_family
 from services.local.up.health import until_answering
@@ -48,7 +47,7 @@ async def demo(
         config: Deployment file.
         out: Folder for report and logs.
         seconds: Length of the day, s.
-        rate_rps: Requests per second to each suite; None: the model's demand of the file.
+        rate_rps: Requests per second to each model; None: its demand of the file.
         seed: Of the arrivals.
 
     Raises:
@@ -62,18 +61,21 @@ async def demo(
     async with AsyncExitStack() as stack:
         with console.status("Starting one carbon service and two suites"):
             runs = await _start(stack, setting)
-        rate_rps = rate_rps or deployment.models[MODEL].demand_rps
-        load_plan = arrivals(rate_rps, seconds, HELD_OUT, seed)
+        rates_rps = {
+            name: rate_rps or model.demand_rps for name, model in deployment.models.items()
+        }
+        load_plan = arrivals(rates_rps, seconds, HELD_OUT, seed)
+        rates = ", ".join(f"{name} {rate:g} req/s" for name, rate in rates_rps.items())
         console.print(
-            f"{len(load_plan)} requests to each suite, {rate_rps:g} req/s, in a day of "
-            f"{seconds:g} s",
+            f"{len(load_plan)} requests to each suite in a day of {seconds:g} s: {rates}",
             highlight=False,
         )
-        figures = await _day(console, deployment.models[MODEL], setting, runs, load_plan, out)
+        figures = await _day(console, deployment, setting, runs, load_plan, out)
         console.print("Stopping the suites", highlight=False)
     console.print(report.render(figures["base"], figures["cinquefoil"]))
     for name, run in runs.items():
-        for reason, count in run.stats.losses.most_common(3):
+        losses = RequestStats.total(run.stats.values()).losses
+        for reason, count in losses.most_common(3):
             console.print(Text(f"{name} lost {count}: {reason}", style="red"))
     console.print(f"{out}/report.html, {out}/report.json", highlight=False)
     return all(one.lost == 0 for one in figures.values())
@@ -115,7 +117,7 @@ async def _first_plan(name: str, deployment: Deployment) -> None:
 
 async def _day(  # noqa: PLR0913, PLR0917 - what a day is made of
     console: Console,
-    model: Model,
+    deployment: Deployment,
     setting: deployment_files.Scene,
     runs: Mapping[str, SuiteRun],
     load_plan: Sequence[Arrival],
@@ -126,21 +128,20 @@ async def _day(  # noqa: PLR0913, PLR0917 - what a day is made of
         await pass_day(runs, grid, load_plan, clock, progress.show)
     figures = {}
     for name, run in runs.items():
-        first, last = run.samples[0], run.samples[-1]
-        plans = await plans_since(run.clients, first.plan)
-        figures[name] = report.figures(run.stats, first, last, plans, model.slo.latency_s)
+        plans = await plans_since(run.clients, run.samples[0].plan)
+        figures[name] = report.figures(run.stats, run.samples, plans, deployment.models)
     report.write(out / "report.json", figures)
     samples = {name: run.samples for name, run in runs.items()}
-    variants = sorted(model.variants, key=lambda name: model.variants[name].accuracy)
-    page.write(out / "report.html", figures, grid.changes, samples, variants)
+    page.write(out / "report.html", figures, grid.changes, samples)
     return figures
 
 
 def _folders(deployment: Deployment) -> list[Path]:
-    model = deployment.models.get(MODEL)
-    if model is None or not model.variants.keys() <= set(FAMILY):
+    variants = [each for model in deployment.models.values() for each in model.variants.items()]
+    strangers = sorted({name for name, _ in variants} - set(FAMILY))
+    if strangers:
         raise InvalidArgument(
-            f"the demo serves the model {MODEL!r} with variants among {', '.join(FAMILY)}, which "
-            "the deployment file does not describe"
+            f"the demo trains the variants {', '.join(FAMILY)}, and has no {', '.join(strangers)}; "
+            "`cinquefoil up` serves models of your own"
         )
-    return sorted({variant.file.parent for variant in model.variants.values()})
+    return sorted({variant.file.parent for _, variant in variants})

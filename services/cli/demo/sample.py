@@ -1,16 +1,34 @@
 """What a suite's planner says at one moment; the grid's time and intensity at any."""
 
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from cinquefoil.carbon.v1.carbon_pb2 import WatchRequest
+from cinquefoil.gpuagent.v1.inventory_pb2 import Gpu, Node
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.cli.client import Clients, first
+from services.cli.console.slice_bars import SliceCells
 from services.kit.clock import Clock
-from services.local.demo.demo_models import MODEL
 from services.local.demo.load import RequestStats
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSample:
+    """A GPU at one moment.
+
+    Attributes:
+        name: "node/index".
+        cells: Its compute slices.
+        slices: Those that run something; `runs` is "model/variant".
+        idle_w: Power that it draws with nothing running, W.
+    """
+
+    name: str
+    cells: int
+    slices: tuple[SliceCells, ...]
+    idle_w: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,23 +39,19 @@ class Sample:
         at: Grid time.
         seconds: Time since the load's start, s.
         plan: Version of the plan that the routes serve.
-        shares: Share of the load by variant; they sum to 1 once anything serves.
-        slices: Number of segments by (variant, slice profile).
+        gpus: Each GPU, in the order of nodes and indices.
         power_w: Power of all GPUs now, W.
         energy_j: Metered energy of all GPUs since the account began, idle included, J.
         carbon_gco2e: Its carbon.
-        gpu_energy_j: Metered energy by GPU, J.
     """
 
     at: datetime
     seconds: float
     plan: int
-    shares: Mapping[str, float]
-    slices: Mapping[tuple[str, str], int]
+    gpus: tuple[GpuSample, ...]
     power_w: float
     energy_j: float
     carbon_gco2e: float
-    gpu_energy_j: Mapping[str, float]
 
 
 @dataclass(slots=True)
@@ -46,17 +60,17 @@ class SuiteRun:
 
     Attributes:
         clients: The suite's services.
-        stats: The requests sent to the suite.
+        stats: The requests sent to the suite, by model.
         samples: What its planner said, oldest first.
     """
 
     clients: Clients
-    stats: RequestStats = field(default_factory=RequestStats)
+    stats: defaultdict[str, RequestStats] = field(default_factory=lambda: defaultdict(RequestStats))
     samples: list[Sample] = field(default_factory=list)
 
 
 async def take_sample(clients: Clients, at: datetime, seconds: float) -> Sample:
-    """Read a planner's account and what its routes serve.
+    """Read a planner's account and what its nodes run.
 
     Raises:
         ServiceError: It does not answer.
@@ -69,12 +83,10 @@ async def take_sample(clients: Clients, at: datetime, seconds: float) -> Sample:
         at=at,
         seconds=seconds,
         plan=now.routing.plan_version,
-        shares=shares_of(now.routing),
-        slices=slices_of(now.plan),
+        gpus=tuple(gpu_sample(node.node, gpu) for node in fleet.nodes for gpu in node.node.gpus),
         power_w=sum(account.power_w for account in accounts),
         energy_j=fleet.energy_j,
         carbon_gco2e=fleet.carbon_gco2e,
-        gpu_energy_j={account.gpu_uuid: account.total_j for account in accounts},
     )
 
 
@@ -84,22 +96,20 @@ async def plans_since(clients: Clients, version: int) -> Sequence[plan_pb2.Plan]
     return [plan for plan in response.plans if plan.version >= version]
 
 
-def shares_of(routing: plan_pb2.RoutingTable) -> dict[str, float]:
-    """Return each variant's share of the digits' load."""
-    shares: dict[str, float] = defaultdict(float)
-    for model in routing.models:
-        if model.model == MODEL:
-            for instance in model.instances:
-                shares[instance.variant] += instance.share
-    total = sum(shares.values())
-    return {name: share / total for name, share in shares.items()} if total else {}
-
-
-def slices_of(plan: plan_pb2.Plan) -> dict[tuple[str, str], int]:
-    """Return how many segments run each variant on each slice profile."""
-    return dict(
-        Counter((segment.spec.variant, segment.spec.placement.profile) for segment in plan.segments)
+def gpu_sample(node: Node, gpu: Gpu) -> GpuSample:
+    """Return what runs on a GPU."""
+    widths = {kind.name: kind.compute_slices for kind in gpu.type.profiles}
+    whole = max(widths.values(), default=1)
+    specs = (segment.spec for segment in node.segments if segment.spec.gpu_uuid == gpu.uuid)
+    slices = tuple(
+        SliceCells(
+            spec.placement.start,
+            widths.get(spec.placement.profile, whole),
+            f"{spec.model}/{spec.variant}",
+        )
+        for spec in specs
     )
+    return GpuSample(f"{node.name}/{gpu.index}", whole, slices, gpu.type.idle_power_w)
 
 
 @dataclass(slots=True)

@@ -9,9 +9,8 @@ from typing import Any, Final
 
 import yaml
 
-from services.kit.config import Deployment, TraceSource
+from services.kit.config import Deployment, Node, TraceSource
 from services.kit.net import free_port
-from services.local.demo.demo_models import MODEL
 
 DAY_S: Final = 86_400.0
 GPUS: Final = ("a100-40gb", "a100-40gb")
@@ -30,7 +29,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "base": Rule("base", "idle_longest"),
     "cinquefoil": Rule("exact", "shares"),
 }
-"""The two suites. BASE is CLOVER's: the most accurate variant on whole GPUs."""
+"""The two suites. BASE is CLOVER's: the most accurate variant on whole GPUs, one for each model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +107,10 @@ def _suite(grid: Deployment, rule: Rule, folder: Path, seconds: float) -> Deploy
         )
         for name, node in grid.nodes.items()
     }
-    digits = grid.models[MODEL].model_copy(update={"instance_choice": rule.instance_choice})
+    if rule.strategy == "base":
+        nodes = _with_a_gpu_for_each(nodes, len(grid.models))
+    choice = {"instance_choice": rule.instance_choice}
+    models = {name: model.model_copy(update=choice) for name, model in grid.models.items()}
     return grid.model_copy(
         update={
             "planner": planner,
@@ -116,9 +118,18 @@ def _suite(grid: Deployment, rule: Rule, folder: Path, seconds: float) -> Deploy
                 update={**_anywhere(), "http_listen": f"127.0.0.1:{free_port()}"}
             ),
             "nodes": nodes,
-            "models": {MODEL: digits},
+            "models": models,
         }
     )
+
+
+def _with_a_gpu_for_each(nodes: Mapping[str, Node], models: int) -> dict[str, Node]:
+    """Return nodes with no fewer GPUs than models; the first node gets more of its own type."""
+    name, first = next(iter(nodes.items()))
+    types = first.simulated or GPUS
+    more = max(0, models - sum(len(node.simulated or ()) for node in nodes.values()))
+    grown = first.model_copy(update={"simulated": (*types, *types[:1] * more)})
+    return {**nodes, name: grown}
 
 
 def _anywhere() -> dict[str, Any]:

@@ -1,6 +1,9 @@
 """The load, and what became of each request."""
 
+from __future__ import annotations
+
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -8,34 +11,41 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A request to send: when, s after the start, and which held-out image."""
+    """A request to send: when, s after the start, to which model, and which held-out image."""
 
     at_s: float
+    model: str
     image: int
 
 
-def arrivals(rate_rps: float, duration_s: float, images: int, seed: int) -> tuple[Arrival, ...]:
-    """Return a Poisson process: equal seeds give equal arrivals.
+def arrivals(
+    rates_rps: Mapping[str, float], duration_s: float, images: int, seed: int
+) -> tuple[Arrival, ...]:
+    """Return a Poisson process for each model, merged: equal seeds give equal arrivals.
 
     Args:
-        rate_rps: Mean rate, req/s, > 0.
+        rates_rps: Mean rate by model, req/s, > 0.
         duration_s: Arrivals lie in [0, duration_s), s.
         images: Images are drawn uniformly from range(images).
         seed: Of the random numbers.
     """
     rng = np.random.default_rng(seed)
-    count = rng.poisson(rate_rps * duration_s)
+    models, rates = list(rates_rps), np.array(list(rates_rps.values()))
+    count = rng.poisson(rates.sum() * duration_s)
     # Given their number, a Poisson process's arrivals are uniform and independent.
     times_s = np.sort(rng.uniform(0.0, duration_s, count))
+    # A process whose arrivals are marked at random is the sum of one process for each mark.
+    marks = rng.choice(len(models), size=count, p=rates / rates.sum())
     picks = rng.integers(images, size=count)
     return tuple(
-        Arrival(float(at_s), int(image)) for at_s, image in zip(times_s, picks, strict=True)
+        Arrival(float(at_s), models[mark], int(image))
+        for at_s, mark, image in zip(times_s, marks, picks, strict=True)
     )
 
 
 @dataclass(slots=True)
 class RequestStats:
-    """Account of every request sent to one suite: sent = answered + lost + still open.
+    """Account of every request sent to one model of a suite: sent = answered + lost + still open.
 
     Attributes:
         sent: Requests sent.
@@ -76,3 +86,14 @@ class RequestStats:
     def quantile_s(self, percentile: float) -> float:
         """Return a latency quantile, s; 0 before any answer."""
         return float(np.percentile(self.latencies_s, percentile)) if self.latencies_s else 0.0
+
+    @classmethod
+    def total(cls, each: Iterable[RequestStats]) -> RequestStats:
+        """Return the account of several models together."""
+        whole = cls()
+        for one in each:
+            whole.sent += one.sent
+            whole.correct += one.correct
+            whole.latencies_s += one.latencies_s
+            whole.losses += one.losses
+        return whole

@@ -12,8 +12,10 @@ import pytest
 
 from services.cli.demo import report
 from services.cli.demo.page import rates, write
+from services.kit.config.loader import load
 from services.local.demo.load import RequestStats
-from tests.support.cli.demo_days import VARIANTS, changes, day
+from tests.support.cli.demo_days import changes, day
+from tests.support.paths import ROOT
 
 
 def parts(page: Path) -> dict[str, Any]:
@@ -24,20 +26,23 @@ def parts(page: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("readings", [121, 2], ids=["a day", "the shortest day"])
 def test_a_page_shows_all_of_a_day(tmp_path: Path, readings: int) -> None:
+    models = load(ROOT / "cinquefoil.yaml").models
     samples = {
         "base": day(power_w=180, follows=False)[:readings],
         "cinquefoil": day(power_w=60, follows=True)[:readings],
     }
     figures = {
-        name: report.figures(RequestStats(), found[0], found[-1], [], 0.2)
+        name: report.figures({"digits": RequestStats()}, found, [], models)
         for name, found in samples.items()
     }
-    write(tmp_path / "report.html", figures, changes(), samples, VARIANTS)
+    write(tmp_path / "report.html", figures, changes(), samples)
     found = parts(tmp_path / "report.html")
 
-    served = found["Cinquefoil: what served"]
-    assert [line["name"] for line in served["lines"]] == list(VARIANTS)
-    assert len(served["times_s"]) == readings
+    served = found["Cinquefoil: what runs on node-0/0"]
+    assert {line["name"] for line in served["lines"]} <= {"digits/linear", "digits/svc"}
+    assert [
+        sum(held) for held in zip(*(line["values"] for line in served["lines"]), strict=True)
+    ] == [3] * readings
     for part in found.values():
         for line in part.get("lines", ()):
             assert len(line["values"]) == len(part["times_s"])

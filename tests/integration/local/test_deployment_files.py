@@ -8,16 +8,23 @@ from services.local.up.suite import programs
 from tests.support.paths import ROOT
 
 
-def test_both_suites_serve_the_same_models_on_the_same_gpus(tmp_path: Path) -> None:
-    setting = deployment_files.write(load(ROOT / "cinquefoil.yaml"), tmp_path, seconds=60)
+def test_both_suites_serve_the_same_models(tmp_path: Path) -> None:
+    setting = deployment_files.write(load(ROOT / "demo.yaml"), tmp_path, seconds=60)
     base, ours = (load(setting.suites[name]) for name in ("base", "cinquefoil"))
     assert (base.planner.strategy, ours.planner.strategy) == ("base", "exact")
-    assert base.models["digits"].instance_choice == "idle_longest"
-    assert ours.models["digits"].instance_choice == "shares"
-    assert base.models["digits"].variants == ours.models["digits"].variants
+    for name in ("post-codes", "cheques", "meters"):
+        assert base.models[name].instance_choice == "idle_longest"
+        assert ours.models[name].instance_choice == "shares"
+        assert base.models[name].variants == ours.models[name].variants
     assert base.planner.objective == ours.planner.objective
-    for deployment in (base, ours):
-        assert deployment.nodes["node-0"].simulated == ("a100-40gb", "a100-40gb")
+    assert ours.nodes["node-0"].simulated == ("a100-40gb",) * 2
+    assert base.nodes["node-0"].simulated == ("a100-40gb",) * 3, "BASE needs one for each model"
+
+
+def test_equal_gpus_where_there_are_enough_for_base(tmp_path: Path) -> None:
+    setting = deployment_files.write(load(ROOT / "cinquefoil.yaml"), tmp_path, seconds=60)
+    for file in setting.suites.values():
+        assert load(file).nodes["node-0"].simulated == ("a100-40gb",) * 2
 
 
 def test_a_day_passes_in_the_given_seconds_on_one_carbon_service(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ async def test_answers_are_counted_and_checked_against_the_truth(
     """The service answers by a rule of its own, so the right share is known beforehand."""
     images, labels = digits
     rule = images.sum(axis=1, dtype=np.float32) % 10
-    load_plan = arrivals(100, 1.2, len(labels), seed=0)
+    load_plan = arrivals({"digits": 100}, 1.2, len(labels), seed=0)
     expected = sum(int(rule[one.image]) == int(labels[one.image]) for one in load_plan)
     shown: list[float] = []
     async with (
@@ -44,7 +44,7 @@ async def test_answers_are_counted_and_checked_against_the_truth(
         grid = Grid("US-CAL", speedup=1440)
         await pass_day(runs, grid, load_plan, RealClock(), shown.append)
     for run in runs.values():
-        stats = run.stats
+        stats = run.stats["digits"]
         assert (stats.sent, stats.answered, stats.lost) == (len(load_plan), len(load_plan), 0)
         assert stats.correct == expected
         assert all(0 < latency_s < 5 for latency_s in stats.latencies_s)
@@ -64,10 +64,10 @@ async def test_requests_to_a_router_that_is_away_are_lost_and_the_reason_is_kept
         connected(load(tmp_path / "one.yaml")) as one,
     ):
         run = SuiteRun(one)
-        load_plan = arrivals(50, 0.3, 719, seed=0)
+        load_plan = arrivals({"digits": 50}, 0.3, 719, seed=0)
         grid = Grid("US-CAL", speedup=1440)
         await pass_day({"base": run}, grid, load_plan, RealClock(), lambda _: None)
-    assert run.stats.sent == run.stats.lost == len(load_plan) > 0
-    assert run.stats.answered == 0
-    assert run.stats.sent == run.stats.lost
-    assert all(reason.startswith("UNAVAILABLE: ") for reason in run.stats.losses)
+    stats = run.stats["digits"]
+    assert stats.sent == stats.lost == len(load_plan) > 0
+    assert stats.answered == 0
+    assert all(reason.startswith("UNAVAILABLE: ") for reason in stats.losses)

@@ -3,10 +3,10 @@
 import math
 from datetime import UTC, datetime, timedelta
 
-from services.cli.demo.sample import Sample
+from services.cli.console.slice_bars import SliceCells
+from services.cli.demo.sample import GpuSample, Sample
 
 MIDNIGHT = datetime(2026, 3, 20, tzinfo=UTC)
-VARIANTS = ("tree", "linear", "mlp-64", "mlp-512", "svc")
 
 
 def intensity_at(hour: float) -> float:
@@ -27,18 +27,16 @@ def day(*, power_w: float, follows: bool) -> list[Sample]:
         hour = tick / 5
         drawn_w = power_w * (intensity_at(hour) < 190 or not follows) + 70 * follows
         dirty = follows and intensity_at(hour) > 190
-        shares = {"linear": 0.6, "svc": 0.4} if dirty else {"svc": 1.0}
+        variant = "linear" if dirty else "svc"
         samples.append(
             Sample(
                 at=MIDNIGHT + timedelta(hours=hour),
                 seconds=tick / 2,
                 plan=1 + dirty,
-                shares=shares,
-                slices={("svc", "3g.20gb"): 2},
+                gpus=(GpuSample("node-0/0", 7, (SliceCells(4, 3, f"digits/{variant}"),), 55.0),),
                 power_w=drawn_w,
                 energy_j=energy_j,
                 carbon_gco2e=carbon_gco2e,
-                gpu_energy_j={"GPU-1": energy_j * 0.6, "GPU-2": energy_j * 0.4},
             )
         )
         energy_j += drawn_w / 2

@@ -1,5 +1,6 @@
 """The load generator's arithmetic: nothing sent is forgotten."""
 
+from collections import Counter
 from itertools import pairwise
 
 import numpy as np
@@ -14,22 +15,39 @@ from services.local.demo.load import RequestStats, arrivals
 def test_arrivals_are_ordered_within_the_duration_and_repeatable(
     rate_rps: float, duration_s: float, seed: int
 ) -> None:
-    load = arrivals(rate_rps, duration_s, 719, seed)
-    assert load == arrivals(rate_rps, duration_s, 719, seed)
+    load = arrivals({"one": rate_rps, "two": rate_rps}, duration_s, 719, seed)
+    assert load == arrivals({"one": rate_rps, "two": rate_rps}, duration_s, 719, seed)
     assert all(earlier.at_s <= later.at_s for earlier, later in pairwise(load))
     assert all(0 <= arrival.at_s < duration_s and 0 <= arrival.image < 719 for arrival in load)
 
 
 def test_gaps_are_those_of_a_poisson_process() -> None:
     """Mean 1/rate and, unlike regular arrivals, a coefficient of variation of 1."""
-    times_s = np.array([arrival.at_s for arrival in arrivals(50, 1000, 719, seed=1)])
+    times_s = np.array([arrival.at_s for arrival in arrivals({"one": 50}, 1000, 719, seed=1)])
     gaps_s = np.diff(times_s)
     assert gaps_s.mean() == pytest.approx(1 / 50, rel=0.02)
     assert gaps_s.std() / gaps_s.mean() == pytest.approx(1.0, rel=0.02)
 
 
 def test_other_seeds_give_other_arrivals() -> None:
-    assert arrivals(10, 10, 719, seed=1) != arrivals(10, 10, 719, seed=2)
+    assert arrivals({"one": 10}, 10, 719, seed=1) != arrivals({"one": 10}, 10, 719, seed=2)
+
+
+def test_each_model_gets_its_rate() -> None:
+    counts = Counter(one.model for one in arrivals({"one": 30, "two": 90}, 1000, 719, seed=1))
+    assert counts["one"] == pytest.approx(30_000, rel=0.03)
+    assert counts["two"] == pytest.approx(90_000, rel=0.02)
+
+
+def test_a_total_holds_what_each_model_was_sent() -> None:
+    one, two = RequestStats(sent=1), RequestStats(sent=2)
+    one.answer(0.1, correct=True)
+    two.answer(0.3, correct=False)
+    two.lose("timeout")
+    total = RequestStats.total([one, two])
+    assert (total.sent, total.answered, total.correct, total.lost) == (3, 2, 1, 1)
+    assert total.quantile_s(50) == pytest.approx(0.2)
+    assert one.answered == 1, "the parts stay as they are"
 
 
 ENDS = st.lists(st.sampled_from(["right", "wrong", "lost", "open"]), max_size=50)

@@ -2,47 +2,41 @@
 
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
-from cinquefoil.gpuagent.v1.inventory_pb2 import Placement, SegmentSpec
-from cinquefoil.planner.v1 import plan_pb2
-from services.cli.demo.progress import layout
-from services.cli.demo.sample import Grid, shares_of, slices_of
+from cinquefoil.gpuagent.v1.inventory_pb2 import (
+    Gpu,
+    GpuType,
+    Node,
+    Placement,
+    Segment,
+    SegmentSpec,
+    SliceProfile,
+)
+from services.cli.console.slice_bars import SliceCells
+from services.cli.demo.progress import bars_of
+from services.cli.demo.sample import GpuSample, Grid, gpu_sample
 from tests.support.cli.demo_days import MIDNIGHT, day
 
 
-def routes(**shares: float) -> plan_pb2.RoutingTable:
-    instances = [
-        plan_pb2.Instance(variant=name.split("_")[0], share=share) for name, share in shares.items()
+def test_a_gpu_shows_what_runs_on_each_of_its_slices() -> None:
+    """Only its own segments, each as wide as its slice's profile."""
+    profiles = [
+        SliceProfile(name="3g.20gb", compute_slices=3),
+        SliceProfile(name="7g.40gb", compute_slices=7),
     ]
-    other = plan_pb2.ModelRoutes(model="cats", instances=[plan_pb2.Instance(share=1)])
-    digits = plan_pb2.ModelRoutes(model="digits", instances=instances)
-    return plan_pb2.RoutingTable(models=[other, digits])
-
-
-def test_shares_are_summed_by_variant_and_normalised() -> None:
-    """During a rollout the shares of what serves may not sum to one."""
-    assert shares_of(routes(svc_1=0.25, svc_2=0.25, linear_1=0.3)) == pytest.approx(
-        {"svc": 0.625, "linear": 0.375}
-    )
-    assert shares_of(routes()) == {}
-
-
-def test_slices_are_counted_by_variant_and_profile() -> None:
-    segments = [
-        plan_pb2.PlannedSegment(
-            spec=SegmentSpec(variant=variant, placement=Placement(profile=profile))
-        )
-        for variant, profile in (("svc", "3g.20gb"), ("svc", "3g.20gb"), ("linear", "1g.5gb"))
+    gpu = Gpu(uuid="GPU-1", index=1, type=GpuType(profiles=profiles, idle_power_w=55))
+    placement = Placement(profile="3g.20gb", start=4)
+    specs = [
+        SegmentSpec(model="digits", variant="svc", gpu_uuid="GPU-1", placement=placement),
+        SegmentSpec(model="digits", variant="tree", gpu_uuid="GPU-2", placement=placement),
     ]
-    assert slices_of(plan_pb2.Plan(segments=segments)) == {
-        ("svc", "3g.20gb"): 2,
-        ("linear", "1g.5gb"): 1,
-    }
+    node = Node(name="node-0", segments=[Segment(spec=spec) for spec in specs])
+    piece = SliceCells(start=4, cells=3, runs="digits/svc")
+    assert gpu_sample(node, gpu) == GpuSample("node-0/1", 7, (piece,), 55.0)
 
 
-def test_a_layout_reads_as_variants_with_shares_and_slices() -> None:
-    assert layout(day(power_w=100, follows=False)[0]) == "svc 100 % (2x 3g.20gb)"
+def test_bars_show_the_slices_of_every_gpu() -> None:
+    (bar,) = bars_of(day(power_w=100, follows=False)[0], {"digits/svc": "svc"})
+    assert bar.plain == "[                svc svc svc]"
 
 
 def test_each_change_sets_the_grid_clock() -> None:
