@@ -66,6 +66,7 @@ def application(
             Route("/api/now", ours.now),
             Route("/api/events", ours.events),
             Route("/api/receipts", ours.receipts),
+            Route("/api/history", ours.history),
             Route("/api/plans", ours.plans),
             Route("/api/plans/{version}", ours.plan),
             Route("/api/plans/{version}/explanation", ours.explanation),

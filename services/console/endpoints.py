@@ -5,11 +5,14 @@ import csv
 import io
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from hashlib import sha256
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from services.console.documents import Document, as_text
+from services.console.feeds import Feeds
 from services.console.guard import COOKIE
 from services.console.identity import Rights, session_of
 from services.console.present import Present
@@ -19,6 +22,7 @@ from services.kit.errors import PermissionDenied, ServiceError
 from services.kit.telemetry import logs
 
 _log = logs.get("console")
+_DIGITS: Final = 16
 
 
 class Endpoints:
@@ -27,23 +31,29 @@ class Endpoints:
     def __init__(self, readers: Readers, present: Present, rights: Rights) -> None:
         """Answer from `readers`; see `application`."""
         self._readers, self._present, self._rights = readers, present, rights
+        self._feeds = Feeds(readers.receipts)
         self._computing = asyncio.Semaphore(1)  # each is a computation of the planner
 
     async def now(self, _: Request) -> Response:
         """Return the present."""
         return as_json(await self._present.get())
 
-    async def events(self, _: Request) -> Response:
-        """Stream the present."""
-        return StreamingResponse(_events(self._present), media_type="text/event-stream")
+    async def events(self, request: Request) -> Response:
+        """Stream the present; a page that comes back gets it only if it has changed."""
+        known = request.headers.get("last-event-id", "")
+        return StreamingResponse(_events(self._present, known), media_type="text/event-stream")
 
     async def receipts(self, request: Request) -> Response:
         """Stream receipts of answers."""
-        return _stream(self._readers.receipts(receipts(request.query_params)))
+        return _stream(self._feeds.follow(receipts(request.query_params)))
 
     async def plans(self, _: Request) -> Response:
         """Return the newest plans."""
         return as_json(await self._readers.plans())
+
+    async def history(self, _: Request) -> Response:
+        """Return what ran where over the last day."""
+        return as_json(await self._readers.history())
 
     async def plan(self, request: Request) -> Response:
         """Return a plan."""
@@ -122,15 +132,20 @@ class Endpoints:
         return as_json(answer)
 
 
-async def _events(present: Present) -> AsyncIterator[str]:
-    """Yield the present and every change of it as server-sent events, without end."""
-    sent = ""
+async def _events(present: Present, known: str) -> AsyncIterator[str]:
+    """Yield the present and every change of it as server-sent events, without end.
+
+    Args:
+        present: What is shown.
+        known: Id of the event that the page has (Last-Event-ID): the digest of a document.
+    """
     async with aclosing(present.documents()) as documents:
         async for document in documents:
             text = as_text(document)
+            digest = sha256(text.encode()).hexdigest()[:_DIGITS]
             # A comment keeps the connection known to be alive.
-            yield f"data: {text}\n\n" if text != sent else ": unchanged\n\n"
-            sent = text
+            yield f"id: {digest}\ndata: {text}\n\n" if digest != known else ": unchanged\n\n"
+            known = digest
 
 
 def _stream(found: AsyncGenerator[Document, None]) -> Response:

@@ -24,6 +24,13 @@ class Readers(Protocol):
         """Return the newest plans, newest first, and the version that is pinned."""
         ...
 
+    async def history(self) -> Document:
+        """Return `plans` of the last day that came to run, oldest first: what ran where.
+
+        Each has `version`, `since` and `slices`: `gpu`, `start`, `profile`, `model`, `variant`.
+        """
+        ...
+
     async def plan(self, version: int) -> Document:
         """Return one plan; 0: the newest."""
         ...

@@ -5,10 +5,11 @@ import os
 import shutil
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 import pytest_asyncio
 
@@ -38,10 +39,20 @@ async def console(settings: config.Deployment, *, changes: bool = False) -> Asyn
             serve(_readers(clients, settings), at, stop, _rights(clients, changes=changes))
         )
         try:
+            await _listening(at)
             yield f"http://{at}"
         finally:
             stop.set()
             await serving
+
+
+async def _listening(at: str) -> None:
+    async with httpx.AsyncClient() as program:
+        while True:
+            with suppress(httpx.ConnectError):
+                await program.get(f"http://{at}/")
+                return
+            await asyncio.sleep(0.01)
 
 
 def _readers(clients: Clients, settings: config.Deployment) -> ServiceReaders:
@@ -52,11 +63,14 @@ def _rights(clients: Clients, *, changes: bool) -> Rights:
     return Rights(Tokens({"ada": TOKEN}), PlannerOperators(clients)) if changes else READ_ONLY
 
 
-def planned(folder: Path, carbon_port: int) -> config.Deployment:
+def planned(
+    folder: Path, carbon_port: int, nodes: tuple[str, ...] = ("node-a",)
+) -> config.Deployment:
     """Return a deployment whose planner and router have addresses of their own."""
     settings = deployment(
         folder,
         carbon_port,
+        nodes,
         listen=f"127.0.0.1:{free_port()}",
         triggers=config.Triggers(min_interval_s=0.0, settle_s=0.1),
         strategy="exact",

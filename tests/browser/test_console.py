@@ -1,5 +1,6 @@
 """What readers and operators do with the console, in Chromium."""
 
+import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,9 @@ from services.cli.client import connected
 from services.kit import config
 from tests.browser.conftest import TOKEN, console, planned
 from tests.support.fake_agent import Agent, active, carbon, living, planner
+from tests.support.router.router_client import ask
+from tests.support.router.router_service import World
+from tests.support.router.router_service import running as router_running
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -106,6 +110,56 @@ async def test_a_page_says_that_the_planner_is_away_and_goes_on_when_it_is_back(
             async with planner(settings) as stub, living(agent, stub):
                 await expect(away).to_have_count(0)
                 await expect(page.locator("#newest")).to_be_visible()
+
+
+async def test_an_operator_looks_at_a_node_takes_it_out_of_use_and_uses_it_again(
+    page: "Page", tmp_path: Path
+) -> None:
+    """The plan without it first; then cordoned, and drained."""
+    async with carbon() as grid:
+        settings = planned(tmp_path, grid.port, ("node-a", "node-b"))
+        nodes = Agent("node-a", ("GPU-1",)), Agent("node-b", ("GPU-2",))
+        async with planner(settings) as stub, living(nodes[0], stub), living(nodes[1], stub):
+            await active(stub, 1)
+            async with console(settings, changes=True) as address:
+                await log_in(page, address)
+                await page.goto(f"{address}/#/nodes")
+                await page.get_by_role("link", name="Take out of use: node-a").click()
+                await page.locator("#without").click()
+                await expect(page.locator("#verdict")).to_be_visible()
+                assert "without=GPU-1" in page.url
+                for order in ("cordon", "drain"):
+                    await page.goto(f"{address}/#/nodes/node-a")
+                    await page.locator(f"#{order}").click()
+                    await expect(page.locator(".headline")).to_contain_text("It is out of use")
+                    await page.locator("#uncordon").click()
+                    await expect(page.locator(".headline")).to_contain_text("Plans use its GPU")
+
+
+async def test_a_reader_follows_the_receipts_of_one_variant(
+    page: "Page", running: config.Deployment
+) -> None:
+    """Of a real router whose answers two workers compute."""
+    async with router_running() as world:
+        await world.route(await world.worker("a"), await world.worker("b"), shares=(0.5, 0.5))
+        away = config.Router(listen=world.address)
+        async with console(running.model_copy(update={"router": away})) as address:
+            await page.goto(f"{address}/#/receipts/variant=variant-a")
+            await expect(page.locator(".empty").first).to_contain_text("No request was answered")
+            rows = page.locator("tbody").first.locator("tr")
+            async with asyncio.TaskGroup() as tasks:
+                asking = tasks.create_task(_ask_always(world), name="requests")
+                await expect(rows).to_have_count(1)
+                await expect(rows.first).to_contain_text("variant-a")
+                await expect(rows.first).to_contain_text("3.60 J")
+                asking.cancel()
+
+
+async def _ask_always(world: World) -> None:
+    """Send requests, one after another, for a page may begin to follow at any of them."""
+    while True:
+        await ask(world)
+        await asyncio.sleep(0.02)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, cast
 
 from cinquefoil.carbon.v1.carbon_pb2 import WatchRequest
-from cinquefoil.planner.v1 import planner_pb2
-from cinquefoil.planner.v1.plan_pb2 import ModelRoutes
+from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from cinquefoil.router.v1.router_pb2 import WatchReceiptsRequest
 from services.cli.account.report import by_hour, rows
 from services.cli.client import Clients, first
@@ -32,6 +31,10 @@ _BY: Final = {
 }
 _WEIGHTS: Final = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 """Of a sweep: closer where plans differ most."""
+_RAN: Final = (plan_pb2.PLAN_STATE_ACTIVE, plan_pb2.PLAN_STATE_SUPERSEDED)
+_MOST_PLANS: Final = 200
+"""Of the history: as many as a picture of a day can show."""
+_HISTORY_S: Final = 1.0
 _KEEP_S: Final = 15.0
 """The account and forecasts change by the hour."""
 
@@ -51,6 +54,7 @@ class ServiceReaders:
         """
         self._clients, self._deployment = clients, deployment
         self._account = Cached(self._read_account, _KEEP_S, clock)
+        self._history = Cached(self._read_history, _HISTORY_S, clock)
         self._forecasts = Cached(self._read_forecasts, _KEEP_S, clock)
 
     async def now(self) -> Document:
@@ -78,6 +82,10 @@ class ServiceReaders:
         """Return the newest plans."""
         answer = await self._clients.planner.ListPlans(planner_pb2.ListPlansRequest())
         return {"plans": [listed(plan, answer) for plan in answer.plans]}
+
+    async def history(self) -> Document:
+        """Return what ran where over the last day."""
+        return await self._history.get()
 
     async def plan(self, version: int) -> Document:
         """Return one plan, and what it expected beside what was seen."""
@@ -185,6 +193,17 @@ class ServiceReaders:
         responses = self._clients.planner.ReadAccount(request)
         return [entry async for response in responses for entry in response.entries]
 
+    async def _read_history(self) -> Document:
+        request = planner_pb2.ListPlansRequest(page_size=_MOST_PLANS)
+        began = datetime.now(UTC) - _WINDOW
+        found = []
+        for plan in (await self._clients.planner.ListPlans(request)).plans:
+            if plan.state in _RAN:
+                found.append(_placed(plan))
+                if plan.created_at.ToDatetime(UTC) < began:
+                    break  # what ran when the window began
+        return {"plans": found[::-1]}
+
     async def _read_forecasts(self) -> Document:
         request = WatchRequest()
         request.horizon.FromTimedelta(_WINDOW)
@@ -195,7 +214,24 @@ class ServiceReaders:
         }
 
 
-def _policy(routes: ModelRoutes | None) -> Document:
+def _placed(plan: plan_pb2.Plan) -> Document:
+    return {
+        "version": plan.version,
+        "since": plan.created_at.ToJsonString(),
+        "slices": [
+            {
+                "gpu": each.spec.gpu_uuid,
+                "start": each.spec.placement.start,
+                "profile": each.spec.placement.profile,
+                "model": each.spec.model,
+                "variant": each.spec.variant,
+            }
+            for each in plan.segments
+        ],
+    }
+
+
+def _policy(routes: plan_pb2.ModelRoutes | None) -> Document:
     if routes is None:
         return {"discipline": None, "instance_choice": None}
     return {"discipline": routes.discipline, "instance_choice": routes.instance_choice}

@@ -1,7 +1,9 @@
 // Now: how each model does, how clean the grid is, and what runs where.
-import { h, table } from "./dom.js";
-import { colours, forecastPicture, gpuBar, key } from "./pictures.js";
+import { h, Later, read, table } from "./dom.js";
+import { colours, forecastPicture, gpuBar, key, slotsPicture } from "./pictures.js";
 import { age, carbon, energy, fixed, ms, percent, provenance, saved, time } from "./units.js";
+
+const MOST_GPUS = 16; // with a picture of their day
 
 export function nowPage({ status, forecasts, account }) {
   const total = account.find((row) => row.name === "total");
@@ -18,7 +20,27 @@ export function nowPage({ status, forecasts, account }) {
     status.zones.length ? status.zones.map((zone) => zoneView(zone, forecasts[zone.zone]))
       : h("p", { class: "empty" }, "No carbon intensity is known. Start the carbon service: cinquefoil up, or cinquefoil carbon serve."),
     h("h2", {}, "GPUs"),
-    gpus(status));
+    gpus(status),
+    status.plan && status.gpus.length > 0 && h(Later, { key: `${status.plan.version} ${status.plan.state}`, waiting: "Reading what ran where…", view: ({ plans }) => history(plans, status.gpus), load: () => read("/api/history") }));
+}
+
+// What ran where over the last day.
+function history(plans, gpus) {
+  if (!plans.length) return null;
+  const now = Date.now() / 1e3, began = Math.max(now - 86400, Date.parse(plans[0].since) / 1e3);
+  const periods = plans.map((plan, n) => ({ ...plan, from: Math.max(began, Date.parse(plan.since) / 1e3), to: n + 1 < plans.length ? Date.parse(plans[n + 1].since) / 1e3 : now }));
+  const known = colours(plans.flatMap((plan) => plan.slices.map((each) => `${each.model}/${each.variant}`)));
+  return h("section", { id: "history" },
+    h("h2", {}, "Slices over the last day"),
+    gpus.length > MOST_GPUS && h("p", { class: "quiet" }, `The first ${MOST_GPUS} of ${gpus.length} GPUs.`),
+    h("ul", { class: "bars" }, gpus.slice(0, MOST_GPUS).map((gpu) => h("li", {}, h("span", {}, `${gpu.node}/${gpu.index}`), slotsPicture(gpu, periods, known)))),
+    h("p", { class: "key" }, "A row per compute slice, a column per plan.  ", [...known].map(([name, n]) => h("span", { class: "named" }, h("svg", { viewBox: "0 0 12 12", "aria-hidden": "true" }, h("rect", { class: `c${n}`, width: 12, height: 12 })), ` ${name} `))),
+    h("details", { id: "history-table" }, h("summary", { id: "history-summary" }, "Plans as a table"),
+      table("What ran, by plan; times are UTC", [
+        ["plan", (plan) => h("a", { href: `#/plans/${plan.version}` }, `Plan ${plan.version}`)],
+        ["since", (plan) => time(plan.since)],
+        ["slices", (plan) => plan.slices.map((each) => `${each.profile}@${each.start} ${each.model}/${each.variant}`).join(", ") || "none"],
+      ], plans.toReversed(), "")));
 }
 
 function headline(status, total) {

@@ -79,3 +79,25 @@ export function frontPicture(points) {
   points.map((each) => h("circle", { class: "point", cx: x(each.grams), cy: y(each.accuracy), r: 5 },
     h("title", {}, `λ ${each.carbon_weight}: accuracy ${each.accuracy.toFixed(4)}, ${each.grams.toFixed(1)} gCO₂e per hour`))));
 }
+
+// The slices of a GPU over time: a row per compute slice, a column per plan. plans: [{version, from, to, slices}], s since 1970.
+export function slotsPicture(gpu, plans, known) {
+  const width = 720, row = 12, top = 16, rows = gpu.compute_slices, height = top + rows * row + 18;
+  const [first, last] = [plans[0].from, plans.at(-1).to];
+  const x = (at) => ((at - first) / Math.max(1, last - first)) * (width - 2) + 1;
+  const clock = (at) => new Date(at * 1e3).toISOString().slice(11, 16);
+  return h("svg", { class: "slots", viewBox: `0 0 ${width} ${height}`, role: "img",
+    "aria-label": `${gpu.node}/${gpu.index}: slices under ${plans.length} plans; the table below has them` },
+  h("rect", { class: "uncut", x: 1, y: top, width: width - 2, height: rows * row }),
+  plans.map((plan) => h("g", {},
+    x(plan.to) - x(plan.from) > 28 && h("text", { x: x(plan.from) + 2, y: top - 4 }, `v${plan.version}`),
+    plan.slices.filter((each) => each.gpu === gpu.uuid).map((each) => {
+      const cells = parseInt(each.profile, 10) || rows;
+      const start = Math.max(0, Math.min(each.start, rows - cells));
+      return h("rect", { class: `c${known.get(`${each.model}/${each.variant}`)}`, x: x(plan.from), y: top + start * row, width: Math.max(1, x(plan.to) - x(plan.from)), height: cells * row - 1 },
+        h("title", {}, `Plan ${plan.version}, ${each.profile}@${each.start}: ${each.model}/${each.variant}`));
+    }),
+    h("line", { class: "change", x1: x(plan.from), x2: x(plan.from), y1: top, y2: top + rows * row }))),
+  h("text", { class: "quiet", x: 1, y: height - 4 }, clock(first)),
+  h("text", { class: "quiet", x: width - 1, y: height - 4, "text-anchor": "end" }, "now"));
+}

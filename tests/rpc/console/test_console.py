@@ -320,12 +320,21 @@ async def test_pages_follow_the_present_until_the_console_stops(readers: Service
                 stream = client.stream("GET", f"http://{at}/api/events")
                 await asyncio.sleep(0.01)
         lines = response.aiter_lines()
-        first = await anext(lines)
+        id_, first = await anext(lines), await anext(lines)
         stop.set()
         await serving
         await response.aclose()
 
+    assert id_.startswith("id: ")
     assert json.loads(first.removeprefix("data: "))["status"]["plan"]["version"] == 1
+
+
+async def test_what_ran_where_is_told_by_plan(browser: httpx.AsyncClient) -> None:
+    """Oldest first, with the slices of each."""
+    (first, *_) = (await body(browser, "/api/history"))["plans"]
+
+    assert first["version"] == 1
+    assert {"gpu", "start", "profile", "model", "variant"} == first["slices"][0].keys()
 
 
 async def test_pages_have_no_inline_script_or_style_and_name_only_files_that_exist() -> None:
