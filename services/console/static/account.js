@@ -55,9 +55,9 @@ export function accountView({ rows, hours }, by) {
   return h("div", {},
     h("p", { class: "headline" }, `${energy(total.energy_j)} were drawn and ${carbon(total.carbon_gco2e)} emitted. `,
       total.requests > 0 ? `Against BASE, each model's best variant on whole GPUs, ${saved(total)} were saved.` : "No request was answered."),
-    hours.length > 1 && h(Chart, { label: "Emissions by hour, against BASE; the table below has the figures", unit: "gCO₂e per hour", stacked: true, stepped: true,
-      x: hours.map((each) => Date.parse(each.hour) / 1000),
-      lines: [...emitters(rows, hours), { name: "BASE (modelled)", values: hours.map((each) => each.base_carbon_gco2e), dashed: true }] }),
+    h(Chart, { label: "Emissions by hour, against BASE; the table below has the figures", unit: "gCO₂e per hour", stacked: true, stepped: true,
+      x: [...hours.map((each) => Date.parse(each.hour) / 1000), Date.parse(hours.at(-1).hour) / 1000 + 3600],
+      lines: [...emitters(rows, hours), { name: "BASE (modelled)", values: hours.map((each) => each.base_carbon_gco2e), dashed: true }].map((line) => ({ ...line, values: [...line.values, line.values.at(-1)] })) }),
     table(`Energy and carbon ${GROUPS[by]}; savings with their 95 % interval`, columns(by, (row) => row.name), rows, ""),
     h("details", { id: "account-hours" }, h("summary", {}, "Hours as a table (UTC, as in the chart)"),
       table("Hours, UTC", columns("hour", (row) => time(row.hour)), hours, "")));
