@@ -5,8 +5,12 @@ const CELL = 62;
 const HEIGHT = 36;
 const COLOURS = 8; // style.css has so many
 
+const known = new Map(); // a name keeps its colour while the page is open
+
 export function colours(names) {
-  return new Map([...new Set(names)].sort().map((name, n) => [name, n % COLOURS]));
+  const sorted = [...new Set(names)].sort();
+  for (const name of sorted) if (!known.has(name)) known.set(name, known.size % COLOURS);
+  return new Map(sorted.map((name) => [name, known.get(name)]));
 }
 
 const runs = (slice) => (slice.model ? `${slice.model}/${slice.variant}` : "");
