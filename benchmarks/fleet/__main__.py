@@ -106,12 +106,14 @@ async def measured(count: int, routers: int) -> dict[str, Any]:
             works: list[Coroutine[Any, Any, Any]] = [each.run(listen) for each in watching]
             async with beside([*works, observer.run(listen)]):
                 await all_answered(watching)
+                _progress(f"{routers} routers are connected; {count} agents join")
                 before_s, began_s = planner.cpu_s, time.monotonic()
                 async with beside(each.run(listen) for each in agents):
                     await observer.until_joined()
                     join_s, join_cpu_s = time.monotonic() - began_s, planner.cpu_s - before_s
                     await observer.until_active()
                     first_plan_s = time.monotonic() - began_s
+                    _progress(f"{count} joined in {join_s:.1f} s, planned in {first_plan_s:.1f} s")
                     return {
                         "agents": count,
                         "gpus": count * GPUS,
@@ -128,6 +130,7 @@ async def measured(count: int, routers: int) -> dict[str, Any]:
 
 async def steady_cores(planner: Planner) -> float:
     """Return what the planner uses while nothing changes, cores."""
+    _progress(f"steady state for {STEADY_S:.0f} s")
     await asyncio.sleep(2.0)
     before_s, began_s = planner.cpu_s, time.monotonic()
     await asyncio.sleep(STEADY_S)
@@ -136,6 +139,7 @@ async def steady_cores(planner: Planner) -> float:
 
 async def fan_out(agents: Sequence[Agent], routers: Sequence[Router]) -> dict[str, float]:
     """Let a worker move, again and again; return how long and how many bytes routers hear of it."""
+    _progress(f"{CHANGES} changed endpoints")
     draw, delays_ms = Random(1), []
     messages = sum(each.messages for each in routers)
     received = sum(each.received_bytes for each in routers)
@@ -163,6 +167,7 @@ async def restarted(
     planner: Planner, observer: Observer, routers: Sequence[Router]
 ) -> dict[str, float]:
     """Kill the planner and start it again; return when it serves, and when all nodes are back."""
+    _progress("the planner is killed and started again")
     began_s = time.monotonic()
     await planner.kill()
     observer.away = None
@@ -210,6 +215,11 @@ def deployment(folder: Path, planner: str, agents: Sequence[Agent]) -> dict[str,
             }
         },
     }
+
+
+def _progress(text: str) -> None:
+    """Say on stderr what is measured now: a large fleet takes minutes."""
+    sys.stderr.write(f"fleet: {text}\n")
 
 
 def main() -> None:
