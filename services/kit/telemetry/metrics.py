@@ -11,11 +11,19 @@ from threading import BoundedSemaphore, Thread
 from typing import Any, Final, Protocol
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from prometheus_client import REGISTRY, CollectorRegistry, Info, make_wsgi_app
+from prometheus_client import (
+    REGISTRY,
+    CollectorRegistry,
+    Info,
+    disable_created_metrics,
+    make_wsgi_app,
+)
 from prometheus_client.registry import Collector
 
 from services.kit.errors import FailedPrecondition
 from services.kit.net import split_address
+
+disable_created_metrics()  # one more series for each, which nobody reads
 
 BUILD: Final = Info("cinquefoil_build", "Version of Cinquefoil.")
 BUILD.info({"version": version("cinquefoil")})
