@@ -1,6 +1,6 @@
 """The catalog: every kind of segment worth considering, from the profiles."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -143,32 +143,17 @@ def in_time(objective: Objective, model: Model, kind: SegmentKind) -> bool:
     return kind.latency_s + stage.transfer_s <= rule_s * stage.budget
 
 
-def pareto(
-    kinds: Iterable[SegmentKind], usable_rps: Callable[[SegmentKind], float] | None = None
-) -> list[SegmentKind]:
-    """Return the kinds that no other beats.
+def pareto(kinds: Iterable[SegmentKind]) -> list[SegmentKind]:
+    """Return the kinds that no other beats in throughput, energy and latency; fastest first.
 
     Args:
         kinds: Of one variant on one slice kind at one clock. Of equals, the first stays.
-        usable_rps: What a segment of a kind may be given: what counts beside energy. None: that
-            is not known yet, so that throughput and latency count beside energy.
     """
-    rate = usable_rps or _throughput_rps
-    rates_rps = {kind: rate(kind) for kind in kinds}
     kept: list[SegmentKind] = []
-    for kind in sorted(rates_rps, key=lambda k: (-rates_rps[k], k.energy_j, k.latency_s)):
-        beaten = any(
-            other.energy_j <= kind.energy_j
-            and (usable_rps is not None or other.latency_s <= kind.latency_s)
-            for other in kept
-        )
-        if not beaten:
+    for kind in sorted(kinds, key=lambda k: (-k.throughput_rps, k.energy_j, k.latency_s)):
+        if not any(o.energy_j <= kind.energy_j and o.latency_s <= kind.latency_s for o in kept):
             kept.append(kind)
     return kept
-
-
-def _throughput_rps(kind: SegmentKind) -> float:
-    return kind.throughput_rps
 
 
 def dedicated(problem: Problem, place: Place) -> SegmentKind | None:

@@ -44,10 +44,17 @@ def keeps_percentile(objective: Objective) -> bool:
     return objective.latency_rule == "percentile"
 
 
+def most_rps(objective: Objective, kind: SegmentKind) -> float:
+    """Return what one segment may be given whatever the demand, at most, req/s."""
+    rho = objective.max_utilisation
+    limit = min(rho, NEARLY_FULL) if keeps_percentile(objective) else rho
+    return limit * kind.throughput_rps
+
+
 def admissible_rps(objective: Objective, model: Model, kind: SegmentKind) -> float:
     """Return what one segment may be given of a model's demand where it has peers enough, req/s.
 
-    At most `max_utilisation` of what it sustains; less where the whole demand would need more
+    At most `most_rps`; less where the whole demand would need more
     segments of this kind to keep its percentile.
 
     Args:
@@ -55,17 +62,16 @@ def admissible_rps(objective: Objective, model: Model, kind: SegmentKind) -> flo
         model: Its demand and latency objective.
         kind: Of a segment; it keeps `catalog.in_time`.
     """
-    rho = objective.max_utilisation
+    usable_rps = most_rps(objective, kind)
     if not keeps_percentile(objective):
-        return rho * kind.throughput_rps
+        return usable_rps
     stage = kind.stage
     time_s = model.slo_latency_s * stage.budget - stage.transfer_s
-    usable_rps = min(rho, NEARLY_FULL) * kind.throughput_rps
     if usable_rps <= 0 or model.demand_rps <= 0:
         return 0.0
     long = time_s >= 2 * kind.latency_s and model.slo_percentile <= 100.0 * (1.0 - LATE)
     processes = math.ceil(model.demand_rps / usable_rps) * kind.processes
-    if long and rho <= LIGHT and processes >= MANY:
+    if long and objective.max_utilisation <= LIGHT and processes >= MANY:
         return usable_rps
     demand_rps = GRID ** math.ceil(math.log(model.demand_rps, GRID) - 1e-9)
     return min(usable_rps, _share_rps(kind, usable_rps, demand_rps, time_s, model.slo_percentile))

@@ -22,16 +22,17 @@ so that all but LC is linear in loads, segments and GPUs, and a refused request 
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from heapq import heapify, heappop, heappush
 
 from services.kit.config import Goals
 from services.kit.mig import Geometry, maximal_layouts
 from services.kit.units import carbon_gco2e
 from services.planner.core.model import Model, Pool, Problem, SegmentKind
 from services.planner.core.problem.catalog import Place, dedicated, in_time, whole
-from services.planner.core.problem.latency_rule import admissible_rps
+from services.planner.core.problem.latency_rule import admissible_rps, most_rps
 from services.planner.core.problem.validation import check
 
 Row = tuple[str, str, Pool, str, int, int, int]
@@ -214,7 +215,6 @@ def prices(problem: Problem) -> Prices:
     check(problem)
     demanded = {model.name: model for model in problem.models if model.demand_rps > 0}
     running = tuple(running_kinds(problem))
-    pools = problem.pools
     return Prices(
         problem=problem,
         goals=_scaled(problem.objective.goals),
@@ -233,13 +233,26 @@ def prices(problem: Problem) -> Prices:
             for model in demanded.values()
             for variant in model.variants
         },
-        servable=frozenset(
-            kind.model
-            for kind in (*problem.catalog, *running)
-            if kind.pool in pools and usable(problem, demanded.get(kind.model), kind)
+        servable=_servable(problem, demanded, running),
+        fleet_gpcs=max(
+            1, sum(n * most_gpcs(pool.type.geometry) for pool, n in problem.pools.items())
         ),
-        fleet_gpcs=max(1, sum(n * most_gpcs(pool.type.geometry) for pool, n in pools.items())),
     )
+
+
+def _servable(
+    problem: Problem, demanded: Mapping[str, Model], running: Iterable[SegmentKind]
+) -> frozenset[str]:
+    """Return the names of the models that some segment could serve in time.
+
+    Of each model, kinds are looked at up to the first that could.
+    """
+    pools, found = problem.pools, set[str]()
+    for kind in (*problem.catalog, *running):
+        new = kind.model in demanded and kind.model not in found and kind.pool in pools
+        if new and usable(problem, demanded[kind.model], kind):
+            found.add(kind.model)
+    return frozenset(found)
 
 
 def running_kinds(problem: Problem) -> Iterator[SegmentKind]:
@@ -251,18 +264,54 @@ def running_kinds(problem: Problem) -> Iterator[SegmentKind]:
     for segment in problem.running:
         pool = pools.get(segment.gpu_uuid)
         if pool is not None:
-            yield replace(segment.kind, pool=pool)
+            kind = segment.kind
+            yield kind if kind.pool == pool else replace(kind, pool=pool)
 
 
 def usable(problem: Problem, model: Model | None, kind: SegmentKind) -> bool:
     """Return whether segments of a kind can serve a model's load in time."""
     return (
         model is not None
-        and model.demand_rps > 0
-        and kind.throughput_rps > 0
-        and in_time(problem.objective, model, kind)
+        and _in_time(problem, model, kind)
         and admissible_rps(problem.objective, model, kind) > 0
     )
+
+
+def worthwhile(
+    known: Prices, kinds: Iterable[SegmentKind], *, fastest_only: bool = False
+) -> list[SegmentKind]:
+    """Return the kinds that can serve in time and that no other beats, fastest first.
+
+    What counts is what a segment may be given, and energy. The former takes milliseconds to know
+    (`queueing`), so that it is computed only for kinds that could win with what it is at most.
+
+    Args:
+        known: The problem and its prices.
+        kinds: Of one model, on one slice kind at one clock. Of equals, the first stays.
+        fastest_only: Whether energy does not count.
+    """
+    problem, models = known.problem, known.models
+    waiting = [
+        (-most_rps(problem.objective, kind), False, kind.energy_j, kind.latency_s, at, kind)
+        for at, kind in enumerate(kinds)
+        if kind.model in models and _in_time(problem, models[kind.model], kind)
+    ]
+    heapify(waiting)
+    kept: list[SegmentKind] = []
+    while waiting:
+        _, exact, energy_j, latency_s, at, kind = heappop(waiting)
+        if kept and (fastest_only or any(o.energy_j <= kind.energy_j for o in kept)):
+            continue
+        if exact:
+            kept.append(kind)
+        elif (rps := known.usable_rps(kind)) > 0:
+            heappush(waiting, (-rps, True, energy_j, latency_s, at, kind))
+    return kept
+
+
+def _in_time(problem: Problem, model: Model, kind: SegmentKind) -> bool:
+    served = model.demand_rps > 0 and kind.throughput_rps > 0
+    return served and in_time(problem.objective, model, kind)
 
 
 def _scaled(goals: Goals) -> Goals:

@@ -253,11 +253,10 @@ class _Batches:
 
     def _stationary(self, first: Values, came: Values) -> Values:
         """Return the distribution of what waits in a worker whenever a batch ends."""
-        moves = np.zeros((self._size, self._size))
-        for at, left in enumerate(self._left):
-            row = came[self._items[at] - 1] if at else first
-            moves[at, left:] = row[: self._size - left]
-        return _steady(moves)
+        rows = came[self._items - 1]
+        rows[0] = first
+        new = np.arange(self._size) - self._left[:, None]
+        return _steady(np.where(new < 0, 0.0, np.take_along_axis(rows, np.maximum(new, 0), 1)))
 
     @cached_property
     def _late(self) -> Values:
@@ -488,10 +487,18 @@ def _in_turn(means: Values, turns: int, size: int, *, drawn: bool) -> Values:
 
 def _poissons(means: Values, size: int) -> Values:
     """Return Poisson distributions, shape (means, size)."""
-    steps = np.log(np.maximum(means, 1e-300))[:, None] - np.log(np.arange(1, max(size, 1)))
-    logs = np.concatenate([np.zeros((len(means), 1)), np.cumsum(steps, axis=1)], axis=1)
-    found: Values = np.exp(logs - means[:, None])
+    most = float(means.max())
+    likely = min(size, math.ceil(most + 12 * math.sqrt(most) + 30))  # what is more, is below 1e-16
+    found = np.zeros((len(means), size))
+    logs = np.log(np.maximum(means, 1e-300))[:, None] * np.arange(likely) - _log_factorials(likely)
+    np.exp(logs - means[:, None], out=found[:, :likely])
     return found
+
+
+@lru_cache(maxsize=512)
+def _log_factorials(size: int) -> Values:
+    """Return the logarithms of 0!, 1!, .."""
+    return np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, size)))])
 
 
 def _poisson(mean: float, size: int) -> Values:

@@ -52,7 +52,7 @@ class GoalOutcome:
 
     Attributes:
         value: What the answer reaches.
-        distance: How far below `value` the optimum can be at most; 0 where proven optimal,
+        distance: How far below the optimum can be at most, ties apart; 0 where proven optimal,
             infinite where nothing is known.
     """
 
@@ -103,11 +103,14 @@ class Goal:
             return bound
         return math.ceil(bound / self.step / (1.0 + self.ties) - ROUNDING) * self.step
 
+    def counted(self, value: float) -> float:
+        """Return what of a value is no tie."""
+        return math.floor(value / self.step + ROUNDING) * self.step if self.step else value
+
     def outcome(self, value: float, bound: float) -> GoalOutcome:
         """Return the outcome of a value whose optimum is at least `bound`."""
-        least = self.bound(bound)
-        steps = math.floor(value / self.step + ROUNDING) * self.step if self.step else value
-        return GoalOutcome(value, value - least if steps - least > ABSOLUTE_GAP else 0.0)
+        distance = self.counted(value) - self.bound(bound)
+        return GoalOutcome(value, distance if distance > ABSOLUTE_GAP else 0.0)
 
     def value(self, values: Values) -> float:
         """Return the weighted sum."""

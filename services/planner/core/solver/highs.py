@@ -2,15 +2,18 @@
 
 import math
 import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import highspy
 import numpy as np
+from numpy.typing import NDArray
 
 from services.planner.core.solver.decomposition import Blocks, Decomposition
 from services.planner.core.solver.goals import (
     ABSOLUTE_GAP,
+    ROUNDING,
     Goal,
     GoalOutcome,
     Linear,
@@ -29,10 +32,22 @@ BOX = 4
 """By how much integers may stay below the relaxation's in a quick answer, or be above its 0."""
 
 SPARE = 100
-"""Further columns that it may use, at least; else four times as many as the relaxation uses."""
+"""Further columns that it may use, at least."""
+
+TIMES = 4
+"""Further columns for each that the relaxation uses.
+
+Where demand stays uncovered, one does: all that may be used is mostly used by then.
+"""
+
+SPARE_OF_BLOCK = 6
+"""Further columns of each block, where those that cost least of all leave no room."""
 
 MANY = 100
 """Items per block from which a decomposition rarely finds better ones than a quick answer has."""
+
+ROOM = 0.4
+"""Share of what a shortage may miss its least by that whole numbers get as room, twice."""
 
 SKETCH = 0.3
 """Share of the tolerance for a quick answer: precision costs little in a small program."""
@@ -104,11 +119,15 @@ class Solver:
 
     def bar(self, columns: Numbers) -> None:
         """Keep columns at 0; presolve then drops them."""
-        self._allowed[columns] = 0.0
+        self.cap(columns, np.zeros(len(columns)))
+
+    def cap(self, columns: Numbers, most: Values) -> None:
+        """Keep columns at `most`, or below."""
+        self._allowed[columns] = np.minimum(most, self._upper[columns])
         self._bound(columns)
 
     def free(self, columns: Numbers) -> None:
-        """Undo `bar`."""
+        """Undo `bar` and `cap`."""
         self._allowed[columns] = self._upper[columns]
         self._bound(columns)
 
@@ -121,9 +140,78 @@ class Solver:
             self._upper[columns] = 0.0
             self.bar(columns)
         else:
-            limit = outcome.value + SLACK * max(1.0, abs(outcome.value))
-            self._highs.addRow(-highspy.kHighsInf, limit, len(columns), columns, weights)
+            self._limit_goal(goal, outcome.value)
             self._held += 1
+
+    def share_out(
+        self, shortages: Sequence[Goal], goal: Goal, time_limit_s: float
+    ) -> Solution | None:
+        """Return a good answer where the goals before `goal` cannot be 0; None: none is at hand.
+
+        The relaxation says what is lacking at least, and where. There some of what may be missed by
+        is added, so that whole numbers have room, and the search has nothing left to do but `goal`.
+
+        Args:
+            shortages: Goals whose columns are never below 0, the most important first.
+            goal: The goal after them.
+            time_limit_s: Counts from when the solver was made.
+        """
+        rooms = [ROOM * each.allowed(0.0) for each in shortages]
+        least = self._in_turn(shortages, lambda at, value: value + rooms[at], time_limit_s)
+        if not least:
+            return None
+        columns = np.array(
+            sorted({each for goal in shortages for each in goal.terms}), dtype=np.int32
+        )
+        self.cap(columns, least[-1].values[columns] + min(rooms))
+        found = self.search(goal, time_limit_s)
+        self.free(columns)
+        if found is None:
+            return None
+        goals = (*shortages, goal)
+        values = [each.value(found.values) for each in goals]
+        bounds = self._in_turn(goals, lambda at, _: values[at], time_limit_s)
+        if len(bounds) < len(goals):
+            return None
+        outcomes = (
+            each.outcome(value, bound.value)
+            for each, value, bound in zip(goals, values, bounds, strict=True)
+        )
+        return Solution(found.values, tuple(outcomes))
+
+    def _in_turn(
+        self, goals: Sequence[Goal], limit: Callable[[int, float], float], time_limit_s: float
+    ) -> Sequence[_Relaxed]:
+        """Return the relaxation's answers to one goal after the other, as far as it has any.
+
+        Args:
+            goals: The most important first.
+            limit: Returns what a goal may be for those after it, given its place and least value.
+            time_limit_s: Counts from when the solver was made.
+        """
+        found: list[_Relaxed] = []
+        rows = self._highs.getNumRow()
+        for at, goal in enumerate(goals):
+            self._aim(goal)
+            relaxed = self._relaxed(time_limit_s)
+            if relaxed is None:
+                break
+            found.append(relaxed)
+            self._limit_goal(goal, limit(at, relaxed.value))
+        added = np.arange(rows, self._highs.getNumRow(), dtype=np.int32)
+        self._highs.deleteRows(len(added), added)
+        return found
+
+    def _aim(self, goal: Goal) -> None:
+        costs = goal.costs(len(self._upper))
+        self._highs.changeColsCost(len(costs), np.arange(len(costs), dtype=np.int32), costs)
+
+    def _limit_goal(self, goal: Goal, value: float) -> None:
+        """Have the goal's sum be at most `value`."""
+        counted = {column: weight for column, weight in goal.terms.items() if weight}
+        columns, weights = np.array(list(counted), dtype=np.int32), np.array(list(counted.values()))
+        limit = value + SLACK * max(1.0, abs(value))
+        self._highs.addRow(-highspy.kHighsInf, limit, len(columns), columns, weights)
 
     def search(
         self, goal: Goal, time_limit_s: float, start: Solution | None = None
@@ -131,40 +219,47 @@ class Solver:
         """Return the best answer to one goal, or None where there is none in time.
 
         In a large program, first that of its relaxation (where even that has none, no search is
-        needed), then the best one near the relaxation's, then that of its decomposition.
+        needed), then that rounded up, then the best one near it and that of its decomposition,
+        first the one that is mostly better.
 
         Args:
             goal: What to make small.
             time_limit_s: Counts from when the solver was made.
             start: An answer to begin with, to whatever goal.
         """
-        costs = goal.costs(len(self._upper))
-        self._highs.changeColsCost(len(costs), np.arange(len(costs), dtype=np.int32), costs)
-        best = None
+        self._aim(goal)
+        bound, best = -math.inf, None
+        relaxed = self._relaxed(time_limit_s) if len(self._integers) > LARGE else None
+        if relaxed is not None:
+            bound = relaxed.value
+        elif len(self._integers) > LARGE:
+            return None
         if start is not None:
-            outcome = goal.outcome(goal.value(start.values), -math.inf)
-            best = Solution(start.values, (outcome,))
-        if len(self._integers) > LARGE:
-            relaxed = self._relaxed(time_limit_s)
-            if relaxed is None:
-                return None
-            best = _better(goal, self._near(goal, relaxed, time_limit_s, best), best)
-            if best is not None and goal.reached(best.outcomes[0]):
+            best = Solution(start.values, (goal.outcome(goal.value(start.values), bound),))
+        if relaxed is not None:
+            best = _better(goal, self._rounded_up(goal, relaxed, time_limit_s), best)
+            if best is not None and not goal.nodes and goal.reached(best.outcomes[0]):
                 return best
-            blocks = self._separate
-            enough = best is not None and goal.met(best.outcomes[0])
-            if goal.tolerance and blocks is not None and not (enough and _many(blocks, relaxed)):
-                best = self._decomposed(goal, blocks, relaxed, time_limit_s, best)
-            if best is not None and goal.met(best.outcomes[0]):
-                return best
+            searches = [self._near]
+            if goal.tolerance and self._blocks is not None and not (self._held or self._lacking):
+                searches.insert(int(self._many(relaxed)), self._decomposed)
+            for search in searches:
+                best = _better(goal, search(goal, relaxed, time_limit_s, best), best)
+                if best is not None and goal.met(best.outcomes[0]):
+                    return best
         return _better(goal, self._run(goal, time_limit_s, best), best)
 
     @property
-    def _separate(self) -> Blocks | None:
-        """The blocks, where nothing but links joins them now."""
-        if self._blocks is None or self._held or self._allowed[self._blocks.slack].any():
-            return None
-        return self._blocks
+    def _lacking(self) -> bool:
+        """Whether blocks may leave some of their demand uncovered."""
+        return self._blocks is not None and bool(self._allowed[self._blocks.slack].any())
+
+    def _many(self, relaxed: _Relaxed) -> bool:
+        """Return whether blocks have so many items that they need no decomposition."""
+        blocks = self._blocks
+        return blocks is None or (
+            float(relaxed.values[blocks.counts].sum()) > MANY * (int(blocks.block.max()) + 1)
+        )
 
     def _bound(self, columns: Numbers) -> None:
         nothing = np.zeros(len(columns))
@@ -186,6 +281,52 @@ class Solver:
             np.array(answer.col_dual),
         )
 
+    def _rounded_up(self, goal: Goal, relaxed: _Relaxed, time_limit_s: float) -> Solution | None:
+        """Return a good answer whose items are a relaxation's, rounded up; None: none is at hand.
+
+        That relaxation has rows with as much room as rounding up takes, so that what it holds fits
+        ("A feasible rounding approach for mixed-integer optimization problems", Neumann, Stein and
+        Sudermann-Merx, Computational Optimization and Applications 72, 2019). Where this room costs
+        little, the answer is nearly the best; where things are counted, it is not looked for.
+        """
+        if self._blocks is None or goal.step or goal.nodes or not goal.tolerance:
+            return None
+        rows, room = self._room(relaxed.values, self._blocks)
+        self._bound_rows(rows, self._linear.high[rows] - room)
+        inner = self._relaxed(time_limit_s)
+        self._bound_rows(rows, self._linear.high[rows])
+        if inner is None:
+            return None
+        items = self._blocks.counts
+        counts = np.minimum(np.ceil(inner.values[items] - ROUNDING), self._allowed[items])
+        self._highs.changeColsBounds(len(items), items, counts, counts)
+        found = self._run(_rough(goal, SKETCH), time_limit_s, None)
+        self._bound(items)
+        if found is None:
+            return None
+        outcome = goal.outcome(goal.value(found.values), relaxed.value)
+        return Solution(found.values, (outcome,))
+
+    def _room(self, values: Values, blocks: Blocks) -> tuple[Numbers, Values]:
+        """Return the rows that limit integers, and the room that rounding up items takes there.
+
+        One more is left for the other integers.
+        """
+        linear, height = self._linear, len(self._linear.low)
+        rows = np.repeat(np.arange(height), np.diff(linear.starts))
+        limiting = np.isneginf(linear.low) & np.isfinite(linear.high)
+        limiting[blocks.rows] = False
+        added = np.zeros(len(values))
+        added[blocks.counts] = np.ceil(values[blocks.counts] - ROUNDING) - values[blocks.counts]
+        taken = limiting[rows] & (linear.values > 0) & linear.integer[linear.columns]
+        room = np.bincount(rows[taken], (linear.values * added[linear.columns])[taken], height)
+        which = np.unique(rows[taken]).astype(np.int32)
+        return which, np.ceil(room[which]) + 1.0
+
+    def _bound_rows(self, rows: Numbers, high: Values) -> None:
+        low = np.full(len(rows), -highspy.kHighsInf)
+        self._highs.changeRowsBounds(len(rows), rows, low, high)
+
     def _near(
         self, goal: Goal, relaxed: _Relaxed, time_limit_s: float, start: Solution | None
     ) -> Solution | None:
@@ -202,37 +343,63 @@ class Solver:
         unused = high < SLACK
         low = np.where(unused, 0.0, np.maximum(np.floor(low + SLACK) - BOX, 0.0))
         high = np.minimum(np.where(unused, BOX, np.inf), self._allowed[mine])
-        by_price = np.argsort(np.where(unused, np.abs(relaxed.prices[mine]), np.inf), kind="stable")
-        kept = int((~unused).sum())
-        high[by_price[: len(mine) - kept][max(SPARE, 4 * kept) :]] = 0.0
-        self._highs.changeColsBounds(len(mine), mine, low, high)
         rough = goal if goal.nodes else _rough(goal, 1.0 if self._held else SKETCH)
         ends_s = min(time_limit_s, self.run_time_s + SKETCH_TIME * time_limit_s)
-        found = self._run(rough, ends_s, start)
+        found = None
+        times = 1 if self._lacking and not goal.nodes else TIMES
+        for spare in self._spare(relaxed.prices[mine], unused, times):
+            most = np.where(unused & ~spare, 0.0, high)
+            self._highs.changeColsBounds(len(mine), mine, low, most)
+            found = self._run(rough, ends_s, start)
+            if found is not None:
+                break
         self._bound(mine)
         if found is None:
             return None  # what is proven of other answers holds only near the relaxation's
         outcome = goal.outcome(goal.value(found.values), relaxed.value)
         return Solution(found.values, (outcome,))
 
+    def _spare(
+        self, prices: Values, unused: NDArray[np.bool_], times: int
+    ) -> Iterator[NDArray[np.bool_]]:
+        """Yield which integer columns a quick answer may use beside those that are used.
+
+        First those that cost least of all. Where no room is left for whole numbers, each block must
+        be able to do with less: then those that cost least of each.
+
+        Args:
+            prices: Reduced costs of the integer columns.
+            unused: Which of them the relaxation does not use.
+            times: How many of these, for each that it uses, at first.
+        """
+        cost = np.where(unused, np.abs(prices), np.inf)
+        kept = int((~unused).sum())
+        yield _rank(cost, np.zeros(len(cost))) < max(SPARE, times * kept)
+        if self._blocks is not None:
+            block = np.full(len(self._upper), -1)
+            block[self._blocks.counts] = self._blocks.block
+            own = block[self._integers]
+            yield (own < 0) | (_rank(cost, own) < SPARE_OF_BLOCK)
+
     def _decomposed(
-        self,
-        goal: Goal,
-        blocks: Blocks,
-        relaxed: _Relaxed,
-        time_limit_s: float,
-        best: Solution | None,
+        self, goal: Goal, relaxed: _Relaxed, time_limit_s: float, start: Solution | None
     ) -> Solution | None:
-        """Return the better one of `best` and the decomposition's answer, with the best bound."""
+        """Return the better one of `start` and the decomposition's answer, with the best bound.
+
+        Nothing but links may join the blocks now.
+        """
+        blocks = self._blocks
+        if blocks is None:
+            return start
         now = replace(self._linear, upper=self._allowed)
         parts = Decomposition(now, blocks, goal, _solver(), relaxed.value)
         left_s = max(time_limit_s - self.run_time_s, MIN_TIME_S)
-        start = best.values if best else None
-        values = parts.search(relaxed.duals, relaxed.values, start, left_s)
+        known = start.values if start else None
+        values = parts.search(relaxed.duals, relaxed.values, known, left_s)
         found = None
         if values is not None:
             found = Solution(values, (goal.outcome(goal.value(values), parts.bound),))
-        return _better(goal, best, found, parts.bound)
+        return _better(goal, start, found, parts.bound)
 
     def _limit(self, time_limit_s: float) -> None:
         left_s = max(time_limit_s - self.run_time_s, MIN_TIME_S)
@@ -259,9 +426,13 @@ class Solver:
         return Solution(np.array(highs.getSolution().col_value), (goal.outcome(value, bound),))
 
 
-def _many(blocks: Blocks, relaxed: _Relaxed) -> bool:
-    items = float(relaxed.values[blocks.counts].sum())
-    return items > MANY * (int(blocks.block.max()) + 1)
+def _rank(values: Values, groups: NDArray[Any]) -> NDArray[np.int64]:
+    """Return how many values of its group are less than each."""
+    order = np.lexsort((values, groups))
+    sorted_groups = groups[order]
+    rank = np.empty(len(values), dtype=np.int64)
+    rank[order] = np.arange(len(values)) - np.searchsorted(sorted_groups, sorted_groups)
+    return rank
 
 
 def _rough(goal: Goal, share: float) -> Goal:
@@ -284,7 +455,7 @@ def _better(
         return None
     outcomes = [each.outcomes[0] for each in answers]
     best = min(answers, key=lambda each: each.outcomes[0].value)
-    proven = max(bound, *(each.value - each.distance for each in outcomes))
+    proven = max(bound, *(goal.counted(each.value) - each.distance for each in outcomes))
     return Solution(best.values, (goal.outcome(best.outcomes[0].value, proven),))
 
 

@@ -107,7 +107,10 @@ class Program:
             after the first whose proof time cut short are not looked at.
         """
         solver = Solver(self.linear, blocks)
-        answer = self._hope(solver, goals[: hopes + 1], time_limit_s) if hopes else None
+        first = goals[: hopes + 1]
+        answer = self._hope(solver, first, time_limit_s) if hopes else None
+        if answer is None and first[-1].step and all(goal.nodes for goal in first[:-1]):
+            answer = self._share_out(solver, first, time_limit_s)
         for goal in goals[len(answer.outcomes) if answer else 0 :]:
             found = self._reach(solver, goal, answer, time_limit_s)
             if found is None:
@@ -135,6 +138,17 @@ class Program:
             met = Solution(found.values, met.outcomes + found.outcomes)
             solver.hold(goal, found.outcomes[0])
         return met
+
+    def _share_out(
+        self, solver: Solver, goals: Sequence[Goal], time_limit_s: float
+    ) -> Solution | None:
+        """Bring all goals but the last nearly to their least; None: no such answer is at hand."""
+        *shortages, goal = goals
+        answer = solver.share_out(shortages, goal, (1 + HOPE) / 2 * time_limit_s)
+        if answer is not None:
+            for each, outcome in zip(goals, answer.outcomes, strict=True):
+                solver.hold(each, outcome)
+        return answer
 
     def _reach(
         self, solver: Solver, goal: Goal, answer: Solution | None, time_limit_s: float

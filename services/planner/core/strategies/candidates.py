@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from services.planner.core.model import Configuration, Problem, Score, SegmentKind
-from services.planner.core.problem.catalog import pareto
 from services.planner.core.problem.load_split import with_load
-from services.planner.core.problem.pricing import Prices, prices, usable
+from services.planner.core.problem.pricing import Prices, prices, worthwhile
 from services.planner.core.problem.score import score
 
 FLOOR_POINTS = 100.0
@@ -112,8 +111,6 @@ def distinct(problem: Problem) -> tuple[SegmentKind, ...]:
     known = prices(problem)
     groups: dict[tuple[object, ...], list[SegmentKind]] = {}
     for kind in problem.catalog:
-        if not usable(problem, known.models.get(kind.model), kind):
-            continue
         place = (kind.model, kind.variant, kind.pool, kind.profile, kind.clock_mhz)
         groups.setdefault(place, []).append(kind)
-    return tuple(kept for group in groups.values() for kept in pareto(group, known.usable_rps))
+    return tuple(kept for group in groups.values() for kept in worthwhile(known, group))

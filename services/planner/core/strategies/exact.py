@@ -6,8 +6,14 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 
 from services.planner.core.model import Configuration, Pool, Problem, SegmentKind
-from services.planner.core.problem.catalog import pareto
-from services.planner.core.problem.pricing import Prices, prices, row, running_kinds, usable
+from services.planner.core.problem.pricing import (
+    Prices,
+    prices,
+    row,
+    running_kinds,
+    usable,
+    worthwhile,
+)
 from services.planner.core.problem.score import score
 from services.planner.core.problem.spare_slices import with_spare_slices
 from services.planner.core.strategies.annealing import annealing
@@ -44,12 +50,24 @@ def exact(problem: Problem) -> Configuration:
     found = Formulation(known, kinds).solve(time_limit_s=problem.time_limit_s, tolerance=tolerance)
     if found is not None and fastest:
         found = _saving_energy(known, found)
-    wide = WIDE_GAP if tolerance else 0.0
-    if found is not None and found.gap is not None and found.gap <= wide and _in_time(known, found):
+    if found is not None and _near_optimum(known, found, tolerance) and _in_time(known, found):
         return with_spare_slices(known, found)
     left_s = max(0.0, problem.time_limit_s - (time.monotonic() - started_s))
     plain = replace(without_pipelines(problem), time_limit_s=max(left_s, TINY))
     return _best(known, found, [strategy(plain) for strategy in (annealing, base, co2opt)])
+
+
+def _near_optimum(known: Prices, found: Configuration, tolerance: float) -> bool:
+    """Return whether no more than `WIDE_GAP` or one GPU can be gained; without tolerance, nothing.
+
+    Of a few GPUs, one is more than `WIDE_GAP`.
+    """
+    if found.gap is None or not tolerance:
+        return found.gap == 0.0
+    gpus = known.problem.pools
+    one = min(map(known.gpu_points, gpus)) if known.fewest_only else 0.0
+    objective = score(known.problem, found, known).objective
+    return found.gap <= max(WIDE_GAP, one / max(abs(objective), TINY) + TINY)
 
 
 def _in_time(known: Prices, found: Configuration) -> bool:
@@ -73,13 +91,17 @@ def candidates(known: Prices, *, fastest_only: bool = False) -> Iterator[Segment
     problem, pools = known.problem, known.problem.pools
     groups: dict[tuple[str, str, int, Pool, str, int], list[SegmentKind]] = {}
     for kind in problem.catalog:
-        if kind.pool in pools and usable(problem, known.models.get(kind.model), kind):
+        if kind.pool in pools:
             variant = "" if fastest_only and kind.stage.of == 1 else kind.variant
             part = (kind.model, variant, kind.stage.index)
             place = (*part, kind.pool, kind.profile, kind.clock_mhz)
             groups.setdefault(place, []).append(kind)
-    most = None if known.tells_energy and not fastest_only else 1
-    found = [kind for group in groups.values() for kind in pareto(group, known.usable_rps)[:most]]
+    fastest_only |= not known.tells_energy
+    found = [
+        kind
+        for group in groups.values()
+        for kind in worthwhile(known, group, fastest_only=fastest_only)
+    ]
     yield from found
     clocks = {(kind.pool, kind.clock_mhz) for kind in found} | {(pool, 0) for pool in pools}
     chosen = {(row(kind), kind.clock_mhz) for kind in found}
@@ -106,11 +128,11 @@ def _saving_energy(known: Prices, found: Configuration) -> Configuration:
         model = known.models[kind.model]
         enough = (
             other
-            for other in alike.get(_place(kind), ())
+            for other in sorted(alike.get(_place(kind), ()), key=lambda other: other.energy_j)
             if usable(known.problem, model, other) and known.usable_rps(other) >= each_rps
         )
         runs = kind.stage.of > 1 or row(kind) in known.running
-        chosen = kind if runs else min(enough, key=lambda other: other.energy_j, default=kind)
+        chosen = kind if runs else next(enough, kind)
         segments[chosen] += count
         load_rps[chosen] += found.load_rps[kind]
     return replace(found, segments=dict(segments), load_rps=dict(load_rps))

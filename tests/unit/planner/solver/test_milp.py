@@ -60,6 +60,49 @@ def test_goals_are_met_in_order(monkeypatch: pytest.MonkeyPatch, large: int) -> 
     check()
 
 
+def test_a_shared_out_shortage_and_the_goal_after_it_are_truly_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No answer has a shortage, or with at most this shortage costs, below what is proven."""
+    monkeypatch.setattr(highs, "LARGE", 0)
+    most, whole = 2, 50.0
+
+    @examples(0.4)
+    @given(weights, st.integers(12, 40))
+    def check(served: list[float], demand: int) -> None:
+        made = Program()
+        columns = [made.column(upper=UPPER, integer=True) for _ in served]
+        short = made.column()
+        made.row([*zip(columns, served, strict=True), (short, whole)], low=float(demand))
+        made.row([(column, 1.0) for column in columns], high=most)
+        cost = dict.fromkeys(columns, 1.0)
+        goals = [
+            Goal({short: 1.0}, absolute=0.1, nodes=1),
+            Goal(cost, tolerance=0.01, step=1.0, last_resort=1.0),
+        ]
+        found = made.minimise(goals, time_limit_s=10.0, hopes=1)
+        assert found is not None
+        lacking, spent = found.outcomes
+        values = [found.count(column) for column in columns]
+        assert sum(values) <= most
+        assert dot(served, tuple(values)) + whole * lacking.value >= demand - 1e-6
+        for other in product(range(UPPER + 1), repeat=3):
+            missed = max(0.0, demand - dot(served, other)) / whole
+            if sum(other) <= most:
+                assert missed >= lacking.value - lacking.distance - 1e-6
+                if missed <= lacking.value:
+                    assert sum(other) >= spent.value - spent.distance - 1e-6
+
+    check()
+
+
+def test_ties_do_not_count_as_what_an_answer_may_miss() -> None:
+    """Of 12.4 GPUs, 0.4 of which break ties, one can be too many where 10.5 are needed at least."""
+    goal = Goal({}, step=1.0, ties=0.01)
+    assert goal.outcome(12.4, 10.5).distance == 1.0
+    assert goal.outcome(11.4, 10.5).distance == 0.0
+
+
 def test_bounds_of_both_kinds_hold() -> None:
     made = Program()
     column = made.column()

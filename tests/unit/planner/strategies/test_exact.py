@@ -1,6 +1,8 @@
 """The exact strategy: each goal by itself, clocks, overload, and input that nothing can satisfy."""
 
 from dataclasses import replace
+from importlib import import_module
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -10,8 +12,9 @@ from services.kit.config import Goals, InfAdapter, Objective
 from services.kit.mig import Placement
 from services.planner.core.model import Configuration, Pool, Segment
 from services.planner.core.problem import catalog
-from services.planner.core.problem.pricing import prices
+from services.planner.core.problem.pricing import prices, worthwhile
 from services.planner.core.problem.score import score
+from services.planner.core.solver import highs
 from services.planner.core.strategies.exact import candidates, exact
 from tests.support.examples import examples
 from tests.support.planner import fleets
@@ -177,6 +180,25 @@ def everything() -> Objective:
     return Objective(goals=Goals(clover=1, fewest_gpus=1, infadapter=1))
 
 
+@pytest.mark.parametrize("load", [0.3, 0.8])
+def test_what_is_proven_on_a_large_fleet_holds(
+    monkeypatch: pytest.MonkeyPatch, load: float
+) -> None:
+    """The relaxation rounded up fits, and the optimum is not above what is proven of it."""
+    monkeypatch.setattr(highs, "LARGE", 0)
+    gpus = fleets.fleet((fleets.pool(), 33))
+    models = [fleets.model(f"m{at}", demand_rps=33 * 60 * load, slo_s=0.2) for at in range(2)]
+    problem = fleets.problem(gpus, models, Objective(carbon_weight=0.3), batch_sizes=(8,))
+    found = exact(problem)
+    monkeypatch.setattr(import_module(exact.__module__), "FEW_GPUS", len(gpus))
+    best = score(problem, exact(problem)).objective
+    judged = score(problem, found)
+    assert found.gap is not None
+    assert judged.shortage == (0, 0, 0)
+    assert judged.objective <= best + 1e-6
+    assert best <= judged.objective + found.gap * abs(judged.objective) + 1e-6
+
+
 # ---- candidates ----------------------------------------------------------------------------------
 
 
@@ -200,6 +222,34 @@ def test_what_is_left_out_has_a_better_candidate_in_its_place(goals: Goals, seed
             and (other.energy_j <= kind.energy_j or not known.tells_energy)
             for other in kept
         )
+
+
+@examples(0.2)
+@given(demand_rps=st.floats(1.0, 400.0), slo_s=st.floats(0.05, 0.4))
+def test_worthwhile_kinds_are_those_that_nothing_beats(demand_rps: float, slo_s: float) -> None:
+    """What a segment may be given is asked of few kinds; the result is as if all had been asked."""
+    problem = fleets.problem(
+        fleets.fleet((fleets.pool(), 1)), [fleets.model(demand_rps=demand_rps, slo_s=slo_s)]
+    )
+    known = prices(problem)
+    place = [
+        kind
+        for kind in problem.catalog
+        if (kind.variant, kind.profile) == (problem.catalog[0].variant, problem.catalog[0].profile)
+    ]
+    kept = worthwhile(known, place)
+    worth = {kind: (known.usable_rps(kind), -kind.energy_j) for kind in place}
+    for kind in place:
+        if worth[kind][0] > 0:
+            assert any(
+                worth[other][0] >= worth[kind][0] and worth[other][1] >= worth[kind][1]
+                for other in kept
+            )
+    for one, other in pairwise(kept):
+        assert worth[one][0] > worth[other][0]
+        assert worth[one][1] < worth[other][1]
+    fastest = worthwhile(known, place, fastest_only=True)
+    assert fastest == kept[:1]
 
 
 def test_kinds_of_pools_that_the_fleet_has_not_are_no_candidates() -> None:
