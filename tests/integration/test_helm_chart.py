@@ -1,5 +1,6 @@
 """The Helm chart: what it renders is valid, restricted, consistent, and passes `config check`."""
 
+import copy
 import functools
 import importlib
 from collections.abc import Iterator
@@ -179,6 +180,17 @@ def test_workers_bind_a_name_that_their_pod_knows() -> None:
         assert nodes[node]["address"] == f"{host}:8463"
         selector = each["spec"]["template"]["spec"]["nodeSelector"]
         assert selector == CASES["cpu-values.yaml"]["agent"]["nodeSelectors"][node]
+
+
+@pytest.mark.parametrize(("leave_timeout_s", "least_s"), [(0, 10), (45.5, 55.5), (300, 310)])
+def test_an_agent_is_not_killed_while_it_leaves(leave_timeout_s: float, least_s: float) -> None:
+    """The kubelet waits longer than `leave_timeout_s` and the 10 s that draining may take."""
+    values = copy.deepcopy(CASES["simulated-values.yaml"])
+    for node in values["config"]["nodes"]:
+        values["config"]["nodes"][node]["leave_timeout_s"] = leave_timeout_s
+    agents = [spec for component, _, spec in pods(rendered(values)) if component == "agent"]
+    assert agents
+    assert all(spec["terminationGracePeriodSeconds"] > least_s for spec in agents)
 
 
 @pytest.mark.parametrize("name", CASES)
