@@ -16,6 +16,7 @@ from services.cli.console.quantities import percent
 from services.cli.console.tables import table
 from services.cli.console.variant_names import word
 from services.kit.errors import NotFound
+from services.kit.plurals import counted
 
 
 async def status(config: Path, *, as_json: bool) -> None:
@@ -39,7 +40,7 @@ async def forget(config: Path, request: pb.ForgetRequest) -> None:
         ServiceError: The deployment has no predictor, or it does not answer.
     """
     answer = await ask(config, lambda clients: _predictor(clients).Forget(request))
-    typer.echo(f"forgotten: {answer.forgotten} prompt(s)")
+    typer.echo(f"forgotten: {counted(answer.forgotten, 'prompt')}")
 
 
 def _predictor(clients: Clients) -> pb_grpc.PredictorServiceAsyncStub:

@@ -13,6 +13,7 @@ from services.cli.console.tables import table
 from services.cli.console.variant_names import Namer, namer
 from services.cli.status.document import Row
 from services.kit.conditions import Condition, ConditionKind
+from services.kit.plurals import counted
 
 _POOR = ("held", "assumed")
 _NO_VARIANT = Row(variant="none yet", share=0.0, instances=0, connected=0)
@@ -204,5 +205,5 @@ def _predictions(lengths: Row) -> str:
     right = "none judged" if lengths.class_right is None else percent(lengths.class_right)
     return (
         f"lengths of {lengths.model}: {lengths.predictions} predicted, {lengths.cache_hits} by the "
-        f"cache of {lengths.prompts} prompt(s); class right: {right}"
+        f"cache of {counted(lengths.prompts, 'prompt')}; class right: {right}"
     )

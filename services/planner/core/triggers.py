@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from services.kit.config import Triggers
+from services.kit.plurals import counted
 from services.kit.segment import SegmentSpec
 from services.kit.units import S_PER_H
 from services.planner.core.decide import Snapshot
@@ -323,4 +324,4 @@ def _names(specs: frozenset[SegmentSpec]) -> str:
 
 def _fleet_size(seen: Observation) -> str:
     nodes = {node for node, _ in seen.gpus}
-    return f"{len(nodes)} node(s), {len(seen.gpus)} GPU(s)"
+    return f"{counted(len(nodes), 'node')}, {counted(len(seen.gpus), 'GPU')}"

@@ -270,7 +270,7 @@ async def test_list_sets_what_was_seen_beside_what_was_expected(cinquefoil: Shel
     (listed,) = (await cinquefoil("list", "--json")).json
 
     assert "1 pinned" in ended.out
-    assert "first plan: 1 node(s), 2 GPU(s)" in ended.out
+    assert "first plan: 1 node, 2 GPUs" in ended.out
     assert {each["name"] for each in listed["measures"]} == {
         "power_w",
         "carbon_gco2e_per_h",

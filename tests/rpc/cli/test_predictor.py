@@ -39,8 +39,8 @@ async def test_an_operator_sees_what_is_known_and_has_it_forgotten(
     assert [each["source"] for each in model["sources"]] == ["SOURCE_EXACT"]
     (lengths,) = json.loads(suite.out)["lengths"]
     assert (lengths["predictions"], lengths["cache_hits"], lengths["prompts"]) == (1, 1, 1)
-    assert young.out == "forgotten: 0 prompt(s)\n"
-    assert gone.out == "forgotten: 1 prompt(s)\n"
+    assert young.out == "forgotten: 0 prompts\n"
+    assert gone.out == "forgotten: 1 prompt\n"
 
 
 async def test_a_deployment_without_a_predictor_says_how_to_have_one(

@@ -216,7 +216,7 @@ async def test_a_search_ends_better_than_it_began_although_the_profiles_are_wron
     assert not any(each.degraded for each in tried)
     assert all(each.prediction.latency_s["digits"] <= SLO_S for each in tried)
     assert tried[0].reason == f"evaluation 1: objective: strategy base -> {strategy}"
-    assert last.reason.startswith(f"best of {len(tried)} evaluation(s): objective: ")
+    assert last.reason.startswith(f"best of {len(tried)} evaluations: objective: ")
     assert truth.keeps_sla(last)
     assert truth.score(last).objective > truth.score(first).objective
 
@@ -273,7 +273,7 @@ async def test_an_order_drops_the_search_and_news_begin_another(tmp_path: Path, 
         grid.intensity.publish(800.0)
         news = await watch(stub, lambda seen: seen.plan.version == 3)
 
-    assert held == ["evaluation 1: first plan: 1 node(s), 1 GPU(s)"]
+    assert held == ["evaluation 1: first plan: 1 node, 1 GPU"]
     assert again.plan.reason == "evaluation 1: carbon: Z 100.0 -> 400.0 gCO2e/kWh (+300.0 %)"
     assert news.plan.reason == "evaluation 1: carbon: Z 400.0 -> 800.0 gCO2e/kWh (+100.0 %)"
 
@@ -287,9 +287,7 @@ async def test_late_requests_end_an_evaluation_at_once(tmp_path: Path, grid: Gri
         Router(stub, "r-2").say(10**9, 40, late=40, latency_s=0.9)
         seen = await watch(stub, lambda seen: seen.plan.version == 2)
 
-    assert seen.plan.reason == (
-        "none of 1 evaluation(s) kept the SLA: first plan: 1 node(s), 1 GPU(s)"
-    )
+    assert seen.plan.reason == ("none of 1 evaluation kept the SLA: first plan: 1 node, 1 GPU")
 
 
 async def test_strategies_that_do_not_search_plan_as_ever(tmp_path: Path, grid: Grid) -> None:
@@ -298,4 +296,4 @@ async def test_strategies_that_do_not_search_plan_as_ever(tmp_path: Path, grid: 
     async with planner(made) as stub, living(agent, stub):
         seen = await active(stub, 1)
 
-    assert seen.plan.reason == "first plan: 1 node(s), 1 GPU(s)"
+    assert seen.plan.reason == "first plan: 1 node, 1 GPU"

@@ -62,7 +62,7 @@ async def test_the_first_plan_is_made_rolled_out_and_published(suite: Suite) -> 
     seen = await active(suite.stub, 1)
 
     assert seen.plan.version == 1
-    assert seen.plan.reason == "first plan: 1 node(s), 2 GPU(s)"
+    assert seen.plan.reason == "first plan: 1 node, 2 GPUs"
     assert seen.plan.strategy == "base"
     assert seen.plan.inputs.intensity_gco2e_per_kwh == {"Z": 100.0}
     assert seen.plan.inputs.demand_rps == {"digits": 60.0}

@@ -48,7 +48,7 @@ def test_nothing_known_before_is_a_first_plan() -> None:
     found = cause(None, SEEN, SETTINGS)
 
     assert found is not None
-    assert (found.kind, found.reason) == (Kind.FIRST, "first plan: 1 node(s), 1 GPU(s)")
+    assert (found.kind, found.reason) == (Kind.FIRST, "first plan: 1 node, 1 GPU")
 
 
 def test_no_change_is_no_cause() -> None:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final
 
 from services.kit.config import Planner as Settings
+from services.kit.plurals import counted
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.environment import Draft, Environment
 from services.planner.core.cycle.plan_lifecycle import PlanLifecycle
@@ -176,9 +177,13 @@ class OnlineSearchLoop:
         """
         think, strategy = self._environment.think, now.strategy
         best = await think(strategy, lambda: search.best)
-        tried = f"best of {evaluations} evaluation(s)" if evaluations else "nothing to evaluate"
+        tried = (
+            f"best of {counted(evaluations, 'evaluation')}"
+            if evaluations
+            else "nothing to evaluate"
+        )
         if best is None:
-            tried = f"none of {evaluations} evaluation(s) kept the SLA"
+            tried = f"none of {counted(evaluations, 'evaluation')} kept the SLA"
             best = await think(strategy, lambda: REGISTRY[strategy](search.believed))
         draft = await self._chosen(f"{tried}: {trigger.reason}", search, best, now)
         active = self._lifecycle.standing.active

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from services.kit.plurals import counted
 from services.planner.core.explain.alternatives import Judged, difference
 from services.planner.core.explain.break_even import BreakEven
 from services.planner.core.explain.explanation import percent
@@ -57,7 +58,8 @@ def _promise(case: ExplainedCase) -> str:
     more = [f"{len(models) - len(told)} other models"] if len(models) > len(told) else []
     fleet = (
         f"The plan draws {promised.power_w:.0f} W and emits "
-        f"{promised.carbon_gco2e_per_h:.1f} gCO2e/h with {promised.powered_gpus} GPU(s) powered"
+        f"{promised.carbon_gco2e_per_h:.1f} gCO2e/h with "
+        f"{counted(promised.powered_gpus, 'GPU')} powered"
     )
     return "; ".join([fleet, *told, *more]) + "."
 

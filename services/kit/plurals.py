@@ -1,0 +1,11 @@
+"""Counts of things in words."""
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun, in the plural where it is not one: "1 node", "2 nodes".
+
+    Args:
+        count: How many, >= 0.
+        noun: In the singular; its plural ends in "s".
+    """
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
