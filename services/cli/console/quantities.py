@@ -1,16 +1,31 @@
 """Quantities with short units."""
 
+import math
 from collections.abc import Mapping
+
+from rich.text import Text
 
 
 def milliseconds(latency_s: float | None) -> str:
     """Return a latency in ms; "-" for none."""
-    return "-" if latency_s is None else f"{latency_s * 1e3:.0f} ms"
+    if latency_s is None:
+        return "-"
+    return f"{latency_s * 1e3:.0f} ms" if math.isfinite(latency_s) else "never"
 
 
 def percent(fraction: float) -> str:
     """Return a fraction of one in percent."""
     return f"{fraction:.1%}".replace("%", " %")
+
+
+def change(before: float, after: float, *, more_is_better: bool = False) -> Text:
+    """Return by how much a quantity changes, and whether that is better, in a word and a colour."""
+    if before == after:
+        return Text("-")
+    word, style = ("better", "green") if (after > before) == more_is_better else ("worse", "red")
+    ratio = after / before - 1.0 if before and math.isfinite(before) else math.inf
+    size = f"{ratio:+.1%} ".replace("%", " %") if math.isfinite(ratio) else ""
+    return Text(f"{size}{word}", style=style)
 
 
 def energy(energy_j: float) -> str:

@@ -9,9 +9,11 @@ from rich.console import Console
 
 from cinquefoil.planner.v1 import planner_pb2 as pb
 from services.cli.client import Clients, ask, connected
+from services.cli.console.gpu_names import gpu_names
 from services.cli.console.proto_json import print_json
 from services.cli.console.proto_json import show as show_message
 from services.cli.console.tables import table
+from services.cli.console.working import working
 from services.cli.plan.render_explanation import proposal
 from services.kit.config.loader import load
 from services.kit.errors import NotFound
@@ -70,8 +72,11 @@ def _row(each: pb.FleetNode) -> dict[str, str | int | bool | None]:
 async def dry_run(config: Path, node: str, *, as_json: bool) -> None:
     """Print the plan that would be made without a node."""
     request = pb.CordonNodeRequest(node=node, drain=True, dry_run=True)
-    answer = await ask(config, lambda clients: clients.planner.CordonNode(request, timeout=ORDER_S))
-    show_message(answer.outcome, lambda found: proposal(found, None), as_json=as_json)
+    async with connected(load(config)) as clients:
+        with working(f"The planner solves without {node}"):
+            answer = await clients.planner.CordonNode(request, timeout=ORDER_S)
+        gpus = await gpu_names(clients.planner)
+    show_message(answer.outcome, lambda found: proposal(found, gpus), as_json=as_json)
 
 
 async def cordon(config: Path, node: str) -> None:

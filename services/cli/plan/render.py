@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cinquefoil.planner.v1.plan_pb2 import Plan, PlannedSegment, PlanState
+from services.cli.console.gpu_names import GpuNames, gpu_name
 from services.cli.console.quantities import (
     alternatives,
     carbon,
@@ -19,6 +20,7 @@ from services.cli.console.quantities import (
 from services.cli.console.tables import table as new_table
 from services.cli.console.variant_names import namer, slice_name, word
 from services.cli.plan.deviation import Measure, largest, measures
+from services.kit.plurals import counted
 from services.kit.units import J_PER_KWH
 
 _STYLES: Final = {"failed": "red", "active": "green", "rolling": "yellow"}
@@ -32,7 +34,7 @@ _MEASURES: Final[dict[str, tuple[str, Callable[[float], str]]]] = {
 
 
 def table(plans: Iterable[Plan], pinned_version: int = 0, pinned_by: str = "") -> RenderableType:
-    """Return two lines per plan: what it expected, and what was seen with its deviation.
+    """Return some lines per plan: what it expected, what was seen, and the deviation.
 
     Of several models, the one that deviates most is shown.
     """
@@ -63,19 +65,20 @@ def table(plans: Iterable[Plan], pinned_version: int = 0, pinned_by: str = "") -
 
 
 def _pair(measure: Measure | None, words: Callable[[float], str]) -> str:
-    """Return what was expected, and below it what was seen."""
+    """Return what was expected, below it what was seen, and by how much that differs."""
     if measure is None:
         return "-"
-    if measure.seen is None:
-        return words(measure.expected)
-    return f"{words(measure.expected)}\n{words(measure.seen)} {_percent(measure.deviation)}"
+    lines = [words(measure.expected)]
+    if measure.seen is not None:
+        lines += [words(measure.seen), _percent(measure.deviation)]
+    return "\n".join(filter(None, lines))
 
 
 def _percent(deviation: float | None) -> str:
-    return "" if deviation is None else f"{deviation:+.0%}"
+    return "" if deviation is None else f"{deviation:+.0%}".replace("%", " %")
 
 
-def one(plan: Plan) -> RenderableType:
+def one(plan: Plan, gpus: GpuNames) -> RenderableType:
     """Return why a plan was made, what it expected, what came of it, and what runs where."""
     made = f"{plan.created_at.ToDatetime():%Y-%m-%d %H:%M:%S} UTC"
     parts: list[RenderableType] = [
@@ -84,7 +87,8 @@ def one(plan: Plan) -> RenderableType:
         ),
         Text(f"because {plan.reason}"),
         Text(
-            f"rollout: {plan.steps} steps, {plan.slice_changes} slices created or destroyed; "
+            f"rollout: {counted(plan.steps, 'step')}, {counted(plan.slice_changes, 'slice')} "
+            "created or destroyed; "
             f"solved in {plan.prediction.solve_s:.2f} s, gap {_gap(plan)}"
         ),
     ]
@@ -92,7 +96,7 @@ def one(plan: Plan) -> RenderableType:
         parts.append(Text(f"degraded: {plan.degraded}", style="yellow"))
     if plan.failure:
         parts.append(Text(plan.failure, style="red"))
-    return Group(*parts, _known(plan), _expected(plan), _segments(plan))
+    return Group(*parts, _known(plan), _expected(plan), _segments(plan, gpus))
 
 
 def _known(plan: Plan) -> Table:
@@ -152,27 +156,27 @@ def _expected(plan: Plan) -> Table:
     return rows
 
 
-def _segments(plan: Plan) -> Table:
-    rows = segments("Segments", plan.segments)
+def _segments(plan: Plan, gpus: GpuNames) -> Table:
+    rows = segments("Segments", plan.segments, gpus)
     if plan.clocks_mhz:
-        held = ", ".join(f"{gpu[:8]} {mhz} MHz" for gpu, mhz in sorted(plan.clocks_mhz.items()))
+        clocks = sorted((gpu_name(gpus, uuid), mhz) for uuid, mhz in plan.clocks_mhz.items())
+        held = ", ".join(f"{gpu} {mhz} MHz" for gpu, mhz in clocks)
         rows.caption, rows.caption_justify = f"clocks held: {held}", "left"
     return rows
 
 
-def segments(title: str, planned: Sequence[PlannedSegment]) -> Table:
+def segments(title: str, planned: Sequence[PlannedSegment], gpus: GpuNames) -> Table:
     """Return one row per segment."""
     rows = new_table(
         title,
-        *("node", "GPU", "slice", "runs"),
+        *("GPU", "slice", "runs"),
         *(">batch", ">share", ">req/s", ">latency"),
     )
     runs = namer((each.spec.model, each.spec.variant, each.spec.stage) for each in planned)
     for segment in planned:
         spec = segment.spec
         rows.add_row(
-            segment.node,
-            spec.gpu_uuid[:8],
+            gpu_name(gpus, spec.gpu_uuid, segment.node),
             slice_name(spec.placement),
             runs(spec.model, spec.variant, spec.stage),
             f"{spec.batch_size}x{spec.processes}",

@@ -1,26 +1,33 @@
 """Explanations, differences and proposals as tables and sentences."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from cinquefoil.planner.v1 import explanation_pb2, plan_pb2, planner_pb2
+from cinquefoil.planner.v1.plan_pb2 import PlannedSegment
 from services.cli.console.conditions import condition_lines
-from services.cli.console.quantities import alternatives, carbon, milliseconds, percent
+from services.cli.console.gpu_names import GpuNames, gpu_name
+from services.cli.console.quantities import alternatives, carbon, change, milliseconds, percent
 from services.cli.console.tables import table
+from services.cli.console.variant_names import slice_name
 from services.cli.plan.render import segments
 from services.kit.rpc.condition_messages import conditions_from
 
 Outlook = explanation_pb2.Outlook
 
 
-def proposal(answer: planner_pb2.DryRunResponse, applied: int | None) -> RenderableType:
+def proposal(
+    answer: planner_pb2.DryRunResponse, gpus: GpuNames, applied: int | None = None
+) -> RenderableType:
     """Return what would be decided, why, and how to have it.
 
     Args:
         answer: The dry run's.
+        gpus: Names of the fleet's.
         applied: Version under which the plan was applied; None: it was not.
     """
     plan = answer.plan
@@ -31,12 +38,12 @@ def proposal(answer: planner_pb2.DryRunResponse, applied: int | None) -> Rendera
         parts.append(Text(f"degraded: {plan.degraded}", style="yellow"))
     # What changes leads; why follows.
     if answer.HasField("diff"):
-        parts.append(difference(answer.diff))
+        parts.append(difference(answer.diff, plan.segments, gpus))
     else:
-        parts.append(segments("Segments", plan.segments))
+        parts.append(segments("Segments", plan.segments, gpus))
     parts.append(explanation(answer.explanation))
     if plan.prediction.parked_gpus:
-        parts.append(Text(_parked(plan.prediction)))
+        parts.append(Text(_parked(plan.prediction, gpus)))
     if plan.prediction.wanted_gpus:
         wanted = alternatives(plan.prediction.wanted_gpus)
         parts.append(Text(f"\nWanted beyond the fleet, to serve all: {wanted}.", style="yellow"))
@@ -46,11 +53,11 @@ def proposal(answer: planner_pb2.DryRunResponse, applied: int | None) -> Rendera
 def explanation(answer: explanation_pb2.Explanation) -> RenderableType:
     """Return what binds a plan, what it promises, and what else there was."""
     title = f"Why plan {answer.version} is as it is" if answer.version else "Why"
-    promises = {"plan": answer.plan}
+    promises = [("plan", answer.plan)]
     if answer.HasField("runner_up"):
-        promises["runner-up"] = answer.runner_up.outlook
+        promises.append(("runner-up", answer.runner_up.outlook))
     if answer.HasField("base"):
-        promises["BASE"] = answer.base.outlook
+        promises.append(("BASE", answer.base.outlook))
     return Group(
         Text(f"\n{title}", style="bold"),
         *(Text(sentence) for sentence in answer.sentences),
@@ -60,28 +67,36 @@ def explanation(answer: explanation_pb2.Explanation) -> RenderableType:
     )
 
 
-def difference(answer: explanation_pb2.PlanDiff) -> RenderableType:
-    """Return what changes between two plans."""
+def difference(
+    answer: explanation_pb2.PlanDiff, planned: Sequence[PlannedSegment], gpus: GpuNames
+) -> RenderableType:
+    """Return what changes between two plans.
+
+    Args:
+        answer: The difference.
+        planned: Segments of the second.
+        gpus: Names of the fleet's.
+    """
     names = [_name(version) for version in (answer.from_version, answer.to_version)]
     summary = (
         f"\nFrom {names[0]} to {names[1]}: of the segments, {len(answer.started)} start, "
         f"{len(answer.stopped)} stop and {answer.kept} stay."
     )
     parts: list[RenderableType] = [Text(summary)]
-    parts += [segments("Start", answer.started)] if answer.started else []
-    parts += [segments("Stop", answer.stopped)] if answer.stopped else []
+    parts += [segments("Start", answer.started, gpus)] if answer.started else []
+    parts += [segments("Stop", answer.stopped, gpus)] if answer.stopped else []
     if answer.shares or answer.clocks:
-        parts.append(_changes(answer))
-    promises = dict(zip(names, (answer.from_outlook, answer.to_outlook), strict=True))
-    return Group(*parts, _outlooks("What they promise", promises))
+        parts.append(_changes(answer, planned, gpus))
+    promises = list(zip(names, (answer.from_outlook, answer.to_outlook), strict=True))
+    return Group(*parts, _outlooks("What they promise", promises, compared=True))
 
 
-def _parked(prediction: plan_pb2.Prediction) -> str:
+def _parked(prediction: plan_pb2.Prediction, gpus: GpuNames) -> str:
     """Return which GPUs the plan leaves empty, so that their power could be cut."""
-    gpus = ", ".join(gpu[:8] for gpu in prediction.parked_gpus)
+    parked = ", ".join(gpu_name(gpus, uuid) for uuid in prediction.parked_gpus)
     nodes = ", ".join(prediction.empty_nodes)
     return (
-        f"\nParked: {gpus}; {prediction.parked_power_w:.0f} W idle, which could be cut."
+        f"\nParked: {parked}; {prediction.parked_power_w:.0f} W idle, which could be cut."
         f"{f' Empty nodes: {nodes}.' if nodes else ''}"
     )
 
@@ -108,43 +123,62 @@ def _bindings(answer: explanation_pb2.Explanation) -> RenderableType:
     return rows
 
 
-def _outlooks(title: str, promises: Mapping[str, Outlook]) -> Table:
-    """Return one column per outlook."""
-    rows = table(title, "", *(f">{name}" for name in promises))
-    all_of = list(promises.values())
-
-    def add(label: str, words: Callable[[Outlook], str]) -> None:
-        rows.add_row(label, *(words(each) for each in all_of))
-
-    add("objective", lambda each: f"{each.objective:.2f} points")
-    add("power", lambda each: f"{each.power_w:.0f} W")
-    add("emissions per hour", lambda each: carbon(each.carbon_gco2e_per_h))
-    add("GPUs powered", lambda each: str(each.gpus))
-    for model in sorted({model for each in all_of for model in each.accuracy}):
-        for row in _of_model(model, all_of):
-            rows.add_row(*row)
+def _outlooks(
+    title: str, promises: Sequence[tuple[str, Outlook]], *, compared: bool = False
+) -> Table:
+    """Return one column per outlook; of two that are compared, what the second one changes."""
+    headings = [f">{name}" for name, _ in promises] + ([">change"] if compared else [])
+    rows = table(title, "", *headings)
+    for label, words, values, more_is_better in _quantities([each for _, each in promises]):
+        changes = [change(*values, more_is_better=more_is_better)] if compared else []
+        rows.add_row(label, *map(words, values), *changes)
     return rows
 
 
-def _of_model(model: str, promises: Sequence[Outlook]) -> Iterator[tuple[str, ...]]:
-    yield f"latency {model}", *(milliseconds(each.latency_s.get(model)) for each in promises)
-    yield f"accuracy {model}", *(f"{each.accuracy.get(model, 0.0):.4f}" for each in promises)
-    unserved_rps = [each.unserved_rps.get(model, 0.0) for each in promises]
-    if any(unserved_rps):
-        yield f"not served {model}", *(f"{rps:.1f} req/s" for rps in unserved_rps)
+def _quantities(
+    all_of: Sequence[Outlook],
+) -> Iterator[tuple[str, Callable[[float], str], list[float], bool]]:
+    """Yield label, words, the value of each outlook, and whether more is better."""
+    yield "objective", "{:.2f} points".format, [each.objective for each in all_of], True
+    yield "power", "{:.0f} W".format, [each.power_w for each in all_of], False
+    yield "emissions per hour", carbon, [each.carbon_gco2e_per_h for each in all_of], False
+    yield "GPUs powered", "{:.0f}".format, [each.gpus for each in all_of], False
+    for model in sorted({model for each in all_of for model in each.accuracy}):
+        latency_s = [each.latency_s.get(model, math.nan) for each in all_of]
+        yield f"latency {model}", _latency, latency_s, False
+        accuracy = [each.accuracy.get(model, 0.0) for each in all_of]
+        yield f"accuracy {model}", "{:.4f}".format, accuracy, True
+        unserved_rps = [each.unserved_rps.get(model, 0.0) for each in all_of]
+        if any(unserved_rps):
+            yield f"not served {model}", "{:.1f} req/s".format, unserved_rps, False
 
 
-def _changes(answer: explanation_pb2.PlanDiff) -> Table:
+def _latency(latency_s: float) -> str:
+    return milliseconds(None if math.isnan(latency_s) else latency_s)
+
+
+def _changes(
+    answer: explanation_pb2.PlanDiff, planned: Sequence[PlannedSegment], gpus: GpuNames
+) -> Table:
     rows = table("Changes of what stays", "what", ">from", ">to")
+    known = {each.spec.segment_id: each for each in planned}
     for share in answer.shares:
-        change = percent(share.from_share), percent(share.to_share)
-        rows.add_row(f"share of segment {share.segment_id}", *change)
+        name = _segment(known.get(share.segment_id), gpus) or f"segment {share.segment_id}"
+        rows.add_row(f"share of {name}", percent(share.from_share), percent(share.to_share))
     for clock in answer.clocks:
         rows.add_row(
-            f"clock of {clock.gpu_uuid}",
+            f"clock of {gpu_name(gpus, clock.gpu_uuid)}",
             *(f"{mhz} MHz" if mhz else "driver's" for mhz in (clock.from_mhz, clock.to_mhz)),
         )
     return rows
+
+
+def _segment(planned: PlannedSegment | None, gpus: GpuNames) -> str:
+    if planned is None:
+        return ""
+    spec = planned.spec
+    gpu = gpu_name(gpus, spec.gpu_uuid, planned.node)
+    return f"{spec.model}/{spec.variant} on {gpu} {slice_name(spec.placement)}"
 
 
 def _name(version: int) -> str:

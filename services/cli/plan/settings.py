@@ -12,11 +12,14 @@ from google.protobuf.json_format import MessageToDict, Parse
 from rich.console import Console
 
 from cinquefoil.planner.v1 import planner_pb2
-from services.cli.client import ask
+from services.cli.client import ask, connected
+from services.cli.console.gpu_names import gpu_names
 from services.cli.console.proto_json import document, print_json
 from services.cli.console.tables import table
+from services.cli.console.working import working
 from services.cli.plan.orders import ORDER_S
 from services.cli.plan.render_explanation import proposal
+from services.kit.config.loader import load
 
 
 def settings_of(pairs: Collection[str]) -> dict[str, Any]:
@@ -49,15 +52,16 @@ async def change(
     request = planner_pb2.ChangeSettingsRequest(reset=reset, dry_run=dry_run)
     for path, value in values.items():
         Parse(json.dumps(value, default=str), request.values[path])
-    answer = await ask(
-        config, lambda clients: clients.planner.ChangeSettings(request, timeout=ORDER_S)
-    )
+    async with connected(load(config)) as clients:
+        with working("The planner tries it" if dry_run else "The planner takes it over"):
+            answer = await clients.planner.ChangeSettings(request, timeout=ORDER_S)
+        gpus = await gpu_names(clients.planner) if dry_run else {}
     if as_json:
         print_json(document(answer))
         return
     paths = ", ".join(answer.changed) or "nothing"
     if dry_run:
-        Console().print(proposal(answer.outcome, None))
+        Console().print(proposal(answer.outcome, gpus))
         typer.echo(f"Would change: {paths}.")
     else:
         typer.echo(f"Changed: {paths}. `cinquefoil config unset` returns to the file's values.")

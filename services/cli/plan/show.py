@@ -8,7 +8,9 @@ from rich.console import Console
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.cli.client import ask, connected
+from services.cli.console.gpu_names import gpu_names
 from services.cli.console.proto_json import document, print_json, show
+from services.cli.console.working import working
 from services.cli.plan.deviation import measures
 from services.cli.plan.render import one, table
 from services.cli.plan.render_explanation import difference, explanation, proposal
@@ -32,8 +34,10 @@ async def show_list(config: Path, *, limit: int, as_json: bool) -> None:
 async def show_one(config: Path, *, version: int, as_json: bool) -> None:
     """Print one plan; version 0 is the newest."""
     request = planner_pb2.GetPlanRequest(version=version)
-    response = await ask(config, lambda clients: clients.planner.GetPlan(request))
-    show(response.plan, one, as_json=as_json)
+    async with connected(load(config)) as clients:
+        plan = (await clients.planner.GetPlan(request)).plan
+        gpus = await gpu_names(clients.planner)
+    show(plan, lambda found: one(found, gpus), as_json=as_json)
 
 
 async def dry_run(config: Path, what_if: planner_pb2.WhatIf, *, apply: bool, as_json: bool) -> None:
@@ -45,7 +49,8 @@ async def dry_run(config: Path, what_if: planner_pb2.WhatIf, *, apply: bool, as_
     """
     async with connected(load(config)) as clients:
         request = planner_pb2.DryRunRequest(what_if=what_if)
-        answer = await clients.planner.DryRun(request, timeout=SOLVE_S)
+        with working("The planner solves"):
+            answer = await clients.planner.DryRun(request, timeout=SOLVE_S)
         applied = None
         if apply:
             if not answer.proposal_id:
@@ -55,24 +60,32 @@ async def dry_run(config: Path, what_if: planner_pb2.WhatIf, *, apply: bool, as_
                 )
             order = planner_pb2.ApplyRequest(proposal_id=answer.proposal_id)
             applied = (await clients.planner.Apply(order)).plan
+        gpus = await gpu_names(clients.planner)
     if as_json:
         print_json(document(answer) | ({"applied": document(applied)} if applied else {}))
     else:
-        Console().print(proposal(answer, applied.version if applied else None))
+        Console().print(proposal(answer, gpus, applied.version if applied else None))
 
 
 async def explain(config: Path, *, version: int, as_json: bool) -> None:
     """Print why a plan is as it is."""
     request = planner_pb2.ExplainRequest(version=version)
-    answer = await ask(config, lambda clients: clients.planner.Explain(request, timeout=SOLVE_S))
+    with working("The planner solves for what else there is"):
+        answer = await ask(
+            config, lambda clients: clients.planner.Explain(request, timeout=SOLVE_S)
+        )
     show(answer.explanation, explanation, as_json=as_json)
 
 
 async def diff(config: Path, from_version: int, to_version: int, *, as_json: bool) -> None:
     """Print how two plans differ."""
     request = planner_pb2.DiffRequest(from_version=from_version, to_version=to_version)
-    answer = await ask(config, lambda clients: clients.planner.Diff(request))
-    show(answer.diff, difference, as_json=as_json)
+    async with connected(load(config)) as clients:
+        diff = (await clients.planner.Diff(request)).diff
+        later = planner_pb2.GetPlanRequest(version=diff.to_version)
+        segments = (await clients.planner.GetPlan(later)).plan.segments
+        gpus = await gpu_names(clients.planner)
+    show(diff, lambda found: difference(found, segments, gpus), as_json=as_json)
 
 
 def listed(plan: plan_pb2.Plan, listed: planner_pb2.ListPlansResponse) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from services.cli.console.proto_json import print_json
 from services.cli.console.tables import table
+from services.cli.console.working import working
 from services.cli.plan.render_solution import Solution, document, tables
 from services.kit.errors import InvalidArgument
 from services.planner.capacity.fleet_sizing import Terms, lay_out, pose
@@ -52,7 +53,8 @@ def show_solution(  # noqa: PLR0913 - the options of the command
         services = read_scenario(*demand, tuple(tables_of))
     problem = pose(services, tables_of, gpu_kind, terms)
     started_s = time.perf_counter()
-    found = REGISTRY[strategy](problem)
+    with working(f"{strategy} solves"):
+        found = REGISTRY[strategy](problem)
     decided_s = time.perf_counter() - started_s
     solution = Solution(strategy, lay_out(problem, found), decided_s)
     if as_json:

@@ -62,4 +62,4 @@ def document(study: Study) -> dict[str, Any]:
 
 def duration(value_s: float) -> str:
     """Return a time in the unit that fits it."""
-    return f"{value_s * 1e6:.1f} us" if value_s < 1e-3 else f"{value_s * 1e3:.2f} ms"
+    return f"{value_s * 1e6:.1f} µs" if value_s < 1e-3 else f"{value_s * 1e3:.2f} ms"

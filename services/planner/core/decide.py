@@ -193,7 +193,11 @@ def pose(snapshot: Snapshot, settings: Settings, *, leeway: float = 1.0) -> Prob
         leeway: The catalog also has kinds that miss the latency rule by up to this factor.
     """
     if not snapshot.gpus:
-        why = "operators wait for every one" if snapshot.leaving else "no node has joined with one"
+        why = (
+            "operators have taken every one out of use"
+            if snapshot.leaving
+            else "no node has joined with one"
+        )
         raise FailedPrecondition(f"the fleet has no GPU: {why}")
     kinds = catalog.build(
         snapshot.models,

@@ -1,12 +1,15 @@
 """Quantities and tensors on their way to people and back."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from inference.grpc_service_pb2 import InferParameter, ModelInferResponse
-from services.cli.console.quantities import carbon, energy, milliseconds, percent
+from services.cli.console.gpu_names import gpu_name
+from services.cli.console.quantities import carbon, change, energy, milliseconds, percent
 from services.cli.tensors import outputs_of, parameters_of, request_of
 from services.gpuagent.worker.tensors import DTYPES
 from services.kit.errors import InvalidArgument
@@ -20,6 +23,35 @@ def test_quantities_choose_the_unit_that_keeps_them_short() -> None:
         *("5 µgCO2e", "75 mgCO2e", "1.5 gCO2e", "2.5 kgCO2e", "3 tCO2e"),
     ]
     assert (milliseconds(None), milliseconds(0.0414), percent(0.125)) == ("-", "41 ms", "12.5 %")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "more_is_better", "words", "style"),
+    [
+        (100.0, 150.0, False, "+50.0 % worse", "red"),
+        (100.0, 80.0, False, "-20.0 % better", "green"),
+        (0.8, 0.9, True, "+12.5 % better", "green"),
+        (0.0, 3.0, False, "worse", "red"),
+        (math.inf, 0.2, False, "better", "green"),
+        (0.2, math.inf, False, "worse", "red"),
+        (5.0, 5.0, True, "-", ""),
+    ],
+)
+def test_a_change_says_in_words_and_colour_whether_it_is_better(
+    before: float, after: float, more_is_better: bool, words: str, style: str
+) -> None:
+    """Never by colour alone: terminals and eyes differ."""
+    found = change(before, after, more_is_better=more_is_better)
+
+    assert (found.plain, found.style) == (words, style)
+
+
+def test_a_gpu_has_the_name_of_its_node_and_index_or_what_is_left_of_it() -> None:
+    names = {"GPU-1f22a0": "node-0/1"}
+
+    assert gpu_name(names, "GPU-1f22a0", "node-0") == "node-0/1"
+    assert gpu_name(names, "GPU-77777777", "node-9") == "node-9/GPU-7777"
+    assert gpu_name(names, "GPU-77777777") == "GPU-7777"
 
 
 @given(st.floats(1e-6, 1e12))

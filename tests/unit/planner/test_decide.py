@@ -74,7 +74,7 @@ def test_a_gpu_that_an_operator_waits_for_is_left_after_others_have_taken_over(
 def test_a_fleet_that_operators_wait_for_altogether_is_no_fleet() -> None:
     before = snapshot(gpus=1)
 
-    with pytest.raises(FailedPrecondition, match="operators wait for every one"):
+    with pytest.raises(FailedPrecondition, match="operators have taken every one out of use"):
         decided(replace(before, gpus=(), leaving=before.gpus))
 
 
