@@ -74,7 +74,9 @@ class Accountant:
             limit_w = site.max_power_w.get(gpu, math.inf)
             found[gpu], cut, used_s = bounded(last, counters, limit_w, available_s)
             clamped |= dict.fromkeys(cut)
-            self._unused[gpu] = (now_s, min(available_s - used_s, _SLACK_S))
+            # Never below 0, as by rounding: a counter that seems to fall begins a new account.
+            left_s = max(available_s - used_s, 0.0)
+            self._unused[gpu] = (now_s, min(left_s, _SLACK_S))
         return found, tuple(clamped)
 
     def _available_s(

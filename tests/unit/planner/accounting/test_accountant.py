@@ -143,6 +143,21 @@ def test_no_report_books_more_than_the_gpu_can_have_drawn(
     assert all(math.isfinite(figure) for figure in values(found))
 
 
+def test_what_was_cut_is_not_taken_for_a_counter_that_began_again() -> None:
+    """The time it can have been drawn in is used up, but for a rounding error below zero."""
+    accountant = Accountant(LIMITED.get)
+    accountant.read("a", told(0.0))
+    now_s = 0.0
+    for passed_s, total_j in (
+        *((0.0, 0.0), (2.0846049925498105, 3492.0)),
+        *((6.090958310556788, 6588.0), (0.0, 6588.0)),
+    ):
+        now_s += passed_s
+        read(accountant, EnergyCounters(0.0, START_S, total_j), now_s)
+
+    assert accountant.account.total.energy_j <= 6588.0
+
+
 def test_a_forged_counter_is_cut_told_and_does_not_hide_what_is_drawn_later() -> None:
     accountant = Accountant(LIMITED.get)
     first = read(accountant, told(1000.0)["GPU-a"], 0.0)
