@@ -82,7 +82,7 @@ def test_the_page_has_what_the_report_has_and_needs_nothing_else(
         "Load",
         "Emissions of all GPUs, PUE included",
     ]
-    assert "first plan: 1 node(s), 1 GPU(s)" in report["parts"][-1]["rows"][0]
+    assert "first plan: 1 node, 1 GPU" in report["parts"][-1]["rows"][0]
 
 
 def test_json_is_all_that_is_printed_and_the_same_twice(scenario: Path, tmp_path: Path) -> None:

@@ -27,9 +27,9 @@ async def test_the_report_is_printed_as_asked_for_and_drawn(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "cinquefoil.yaml"
-    picture = tmp_path / "carbon.png"
+    page = tmp_path / "carbon.html"
     async with suite(config):
-        await show(config, week(), "model", "table", picture)
+        await show(config, week(), "model", "table", page)
         table = printed(capsys)
         await show(config, week(), "all", "csv")
         lines = printed(capsys).splitlines()
@@ -42,7 +42,7 @@ async def test_the_report_is_printed_as_asked_for_and_drawn(
     assert len(lines) == 3
     assert [row["name"] for row in document["rows"]] == ["digits", "(idle)", "(other)", "total"]
     assert document["rows"][-1]["energy_j"] == 1500.0
-    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert page.read_text().startswith("<!doctype html>")
 
 
 async def test_a_planner_that_is_away_is_said_in_a_sentence(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ async def test_a_worker_that_comes_back_is_used_again(world: World) -> None:
     worker.die()
 
     assert await ask(world, timeout_s=5)
-    assert len(worker.works) == 2
+    assert len(worker.works) >= 2  # as it died it may have read what it is given again
 
 
 async def test_a_stranger_at_a_workers_address_gets_no_request(world: World) -> None:
