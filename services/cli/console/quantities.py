@@ -20,7 +20,7 @@ def percent(fraction: float) -> str:
 
 def change(before: float, after: float, *, more_is_better: bool = False) -> Text:
     """Return by how much a quantity changes, and whether that is better, in a word and a colour."""
-    if before == after:
+    if before == after or math.isnan(before) or math.isnan(after):
         return Text("-")
     word, style = ("better", "green") if (after > before) == more_is_better else ("worse", "red")
     ratio = after / before - 1.0 if before and math.isfinite(before) else math.inf

@@ -75,7 +75,7 @@ async def dry_run(config: Path, node: str, *, as_json: bool) -> None:
     async with connected(load(config)) as clients:
         with working(f"The planner solves without {node}"):
             answer = await clients.planner.CordonNode(request, timeout=ORDER_S)
-        gpus = await gpu_names(clients.planner)
+        gpus = {} if as_json else await gpu_names(clients.planner)
     show_message(answer.outcome, lambda found: proposal(found, gpus), as_json=as_json)
 
 

@@ -55,7 +55,7 @@ async def change(
     async with connected(load(config)) as clients:
         with working("The planner tries it" if dry_run else "The planner takes it over"):
             answer = await clients.planner.ChangeSettings(request, timeout=ORDER_S)
-        gpus = await gpu_names(clients.planner) if dry_run else {}
+        gpus = await gpu_names(clients.planner) if dry_run and not as_json else {}
     if as_json:
         print_json(document(answer))
         return

@@ -36,7 +36,7 @@ async def show_one(config: Path, *, version: int, as_json: bool) -> None:
     request = planner_pb2.GetPlanRequest(version=version)
     async with connected(load(config)) as clients:
         plan = (await clients.planner.GetPlan(request)).plan
-        gpus = await gpu_names(clients.planner)
+        gpus = {} if as_json else await gpu_names(clients.planner)
     show(plan, lambda found: one(found, gpus), as_json=as_json)
 
 
@@ -51,6 +51,7 @@ async def dry_run(config: Path, what_if: planner_pb2.WhatIf, *, apply: bool, as_
         request = planner_pb2.DryRunRequest(what_if=what_if)
         with working("The planner solves"):
             answer = await clients.planner.DryRun(request, timeout=SOLVE_S)
+        gpus = {} if as_json else await gpu_names(clients.planner)
         applied = None
         if apply:
             if not answer.proposal_id:
@@ -60,7 +61,6 @@ async def dry_run(config: Path, what_if: planner_pb2.WhatIf, *, apply: bool, as_
                 )
             order = planner_pb2.ApplyRequest(proposal_id=answer.proposal_id)
             applied = (await clients.planner.Apply(order)).plan
-        gpus = await gpu_names(clients.planner)
     if as_json:
         print_json(document(answer) | ({"applied": document(applied)} if applied else {}))
     else:
@@ -81,11 +81,14 @@ async def diff(config: Path, from_version: int, to_version: int, *, as_json: boo
     """Print how two plans differ."""
     request = planner_pb2.DiffRequest(from_version=from_version, to_version=to_version)
     async with connected(load(config)) as clients:
-        diff = (await clients.planner.Diff(request)).diff
-        later = planner_pb2.GetPlanRequest(version=diff.to_version)
+        found = (await clients.planner.Diff(request)).diff
+        if as_json:
+            print_json(document(found))
+            return
+        later = planner_pb2.GetPlanRequest(version=found.to_version)
         segments = (await clients.planner.GetPlan(later)).plan.segments
         gpus = await gpu_names(clients.planner)
-    show(diff, lambda found: difference(found, segments, gpus), as_json=as_json)
+    Console().print(difference(found, segments, gpus))
 
 
 def listed(plan: plan_pb2.Plan, listed: planner_pb2.ListPlansResponse) -> dict[str, Any]:

@@ -35,6 +35,8 @@ def test_quantities_choose_the_unit_that_keeps_them_short() -> None:
         (math.inf, 0.2, False, "better", "green"),
         (0.2, math.inf, False, "worse", "red"),
         (5.0, 5.0, True, "-", ""),
+        (math.nan, 0.2, False, "-", ""),
+        (0.2, math.nan, False, "-", ""),
     ],
 )
 def test_a_change_says_in_words_and_colour_whether_it_is_better(
