@@ -78,9 +78,10 @@ class Feeds:
                         _put(page, document)
         except ServiceError as error:
             ended = error
-        self._end(key, feed)
-        for page in feed.pages:
-            _put(page, ended)
+        finally:  # whatever it was, no page waits for what never comes
+            self._end(key, feed)
+            for page in feed.pages:
+                _put(page, ended)
 
     def _end(self, key: _Key, feed: _Feed) -> None:
         """Have the next page that wants it open a new stream."""
