@@ -23,7 +23,7 @@ from prometheus_client.registry import Collector
 from services.kit.errors import FailedPrecondition
 from services.kit.net import split_address
 
-# One more series for each counter and histogram, which nobody reads.
+# One more series for each counter and histogram, which no dashboard reads.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # the library's
 
 BUILD: Final = Info("cinquefoil_build", "Version of Cinquefoil.")

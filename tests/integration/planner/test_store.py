@@ -342,7 +342,7 @@ async def test_a_full_disk_can_be_read(tmp_path: Path) -> None:
 async def test_a_leader_on_a_full_disk_leads_on_until_another_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It cannot renew, so it may not act; nobody else can either, until there is room."""
+    """It cannot renew, so it may not act; no other can either, until there is room."""
     path = tmp_path / "planner.sqlite3"
     monkeypatch.setattr(lease, "ACTS_S", 0.0)
     monkeypatch.setattr(lease, "EXPIRES_S", 0.0)
