@@ -100,7 +100,9 @@ async def test_neighbours_of_a_failed_batch_do_not_run_again_for_callers_that_ar
         await until(lambda: worker.busy)
         await router.send(work(1, REQUEST), work(2, poisoned), work(3, REQUEST))
         await router.send(work(4, REQUEST, remaining_s=2.4))
+        await until(lambda: len(worker.batcher) == 4)  # streams have no order among them
         await leaving.send(work(1, REQUEST))
+        await until(lambda: len(worker.batcher) == 5)
         await until(lambda: worker.requests == 1)  # the others run together, fail, and 1 is first
         await router.send(cancelled=[3])
         leaving.call.cancel()
