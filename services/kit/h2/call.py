@@ -10,8 +10,8 @@ from typing import Any, NoReturn, Protocol, Self
 
 import grpc
 
-from services.kit.h2.connection import Stream
 from services.kit.h2.messages import PREFIX_BYTES
+from services.kit.h2.sending import Stream
 
 Handler = Any
 """A grpc.RpcMethodHandler, which is not generic at run time."""

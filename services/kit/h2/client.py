@@ -8,10 +8,11 @@ from typing import Final
 from urllib.parse import unquote
 
 from services.kit.h2 import frames
-from services.kit.h2.connection import Connection, Stream
+from services.kit.h2.connection import Connection
 from services.kit.h2.frames import END_HEADERS, HEADERS, PREFACE, frame
 from services.kit.h2.hpack import literal
 from services.kit.h2.messages import MessageError, MessageReader
+from services.kit.h2.sending import Stream
 from services.kit.net import split_address
 
 _STREAM: Final = 1

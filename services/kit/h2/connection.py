@@ -1,4 +1,4 @@
-"""One connection of HTTP/2: frames in and out, flow control both ways, and bounds for the peer.
+"""One connection of HTTP/2: frames in, flow control of what comes, and bounds for the peer.
 
 A server's and a client's connection differ in what a header block means and what its end does.
 Source: RFC 9113; limits against floods: its section 10.5.
@@ -7,8 +7,6 @@ Source: RFC 9113; limits against floods: its section 10.5.
 import asyncio
 import threading
 import time
-from collections import deque
-from collections.abc import Sequence
 from typing import Final, Generic, TypeVar, cast
 
 from services.kit.h2 import frames
@@ -35,19 +33,17 @@ from services.kit.h2.frames import (
     ConnectionFault,
 )
 from services.kit.h2.hpack import HeaderBlocks, HpackError
-from services.kit.h2.messages import PREFIX, PREFIX_BYTES, MessageError, MessageReader
+from services.kit.h2.messages import PREFIX_BYTES, MessageError, MessageReader
+from services.kit.h2.sending import STREAM_WINDOW, SendingSide, Streams
 
 READ_BYTES: Final = 256 * 1024
 MAX_DATA_BYTES: Final = 4 * 2**20
 """Size of DATA frames that peers may send: they are taken in as they come."""
-STREAM_WINDOW: Final = 4 * 2**20
 CONNECTION_WINDOW: Final = 16 * 2**20
 HEADER_LIST_BYTES: Final = 16 * 1024
 
 _DIRECT_BYTES: Final = 32 * 1024  # from here a read goes straight to where its message stays
-_JOINED_BYTES: Final = 64 * 1024  # up to here one copy is cheaper than several buffers
 _WRITE_BUFFER_BYTES: Final = 2**20
-_MOST_UNREAD_BYTES: Final = 8 * 2**20
 _BLOCK_BYTES: Final = 2 * HEADER_LIST_BYTES
 _CONTINUATIONS: Final = 16
 _FAREWELL_S: Final = 0.5
@@ -75,59 +71,13 @@ class _ReadBuffer(threading.local):
 _read_buffer = _ReadBuffer()
 
 
-class Stream:
-    """One exchange on a connection.
-
-    Attributes:
-        number: As HTTP/2 counts.
-        send_window: Bytes of DATA that the peer takes.
-        receive_window: Bytes of DATA that the peer may send.
-        consumed: Of what it has sent, bytes not yet given back to its window.
-        moved_s: When it began, or last brought part of a message, by the loop's clock.
-        outbox: DATA to send, and at last the frame of the trailers as `bytes`; None: never any.
-        reader: Cuts DATA into messages; None: none came yet.
-        over: Nothing is sent any more.
-    """
-
-    __slots__ = (
-        "__weakref__",
-        "consumed",
-        "moved_s",
-        "number",
-        "outbox",
-        "over",
-        "reader",
-        "receive_window",
-        "send_window",
-        "sent_all",
-    )
-
-    def __init__(self, number: int, send_window: int) -> None:
-        self.number = number
-        self.send_window = send_window
-        self.receive_window = STREAM_WINDOW
-        self.consumed = 0
-        self.outbox: deque[memoryview | bytes] | None = None
-        self.sent_all: asyncio.Future[None] | None = None
-        self.reader: MessageReader | None = None
-        self.moved_s = 0.0
-        self.over = False
-
-
-Streams = TypeVar("Streams", bound=Stream)
-
-
-class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
+class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, Streams]):
     """A connection.
 
     Attributes:
-        streams: Those that are open, by number.
-        transport: Set once connected.
         last_stream: Highest number of a stream that a peer opened, or that was opened here.
         nudges: WINDOW_UPDATEs of a few bytes that are still free.
     """
-
-    transport: asyncio.Transport
 
     def __init__(self, dead_after_s: float, *, expects_preface: bool) -> None:
         """Make a connection.
@@ -136,14 +86,9 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
             dead_after_s: Time after which a silent peer is given up, s.
             expects_preface: Whether the peer opens with HTTP/2's preface.
         """
-        self.loop = asyncio.get_running_loop()
-        self.streams: dict[int, Streams] = {}
+        super().__init__()
         self.last_stream = 0
         self.nudges = NUDGES_PER_CALL
-        self.write_paused = False
-        self.send_window = DEFAULT_WINDOW
-        self._peer_stream_window = DEFAULT_WINDOW
-        self._peer_frame_bytes = frames.DEFAULT_FRAME_BYTES
         self._receive_window = DEFAULT_WINDOW
         self._consumed = 0
         self._blocks: HeaderBlocks[Head] = HeaderBlocks(self.read_head, HEADER_LIST_BYTES)
@@ -160,8 +105,6 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
         self._settings_seen = False
         self._dead_after_s = dead_after_s
         self._over = False
-        self._unwritten: list[bytes] = []
-        self._unwritten_bytes = 0
         self._silent_looks = 0
         self._unread = 0  # bytes that the peer had not read at the last look
         self._watch: asyncio.TimerHandle | None = None
@@ -207,9 +150,6 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
     def looked(self, now_s: float) -> None:
         """Do what is due from time to time."""
 
-    def writable(self) -> None:
-        """Note that there may be room to send again."""
-
     # ---- asyncio's protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -224,14 +164,11 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
             self._watch.cancel()
         self.lost()
 
-    def pause_writing(self) -> None:
-        """Send no more DATA until the peer reads."""
-        self.write_paused = True
-
-    def resume_writing(self) -> None:
-        """Go on."""
-        self.write_paused = False
-        self._send_waiting()
+    def finish(self, stream: Streams) -> None:
+        """Forget a stream on which all is said."""
+        super().finish(stream)
+        if self._direct is stream:
+            self._direct = None
 
     def eof_received(self) -> bool:
         """Close, as HTTP/2 knows no half-closed connection."""
@@ -475,6 +412,17 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
         self.consume(stream, self.consumed_at_once(stream, stop - start))
         self.data_ended(stream, ended=bool(ended))
 
+    def open_windows(self, values: dict[int, int]) -> bytes:
+        """Return the frames that begin this side: settings, and the connection's window."""
+        more = CONNECTION_WINDOW - DEFAULT_WINDOW
+        self._receive_window += more
+        mine = {
+            frames.INITIAL_WINDOW_SIZE: STREAM_WINDOW,
+            frames.MAX_FRAME_SIZE: MAX_DATA_BYTES,
+            frames.MAX_HEADER_LIST_SIZE: HEADER_LIST_BYTES,
+        }
+        return frames.settings(values | mine) + frames.window_update(0, more)
+
     def consume(self, stream: Streams | None, count: int) -> None:
         """Give bytes of DATA back to the peer's windows, once they are worth a frame."""
         self._consumed += count
@@ -540,23 +488,11 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
             raise ConnectionFault(frames.PROTOCOL_ERROR, "WINDOW_UPDATE of 0")
         if more < HEAD_BYTES:
             self._lose_nudge()
-        if not number:
-            self.send_window += more
-            if self.send_window > frames.MAX_WINDOW:
-                raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "a window of more than 2^31")
-            self._send_waiting()
-            return
-        stream = self.streams.get(number)
-        if stream is None:
+        if number and number not in self.streams:
             if number > self.last_stream:
                 raise ConnectionFault(frames.PROTOCOL_ERROR, "WINDOW_UPDATE of no stream")
             return
-        stream.send_window += more
-        if stream.send_window > frames.MAX_WINDOW:
-            raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "a window of more than 2^31")
-        if stream.outbox:
-            self.drain(stream)
-        self.writable()
+        self.widen(number, more)
 
     def _begin_block(self, flags: int, number: int, payload: bytes) -> None:
         padding, start = 0, 0
@@ -600,26 +536,15 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
         for name, value in frames.SETTING.iter_unpack(payload):
             self._set(name, value)
         self.write(frames.frame(SETTINGS, ACK, 0))
-        self._send_waiting()
+        self.send_waiting()
 
     def _set(self, name: int, value: int) -> None:
         if name == frames.INITIAL_WINDOW_SIZE:
-            self._resize_windows(value)
+            self.resize_windows(value)
         elif name == frames.MAX_FRAME_SIZE:
-            if not frames.DEFAULT_FRAME_BYTES <= value <= frames.MAX_FRAME_BYTES:
-                raise ConnectionFault(frames.PROTOCOL_ERROR, f"frames of {value} bytes")
-            self._peer_frame_bytes = value
+            self.limit_frames(value)
         elif name == frames.ENABLE_PUSH and value > 1:
             raise ConnectionFault(frames.PROTOCOL_ERROR, f"ENABLE_PUSH of {value}")
-
-    def _resize_windows(self, size: int) -> None:
-        if size > frames.MAX_WINDOW:
-            raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "a window of more than 2^31")
-        more, self._peer_stream_window = size - self._peer_stream_window, size
-        for stream in self.streams.values():
-            stream.send_window += more
-            if stream.send_window > frames.MAX_WINDOW:
-                raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "a window of more than 2^31")
 
     def lose_patience(self, reason: str, cost: float = 1.0) -> None:
         """Count a frame that brings nothing.
@@ -641,15 +566,6 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
             self.nudges -= 1
         else:
             self.lose_patience("WINDOW_UPDATE of few bytes")
-
-    def check_it_reads(self) -> None:
-        """Bound what waits for a peer that sends requests and does not read.
-
-        Raises:
-            ConnectionFault: Too much waits.
-        """
-        if self.write_paused and self.transport.get_write_buffer_size() > _MOST_UNREAD_BYTES:
-            raise ConnectionFault(frames.ENHANCE_YOUR_CALM, "answers are not read")
 
     def regain_patience(self) -> None:
         """Count an answer: a client that gets answers may also withdraw requests."""
@@ -675,130 +591,6 @@ class Connection(asyncio.BufferedProtocol, Generic[Head, Streams]):
         self._over = True
         self.lost()
         self.loop.call_later(_FAREWELL_S, self.close)
-
-    # ---- out
-
-    def write(self, data: bytes) -> None:
-        """Send frames: with all others of this turn of the loop, or at once if they are alone.
-
-        A system call wakes the peer, which takes the processor; it costs more than an answer.
-        """
-        if len(self.streams) <= 1 and not self._unwritten:
-            self.transport.write(data)
-            return
-        if not self._unwritten:
-            self.loop.call_soon(self._write_out)
-        self._unwritten.append(data)
-        self._unwritten_bytes += len(data)
-        if self._unwritten_bytes > _JOINED_BYTES:
-            self._write_out()
-
-    def _write_out(self) -> None:
-        if self._unwritten:
-            data, self._unwritten, self._unwritten_bytes = b"".join(self._unwritten), [], 0
-            if not self.transport.is_closing():
-                self.transport.write(data)
-
-    def _write_pieces(self, pieces: Sequence[bytes | memoryview]) -> None:
-        self._write_out()
-        self.transport.writelines(pieces)
-
-    def close(self) -> None:
-        """Close once all is sent."""
-        self._write_out()
-        self.transport.close()
-
-    def open_windows(self, values: dict[int, int]) -> bytes:
-        """Return the frames that begin this side: settings, and the connection's window."""
-        more = CONNECTION_WINDOW - DEFAULT_WINDOW
-        self._receive_window += more
-        mine = {
-            frames.INITIAL_WINDOW_SIZE: STREAM_WINDOW,
-            frames.MAX_FRAME_SIZE: MAX_DATA_BYTES,
-            frames.MAX_HEADER_LIST_SIZE: HEADER_LIST_BYTES,
-        }
-        return frames.settings(values | mine) + frames.window_update(0, more)
-
-    def new_send_window(self) -> int:
-        """Return the window that the peer gives to a new stream."""
-        return self._peer_stream_window
-
-    def has_room(self, stream: Stream) -> bool:
-        """Whether DATA would leave at once."""
-        return (
-            not self.write_paused
-            and not stream.outbox
-            and stream.send_window > 0
-            and self.send_window > 0
-        )
-
-    def send_message(self, stream: Streams, pieces: Sequence[bytes], size: int) -> None:
-        """Send a message of `size` bytes, which nothing copies if it is large."""
-        total = size + PREFIX_BYTES
-        room = min(self._peer_frame_bytes, stream.send_window, self.send_window)
-        if total <= room and not stream.outbox and not self.write_paused:
-            stream.send_window -= total
-            self.send_window -= total
-            head = HEAD.pack(total << 8, 0, stream.number) + PREFIX.pack(0, size)
-            if total <= _JOINED_BYTES:
-                self.write(b"".join((head, *pieces)))
-            else:
-                self._write_pieces((head, *pieces))
-            return
-        self.queue(stream, PREFIX.pack(0, size), *pieces)
-
-    def queue(self, stream: Streams, *pieces: bytes) -> None:
-        """Send DATA as far as the windows let it, and the rest when they do."""
-        if stream.outbox is None:
-            stream.outbox = deque()
-        stream.outbox.extend(memoryview(piece) for piece in pieces if piece)
-        self.drain(stream)
-
-    def drain(self, stream: Streams) -> None:
-        """Send what waits, as far as the windows let it."""
-        outbox, out = stream.outbox, list[bytes | memoryview]()
-        while outbox and not self.write_paused:
-            piece = outbox[0]
-            if isinstance(piece, bytes):  # the trailers
-                out.append(outbox.popleft())
-                self.finish(stream)
-                break
-            room = min(stream.send_window, self.send_window, self._peer_frame_bytes)
-            if room <= 0:
-                break
-            taken = list[bytes | memoryview]()
-            left = room
-            while left and outbox and isinstance(piece := outbox[0], memoryview):
-                if len(piece) <= left:
-                    outbox.popleft()
-                    taken.append(piece)
-                    left -= len(piece)
-                else:
-                    taken.append(piece[:left])
-                    outbox[0] = piece[left:]
-                    left = 0
-            sent = room - left
-            stream.send_window -= sent
-            self.send_window -= sent
-            out.append(HEAD.pack(sent << 8, 0, stream.number))
-            out += taken
-        if out:
-            self._write_pieces(out)
-        if not outbox and stream.sent_all is not None and not stream.sent_all.done():
-            stream.sent_all.set_result(None)
-
-    def finish(self, stream: Streams) -> None:
-        """Forget a stream on which all is said."""
-        stream.over = True
-        self.streams.pop(stream.number, None)
-        if self._direct is stream:
-            self._direct = None
-
-    def _send_waiting(self) -> None:
-        for stream in tuple(self.streams.values()):
-            if stream.outbox:
-                self.drain(stream)
-        self.writable()
 
     # ---- time
 
