@@ -233,7 +233,7 @@ class _Batches:
         self._rate, self._most, self._turns = max(rate, 1e-12), most, turns
         self._size = 3 * most + 9
         self._times = _by_items(np.array(times), most)
-        self._counts = _Counts(turns, self._size, self._rate * float(self._times.max()))
+        self._counts = _counts(turns, self._size, self._rate * float(self._times.max()))
         waiting = np.arange(self._size)
         self._items = np.clip(waiting, 1, most)
         self._left = np.maximum(waiting - self._items, 0)
@@ -242,6 +242,7 @@ class _Batches:
         came = self._counts.of(self._rate * self._times)
         self._first = _in_turn(self._rate * self._times[0], turns, self._size, drawn=False)
         trials, busy = self._times.shape[1] - 1, 0.5
+        self._ends = np.full(self._size, 1.0 / self._size)
         for _ in range(ITERATIONS):
             self._others = _binomial(trials, busy)
             self._ends = self._stationary(self._others @ self._first, self._others @ came)
@@ -253,10 +254,14 @@ class _Batches:
 
     def _stationary(self, first: Values, came: Values) -> Values:
         """Return the distribution of what waits in a worker whenever a batch ends."""
-        rows = came[self._items - 1]
-        rows[0] = first
-        new = np.arange(self._size) - self._left[:, None]
-        return _steady(np.where(new < 0, 0.0, np.take_along_axis(rows, np.maximum(new, 0), 1)))
+        moves = np.empty((self._size, self._size))
+        moves[0], moves[1 : self._most + 1] = first, came
+        later = np.zeros(2 * self._size)  # behind a full batch: what it leaves, and what comes
+        later[self._size :] = came[-1]
+        shifted = np.lib.stride_tricks.sliding_window_view(later, self._size)
+        more = self._size - self._most - 1
+        moves[self._most + 1 :] = shifted[self._size - 1 : self._size - 1 - more : -1]
+        return _steady(moves, self._ends)
 
     @cached_property
     def _late(self) -> Values:
@@ -276,8 +281,9 @@ class _Batches:
         which = self._items[waiting] - 1
         begun = self._times[which, busy]
         came = self._counts.of(self._rate * begun) * np.arange(self._size)
-        state, number = np.nonzero(likely[waiting, busy][:, None] * came > RARE)
-        weight = (likely[waiting, busy][:, None] * came)[state, number]
+        weights = _likely(likely[waiting, busy][:, None] * came)
+        state, number = np.nonzero(weights > RARE)
+        weight = weights[state, number]
         left = self._left[waiting][state]
         ahead = left + np.floor(after[:, None] * number).astype(np.int64)
         batches = ahead // most
@@ -298,8 +304,9 @@ class _Batches:
         at = (np.arange(MOMENTS) + 0.5) / MOMENTS * time
         before = _poissons(self._rate * turns * at, size * turns)[:, turns - 1 :: turns]
         later = _in_turn(self._rate * (time - at), turns, size, drawn=False)
+        before *= share * self._rate * turns * time / MOMENTS
+        before, later = _likely(before), _likely(later, float(before.max(initial=0.0)))
         weight = before[:, :, None] * later[:, None, :]
-        weight *= share * self._rate * turns * time / MOMENTS
         moment, ahead, behind = np.nonzero(weight > RARE)
         batches = ahead // self._most
         own = np.where(batches > 0, self._most, np.minimum(ahead + 1 + behind, self._most))
@@ -404,6 +411,11 @@ class _Counts:
         return found
 
 
+@lru_cache(maxsize=256)
+def _counts(turns: int, size: int, most: float) -> _Counts:
+    return _Counts(turns, size, most)
+
+
 def _add(found: Values, times: Values, weights: Values) -> None:
     """Add weights where their times end, to the nearest step."""
     at = np.minimum(np.rint(times * FINE).astype(np.int64), len(found) - 1)
@@ -501,6 +513,12 @@ def _log_factorials(size: int) -> Values:
     return np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, size)))])
 
 
+def _likely(shares: Values, most: float = 1.0) -> Values:
+    """Return the first columns, up to the last one that makes a difference, times `most`."""
+    last = np.flatnonzero(most * shares.max(axis=0, initial=0.0) > RARE)
+    return shares[:, : int(last[-1]) + 1 if len(last) else 0]
+
+
 def _poisson(mean: float, size: int) -> Values:
     found: Values = _poissons(np.array([mean]), size)[0]
     return found
@@ -512,12 +530,17 @@ def _binomial(trials: int, share: float) -> Values:
     )
 
 
-def _steady(moves: Values) -> Values:
-    """Return the stationary distribution; what leads out of the states stays in the last."""
+def _steady(moves: Values, near: Values | None = None) -> Values:
+    """Return the stationary distribution; what leads out of the states stays in the last.
+
+    Args:
+        moves: Probabilities, from state by row to state by column.
+        near: A distribution near it, to begin with; None: any.
+    """
     moves[:, -1] += np.maximum(0.0, 1.0 - moves.sum(axis=1))
     states = len(moves)
     if states > SOLVED:
-        return _iterated(moves)
+        return _iterated(moves, near)
     system = moves.T - np.eye(states)
     system[-1] = 1.0
     target = np.eye(1, states, states - 1).ravel()
@@ -525,9 +548,9 @@ def _steady(moves: Values) -> Values:
     return found / float(found.sum())
 
 
-def _iterated(moves: Values) -> Values:
+def _iterated(moves: Values, near: Values | None) -> Values:
     """Return the stationary distribution of a large chain, whose batches forget soon."""
-    found: Values = np.full(len(moves), 1.0 / len(moves))
+    found: Values = np.full(len(moves), 1.0 / len(moves)) if near is None else near
     for _ in range(MOST_ITERATIONS):
         before, found = found, found @ moves
         if np.abs(found - before).sum() < RARE:
