@@ -65,6 +65,7 @@ async def run(
         with metrics.exposed(
             settings.metrics,
             [IntensityCollector(state, clock)],
+            service="carbon",
             tls=tls,
             access=access,
             ready=lambda: health.ready,

@@ -261,6 +261,7 @@ async def _served(
     with metrics.exposed(
         place.settings.metrics,
         [collector],
+        service="gpuagent",
         tls=tls,
         access=access,
         ready=lambda: health.ready,

@@ -85,7 +85,11 @@ async def run(
     tls, access = deployment.identity("planner"), Access.of(deployment)
     health = HealthServicer()
     with metrics.exposed(
-        deployment.planner.metrics, tls=tls, access=access, ready=lambda: health.ready
+        deployment.planner.metrics,
+        service="planner",
+        tls=tls,
+        access=access,
+        ready=lambda: health.ready,
     ):
         while not stop.is_set():
             try:

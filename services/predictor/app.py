@@ -87,6 +87,7 @@ async def run(
         with metrics.exposed(
             settings.metrics,
             [PredictorCollector(cache, stats)],
+            service="predictor",
             tls=tls,
             access=access,
             ready=lambda: health.ready,

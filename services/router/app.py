@@ -101,6 +101,7 @@ async def run_one(
     with exposed(
         settings.metrics,
         registry=router.metrics(),
+        service="router",
         tls=identity,
         access=access,
         ready=lambda: health.ready,

@@ -1,34 +1,49 @@
-"""Export of spans, configured by OpenTelemetry's environment variables.
+"""Export of spans and metrics, configured by OpenTelemetry's environment variables.
 
-Off unless OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is set; then
-OTEL_EXPORTER_OTLP_HEADERS, OTEL_TRACES_SAMPLER, OTEL_RESOURCE_ATTRIBUTES and the others have their
-usual meaning. Child processes of a service inherit them.
+Off unless OTEL_EXPORTER_OTLP_ENDPOINT, or that of the signal (OTEL_EXPORTER_OTLP_TRACES_ENDPOINT,
+OTEL_EXPORTER_OTLP_METRICS_ENDPOINT), is set; then OTEL_EXPORTER_OTLP_HEADERS, OTEL_TRACES_SAMPLER,
+OTEL_METRIC_EXPORT_INTERVAL, OTEL_RESOURCE_ATTRIBUTES and the others have their usual meaning. Child
+processes of a service inherit them.
 """
+
+from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Timer
-from typing import Final
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from services.kit.telemetry import tracing
 
+if TYPE_CHECKING:
+    from opentelemetry.sdk.resources import Resource
+    from prometheus_client import CollectorRegistry
+
+Signal = Literal["traces", "metrics"]
+
 
 class NotInstalled(Exception):
-    """Spans are enabled, and the libraries that export them are missing."""
+    """Spans or metrics are to be exported, and the libraries that do it are missing."""
+
+
+class _Exporting(Protocol):
+    def shutdown(self) -> None: ...
 
 
 _SHUTDOWN_S: Final = 2.0
 
-ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+ENDPOINT: Final = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 
-def enabled() -> bool:
-    """Return whether the environment enables spans."""
+def enabled(signal: Signal) -> bool:
+    """Return whether the environment enables the export of spans ("traces") or metrics."""
+    kind = signal.upper()
     return (
-        any(os.environ.get(name) for name in ENDPOINTS)
-        and os.environ.get("OTEL_TRACES_EXPORTER", "otlp") == "otlp"
+        any(os.environ.get(name) for name in (f"OTEL_EXPORTER_OTLP_{kind}_ENDPOINT", ENDPOINT))
+        and os.environ.get(f"OTEL_{kind}_EXPORTER", "otlp") == "otlp"
         and os.environ.get("OTEL_SDK_DISABLED", "").lower() != "true"
     )
 
@@ -46,28 +61,19 @@ def exported(service: str) -> Iterator[None]:
     Raises:
         NotInstalled: The libraries are missing.
     """
-    if not enabled():
+    if not enabled("traces"):
         yield
         return
-    logging.getLogger("opentelemetry").setLevel(logging.ERROR)  # it logs every retry as a warning
-    try:
+    with _needed("traces"):
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import (  # noqa: PLC0415
             OTLPSpanExporter,  # an extra, and not small
         )
-        from opentelemetry.sdk.resources import SERVICE_NAME, Resource  # noqa: PLC0415 - the same
         from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 - the same
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 - the same
 
         from services.kit.telemetry.otel_spans import OtelRecorder  # noqa: PLC0415 - the same
-    except ImportError as error:
-        raise NotInstalled(
-            f"the environment enables traces ({ENDPOINTS[1]}), but {error.name!r} is not"
-            " installed: install cinquefoil[telemetry]"
-        ) from error
-    name = os.environ.get("OTEL_SERVICE_NAME") or f"cinquefoil-{service}"
-    resource = Resource.create({SERVICE_NAME: name})
     provider, exporter = (
-        TracerProvider(resource=resource, shutdown_on_exit=False),
+        TracerProvider(resource=_resource(service), shutdown_on_exit=False),
         OTLPSpanExporter(),
     )
     provider.add_span_processor(BatchSpanProcessor(exporter))
@@ -75,8 +81,64 @@ def exported(service: str) -> Iterator[None]:
         with tracing.recorded(OtelRecorder(provider.get_tracer("cinquefoil"))):
             yield
     finally:
-        # The library itself would try to reach the collector for 30 s.
-        giving_up = Timer(_SHUTDOWN_S, exporter.shutdown)
-        giving_up.start()
-        provider.shutdown()
-        giving_up.cancel()
+        _end(provider, exporter)
+
+
+@contextmanager
+def pushed(service: str, registry: CollectorRegistry) -> Iterator[None]:
+    """Export a registry's metrics while the block runs, if enabled, and once more at its end.
+
+    They are read and sent from a thread, every OTEL_METRIC_EXPORT_INTERVAL (60,000 ms).
+
+    Args:
+        service: Name of the service, unless OTEL_SERVICE_NAME is set.
+        registry: Metrics, as `/metrics` shows them.
+
+    Raises:
+        NotInstalled: The libraries are missing.
+    """
+    if not enabled("metrics"):
+        yield
+        return
+    with _needed("metrics"):
+        from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import (  # noqa: PLC0415
+            OTLPMetricExporter,  # an extra, and not small
+        )
+
+        from services.kit.telemetry.otel_metrics import reader  # noqa: PLC0415 - the same
+    exporter = OTLPMetricExporter()
+    reading = reader(registry, exporter, _resource(service))
+    try:
+        yield
+    finally:
+        _end(reading, exporter)
+
+
+@contextmanager
+def _needed(signal: Signal) -> Iterator[None]:
+    """Import the libraries in the block, and say what to install where one is missing."""
+    logging.getLogger("opentelemetry").setLevel(logging.ERROR)  # it logs every retry as a warning
+    try:
+        yield
+    except ImportError as error:
+        raise NotInstalled(
+            f"the environment enables {signal} ({ENDPOINT}), but {error.name!r} is not installed:"
+            " install cinquefoil[telemetry]"
+        ) from error
+
+
+def _resource(service: str) -> Resource:
+    """Return what says who exports; the instance distinguishes processes of one service."""
+    from opentelemetry.sdk.resources import SERVICE_NAME, Resource  # noqa: PLC0415 - an extra
+
+    name = os.environ.get("OTEL_SERVICE_NAME") or f"cinquefoil-{service}"
+    instance = f"{socket.gethostname()}-{os.getpid()}"
+    return Resource.create({SERVICE_NAME: name, "service.instance.id": instance})
+
+
+def _end(sending: _Exporting, exporter: _Exporting) -> None:
+    """Send what is left; the library itself would try to reach the collector for 30 s."""
+    giving_up = Timer(_SHUTDOWN_S, exporter.shutdown)
+    giving_up.start()
+    sending.shutdown()
+    giving_up.cancel()

@@ -22,6 +22,7 @@ from prometheus_client.registry import Collector
 
 from services.kit.errors import FailedPrecondition
 from services.kit.net import split_address
+from services.kit.telemetry.export import pushed
 
 # One more series for each counter and histogram, which no dashboard reads.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # the library's
@@ -74,6 +75,7 @@ def exposed(  # noqa: PLR0913 - one value per decision of the composition root
     collectors: Iterable[Collector] = (),
     registry: CollectorRegistry = REGISTRY,
     *,
+    service: str = "",
     tls: Certificates | None = None,
     access: Readers | None = None,
     ready: Callable[[], bool] | None = None,
@@ -84,6 +86,8 @@ def exposed(  # noqa: PLR0913 - one value per decision of the composition root
         address: "host:port"; port 0 picks a free one. Empty: do not serve.
         collectors: Collectors of the registry while the block runs, served or not.
         registry: Registry to expose.
+        service: Name under which OpenTelemetry's collector gets them too, where the environment
+            names one (`services.kit.telemetry.export`); empty: it does not.
         tls: Certificate of the server, read again when its file changes; None: plaintext.
         access: Who may read, by certificate; None: every caller.
         ready: Returns whether the service serves: `/readyz` answers 200 then, else 503; None: there
@@ -94,11 +98,14 @@ def exposed(  # noqa: PLR0913 - one value per decision of the composition root
 
     Raises:
         FailedPrecondition: The address cannot be bound.
+        NotInstalled: The environment names a collector, and the libraries are missing.
     """
     with ExitStack() as stack:
         for collector in collectors:
             registry.register(collector)
             stack.callback(registry.unregister, collector)
+        if service:
+            stack.enter_context(pushed(service, registry))
         if not address:
             yield 0
             return

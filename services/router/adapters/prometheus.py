@@ -15,10 +15,17 @@ from prometheus_client.core import (
     Metric,
 )
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar as PrometheusExemplar
 
 from services.kit.clock import Clock
 from services.router.core.accounting.account import Account
-from services.router.core.accounting.counters import BOUNDS_S, Histogram, TokenStats, VariantStats
+from services.router.core.accounting.counters import (
+    BOUNDS_S,
+    Exemplar,
+    Histogram,
+    TokenStats,
+    VariantStats,
+)
 from services.router.core.accounting.model_stats import ModelStats
 from services.router.core.dispatch.overload import Overload
 
@@ -102,16 +109,21 @@ _HISTOGRAMS: tuple[tuple[str, str, Callable[[VariantStats], Histogram | None]], 
     ("compute", "Execution time of the request's batch.", lambda variant: variant.compute),
 )
 
-_TOKEN_HISTOGRAMS: tuple[tuple[str, str, Callable[[TokenStats], Histogram]], ...] = (
+_TEXT_HISTOGRAMS: tuple[tuple[str, str, Callable[[VariantStats, TokenStats], Histogram]], ...] = (
+    (
+        "request_duration",
+        "Time from a request's arrival to the end of its text.",
+        lambda variant, _: variant.latency,
+    ),
     (
         "time_to_first_token",
         "Time from a request's arrival to its first token.",
-        lambda tokens: tokens.first,
+        lambda _, tokens: tokens.first,
     ),
     (
         "time_per_output_token",
         "Mean time from one token of an answer to the next.",
-        lambda tokens: tokens.between,
+        lambda _, tokens: tokens.between,
     ),
 )
 """OpenTelemetry, "Semantic conventions for generative AI metrics": gen_ai.server.*. Completions
@@ -205,19 +217,31 @@ def _of_variants(accounts: _Listed) -> Iterator[Metric]:
             if histogram is not None:
                 _add(family, labels, histogram)
         yield family
-    for name, about, of_tokens in _TOKEN_HISTOGRAMS:
+    for name, about, of_text in _TEXT_HISTOGRAMS:
         family = HistogramMetricFamily(f"gen_ai_server_{name}_seconds", about, labels=_TOKEN_LABELS)
         for labels, stats in variants:
             if stats.tokens is not None:
                 full = ["text_completion", "cinquefoil", *labels]
-                _add(family, full, of_tokens(stats.tokens))
+                _add(family, full, of_text(stats, stats.tokens))
         yield family
 
 
 def _add(family: HistogramMetricFamily, labels: list[str], histogram: Histogram) -> None:
-    counts = accumulate(list(histogram.counts))
-    buckets = list(zip(_BOUNDS, counts, strict=True))
-    family.add_metric(labels, buckets=buckets, sum_value=histogram.total_s)
+    counts, exemplars = accumulate(list(histogram.counts)), dict(histogram.exemplars)
+    family.add_metric(
+        labels,
+        buckets=[
+            (bound, count, _exemplar(exemplars[index])) if index in exemplars else (bound, count)
+            for index, (bound, count) in enumerate(zip(_BOUNDS, counts, strict=True))
+        ],
+        sum_value=histogram.total_s,
+    )
+
+
+def _exemplar(traced: Exemplar) -> PrometheusExemplar:
+    """Return it with the labels that OpenTelemetry gives to exemplars in Prometheus."""
+    _, trace_id, span_id, _ = traced.traceparent.split("-")
+    return PrometheusExemplar({"trace_id": trace_id, "span_id": span_id}, traced.duration_s)
 
 
 def _requests(accounts: _Listed) -> Iterator[Metric]:

@@ -7,15 +7,22 @@ import urllib.request
 from typing import TYPE_CHECKING
 
 import grpc
+import httpx
 import pytest
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as open_metrics_families,
+)
 from prometheus_client.parser import text_string_to_metric_families
 
 from cinquefoil.gpuagent.v1 import worker_pb2
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from services.kit.net import free_port
+from tests.support.otlp import collecting
 from tests.support.router.router_service import RECEIPT, World, infer_request, running, until
 
 if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
     from inference.grpc_service_pb2_grpc import GRPCInferenceServiceAsyncStub
 
 Samples = dict[str, float]
@@ -75,6 +82,47 @@ async def test_the_endpoint_counts_what_clients_saw() -> None:
     assert "process_cpu_seconds_total{}" in after, "the process's own metrics are there, too"
     grown = [name for name in before if "_total{" in name and name.startswith("cinquefoil_")]
     assert all(after[name] >= before[name] for name in grown)
+
+
+async def test_a_traced_answer_is_the_exemplar_of_its_bucket(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In OpenMetrics, which Prometheus prefers, and in what OpenTelemetry's collector gets."""
+    trace, span = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+    address = f"127.0.0.1:{free_port()}"
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
+    sent = ("cinquefoil-router", "cinquefoil_request_duration_seconds")
+    with collecting(monkeypatch) as collector:
+        async with running(metrics=address) as world:
+            await world.route(await world.worker("a"))
+            for flags in ("00", "01"):
+                header = (("traceparent", f"00-{trace}-{span}-{flags}"),)
+                await client(world).ModelInfer(infer_request(), metadata=header)
+            await until(
+                lambda: (
+                    sent in collector.metrics
+                    and collector.metrics[sent].histogram.data_points[0].count == 2
+                )
+            )
+            families = await asyncio.to_thread(open_metrics, address)
+
+    shown = [
+        sample.exemplar.labels
+        for sample in families["cinquefoil_request_duration_seconds"].samples
+        if sample.exemplar
+    ]
+    assert shown == [{"trace_id": trace, "span_id": span}]
+    (exemplar,) = collector.metrics[sent].histogram.data_points[0].exemplars
+    assert (exemplar.trace_id.hex(), exemplar.span_id.hex()) == (trace, span)
+    names = {name for _, name in collector.metrics}
+    assert names >= {"cinquefoil_requests_total", "cinquefoil_build_info"}
+
+
+def open_metrics(address: str) -> dict[str, Metric]:
+    """Return the families of a scrape that accepts OpenMetrics, by name."""
+    headers = {"Accept": "application/openmetrics-text"}
+    text = httpx.get(f"http://{address}/metrics", headers=headers).text
+    return {family.name: family for family in open_metrics_families(text)}  # type: ignore[no-untyped-call]  # the library's
 
 
 async def test_an_error_tells_the_energy_that_it_cost() -> None:

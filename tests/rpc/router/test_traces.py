@@ -1,56 +1,27 @@
 """One trace from a client over a router to a real worker, as an OpenTelemetry collector gets it."""
 
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
-from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from opentelemetry.sdk.trace import TracerProvider
 
 from cinquefoil.planner.v1 import plan_pb2
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from services.kit.telemetry.export import exported
+from tests.support.otlp import Collector, collecting
 from tests.support.router.router_service import infer_request, refusal, running, until
 from tests.support.worker import worker_process
 
 
-class Collector(trace_service_pb2_grpc.TraceServiceServicer):
-    """Keeps what it gets: spans by service and name."""
-
-    def __init__(self) -> None:
-        self.spans: dict[tuple[str, str], Span] = {}
-        self._lock = threading.Lock()
-
-    def Export(
-        self, request: trace_service_pb2.ExportTraceServiceRequest, context: Any
-    ) -> trace_service_pb2.ExportTraceServiceResponse:
-        with self._lock:
-            for resource in request.resource_spans:
-                names = {a.key: a.value.string_value for a in resource.resource.attributes}
-                for scope in resource.scope_spans:
-                    for span in scope.spans:
-                        self.spans[names["service.name"], span.name] = span
-        return trace_service_pb2.ExportTraceServiceResponse()
-
-
 @pytest.fixture
 def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
-    """A collector on threads of its own, to which this process and its children may export."""
-    made = Collector()
-    server = grpc.server(ThreadPoolExecutor(2))
-    trace_service_pb2_grpc.add_TraceServiceServicer_to_server(made, server)  # type: ignore[no-untyped-call]  # generated
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
-    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
-    yield made
-    server.stop(0).wait()
+    """A collector of OpenTelemetry, to which this process and its children export."""
+    with collecting(monkeypatch) as made:
+        yield made
 
 
 def client_headers() -> dict[str, str]:

@@ -83,6 +83,7 @@ class Account:
             in_time=self.routes.in_time(latency_s, cost.usage if cost else None),
             queue_s=queue_s,
             accuracy=instance.accuracy,
+            traceparent=pending.request.traceparent,
         )
         if cost is not None:
             self.stats.cost(variant.stats, cost, carbon or 0.0)
@@ -157,4 +158,13 @@ def _attributes(
         found["cinquefoil.energy_j"] = cost.energy_j
     if carbon is not None:
         found["cinquefoil.carbon_gco2e"] = carbon
+    if cost is not None and cost.usage is not None:
+        found |= {
+            "gen_ai.operation.name": "text_completion",
+            "gen_ai.provider.name": "cinquefoil",
+            "gen_ai.request.model": pending.request.model,
+            "gen_ai.response.model": instance.variant,
+            "gen_ai.usage.input_tokens": cost.usage.input_tokens,
+            "gen_ai.usage.output_tokens": cost.usage.output_tokens,
+        }
     return found

@@ -31,6 +31,17 @@ class Durations:
         self.total_s += duration_s * count
 
 
+_SAMPLED: Final = frozenset("13579bdf")
+"""Last digits of a traceparent whose trace is recorded."""
+
+
+class Exemplar(NamedTuple):
+    """A duration whose trace is recorded. Attributes: duration_s, traceparent (W3C)."""
+
+    duration_s: float
+    traceparent: str
+
+
 @dataclass(slots=True)
 class Histogram:
     """Durations in the buckets of `BOUNDS_S`, bounds included.
@@ -38,15 +49,20 @@ class Histogram:
     Attributes:
         counts: One per bucket, the unbounded one last.
         total_s: Sum of the durations.
+        exemplars: The newest of each bucket, by its index, of those that are traced.
     """
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_S) + 1))
     total_s: float = 0.0
+    exemplars: dict[int, Exemplar] = field(default_factory=dict)
 
-    def add(self, duration_s: float) -> None:
-        """Count one duration, s."""
-        self.counts[bisect_left(BOUNDS_S, duration_s)] += 1
+    def add(self, duration_s: float, traceparent: str = "") -> None:
+        """Count one duration, s, of a request with this trace context."""
+        bucket = bisect_left(BOUNDS_S, duration_s)
+        self.counts[bucket] += 1
         self.total_s += duration_s
+        if traceparent and traceparent[-1] in _SAMPLED:
+            self.exemplars[bucket] = Exemplar(duration_s, traceparent)
 
 
 @dataclass(slots=True)

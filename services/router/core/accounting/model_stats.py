@@ -75,6 +75,7 @@ class ModelStats:
         queue_s: float,
         accuracy: float,
         in_time: bool | None = None,
+        traceparent: str = "",
     ) -> None:
         """Count an answer.
 
@@ -85,6 +86,7 @@ class ModelStats:
             queue_s: Waiting time of it, in the router and in the worker.
             accuracy: Stated accuracy of the instance.
             in_time: Whether it met every objective; None: whether its latency did.
+            traceparent: Trace context of the request, or "".
         """
         self._sample(now_s)
         self.last_answer_s = now_s
@@ -93,7 +95,7 @@ class ModelStats:
         else:
             variant.late += 1
         variant.accuracy_sum += accuracy
-        variant.latency.add(latency_s)
+        variant.latency.add(latency_s, traceparent)
         variant.queue.add(queue_s)
         self._latencies.add(latency_s)
 

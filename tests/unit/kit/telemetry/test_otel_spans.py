@@ -135,14 +135,14 @@ def test_a_callers_wish_not_to_be_recorded_goes_on() -> None:
 
 
 def test_nothing_is_recorded_unless_the_environment_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in export.ENDPOINTS:
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv(export.ENDPOINT, raising=False)
+    monkeypatch.delenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", raising=False)
 
     with exported("router"):
         assert not tracing.recording()
         assert tracing.enter("/p.S/M", [], may_begin=True) is None
 
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4317")
-    assert export.enabled()
+    assert export.enabled("traces")
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
-    assert not export.enabled()
+    assert not export.enabled("traces")
