@@ -1,32 +1,19 @@
 """Brings files of data sets into the folder of data: over HTTP, or from another folder.
 
-Only a file with the catalog's SHA-256 ever gets its name. A download that was interrupted goes on
-where it stopped (Range, RFC 9110 section 14).
+Only a file with the catalog's SHA-256 ever gets its name.
 """
 
 import hashlib
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO, Final
 
 import httpx
 
 from services.datasets.catalog import DataFile, Original
 from services.datasets.conversions import converted
+from services.kit.download import HttpSource, Progress, complete
 from services.kit.errors import FailedPrecondition, Unavailable
 from services.kit.package_data import require_sha256
-
-_TIMEOUT_S: Final = 30.0
-_ATTEMPTS: Final = 3
-
-Progress = Callable[[int], None]
-"""Receives the number of bytes that came since the last call."""
-
-
-def client() -> httpx.Client:
-    """Return a client for `download`; the environment's proxy settings apply."""
-    return httpx.Client(follow_redirects=True, timeout=_TIMEOUT_S)
 
 
 def present(file: DataFile, folder: Path) -> bool:
@@ -86,51 +73,16 @@ def _part(folder: Path, original: Original) -> Path:
 
 
 def _complete(original: Original, part: Path, http: httpx.Client, progress: Progress) -> None:
-    part.parent.mkdir(parents=True, exist_ok=True)
-    for attempt in range(1, _ATTEMPTS + 1):
-        try:
-            with part.open("ab") as out:
-                _receive(original, out, http, progress)
-            break
-        except httpx.TransportError as error:
-            if attempt == _ATTEMPTS:
-                raise Unavailable(
-                    f"{original.url}: {error or type(error).__name__}; the next fetch goes on from "
-                    f"{part.stat().st_size} of {original.size_bytes} bytes. A machine without a "
-                    "network takes files by --from FOLDER"
-                ) from error
+    def room(size_bytes: int) -> None:
+        if size_bytes > original.size_bytes:
+            raise FailedPrecondition(f"{original.url} is longer than {original.size_bytes} bytes")
+
+    source = HttpSource(original.url, http)
+    size = original.size_bytes
     try:
-        require_sha256(part, original.sha256)
-    except FailedPrecondition as error:
-        part.unlink()
-        raise FailedPrecondition(
-            f"{original.url} is not what it was: {error}; nothing of it was kept"
-        ) from error
-
-
-def _receive(original: Original, out: BinaryIO, http: httpx.Client, progress: Progress) -> None:
-    have = out.tell()
-    if have >= original.size_bytes:
-        return
-    headers = {"Accept-Encoding": "identity"}
-    if have:
-        headers["Range"] = f"bytes={have}-"
-    with http.stream("GET", original.url, headers=headers) as answer:
-        if answer.is_error:
-            raise Unavailable(f"{original.url}: {answer.status_code} {answer.reason_phrase}")
-        if answer.status_code != httpx.codes.PARTIAL_CONTENT:  # all of it, from the start
-            out.truncate(0)
-            have = 0
-        else:
-            progress(have)
-        for chunk in answer.iter_raw():
-            have += len(chunk)
-            if have > original.size_bytes:
-                raise FailedPrecondition(
-                    f"{original.url} is longer than {original.size_bytes} bytes"
-                )
-            out.write(chunk)
-            progress(len(chunk))
+        complete(source, part, original.sha256, room, progress, size_bytes=size)
+    except Unavailable as error:
+        raise error.because(". A machine without a network takes files by --from FOLDER") from error
 
 
 def _place(file: DataFile, content: bytes, folder: Path) -> None:

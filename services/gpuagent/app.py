@@ -171,7 +171,7 @@ class _Agent:
         if actuators.steps.permissions.granted:
             await actuators.transactions.repair()
         await self.observers.accounts.read()
-        await self.observers.conditions.look()
+        await self.observers.conditions.look(digests=False)  # workers compare, too
 
     async def reload(self, deployment: Deployment) -> None:
         """Take over models and variants; workers that run keep theirs until they are replaced.
@@ -183,6 +183,7 @@ class _Agent:
         promised = await asyncio.to_thread(promises, deployment)
         self.actuators.actions.config_builder = builder
         self.observers.clock_loop.promised = promised
+        self.observers.conditions.deployment = deployment
         self.report.config_digest = deployment.digest
         self.outbox.node_changed()
 

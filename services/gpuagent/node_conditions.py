@@ -1,10 +1,12 @@
 """What the agent finds wrong with its own machine: models' files, providers, the disk."""
 
 import asyncio
+import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +15,9 @@ from services.gpuagent.core.worker_config import ONNX_PROVIDERS
 from services.gpuagent.node_place import NodePlace
 from services.kit.clock import Clock
 from services.kit.conditions import Condition, ConditionKind
-from services.kit.config import Deployment, OnnxRuntime, Variant
+from services.kit.config import Deployment, OnnxRuntime
+from services.kit.errors import FailedPrecondition
+from services.kit.package_data import require_sha256
 from services.kit.state_file import damaged_files
 from services.kit.units import BYTES_PER_MIB
 
@@ -23,10 +27,37 @@ _PROVIDERS: Final = "services.gpuagent.worker.providers"
 _PROVIDER_TIMEOUT_S: Final = 60.0
 
 
+class FileDigests:
+    """What files' SHA-256 are compared with; a file is read again only when it has changed."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Path, str], tuple[tuple[int, ...], str]] = {}
+
+    def problem(self, file: Path, sha256: str) -> str:
+        """Return why a file is not the expected one; "": it is. Blocks."""
+        try:
+            state = _state_of(file.stat())
+            known, problem = self._known.get((file, sha256), ((), ""))
+            if known != state:
+                problem = ""
+                require_sha256(file, sha256)
+        except OSError as error:
+            return f"{file}: {error.strerror}"
+        except FailedPrecondition as error:
+            problem = error.message
+        self._known[file, sha256] = state, problem
+        return problem
+
+
+def _state_of(stat: os.stat_result) -> tuple[int, ...]:
+    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
 class NodeConditions:
     """Looks every few seconds.
 
     Attributes:
+        deployment: The whole deployment.
         found: What is wrong now.
         unsaved: Returns why state cannot be written; "": it can.
     """
@@ -52,14 +83,20 @@ class NodeConditions:
         self._segments = segments
         self.unsaved: Callable[[], str] = lambda: ""
         self._provider: str | None = None
-        self._deployment = deployment
+        self.deployment = deployment
+        self._digests = FileDigests()
         self._place = place
         self._clock = clock
         self._changed = changed
 
-    async def look(self) -> None:
-        """Look once."""
-        found = (*await asyncio.to_thread(lambda: tuple(self._find())), *self._fixed_batches())
+    async def look(self, *, digests: bool = True) -> None:
+        """Look once.
+
+        Args:
+            digests: Whether to compare models' files with their SHA-256, which reads each once.
+        """
+        find = partial(self._find, digests=digests)
+        found = (*await asyncio.to_thread(lambda: tuple(find())), *self._fixed_batches())
         if found != self.found:
             self.found = found
             self._changed()
@@ -70,18 +107,9 @@ class NodeConditions:
             await self.look()
             await self._clock.sleep(_PERIOD_S)
 
-    def _find(self) -> Iterator[Condition]:
+    def _find(self, *, digests: bool) -> Iterator[Condition]:
         name, folder = self._place.name, self._place.folder
-        for model_name, model in self._deployment.models.items():
-            for variant_name, variant in model.variants.items():
-                for file in loaded_files(variant):
-                    if not file.is_file():
-                        yield Condition(
-                            ConditionKind.MODEL_FILE_MISSING,
-                            f"variant/{model_name}/{variant_name}",
-                            f"{name} has no file {file}",
-                            f"models.{model_name}.variants.{variant_name}.file",
-                        )
+        yield from self._model_files(digests=digests)
         yield from self._provider_missing()
         damaged = damaged_files(folder)
         if damaged:
@@ -91,6 +119,27 @@ class NodeConditions:
                 f"state was damaged, set aside and begun again: {', '.join(map(str, damaged))}",
             )
         yield from self._disk_full()
+
+    def _model_files(self, *, digests: bool) -> Iterator[Condition]:
+        """Yield what keeps workers from loading files: they are not there, or are other ones."""
+        for model_name, model in self.deployment.models.items():
+            for variant_name, variant in model.variants.items():
+                for key, network in variant.loaded():
+                    path = self.deployment.path_of(network)
+                    if not path.is_file():
+                        kind = ConditionKind.MODEL_FILE_MISSING
+                        problem = f"{self._place.name} has no file {path}"
+                    elif digests and network.sha256:
+                        kind = ConditionKind.MODEL_FILE_DAMAGED
+                        problem = self._digests.problem(path, network.sha256)
+                    else:
+                        continue
+                    if problem and network.uri:
+                        problem += f"; `cinquefoil models fetch {model_name}` brings it"
+                    if problem:
+                        subject = f"variant/{model_name}/{variant_name}"
+                        where = ".".join(("models", model_name, "variants", variant_name, *key))
+                        yield Condition(kind, subject, problem, where)
 
     def _disk_full(self) -> Iterator[Condition]:
         name, folder = self._place.name, self._place.folder
@@ -111,7 +160,7 @@ class NodeConditions:
             return
         wanted = {
             variant.runtime.provider
-            for model in self._deployment.models.values()
+            for model in self.deployment.models.values()
             for variant in model.variants.values()
             if isinstance(variant.runtime, OnnxRuntime)
         }
@@ -154,13 +203,3 @@ def missing_provider(provider: str) -> str:
     if ended.returncode:
         return f"{provider}: {ended.stderr.strip().rpartition(chr(10))[2]}"
     return ended.stdout.strip()
-
-
-def loaded_files(variant: Variant) -> Iterator[Path]:
-    """Yield the files that the workers of a variant load."""
-    runtime = variant.runtime
-    for stage in variant.stages:
-        yield stage.file
-    generates = runtime.kind == "generative" and not runtime.resource
-    if not variant.stages and (runtime.kind == "onnx" or generates):
-        yield variant.file

@@ -49,12 +49,13 @@ def config_builder_of(deployment: Deployment, node: Node) -> WorkerConfigBuilder
     """Return the builder of the workers' configurations. Reads profiles: blocks."""
     variants = {
         (model_name, name): Variant(
-            variant.file.absolute(),
+            deployment.path_of(variant).absolute(),
             load_profile(variant.profile, clock_sensitivity(variant)),
             external_of(variant.runtime),
             generative_of(variant.runtime),
-            stages=stages_of(variant),
+            stages=stages_of(deployment, variant),
             provider=provider_of(variant.runtime),
+            sha256=variant.sha256,
         )
         for model_name, model in deployment.models.items()
         for name, variant in model.variants.items()
@@ -62,15 +63,16 @@ def config_builder_of(deployment: Deployment, node: Node) -> WorkerConfigBuilder
     return WorkerConfigBuilder(variants, simulated=node.simulated is not None)
 
 
-def stages_of(variant: config.Variant) -> tuple[Variant, ...]:
+def stages_of(deployment: Deployment, variant: config.Variant) -> tuple[Variant, ...]:
     """Return what runs of a pipeline; (): the variant is none. Reads profiles: blocks."""
     last = len(variant.stages) - 1
     return tuple(
         Variant(
-            stage.file.absolute(),
+            deployment.path_of(stage).absolute(),
             profile,
             passes_on=index < last,
             provider=provider_of(variant.runtime),
+            sha256=stage.sha256,
         )
         for index, (stage, profile) in enumerate(
             zip(variant.stages, load_stages(variant), strict=True)

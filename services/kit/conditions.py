@@ -44,6 +44,7 @@ class ConditionKind(IntEnum):
     UNDECIDED = 18
     REDUNDANCY_MISSING = 19
     STATE_DAMAGED = 20
+    MODEL_FILE_DAMAGED = 21
 
 
 _EFFECTS = {

@@ -27,7 +27,9 @@ CHOICES = (
 )
 
 app = typer.Typer(
-    name="models", help="Lists, adds and removes models; how they are served.", no_args_is_help=True
+    name="models",
+    help="Lists, adds, removes and fetches models; how they are served.",
+    no_args_is_help=True,
 )
 
 
@@ -91,6 +93,24 @@ async def add(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
         latency_s=latency,
     )
     await work(config, logs or config.parent / "out/logs", options, dry_run=dry_run)
+
+
+@app.command()
+def fetch(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[MODEL]...", help="Models of cinquefoil.yaml; none: all of them."),
+    ] = None,
+    config: Config = DEPLOYMENT,
+) -> None:
+    """Bring the files of variants that have a `uri` into `model_cache.folder` of this machine.
+
+    Each must have the `sha256` of the deployment file. What is here stays; an interrupted download
+    goes on where it stopped. For a service's start: the exit status is 1 while a file is missing.
+    """
+    from services.cli.models.fetch import fetch as work
+
+    work(config, models or ())
 
 
 @app.command()

@@ -28,6 +28,9 @@ _TOLERANCE = 0.002
 TRAINS = "`cinquefoil up` trains it"
 """What a mistake says of a file of the demo's that does not exist yet."""
 
+FETCHES = "`cinquefoil models fetch` brings it"
+"""What a mistake says of a file that has a URI and does not exist yet."""
+
 Where = tuple[str, ...]
 Finding = tuple[Where, str]
 
@@ -70,9 +73,12 @@ def _networks(deployment: Deployment) -> Iterator[Finding]:
     for model_name, model in deployment.models.items():
         for name, variant in model.variants.items():
             where = ("models", model_name, "variants", name)
-            for key, file in _loaded(variant):
-                if not file.is_file():
-                    yield (*where, *key), f"no file {file}{_origin(file, variant, deployment)}"
+            for key, network in variant.loaded():
+                file = deployment.path_of(network)
+                if file.is_file():
+                    continue
+                origin = f"; {FETCHES}" if network.uri else _origin(file, variant, deployment)
+                yield (*where, *key), f"no file {file}{origin}"
 
 
 def _others(deployment: Deployment) -> Iterator[Finding]:
@@ -138,16 +144,6 @@ def _table(where: Where, profile: TableProfile) -> Iterator[Finding]:
     except InvalidArgument as error:
         exists = profile.path.is_file()
         yield (*where, "path"), str(error) if exists else f"no file {profile.path}"
-
-
-def _loaded(variant: Variant) -> Iterator[tuple[Where, Path]]:
-    """Yield the files that workers load, and where the deployment names them."""
-    runtime = variant.runtime
-    for index, stage in enumerate(variant.stages):
-        yield ("stages", str(index)), stage.file
-    generates = runtime.kind == "generative" and not runtime.resource
-    if not variant.stages and (runtime.kind == "onnx" or generates):
-        yield ("file",), variant.file
 
 
 def _pipelines(deployment: Deployment) -> Iterator[Finding]:

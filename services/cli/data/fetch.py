@@ -7,7 +7,8 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from services.datasets.catalog import DataFile, DataSet, data_set
-from services.datasets.fetch import client, copy, download, present, remove_parts
+from services.datasets.fetch import copy, download, present, remove_parts
+from services.kit.download import client
 from services.kit.errors import NotFound
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from cryptography import x509
 
-from services.cli.config.check import TRAINS, check
+from services.cli.config.check import FETCHES, TRAINS, check
 from services.cli.doctor.finding import Finding, bad, fine, note
 from services.kit.conditions import control_off
 from services.kit.config import Deployment
@@ -38,6 +38,8 @@ def deployment_file(path: Path) -> tuple[Deployment | None, list[Finding]]:
 def _mistake(subject: str, text: str) -> Finding:
     if TRAINS in text:
         return note(subject, text, "cinquefoil up")
+    if FETCHES in text:
+        return note(subject, text, "cinquefoil models fetch")
     return bad(subject, text, "correct the file")
 
 

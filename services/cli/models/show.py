@@ -76,7 +76,7 @@ def _rendered(name: str, model: Model, state: str, tensors: dict[str, list[str]]
             f"{each.profile.gmacs_per_item:.3g}",
             each.profile.kind,
             "any" if each.max_batch is None else str(each.max_batch),
-            str(each.file) if each.file != Path() else each.runtime.kind,
+            each.uri or (str(each.file) if each.given else each.runtime.kind),
         )
     objective = f"p{model.slo.percentile:g} <= {model.slo.latency_s * 1e3:g} ms"
     lines = [f"{name}: {state}, {objective}, {model.demand_rps:g} req/s or more"]

@@ -34,6 +34,7 @@ class Variant:
         stages: What runs in its stead, where it is a pipeline.
         passes_on: It is a stage whose answers are the requests of a next one.
         provider: ONNX Runtime's execution provider on real GPUs, a key of `ONNX_PROVIDERS`.
+        sha256: Expected SHA-256 of the file, hexadecimal; "": not compared.
     """
 
     file: Path
@@ -43,6 +44,7 @@ class Variant:
     stages: tuple[Variant, ...] = ()
     passes_on: bool = False
     provider: str = "cuda"
+    sha256: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,7 @@ class WorkerConfigBuilder:
             model=spec.model,
             variant=spec.variant,
             file=variant.file,
+            sha256=variant.sha256,
             batch_size=spec.batch_size,
             slice_uuid=slice_uuid,
             costs=self._costs(variant, shape, spec),

@@ -58,7 +58,7 @@ class Generative:
         max_tokens: Generated for a request that does not say how many.
         chat: Prompts are a user's words in the model's chat template; otherwise they go as is.
         resource: "package/file" of an installed Python package; "": the worker's file.
-        sha256: Expected SHA-256 of the model's file, hexadecimal; "": not compared.
+        sha256: Expected SHA-256 of `resource`, hexadecimal.
     """
 
     context_tokens: int = 2048
@@ -100,6 +100,7 @@ class WorkerSpec:
         principals: Patterns of identities by role; None: every caller may do everything.
         user: User and group to run as, by number; None: the agent's.
         transport: What carries its stream; the deployment's `rpc.transport`.
+        sha256: Expected SHA-256 of `file`, hexadecimal; "": not compared.
     """
 
     segment_id: str
@@ -128,6 +129,7 @@ class WorkerSpec:
     principals: dict[str, tuple[str, ...]] | None = None
     user: tuple[int, int] | None = None
     transport: str = "own"
+    sha256: str = ""
 
     @property
     def slots(self) -> int:

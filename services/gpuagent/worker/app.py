@@ -30,6 +30,7 @@ from services.gpuagent.worker.onnx_model import LocalModel
 from services.gpuagent.worker.servicer import WorkerServicer, add_worker
 from services.kit.clock import Clock, RealClock
 from services.kit.errors import FailedPrecondition
+from services.kit.package_data import require_sha256
 from services.kit.rpc import ADDRESS_TAKEN, Access, Limits, serving
 from services.kit.telemetry import logs
 
@@ -120,6 +121,8 @@ async def _work(
 @asynccontextmanager
 async def _core(spec: WorkerSpec, counters: SharedCounters, clock: Clock) -> AsyncIterator[_Core]:
     """Load the model, or reach who has it, for the time of the block."""
+    if spec.sha256:
+        await asyncio.to_thread(_require_file, spec)
     batcher = Batcher[Job[Any]](
         spec.batch_size if spec.generative is None else 1,
         max(QUEUED_BATCHES * spec.batch_size, QUEUED_LEAST),
@@ -133,6 +136,13 @@ async def _core(spec: WorkerSpec, counters: SharedCounters, clock: Clock) -> Asy
     device = WorkerDevice(spec, counters, clock)
     async with _model(spec, clock) as model:
         yield _Core(model, device, BatchExecutor(batcher, device, model, credits_, clock))
+
+
+def _require_file(spec: WorkerSpec) -> None:
+    try:
+        require_sha256(spec.file, spec.sha256)
+    except FailedPrecondition as error:
+        raise RuntimeError(error.message) from error
 
 
 @asynccontextmanager

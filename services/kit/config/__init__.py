@@ -35,6 +35,8 @@ from services.kit.config.models import (
     InstanceChoice,
     LanguageProfile,
     Model,
+    ModelCache,
+    ModelFile,
     OnnxRuntime,
     OpenAiRuntime,
     Profile,
@@ -216,6 +218,7 @@ class Deployment(Section):
         join: Lets agents join that are not in `nodes`. None: no other joins.
         node: What such an agent says of its node.
         models: Models by name, which clients give as `model_name`.
+        model_cache: Where files of models that have a `uri` lie on each machine.
         planner: The planner service: strategy, objective, and when it plans again.
         router: The router service, which answers inference requests.
         rpc: How requests are carried.
@@ -235,6 +238,7 @@ class Deployment(Section):
     join: Join | None = None
     node: ThisNode = ThisNode()
     models: Annotated[dict[Name, Model], Field(min_length=1)]
+    model_cache: ModelCache = ModelCache()
     planner: Planner = Planner()
     router: Router = Router()
     rpc: Rpc = Rpc()
@@ -268,6 +272,10 @@ class Deployment(Section):
             node: The node of an agent or worker.
         """
         return None if self.tls is None else self.tls.of(service, node)
+
+    def path_of(self, network: ModelFile) -> Path:
+        """Return where a file that workers load lies on each node."""
+        return self.model_cache.path(network) if network.uri else network.file
 
     @property
     def principals(self) -> Mapping[str, tuple[str, ...]] | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Final, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from services.kit.config.access import ClientTls
 from services.kit.config.section import Address, Fraction, Name, NonNegative, Positive, Section
@@ -187,8 +189,8 @@ class GenerativeRuntime(Section):
         chat: Whether prompts are put into the model's chat template as a user's message.
         resource: "package/file" of an installed Python package, instead of `file`. Nothing of the
             package is imported.
-        sha256: SHA-256 of the model's file, hexadecimal: another file is refused. Required with
-            `resource`.
+        sha256: SHA-256 of `resource`, hexadecimal: another one is refused. Required with it; of a
+            `file` it is `variants.<v>.sha256`.
     """
 
     kind: Literal["generative"]
@@ -197,7 +199,7 @@ class GenerativeRuntime(Section):
     max_tokens: Annotated[int, Field(ge=1)] = 256
     chat: bool = True
     resource: Annotated[str, Field(pattern=r"^([A-Za-z_]\w*/.+)?$")] = ""
-    sha256: Annotated[str, Field(pattern=r"^([0-9A-Fa-f]{64})?$")] = ""
+    sha256: Sha256 = ""
 
     @model_validator(mode="after")
     def _pinned(self) -> GenerativeRuntime:
@@ -211,7 +213,83 @@ Runtime = Annotated[
 ]
 
 
-class Stage(Section):
+def _uri(value: str) -> str:
+    """Return a URI that a deployment file may have; which no message repeats: it may have a key."""
+    if not value:
+        return value
+    parts = urlsplit(value)
+    if parts.scheme not in SCHEMES:
+        raise ValueError(
+            f"must begin with one of {', '.join(f'{each}:' for each in SCHEMES)}; files of other "
+            "places are mounted, and named as `file`"
+        )
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise ValueError(
+            "must have no user, password, query or fragment: credentials come from the environment "
+            "of `cinquefoil models fetch` (docs/own-models.md)"
+        )
+    local = parts.scheme == "file"
+    if local != (not parts.netloc) or parts.path in ("", "/") or ".." in parts.path.split("/"):
+        raise ValueError(
+            "must name a file, as in https://models.example/net.onnx or file:///srv/net.onnx"
+        )
+    return value
+
+
+SCHEMES: Final = ("file", "http", "https", "s3", "gs", "hf")
+"""Of URIs that `cinquefoil models fetch` understands."""
+
+Uri = Annotated[str, AfterValidator(_uri)]
+Sha256 = Annotated[str, Field(pattern=r"^([0-9A-Fa-f]{64})?$")]
+
+
+class ModelFile(Section):
+    """A file that workers load: one that lies on each node, or one that is fetched.
+
+    Attributes:
+        file: The file.
+        uri: Where `cinquefoil models fetch` takes it from, instead of `file`: file:, http:, https:
+            or, with the extra `uri`, s3:, gs: or hf:.
+        sha256: SHA-256 of the file, hexadecimal: workers load no other. Required with `uri`.
+    """
+
+    file: Path = Path()
+    uri: Uri = ""
+    sha256: Sha256 = ""
+
+    @property
+    def given(self) -> bool:
+        """Whether there is a file at all."""
+        return bool(self.uri) or self.file != Path()
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if self.uri and self.file != Path():
+            raise ValueError("uri: give either uri or file")
+        if self.uri and not self.sha256:
+            raise ValueError("sha256: required with uri; `sha256sum` of the file prints it")
+        return self
+
+
+class ModelCache(Section):
+    """Where files that have a `uri` lie on each machine, named by their SHA-256.
+
+    Attributes:
+        folder: The folder. `cinquefoil models fetch` writes it; agents and workers only read it.
+        max_mib: Largest size of the folder, MiB. Files that the deployment does not name give way,
+            those first that were fetched or named the longest ago.
+    """
+
+    folder: Path = Path("out/model-cache")
+    max_mib: Positive = 102_400.0
+
+    def path(self, network: ModelFile) -> Path:
+        """Return where a file with a `uri` lies."""
+        suffix = PurePosixPath(urlsplit(network.uri).path).suffix
+        return self.folder / f"{network.sha256.lower()}{suffix}"
+
+
+class Stage(ModelFile):
     """One stage of a pipeline; a file name alone is a stage, too.
 
     Attributes:
@@ -223,7 +301,6 @@ class Stage(Section):
         clock_sensitivity: How its latency follows the SM clock, 0..1. None: as the variant's.
     """
 
-    file: Path
     share: Positive = 1.0
     profile: StageProfile | None = None
     transfer_s: NonNegative = 0.002
@@ -234,8 +311,14 @@ class Stage(Section):
     def _named(cls, value: Any) -> Any:
         return {"file": value} if isinstance(value, str | Path) else value
 
+    @model_validator(mode="after")
+    def _file_to_load(self) -> Self:
+        if not self.given:
+            raise ValueError("file: required, or uri")
+        return self
 
-class Variant(Section):
+
+class Variant(ModelFile):
     """One trained network for a model's task.
 
     Attributes:
@@ -253,7 +336,6 @@ class Variant(Section):
         runtime: Runtime that executes it.
     """
 
-    file: Path = Path()
     stages: tuple[Stage, ...] = ()
     accuracy: Positive
     profile: Profile
@@ -267,9 +349,30 @@ class Variant(Section):
         elsewhere = isinstance(self.runtime, ServerRuntime) or (
             isinstance(self.runtime, GenerativeRuntime) and self.runtime.resource
         )
-        if not (elsewhere or self.stages) and self.file == Path():
-            raise ValueError("file: required")
+        if not (elsewhere or self.stages or self.given):
+            raise ValueError("file: required, or uri")
         return self
+
+    @model_validator(mode="after")
+    def _one_digest(self) -> Variant:
+        runtime = self.runtime
+        if not isinstance(runtime, GenerativeRuntime):
+            return self
+        if runtime.resource and (self.given or self.sha256):
+            raise ValueError("runtime.resource: instead of file, uri and sha256")
+        if runtime.sha256 and not runtime.resource:
+            raise ValueError("runtime.sha256: of resource; sha256 beside `file` is the file's")
+        return self
+
+    def loaded(self) -> Iterator[tuple[tuple[str, ...], ModelFile]]:
+        """Yield the files that workers load, and the keys below the variant that name them."""
+        if self.stages:
+            for index, stage in enumerate(self.stages):
+                yield ("stages", str(index)), stage
+        elif self.uri:
+            yield ("uri",), self
+        elif not isinstance(self.runtime, ServerRuntime) and self.given:
+            yield ("file",), self
 
     @model_validator(mode="after")
     def _whole_pipeline(self) -> Variant:
@@ -277,7 +380,7 @@ class Variant(Section):
             return self
         if len(self.stages) < _MIN_STAGES:
             raise ValueError("stages: a pipeline has two or more; give one network as file")
-        if self.file != Path() or not isinstance(self.runtime, OnnxRuntime):
+        if self.given or self.sha256 or not isinstance(self.runtime, OnnxRuntime):
             raise ValueError("stages: a pipeline has no file of its own, and its runtime is onnx")
         if self.profile.kind == "language":
             raise ValueError("profile: of a pipeline must be analytic or table, got language")

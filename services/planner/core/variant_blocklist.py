@@ -17,6 +17,7 @@ from services.planner.core.model import Model
 
 _FIRST_S = 600.0
 _MAX_S = 14_400.0
+_FILE_UNUSABLE = (ConditionKind.MODEL_FILE_MISSING, ConditionKind.MODEL_FILE_DAMAGED)
 
 VariantName = tuple[str, str]
 """Model and variant."""
@@ -81,7 +82,7 @@ def without_blocked(
 def absent_variants(
     nodes: Iterable[Node], running: Iterable[RunningSegment]
 ) -> frozenset[VariantName]:
-    """Return the variants whose file no node has, and of which nothing runs.
+    """Return the variants whose file no node has as it should be, and of which nothing runs.
 
     A plan for them would fail; a file that comes later is worth one.
 
@@ -94,7 +95,7 @@ def absent_variants(
         missing = frozenset(
             _variant_of(each.subject)
             for each in node.conditions
-            if each.kind is ConditionKind.MODEL_FILE_MISSING and each.of_variant
+            if each.kind in _FILE_UNUSABLE and each.of_variant
         )
         found = missing if found is None else found & missing
         if not found:

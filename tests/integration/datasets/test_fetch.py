@@ -3,11 +3,7 @@
 import hashlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
-from typing import ClassVar
 
 import httpx
 import pytest
@@ -18,57 +14,18 @@ from services.datasets.catalog import DataFile, Original, catalog
 from services.datasets.conversions import Conversion
 from services.datasets.fetch import copy, download, present
 from services.kit.errors import FailedPrecondition, Unavailable
+from tests.support.file_server import CUT, Site, file_server
 from tests.support.paths import PUBLISHED
 
 LINE = '{"a": 1}\n'
 CONTENT = LINE.encode() * 2000
-CUT = 4000
-
-
-@dataclass
-class Site:
-    """A web server of one file. Attributes: cuts (answers that end early), ranges, asked."""
-
-    url: str = ""
-    content: bytes = CONTENT
-    cuts: int = 0
-    honours_ranges: bool = True
-    asked: list[str] = field(default_factory=list)
 
 
 @pytest.fixture
 def site() -> Iterator[Site]:
     """A server that answers, or breaks off as often as it is told to."""
-    found = Site()
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        site: ClassVar[Site] = found
-
-        def do_GET(self) -> None:
-            asked = self.headers.get("Range", "")
-            self.site.asked.append(asked)
-            partial = bool(asked) and self.site.honours_ranges
-            start = int(asked.removeprefix("bytes=").removesuffix("-")) if partial else 0
-            body = self.site.content[start:]
-            self.send_response(206 if partial else 200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            if self.site.cuts:
-                self.site.cuts -= 1
-                body, self.close_connection = body[:CUT], True
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        found.url = f"http://127.0.0.1:{server.server_port}/f"
+    with file_server(CONTENT) as found:
         yield found
-        server.shutdown()
-        thread.join()
 
 
 def a_file(

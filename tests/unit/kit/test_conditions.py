@@ -49,6 +49,7 @@ def test_what_waits_or_degrades_stops_nothing() -> None:
         ConditionKind.GPU_MISSING,
         ConditionKind.PROVIDER_MISSING,
         ConditionKind.MODEL_FILE_MISSING,
+        ConditionKind.MODEL_FILE_DAMAGED,
         ConditionKind.NO_VARIANT_MEETS_SLO,
         ConditionKind.PROFILE_MISSING,
         ConditionKind.STRATEGY_WITHOUT_PIPELINES,

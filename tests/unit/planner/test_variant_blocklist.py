@@ -28,10 +28,9 @@ def running(segment_id: str, state: SegmentState = SegmentState.QUARANTINED) -> 
     return RunningSegment(spec, state, ())
 
 
-def node(*subjects: str) -> Node:
+def node(*subjects: str, kind: ConditionKind = ConditionKind.MODEL_FILE_MISSING) -> Node:
     """Return a node that lacks the files of variants."""
-    missing = ConditionKind.MODEL_FILE_MISSING
-    conditions = tuple(Condition(missing, subject, "no file") for subject in subjects)
+    conditions = tuple(Condition(kind, subject, "no file") for subject in subjects)
     return Node("a", "Z", (), (), conditions=conditions)
 
 
@@ -44,6 +43,12 @@ def test_a_variant_is_absent_where_no_node_has_its_file_and_nothing_of_it_runs()
     assert absent_variants([without_both, node()], ()) == frozenset()
     assert absent_variants([without_best], [running("s-1", SegmentState.READY)]) == frozenset()
     assert absent_variants([], ()) == frozenset()
+
+
+def test_a_file_of_another_digest_counts_as_none() -> None:
+    damaged = node("variant/vision/v3", kind=ConditionKind.MODEL_FILE_DAMAGED)
+
+    assert absent_variants([damaged, node("variant/vision/v3")], ()) == {BEST}
 
 
 def test_a_model_without_any_file_is_left_out() -> None:

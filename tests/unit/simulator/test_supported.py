@@ -123,6 +123,7 @@ NO_MEANING = {
     """,
     "files": """
         carbon.cache_dir nodes.state_dir nodes.worker_user models.variants.file planner.database
+        models.variants.uri models.variants.sha256 model_cache.folder model_cache.max_mib
         planner.accounting.retention_d console.token_file router.routing_file
     """,
     "nothing fails": """

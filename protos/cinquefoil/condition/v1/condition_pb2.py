@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'cinquefoil/condition/v1/condition.proto\x12\x17\x63inquefoil.condition.v1\"u\n\tCondition\x12\x34\n\x04kind\x18\x01 \x01(\x0e\x32&.cinquefoil.condition.v1.ConditionKind\x12\x0f\n\x07subject\x18\x02 \x01(\t\x12\x10\n\x08sentence\x18\x03 \x01(\t\x12\x0f\n\x07setting\x18\x04 \x01(\t*\xf4\x05\n\rConditionKind\x12\x1e\n\x1a\x43ONDITION_KIND_UNSPECIFIED\x10\x00\x12\x1e\n\x1a\x43ONDITION_KIND_CONTROL_OFF\x10\x01\x12\x1c\n\x18\x43ONDITION_KIND_NODE_AWAY\x10\x02\x12\x1e\n\x1a\x43ONDITION_KIND_GPU_MISSING\x10\x03\x12#\n\x1f\x43ONDITION_KIND_PROVIDER_MISSING\x10\x04\x12%\n!CONDITION_KIND_MODEL_FILE_MISSING\x10\x05\x12\x1e\n\x1a\x43ONDITION_KIND_FIXED_BATCH\x10\x06\x12!\n\x1d\x43ONDITION_KIND_WORKER_FAILING\x10\x07\x12\x1e\n\x1a\x43ONDITION_KIND_QUARANTINED\x10\x08\x12\x1c\n\x18\x43ONDITION_KIND_DISK_FULL\x10\t\x12\x1f\n\x1b\x43ONDITION_KIND_ZONE_UNKNOWN\x10\n\x12\"\n\x1e\x43ONDITION_KIND_INTENSITY_STALE\x10\x0b\x12\'\n#CONDITION_KIND_NO_VARIANT_MEETS_SLO\x10\x0c\x12\"\n\x1e\x43ONDITION_KIND_PROFILE_MISSING\x10\r\x12#\n\x1f\x43ONDITION_KIND_CAPACITY_MISSING\x10\x0e\x12(\n$CONDITION_KIND_ACCURACY_FLOOR_MISSED\x10\x0f\x12-\n)CONDITION_KIND_STRATEGY_WITHOUT_PIPELINES\x10\x10\x12!\n\x1d\x43ONDITION_KIND_ROLLOUT_FAILED\x10\x11\x12\x1c\n\x18\x43ONDITION_KIND_UNDECIDED\x10\x12\x12%\n!CONDITION_KIND_REDUNDANCY_MISSING\x10\x13\x12 \n\x1c\x43ONDITION_KIND_STATE_DAMAGED\x10\x14\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'cinquefoil/condition/v1/condition.proto\x12\x17\x63inquefoil.condition.v1\"u\n\tCondition\x12\x34\n\x04kind\x18\x01 \x01(\x0e\x32&.cinquefoil.condition.v1.ConditionKind\x12\x0f\n\x07subject\x18\x02 \x01(\t\x12\x10\n\x08sentence\x18\x03 \x01(\t\x12\x0f\n\x07setting\x18\x04 \x01(\t*\x9b\x06\n\rConditionKind\x12\x1e\n\x1a\x43ONDITION_KIND_UNSPECIFIED\x10\x00\x12\x1e\n\x1a\x43ONDITION_KIND_CONTROL_OFF\x10\x01\x12\x1c\n\x18\x43ONDITION_KIND_NODE_AWAY\x10\x02\x12\x1e\n\x1a\x43ONDITION_KIND_GPU_MISSING\x10\x03\x12#\n\x1f\x43ONDITION_KIND_PROVIDER_MISSING\x10\x04\x12%\n!CONDITION_KIND_MODEL_FILE_MISSING\x10\x05\x12\x1e\n\x1a\x43ONDITION_KIND_FIXED_BATCH\x10\x06\x12!\n\x1d\x43ONDITION_KIND_WORKER_FAILING\x10\x07\x12\x1e\n\x1a\x43ONDITION_KIND_QUARANTINED\x10\x08\x12\x1c\n\x18\x43ONDITION_KIND_DISK_FULL\x10\t\x12\x1f\n\x1b\x43ONDITION_KIND_ZONE_UNKNOWN\x10\n\x12\"\n\x1e\x43ONDITION_KIND_INTENSITY_STALE\x10\x0b\x12\'\n#CONDITION_KIND_NO_VARIANT_MEETS_SLO\x10\x0c\x12\"\n\x1e\x43ONDITION_KIND_PROFILE_MISSING\x10\r\x12#\n\x1f\x43ONDITION_KIND_CAPACITY_MISSING\x10\x0e\x12(\n$CONDITION_KIND_ACCURACY_FLOOR_MISSED\x10\x0f\x12-\n)CONDITION_KIND_STRATEGY_WITHOUT_PIPELINES\x10\x10\x12!\n\x1d\x43ONDITION_KIND_ROLLOUT_FAILED\x10\x11\x12\x1c\n\x18\x43ONDITION_KIND_UNDECIDED\x10\x12\x12%\n!CONDITION_KIND_REDUNDANCY_MISSING\x10\x13\x12 \n\x1c\x43ONDITION_KIND_STATE_DAMAGED\x10\x14\x12%\n!CONDITION_KIND_MODEL_FILE_DAMAGED\x10\x15\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,7 +32,7 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'cinquefoil.condition.v1.con
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_CONDITIONKIND']._serialized_start=188
-  _globals['_CONDITIONKIND']._serialized_end=944
+  _globals['_CONDITIONKIND']._serialized_end=983
   _globals['_CONDITION']._serialized_start=68
   _globals['_CONDITION']._serialized_end=185
 # @@protoc_insertion_point(module_scope)

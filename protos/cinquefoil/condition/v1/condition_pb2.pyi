@@ -64,6 +64,8 @@ class _ConditionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Conditi
     """A model would not survive the loss of a GPU or node as it should, or has too few segments."""
     CONDITION_KIND_STATE_DAMAGED: _ConditionKind.ValueType  # 20
     """A file of state was damaged, set aside and begun again."""
+    CONDITION_KIND_MODEL_FILE_DAMAGED: _ConditionKind.ValueType  # 21
+    """The file on the node has another SHA-256 than the deployment file says: workers refuse it."""
 
 class ConditionKind(_ConditionKind, metaclass=_ConditionKindEnumTypeWrapper):
     """What is wrong. docs/conditions.md has a row for each."""
@@ -109,6 +111,8 @@ CONDITION_KIND_REDUNDANCY_MISSING: ConditionKind.ValueType  # 19
 """A model would not survive the loss of a GPU or node as it should, or has too few segments."""
 CONDITION_KIND_STATE_DAMAGED: ConditionKind.ValueType  # 20
 """A file of state was damaged, set aside and begun again."""
+CONDITION_KIND_MODEL_FILE_DAMAGED: ConditionKind.ValueType  # 21
+"""The file on the node has another SHA-256 than the deployment file says: workers refuse it."""
 Global___ConditionKind: _TypeAlias = ConditionKind  # noqa: Y015
 
 @_typing.final

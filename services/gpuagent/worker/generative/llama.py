@@ -19,7 +19,7 @@ from services.gpuagent.worker.generative.prompts import Prompt
 from services.gpuagent.worker.model_port import ModelFailed
 from services.gpuagent.worker.work_messages import Body
 from services.kit.errors import FailedPrecondition, InvalidArgument
-from services.kit.package_data import package_file, require_sha256
+from services.kit.package_data import package_file
 
 _PROMPT_BATCH: Final = 64
 """Tokens of a prompt between two looks at who has gone, and for which other slots wait."""
@@ -191,14 +191,12 @@ def _library() -> Any:
 
 
 def _found(file: Path, how: Generative) -> Path:
-    """Return the file, its digest compared where one is given."""
-    try:
-        if how.resource:
+    """Return the model's file; one of a package has the expected digest."""
+    if how.resource:
+        try:
             return package_file(how.resource, how.sha256)
-        if how.sha256:
-            require_sha256(file, how.sha256)
-    except FailedPrecondition as error:
-        raise RuntimeError(str(error)) from error
+        except FailedPrecondition as error:
+            raise RuntimeError(str(error)) from error
     if not file.is_file():
         raise RuntimeError(f"no file {file}")
     return file

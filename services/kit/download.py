@@ -1,0 +1,259 @@
+"""Brings a file of a known SHA-256 to this machine; an interrupted transfer continues.
+
+Over HTTP by Range (RFC 9110 section 14), from this machine's own files, or from whatever fsspec
+reaches (extra `uri`).
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Protocol
+from urllib.parse import urlsplit
+
+import httpx
+
+from services.kit.errors import (
+    FailedPrecondition,
+    ResourceExhausted,
+    ServiceError,
+    Unavailable,
+)
+from services.kit.package_data import require_sha256
+
+_TIMEOUT_S: Final = 30.0
+_ATTEMPTS: Final = 3
+_CHUNK_BYTES: Final = 1 << 20
+
+Progress = Callable[[int], None]
+"""Receives the number of bytes that came since the last call."""
+
+Room = Callable[[int], None]
+"""Receives the length that a file has, or has come to, in bytes; raises where that is too long."""
+
+
+class Interrupted(Exception):
+    """A transfer ended early; the next attempt continues. The message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """What a source sends.
+
+    Attributes:
+        start: Position of its first byte in the file.
+        size_bytes: Length of the whole file; None: not announced.
+        chunks: The bytes.
+    """
+
+    start: int
+    size_bytes: int | None
+    chunks: Iterator[bytes]
+
+
+class Source(Protocol):
+    """Where a file comes from."""
+
+    @property
+    def uri(self) -> str:
+        """Its URI."""
+        ...
+
+    def read(self, start: int) -> AbstractContextManager[Stream]:
+        """Open the file from a position on, or from its beginning where a source can only that.
+
+        Raises:
+            Interrupted: It ended early, here or while the chunks are read.
+            Unavailable: There is no such file, or it is refused.
+        """
+        ...
+
+
+def client() -> httpx.Client:
+    """Return a client for `HttpSource`; proxies apply, and credentials of the file $NETRC."""
+    netrc = os.environ.get("NETRC")
+    return httpx.Client(
+        auth=httpx.NetRCAuth(netrc) if netrc else None,
+        follow_redirects=True,
+        timeout=_TIMEOUT_S,
+        event_hooks={"request": [_refuse_other_schemes]},
+    )
+
+
+def _refuse_other_schemes(request: httpx.Request) -> None:
+    """Keep a redirect from leading anywhere but to HTTP."""
+    if request.url.scheme not in ("http", "https"):
+        raise FailedPrecondition(f"redirected to {request.url.scheme}:, which is not followed")
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSource:
+    """A file of a web server. Attributes: uri, http (a client)."""
+
+    uri: str
+    http: httpx.Client
+
+    @contextmanager
+    def read(self, start: int) -> Iterator[Stream]:
+        """Request the rest of the file; a server that knows no ranges sends all of it."""
+        headers = {"Accept-Encoding": "identity"}
+        if start:
+            headers["Range"] = f"bytes={start}-"
+        try:
+            with self.http.stream("GET", self.uri, headers=headers) as answer:
+                if answer.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
+                    yield Stream(start, start, iter(()))  # it is here; its digest is compared
+                    return
+                if answer.is_error:
+                    raise Unavailable(f"{self.uri}: {answer.status_code} {answer.reason_phrase}")
+                begin = start if answer.status_code == httpx.codes.PARTIAL_CONTENT else 0
+                length = answer.headers.get("Content-Length", "")
+                size = begin + int(length) if length.isdecimal() else None
+                yield Stream(begin, size, answer.iter_raw())
+        except httpx.TransportError as error:
+            raise Interrupted(str(error) or type(error).__name__) from error
+        except httpx.HTTPError as error:  # too many redirects
+            raise Unavailable(f"{self.uri}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSource:
+    """A file of this machine, or of a folder that is mounted there. Attributes: uri."""
+
+    uri: str
+
+    @contextmanager
+    def read(self, start: int) -> Iterator[Stream]:
+        """Open the file."""
+        try:
+            with Path(urlsplit(self.uri).path).open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                yield Stream(start, size, _chunks(file, start))
+        except OSError as error:
+            raise Unavailable(f"{self.uri}: {error.strerror}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSource:
+    """An object of a store that fsspec reaches; credentials are found as its library does.
+
+    Attributes:
+        uri: The object.
+    """
+
+    uri: str
+
+    @contextmanager
+    def read(self, start: int) -> Iterator[Stream]:
+        """Open the object."""
+        try:
+            import fsspec  # noqa: PLC0415 - of the extra `uri`
+
+            store, path = fsspec.core.url_to_fs(self.uri)
+        except ImportError as error:
+            raise FailedPrecondition(
+                f"{self.uri}: {error}; pip install 'cinquefoil[uri]'"
+            ) from error
+        try:
+            with store.open(path, "rb") as file:
+                yield Stream(start, file.size, _chunks(file, start))
+        except ServiceError:  # of whoever reads
+            raise
+        except FileNotFoundError as error:
+            raise Unavailable(f"{self.uri}: no such file") from error
+        except PermissionError as error:
+            raise Unavailable(f"{self.uri}: not permitted: {error}") from error
+        except Exception as error:  # errors of stores' libraries have no class in common
+            raise Interrupted(f"{type(error).__name__}: {error}") from error
+
+
+def _chunks(file: Any, start: int) -> Iterator[bytes]:
+    file.seek(start)
+    while chunk := file.read(_CHUNK_BYTES):
+        yield chunk
+
+
+def source_of(uri: str, http: httpx.Client) -> Source:
+    """Return the source that a URI names."""
+    match urlsplit(uri).scheme:
+        case "http" | "https":
+            return HttpSource(uri, http)
+        case "file":
+            return LocalSource(uri)
+        case _:
+            return StoreSource(uri)
+
+
+def complete(  # noqa: PLR0913 - what is known of a file, and who hears of it
+    source: Source,
+    part: Path,
+    sha256: str,
+    room: Room,
+    progress: Progress,
+    *,
+    size_bytes: int | None = None,
+) -> None:
+    """Bring what a partial file lacks, so that it is the file with a SHA-256.
+
+    Args:
+        source: Where it comes from.
+        part: What came of it so far, if anything; removed where it is not what it should be.
+        sha256: Of the whole, hexadecimal.
+        room: Called before bytes are written: with the announced length, or with each new one.
+        progress: Called as bytes come.
+        size_bytes: Length of the whole; None: not known before.
+
+    Raises:
+        FailedPrecondition: What came is another file, or `room` refuses its length.
+        ResourceExhausted: The disk is full.
+        Unavailable: The source does not answer, or refuses.
+    """
+    part.parent.mkdir(parents=True, exist_ok=True)
+    reported = 0
+
+    def here(count: int) -> None:
+        nonlocal reported
+        progress(count - reported)
+        reported = count
+
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            with part.open("ab") as out:
+                if out.tell() != size_bytes:
+                    _receive(source, out, room, here)
+            break
+        except Interrupted as error:
+            if attempt == _ATTEMPTS:
+                of = "" if size_bytes is None else f" of {size_bytes}"
+                raise Unavailable(
+                    f"{source.uri}: {error}; the next fetch goes on from {part.stat().st_size}{of} "
+                    "bytes"
+                ) from error
+    try:
+        require_sha256(part, sha256)
+    except FailedPrecondition as error:
+        part.unlink()
+        raise FailedPrecondition(
+            f"{source.uri} is not what it was: {error}; nothing of it was kept"
+        ) from error
+
+
+def _receive(source: Source, out: BinaryIO, room: Room, here: Progress) -> None:
+    with source.read(out.tell()) as stream:
+        have, size = stream.start, stream.size_bytes
+        if have != out.tell():  # all of it comes again
+            out.truncate(have)
+        room(have if size is None else size)
+        here(have)
+        for chunk in stream.chunks:
+            have += len(chunk)
+            if size is None:
+                room(have)
+            elif have > size:
+                raise Unavailable(f"{source.uri} sends more than the {size} bytes it announced")
+            try:
+                out.write(chunk)
+            except OSError as error:
+                raise ResourceExhausted(f"{out.name}: {error.strerror}") from error
+            here(have)
