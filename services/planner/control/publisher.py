@@ -21,7 +21,12 @@ from services.planner.core.routing_table import Announcement, HardwareReport, Ro
 
 _log = logs.get("publisher")
 
-_MAX_PAUSE_S = 0.05
+_PAUSE = 4.0
+_MAX_PAUSE_S = 0.5
+"""At most a fifth of the time is spent on tables, or one is published every half second."""
+
+_CONDITIONS_EVERY_S = 0.5
+"""Every subscriber is sent conditions, which change with each node of a fleet that joins."""
 
 
 class Publisher:
@@ -126,7 +131,7 @@ class Publisher:
     async def refresh(self) -> int:
         """Bring the table up to date with what the agents report; return its revision."""
         async with self._publishing:
-            self._routed = self._fleet.revision
+            self._routed = self._fleet.routed_revision
             now = self.board.value.routing
             table = RoutingTable(
                 revision=now.revision,
@@ -148,7 +153,6 @@ class Publisher:
                     self._routed = -1
                     raise
                 self.board.publish(replace(self.board.value, routing=table))
-        self._announce_conditions()
         return table.revision
 
     def _announce_conditions(self) -> None:
@@ -157,16 +161,18 @@ class Publisher:
             self.board.publish(replace(self.board.value, conditions=_noted(conditions)))
 
     async def follow(self, changed: ChangeEvent) -> None:
-        """Keep the table up to date, for ever: it is made again where the fleet has changed."""
+        """Keep table and conditions up to date, for ever; changes in between go out together."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow_conditions(changed), name="planner.conditions")
+            await self._follow_routes(changed)
+
+    async def _follow_routes(self, changed: ChangeEvent) -> None:
         backoff = Backoff()
         while True:
-            seen = changed.count
-            began_s = time.monotonic()
+            seen, began_s = changed.count, time.monotonic()
             try:
-                if self._routed != self._fleet.revision:
+                if self._routed != self._fleet.routed_revision:
                     await self.refresh()
-                else:
-                    self._announce_conditions()
             except (
                 Unavailable
             ) as error:  # the last table stands: subscribers see only what is stored
@@ -174,9 +180,16 @@ class Publisher:
                 await asyncio.sleep(backoff.next_s())
             else:
                 backoff.reset()
-                # Changes that come in the meantime are published together.
-                await asyncio.sleep(min(time.monotonic() - began_s, _MAX_PAUSE_S))
+                await asyncio.sleep(min(_PAUSE * (time.monotonic() - began_s), _MAX_PAUSE_S))
                 await changed.after(seen)
+
+    async def _follow_conditions(self, changed: ChangeEvent) -> None:
+        while True:
+            seen, before = changed.count, self.board.value.conditions
+            self._announce_conditions()
+            if self.board.value.conditions is not before:
+                await asyncio.sleep(_CONDITIONS_EVERY_S)
+            await changed.after(seen)
 
     def _endpoints(self) -> dict[str, tuple[str, ...]]:
         """Return the workers that take requests, by segment id.

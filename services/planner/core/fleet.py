@@ -8,7 +8,7 @@ could be carried out there.
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 from services.kit import config
 from services.kit.conditions import Condition
@@ -100,6 +100,7 @@ class Fleet:
             while something ran there.
         orders: What operators ordered of nodes, by name.
         revision: Increases with every change of what nodes are, have and run.
+        routed_revision: Increases with those changes that routes are made of.
     """
 
     def __init__(
@@ -117,6 +118,7 @@ class Fleet:
         self._nodes_of: dict[str, str] = {}  # by GPU UUID and segment id: who reported it last
         self._offers: dict[str, tuple[tuple[object, ...], tuple[Gpu, ...]]] = {}
         self.revision = 0
+        self.routed_revision = 0
         self._first_join_s: float | None = None
 
     def configure(
@@ -127,7 +129,7 @@ class Fleet:
         self._removed = {name for name in self._removed if name not in settings} | gone
         for name in list(self._removed):
             self._let_go(name)
-        self.revision += 1
+        self._change()
 
     def order(self, name: str, order: OrderedNode | None) -> None:
         """Take in what an operator ordered of a node; None: it may be used again."""
@@ -143,7 +145,7 @@ class Fleet:
         self._members.pop(name, None)
         self.orders.pop(name, None)
         self.settings.drop(name)
-        self.revision += 1
+        self._change()
 
     def _let_go(self, name: str) -> None:
         """Drop a removed node if nothing runs there; what runs is moved by the next plan."""
@@ -153,7 +155,12 @@ class Fleet:
             self._forget(self.node(name))
             self._members.pop(name, None)
             self.settings.drop(name)
-            self.revision += 1
+            self._change()
+
+    def _change(self) -> None:
+        """Note a change that routes may depend on."""
+        self.revision += 1
+        self.routed_revision += 1
 
     def expect(self, nodes: frozenset[str], now_s: float) -> None:
         """Expect nodes that a plan from before a restart uses, as if they had just left."""
@@ -187,6 +194,9 @@ class Fleet:
         self._running.update((run.spec.segment_id, run) for run in node.segments)
         self._nodes_of.update(dict.fromkeys(_identities(node), node.name))
         self.revision += 1
+        expected = before is not None and before.node is None  # until now its old endpoints held
+        if expected or _routed(node) != _routed(None if before is None else before.node):
+            self.routed_revision += 1
         if node.name in self._removed:
             self._let_go(node.name)
         if self._first_join_s is None:
@@ -335,7 +345,7 @@ class Fleet:
         if known == key:
             return offer
         pool = partial(
-            Pool, zone=node.zone, pue=pue, intensity_gco2e_per_kwh=intensity_gco2e_per_kwh
+            _pool, zone=node.zone, pue=pue, intensity_gco2e_per_kwh=intensity_gco2e_per_kwh
         )
         offer = tuple(
             Gpu(gpu.uuid, node.name, pool(gpu.type), gpu.slices, gpu.clock_mhz) for gpu in node.gpus
@@ -350,6 +360,17 @@ class Fleet:
 def _identities(node: Node) -> tuple[str, ...]:
     """Return the UUIDs of a node's GPUs, and the ids of its segments."""
     return (*(gpu.uuid for gpu in node.gpus), *(run.spec.segment_id for run in node.segments))
+
+
+# One object for each value: GPUs of a pool are soon compared.
+_pool = lru_cache(maxsize=2**12)(Pool)
+
+
+def _routed(node: Node | None) -> tuple[object, ...]:
+    """Return what routes are made of, as a node reports it: of one that runs nothing, nothing."""
+    if node is None or not node.segments:
+        return ()
+    return node.segments, node.pue, tuple(gpu.type.idle_power_w for gpu in node.gpus)
 
 
 def _coarse(pue: float) -> float:

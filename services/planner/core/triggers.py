@@ -6,7 +6,8 @@ Pure: compares what was known at the last decision with what is known now.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -220,13 +221,15 @@ def _objective(before: Observation, now: Observation) -> Iterator[Trigger]:
 
 
 def _fleet(before: Observation, now: Observation) -> Iterator[Trigger]:
-    for node in sorted({node for (node, _), _ in before.gpus.items() ^ now.gpus.items()}):
-        old, new = _count(before, node), _count(now, node)
+    changed = sorted({node for (node, _), _ in before.gpus.items() ^ now.gpus.items()})
+    had, has = _gpus_of(changed, before), _gpus_of(changed, now)
+    for node in changed:
+        old, new = _count(had[node]), _count(has[node])
         if old != new:
             leaves = any(gpu in before.gpus for gpu in now.leaving if gpu[0] == node)
             what = f"fleet: {node} {_gpus(old)} -> {_gpus(new)}"
             yield Trigger(Kind.FLEET, what, urgent=leaves)
-        elif _uuids(before, node) != _uuids(now, node):
+        elif had[node].keys() != has[node].keys():
             yield Trigger(Kind.FLEET, f"fleet: {node} has other GPUs")
     for node in sorted((before.cordoned - now.cordoned) & {name for name, _ in now.gpus}):
         yield Trigger(Kind.FLEET, f"fleet: {node} may be used again", needed=False)
@@ -300,16 +303,18 @@ def _change(old: float, new: float) -> float:
     return (new - old) / old if old > 0 else math.inf
 
 
-def _count(seen: Observation, node: str) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for (name, _), kind in sorted(seen.gpus.items()):
-        if name == node:
-            counts[kind] = counts.get(kind, 0) + 1
-    return counts
+def _gpus_of(nodes: Iterable[str], seen: Observation) -> dict[str, dict[str, str]]:
+    """Return GPU type by UUID of each node, in one pass over the GPUs of the fleet."""
+    found: dict[str, dict[str, str]] = {node: {} for node in nodes}
+    for (node, uuid), kind in seen.gpus.items():
+        if node in found:
+            found[node][uuid] = kind
+    return found
 
 
-def _uuids(seen: Observation, node: str) -> set[str]:
-    return {uuid for name, uuid in seen.gpus if name == node}
+def _count(types: Mapping[str, str]) -> dict[str, int]:
+    """Return how many GPUs there are of each type; `types`: by UUID."""
+    return Counter(types.values())
 
 
 def _gpus(counts: Mapping[str, int]) -> str:

@@ -125,6 +125,35 @@ def test_gpus_carry_zone_pue_and_intensity() -> None:
     assert gpu.pool.carbon_gco2e(3.6e6) == pytest.approx(240.0)
 
 
+def test_gpus_of_a_pool_share_it() -> None:
+    """Thousands of GPUs are counted by pool: one that is the same object is soon compared."""
+    settings = {name: config.Node(zone="Z", control=True) for name in "ab"}
+    joined = Fleet(settings, settle_s=0.0)
+    for name in settings:
+        joined.report(node(name), 0.0)
+    first, second = joined.gpus({"Z": 200.0}, 0.0)
+
+    assert first.pool is second.pool
+
+
+def test_routes_depend_on_nodes_that_run_something_only() -> None:
+    """A thousand nodes that join do not have the routing table made a thousand times."""
+    joined = fleet()
+    joined.report(node("a"), 0.0)
+    joined.leave("a", 1.0)
+    joined.report(node("a"), 2.0)
+    assert joined.routed_revision == 0
+
+    joined.report(node("a", "Z", running("s-1", "GPU-a")), 3.0)
+    moved = replace(running("s-1", "GPU-a"), endpoints=("h:2",))
+    joined.report(node("a", "Z", moved), 4.0)
+    assert joined.routed_revision == 2
+
+    joined.expect(frozenset("b"), 5.0)
+    joined.report(node("b"), 6.0)  # until now the endpoints of before the restart held
+    assert joined.routed_revision == 3
+
+
 @pytest.mark.parametrize("state", SegmentState)
 def test_only_segments_with_workers_that_answer_serve(state: SegmentState) -> None:
     spec = SegmentSpec("s-1", "digits", "small", 8, 1, "GPU-a", Placement(WHOLE, 0))

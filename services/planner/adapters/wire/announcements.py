@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.kit.conditions import Condition
 from services.kit.rpc.condition_messages import condition_messages
 from services.planner.adapters.wire.convert import plan_to, routing_change_to, routing_to
-from services.planner.core.plan import PlanState
+from services.planner.core.plan import Plan, PlanState
 from services.planner.core.routing_change import routing_change
 from services.planner.core.routing_table import Announcement, RoutingTable
 
@@ -37,7 +38,7 @@ class _RouterView:
 
 
 class AnnouncementEncoder:
-    """Encodes each announcement once.
+    """Encodes each announcement once, and of it only what is new.
 
     Args:
         digest: Returns the digest of the deployment file.
@@ -46,19 +47,23 @@ class AnnouncementEncoder:
     def __init__(self, digest: Callable[[], str]) -> None:
         self._digest = digest
         self._whole: tuple[Announcement | None, bytes] = (None, b"")
+        self._plan: tuple[Plan | None, bytes] = (None, b"")
+        self._routing: tuple[RoutingTable | None, bytes] = (None, b"")
         self._view: tuple[Announcement, _RouterView] | None = None
         self._pairs: dict[tuple[_RouterView | None, _RouterView], bytes] = {}
 
     def whole(self, said: Announcement) -> bytes:
         """Return all of an announcement."""
         if self._whole[0] is not said:
-            response = planner_pb2.WatchResponse(
-                plan=None if said.plan is None else plan_to(said.plan),
-                routing=routing_to(said.routing),
-                conditions=condition_messages(said.conditions),
-                config_digest=self._digest(),
+            if said.plan is not None and self._plan[0] is not said.plan:
+                self._plan = said.plan, _encoded(plan=plan_to(said.plan))
+            if self._routing[0] is not said.routing:
+                self._routing = said.routing, _encoded(routing=routing_to(said.routing))
+            rest = _encoded(
+                conditions=condition_messages(said.conditions), config_digest=self._digest()
             )
-            self._whole = said, response.SerializeToString()
+            plan = b"" if said.plan is None else self._plan[1]
+            self._whole = said, plan + self._routing[1] + rest
         return self._whole[1]
 
     def for_router(self) -> RouterFeed:
@@ -102,6 +107,11 @@ class AnnouncementEncoder:
             del self._pairs[next(iter(self._pairs))]
         self._pairs[before, now] = encoded = response.SerializeToString()
         return encoded
+
+
+def _encoded(**fields: Any) -> bytes:
+    """Return some fields of a response; encodings of different fields may be joined."""
+    return planner_pb2.WatchResponse(**fields).SerializeToString()
 
 
 class RouterFeed:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sized
 from collections.abc import Set as AbstractSet
 from datetime import timedelta
+from functools import lru_cache
 from typing import Final
 
 from cinquefoil.gpuagent.v1 import inventory_pb2, steps_pb2
@@ -29,6 +30,7 @@ _MOST_SEGMENTS: Final = 4096
 _MOST_PROFILES: Final = 32
 _MOST_STARTS: Final = 32
 _MOST_PORT: Final = 65_535
+_MOST_GPU_TYPES: Final = 256
 _OF_A_TYPE: Final[Mapping[str, tuple[float, float]]] = {
     "memory_slices": (0, 1024),
     "sm_count": (0, 4096),
@@ -79,7 +81,9 @@ def _pue_from(message: inventory_pb2.Node) -> float | None:
 
 
 def _gpu_from(message: inventory_pb2.Gpu) -> NodeGpu:
-    kind = _gpu_type_from(message)
+    kind = _gpu_type_from(
+        message.type.SerializeToString(), message.mig_enabled, message.clock_lockable
+    )
     slices = tuple(from_message(each.placement, Placement) for each in message.slices)
     check_name("node.gpus.uuid", message.uuid)
     fault = kind.geometry.problem(slices)
@@ -88,11 +92,13 @@ def _gpu_from(message: inventory_pb2.Gpu) -> NodeGpu:
     return NodeGpu(message.uuid, kind, slices, message.locked_clock_mhz, message.wanted)
 
 
-def _gpu_type_from(gpu: inventory_pb2.Gpu) -> GpuType:
-    message = gpu.type
+@lru_cache(maxsize=_MOST_GPU_TYPES)
+def _gpu_type_from(encoded: bytes, mig_enabled: bool, clock_lockable: bool) -> GpuType:
+    """Return a GPU type: one object for all GPUs of it, which are soon compared and read once."""
+    message = inventory_pb2.GpuType.FromString(encoded)
     _check_gpu_type(message)
     kinds = tuple(from_message(profile, SliceKind) for profile in message.profiles)
-    if not gpu.mig_enabled and all(kind.name != WHOLE for kind in kinds):
+    if not mig_enabled and all(kind.name != WHOLE for kind in kinds):
         kinds = (_whole(message, kinds),)
     geometry = Geometry(max(message.memory_slices, 1), kinds)
     try:
@@ -103,7 +109,7 @@ def _gpu_type_from(gpu: inventory_pb2.Gpu) -> GpuType:
         message,
         GpuType,
         geometry=geometry,
-        max_clock_mhz=message.max_clock_mhz if gpu.clock_lockable else 0,
+        max_clock_mhz=message.max_clock_mhz if clock_lockable else 0,
     )
 
 

@@ -1,9 +1,18 @@
 """What subscribers are sent: encoded once, and to routers no more than they need."""
 
-from cinquefoil.planner.v1 import planner_pb2
+import pytest
+
+from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.kit.conditions import Condition, ConditionKind
+from services.kit.rpc.condition_messages import condition_messages
+from services.planner.adapters.wire import announcements
 from services.planner.adapters.wire.announcements import AnnouncementEncoder
+from services.planner.adapters.wire.convert import plan_to, routing_to
+from services.planner.core.plan import Plan
 from services.planner.core.routing_table import Announcement, RoutingTable
+from tests.support.planner.plans import plan, segment
+
+PLAN = plan(1, [segment("small", 0)])
 
 
 def test_all_subscribers_share_one_encoding() -> None:
@@ -46,3 +55,26 @@ def test_a_router_hears_of_a_few_nodes_and_of_every_model() -> None:
 
     subjects = [each.subject for each in response.conditions]
     assert subjects == [*(f"node/{n}" for n in range(8)), "model/digits"]
+
+
+def test_of_an_announcement_only_what_is_new_is_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan of thousands of segments is not encoded again because a node joins."""
+    encoded: list[object] = []
+
+    def counted(plan: Plan) -> plan_pb2.Plan:
+        encoded.append(plan)
+        return plan_to(plan)
+
+    monkeypatch.setattr(announcements, "plan_to", counted)
+    encoder, table = AnnouncementEncoder(lambda: "abc"), RoutingTable(1, 0, ())
+    joined = Condition(ConditionKind.NODE_AWAY, "node/a", "away")
+    for conditions in ((), (joined,), ()):
+        raw = encoder.whole(Announcement(PLAN, table, conditions))
+
+        assert planner_pb2.WatchResponse.FromString(raw) == planner_pb2.WatchResponse(
+            plan=plan_to(PLAN),
+            routing=routing_to(table),
+            conditions=condition_messages(conditions),
+            config_digest="abc",
+        )
+    assert encoded == [PLAN]

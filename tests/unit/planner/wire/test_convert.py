@@ -325,6 +325,16 @@ def test_a_node_that_cannot_be_is_refused_by_field(
     assert caught.value.field == field
 
 
+def test_gpus_of_a_type_share_it() -> None:
+    """A fleet of thousands of GPUs has each type once: it is read once, and soon compared."""
+    first, second = (
+        node_from(inventory_pb2.Node(name=name, gpus=[gpu_message()])).gpus[0].type
+        for name in ("node-a", "node-b")
+    )
+
+    assert first is second
+
+
 def test_every_action_becomes_its_step() -> None:
     place, wire = Placement("1g.5gb", 3), inventory_pb2.Placement(profile="1g.5gb", start=3)
     (gpu,) = node_from(inventory_pb2.Node(name="node-a", gpus=[gpu_message()])).gpus
