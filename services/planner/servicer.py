@@ -117,7 +117,7 @@ class PlannerServicer(PlannerServiceServicer):
         except NotFound as error:
             if request.version:
                 raise
-            why = "".join(f"; {each}" for each in self._publisher.board.value.conditions)
+            why = "".join(f"; {each}" for each in self._publisher.conditions)
             raise NotFound(f"{error.message}{why}") from error
         return pb.GetPlanResponse(plan=plan_to(plan))
 
@@ -203,7 +203,7 @@ class PlannerServicer(PlannerServiceServicer):
             intensity_gco2e_per_kwh=self._state.intensity_gco2e_per_kwh,
             demand_rps=self._state.demand_rps(),
             hold=hold_to(self._reconciler.held),
-            conditions=condition_messages(self._publisher.board.value.conditions),
+            conditions=condition_messages(self._publisher.conditions),
             config_digest=self._changes.now.file.digest,
             leader=pb.Leader(holder=self._leading.holder, term=self._leading.term),
         )

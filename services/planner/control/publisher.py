@@ -25,8 +25,8 @@ _PAUSE = 4.0
 _MAX_PAUSE_S = 0.5
 """At most a fifth of the time is spent on tables, or one is published every half second."""
 
-_CONDITIONS_EVERY_S = 0.5
-"""Every subscriber is sent conditions, which change with each node of a fleet that joins."""
+_CONDITIONS_PAUSE_S = 0.002
+"""For each node, up to `_MAX_PAUSE_S`: all subscribers are sent what changes as each one joins."""
 
 
 class Publisher:
@@ -106,6 +106,11 @@ class Publisher:
             for segment_id, share in shares.items()
             if segment_id in planned and planned[segment_id].node in self._deployment.nodes
         )
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """What keeps the deployment from working now; subscribers learn it a little later."""
+        return self._conditions()
 
     @property
     def shares(self) -> dict[str, float]:
@@ -188,7 +193,8 @@ class Publisher:
             seen, before = changed.count, self.board.value.conditions
             self._announce_conditions()
             if self.board.value.conditions is not before:
-                await asyncio.sleep(_CONDITIONS_EVERY_S)
+                nodes = len(self._fleet.settings)
+                await asyncio.sleep(min(nodes * _CONDITIONS_PAUSE_S, _MAX_PAUSE_S))
             await changed.after(seen)
 
     def _endpoints(self) -> dict[str, tuple[str, ...]]:

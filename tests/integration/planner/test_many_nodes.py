@@ -94,7 +94,7 @@ async def test_conditions_that_change_together_are_published_together(tmp_path: 
         publisher = Publisher(
             DEPLOYMENT,
             store,
-            Fleet(NODES, 0.0),
+            Fleet({f"node-{n}": NODES["a"] for n in range(100)}, 0.0),
             ServingPolicies(DEPLOYMENT, store),
             lambda: tuple(away),
             lambda: 1,
