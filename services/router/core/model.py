@@ -209,6 +209,7 @@ class Request(NamedTuple):
         priority: As Triton's parameter: lower is sooner, 0 is the default.
         client: Returns the client's identity, for fairness; None: all clients are one.
         receiver: Takes an answer in several responses; None: the caller wants a single one.
+        accuracy_floor: Least accuracy of the variant that answers, in the model's unit.
     """
 
     number: int
@@ -221,3 +222,4 @@ class Request(NamedTuple):
     priority: int = 0
     client: Callable[[], str] | None = None
     receiver: ResponseReceiver | None = None
+    accuracy_floor: float = 0.0

@@ -6,6 +6,7 @@ Source: Protocol Buffers documentation, "Encoding".
 """
 
 import json
+import math
 import struct
 from dataclasses import dataclass
 from functools import lru_cache
@@ -31,6 +32,7 @@ class Head:
         id: The client's identifier of the request.
         timeout_s: The `timeout` parameter (on the wire: microseconds), or None.
         priority: The `priority` parameter: lower is sooner; 0: the default.
+        accuracy_floor: The `accuracy_floor` parameter: least accuracy of the variant that answers.
     """
 
     model_name: str
@@ -38,6 +40,7 @@ class Head:
     id: str = ""
     timeout_s: float | None = None
     priority: int = 0
+    accuracy_floor: float = 0.0
 
     def limit_s(self, remaining_s: float | None, default_s: float) -> float:
         """Return the time limit of the request, s.
@@ -55,10 +58,11 @@ def read_head(data: bytes) -> Head:
     """Read the head of a serialized inference.ModelInferRequest.
 
     Raises:
-        InvalidArgument: The bytes are not such a message.
+        InvalidArgument: The bytes are not such a message, or the accuracy floor is no number >= 0.
     """
     text = {1: "", 2: "", 3: ""}
     numbers = {"timeout": 0, "priority": 0}
+    accuracy_floor = 0.0
     try:
         for number, kind, start, end in fields(data, 0, len(data)):
             if kind != BYTES:
@@ -69,6 +73,8 @@ def read_head(data: bytes) -> Head:
                 key, parameter = _entry_of(data, start, end)
                 if key in numbers:
                     numbers[key] = _integer(parameter)
+                elif key == "accuracy_floor":
+                    accuracy_floor = _number(parameter)
     except (ValueError, IndexError) as error:
         raise InvalidArgument(
             "the request is not a valid serialized inference.ModelInferRequest",
@@ -76,7 +82,13 @@ def read_head(data: bytes) -> Head:
         ) from error
     timeout_us, priority = numbers["timeout"], numbers["priority"]
     timeout_s = timeout_us / 1e6 if timeout_us > 0 else None
-    return Head(text[1], text[2], text[3], timeout_s, max(priority, 0))
+    if not 0.0 <= accuracy_floor < math.inf:
+        raise InvalidArgument(
+            "parameter accuracy_floor must be a number of at least 0, in the unit of the accuracy"
+            " that receipts state",
+            field="accuracy_floor",
+        )
+    return Head(text[1], text[2], text[3], timeout_s, max(priority, 0), accuracy_floor)
 
 
 def prompt_of(data: bytes, limit_bytes: int) -> bytes:
@@ -156,6 +168,19 @@ def _integer(parameter: bytes) -> int:
             value = read_varint(parameter, first)[0] if number in _INTEGERS else 0
             if number == 2 and value >= 2**63:
                 value -= 2**64
+    return value
+
+
+def _number(parameter: bytes) -> float:
+    """Return the value of a serialized InferParameter; NaN where it is not a number."""
+    value = math.nan
+    for number, kind, first, _ in fields(parameter, 0, len(parameter)):
+        if _CHOICES.get(number) == kind:
+            value = math.nan
+            if kind == FIXED64:
+                value = _DOUBLE.unpack_from(parameter, first)[0]
+            elif number in _INTEGERS:
+                value = float(_integer(parameter))
     return value
 
 

@@ -63,6 +63,7 @@ class _Generation(Document):
     presence_penalty: Literal[0] = 0
     frequency_penalty: Literal[0] = 0
     logprobs: Literal[False] = False
+    accuracy_floor: StrictFloat | StrictInt | None = None  # ours: docs/protocol.md
 
     @model_validator(mode="before")
     @classmethod
@@ -81,6 +82,7 @@ class _Generation(Document):
             "seed": self.seed,
             "stop": stop[0] if len(stop) == 1 else None,
             "stop_sequences": to_json(stop).decode() if len(stop) > 1 else None,
+            "accuracy_floor": None if self.accuracy_floor is None else float(self.accuracy_floor),
         }
         return {name: value for name, value in found.items() if value is not None}
 

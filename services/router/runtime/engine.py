@@ -104,6 +104,7 @@ class Engine:
             head.priority,
             client,
             receiver,
+            head.accuracy_floor,
         )
         pending = PendingRequest(request)
         who = ""

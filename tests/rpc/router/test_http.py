@@ -111,6 +111,28 @@ def test_tritonclient_gets_clear_errors(
     assert words in message
 
 
+async def test_a_request_that_requires_an_accuracy_is_answered_by_nothing_less(
+    world: World,
+) -> None:
+    """Here the accurate worker has no share in the plan, and still is the one that is used."""
+    cheap, accurate = await world.worker("a"), await world.worker("b")
+    accurate.accuracy = 0.97
+    await world.route(cheap, accurate, shares=(1.0, 0.0))
+    http = await open_http(world)
+
+    async def ask(**parameters: Any) -> httpx.Response:
+        return await http.post(INFER, json=document() | {"parameters": parameters})
+
+    plain, choosy = await ask(), await ask(accuracy_floor=0.95)
+    refused, wrong = await ask(accuracy_floor=0.99), await ask(accuracy_floor="best")
+
+    assert plain.json()["parameters"]["accuracy"] == 0.9
+    assert choosy.json()["parameters"]["accuracy"] == 0.97
+    assert refused.status_code == wrong.status_code == 400
+    assert "variant-a has 0.9, variant-b has 0.97" in refused.json()["error"]
+    assert "accuracy_floor must be a number of at least 0" in wrong.json()["error"]
+
+
 async def test_curl_gets_an_answer_with_its_receipt_in_headers(world: World) -> None:
     """Curl's own content type is a form's; Triton accepts it, and so does the router."""
     curl = await asyncio.create_subprocess_exec(

@@ -13,13 +13,13 @@ ROUTES = ModelRoutes("digits", slo_latency_s=0.1, slo_percentile=95, instance_ch
 CREDITS = 2
 
 
-def instance(name: str, share: float = 1.0) -> Instance:
+def instance(name: str, share: float = 1.0, *, accuracy: float = 0.9) -> Instance:
     return Instance(
         endpoint=f"{name}:1",
         segment_id=name,
         model="digits",
-        variant="small",
-        accuracy=0.9,
+        variant="small" if accuracy < 0.95 else "large",
+        accuracy=accuracy,
         share=share,
         credits=CREDITS,
     )
@@ -32,8 +32,10 @@ def request(
     deadline_s: float = 1.0,
     priority: int = 0,
     body: bytes = b"",
+    accuracy_floor: float = 0.0,
 ) -> PendingRequest:
-    return PendingRequest(Request(number, "digits", body, arrived_s, deadline_s, priority=priority))
+    made = Request(number, "digits", body, arrived_s, deadline_s, priority=priority)
+    return PendingRequest(made._replace(accuracy_floor=accuracy_floor))
 
 
 def dispatcher(*instances: Instance, limits: Limits | None = None) -> Dispatcher:

@@ -94,6 +94,7 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
         self.decoupled = False
         self.endpoint = ""
         self.variant = f"variant-{segment_id}"
+        self.accuracy = 0.9
         self.metadata = METADATA
         self.frames: list[int] = []
         self.works: list[worker_pb2.Work] = []
@@ -258,7 +259,7 @@ def routed(worker: ScriptedWorker, share: float = 1.0) -> plan_pb2.Instance:
         endpoint=worker.endpoint,
         segment_id=worker.segment_id,
         variant=worker.variant,
-        accuracy=0.9,
+        accuracy=worker.accuracy,
         share=share,
         credits=worker.credits,
         zone="US-CAL",

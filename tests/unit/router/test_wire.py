@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -219,6 +220,46 @@ def test_priority_is_taken_from_either_integer(parameter: pb.InferParameter, pri
     request = pb.ModelInferRequest(model_name="m", parameters={"priority": parameter})
 
     assert read_head(request.SerializeToString()).priority == priority
+
+
+@pytest.mark.parametrize(
+    ("parameter", "floor"),
+    [
+        (pb.InferParameter(double_param=0.76), 0.76),
+        (pb.InferParameter(int64_param=76), 76.0),
+        (pb.InferParameter(uint64_param=76), 76.0),
+    ],
+    ids=["double", "signed", "unsigned"],
+)
+def test_an_accuracy_floor_is_any_kind_of_number(
+    parameter: pb.InferParameter, floor: float
+) -> None:
+    request = pb.ModelInferRequest(model_name="m", parameters={"accuracy_floor": parameter})
+
+    assert read_head(request.SerializeToString()).accuracy_floor == floor
+
+
+@pytest.mark.parametrize(
+    "parameter",
+    [
+        pb.InferParameter(double_param=-0.1),
+        pb.InferParameter(double_param=math.inf),
+        pb.InferParameter(double_param=math.nan),
+        pb.InferParameter(int64_param=-1),
+        pb.InferParameter(string_param="0.9"),
+        pb.InferParameter(bool_param=True),
+        pb.InferParameter(),
+    ],
+    ids=["negative", "infinite", "nan", "signed", "text", "bool", "none"],
+)
+def test_an_accuracy_floor_that_is_no_number_of_at_least_0_is_refused(
+    parameter: pb.InferParameter,
+) -> None:
+    """It is a promise to the caller: one that was misread would be broken without a word."""
+    request = pb.ModelInferRequest(model_name="m", parameters={"accuracy_floor": parameter})
+
+    with pytest.raises(InvalidArgument, match="accuracy_floor must be a number of at least 0"):
+        read_head(request.SerializeToString())
 
 
 def test_an_entry_that_comes_again_replaces_the_first() -> None:

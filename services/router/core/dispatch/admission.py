@@ -1,6 +1,6 @@
 """Admission to one model's queue: which requests may wait, and which wait in vain."""
 
-from services.kit.errors import DeadlineExceeded, ResourceExhausted
+from services.kit.errors import DeadlineExceeded, FailedPrecondition, ResourceExhausted
 from services.router.core.dispatch.instance_pool import InstancePool
 from services.router.core.dispatch.overload import SHED_AT, Overload
 from services.router.core.instance_state import InstanceState
@@ -15,6 +15,7 @@ class Admission:
 
     Attributes:
         queue: The requests that wait.
+        choosy: Those that require an accuracy, which not every instance has; in order of arrival.
         suspects: Of the requests that came back: those that a worker died with. They go first, in
             order of arrival.
         overload: Whether requests wait too long.
@@ -22,11 +23,44 @@ class Admission:
 
     def __init__(self, routes: ModelRoutes, limits: Limits, byte_budget: ByteBudget) -> None:
         self.queue = RequestQueue(DISCIPLINES[routes.discipline], byte_budget=byte_budget)
+        self.choosy = RequestQueue(byte_budget=byte_budget)
         self.suspects = RequestQueue(byte_budget=byte_budget)
         self.overload = Overload()
         self._routes = routes
         self._limits = limits
         self._byte_budget = byte_budget
+
+    @property
+    def depth(self) -> int:
+        """Requests that wait."""
+        return len(self.queue) + len(self.choosy) + len(self.suspects)
+
+    def queue_of(self, pending: PendingRequest) -> RequestQueue:
+        """Return where a request waits."""
+        if pending.deaths:
+            return self.suspects
+        return self.choosy if pending.request.accuracy_floor else self.queue
+
+    def remove(self, pending: PendingRequest) -> None:
+        """Remove a request from where it waits; nothing happens where it does not."""
+        for queue in (self.queue, self.choosy, self.suspects):
+            queue.remove(pending)
+
+    def clear(self) -> list[PendingRequest]:
+        """Take every request."""
+        return [*self.suspects.clear(), *self.choosy.clear(), *self.queue.clear()]
+
+    def take_hopeless(self, routes: ModelRoutes) -> list[PendingRequest]:
+        """Take the requests that require an accuracy which no variant has any more."""
+        hopeless = [
+            pending
+            for queue in (self.suspects, self.choosy)
+            for pending in queue
+            if too_inaccurate(routes, pending) is not None
+        ]
+        for pending in hopeless:
+            self.remove(pending)
+        return hopeless
 
     def arrange(self, routes: ModelRoutes) -> None:
         """Follow the routes' discipline; while overloaded clients take turns."""
@@ -51,21 +85,20 @@ class Admission:
         if rate_rps > 0:
             self._check_in_time(pending, rate_rps, capacity.likely_s, now_s)
         size_bytes = len(pending.request.body)
-        room_bytes = self._limits.max_queue_bytes - self.queue.size_bytes
-        if size_bytes > room_bytes:
-            raise self._full("QUEUE_BYTES_FULL", "bytes wait", self.queue.size_bytes, rate_rps)
+        waiting_bytes = self.queue.size_bytes + self.choosy.size_bytes
+        if size_bytes > self._limits.max_queue_bytes - waiting_bytes:
+            raise self._full("QUEUE_BYTES_FULL", "bytes wait", waiting_bytes, rate_rps)
         if not self._byte_budget.fits(size_bytes):
             used = self._byte_budget.used_bytes
             raise self._full("MEMORY_FULL", "bytes wait, for all models,", used, rate_rps)
         displaced = None
-        waiting = len(self.queue) + len(self.suspects)
-        if waiting >= self._limits.max_queue:
+        if self.depth >= self._limits.max_queue:
             displaced = self.queue.behind(pending)
             if displaced is None:
-                raise self._full("QUEUE_FULL", "requests wait", waiting, rate_rps)
+                raise self._full("QUEUE_FULL", "requests wait", self.depth, rate_rps)
             self.queue.remove(displaced)
             self.overload.refused += 1
-        self.queue.push(pending)
+        self.queue_of(pending).push(pending)
         return displaced
 
     def becomes_overloaded(self, pool: InstancePool, now_s: float) -> bool:
@@ -133,3 +166,18 @@ class Admission:
             reason=reason,
             retry_after_s=served_s or self._routes.slo_latency_s,
         )
+
+
+def too_inaccurate(routes: ModelRoutes, pending: PendingRequest) -> FailedPrecondition | None:
+    """Return why no instance may answer a request that requires an accuracy; None: one may."""
+    floor, instances = pending.request.accuracy_floor, routes.instances
+    if not floor or not instances or any(each.accuracy >= floor for each in instances):
+        return None
+    known = sorted({each.variant: each.accuracy for each in instances}.items())
+    has = ", ".join(f"{name} has {accuracy:g}" for name, accuracy in known)
+    return FailedPrecondition(
+        f"accuracy_floor is {floor:g}, and of model {routes.model!r} no variant that serves now is"
+        f" as accurate: {has}",
+        reason="ACCURACY_FLOOR",
+        field="accuracy_floor",
+    )

@@ -1,16 +1,19 @@
 """Assigns waiting requests to instances with a free credit, in order and by the choice in force."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from services.router.core.balancing.weigher import MAX_WEIGHED
-from services.router.core.dispatch.admission import Admission
+from services.router.core.dispatch.admission import Admission, too_inaccurate
 from services.router.core.dispatch.decisions import Decision, Fail, Reconsider, Send
 from services.router.core.dispatch.instance_pool import InstancePool
 from services.router.core.instance_state import InstanceState
 from services.router.core.model import ModelRoutes
 from services.router.core.pending_request import PendingRequest
 from services.router.core.queue.request_queue import RequestQueue
+
+MAX_CHOOSY = 64
+"""Requests with a required accuracy that are looked at for the instances that are free."""
 
 
 class Assigner:
@@ -42,12 +45,13 @@ class Assigner:
             overloaded=self._admission.overload.active,
             intensity_threshold=routes.intensity_threshold,
         )
-        return self.assign_waiting(now_s)
+        return [*self.end_hopeless(), *self.assign_waiting(now_s)]
 
     def assign_waiting(self, now_s: float) -> list[Decision]:
         """Assign waiting requests to free instances; those that came too late end instead."""
         suspects, queue = self._admission.suspects, self._admission.queue
         decisions = self._assign_from(suspects, now_s, unsuspected=True) if suspects else []
+        decisions += self.assign_choosy(now_s)
         decisions += self.weigh(now_s) if self.weighs else self._assign_from(queue, now_s)
         overload = self._admission.overload
         if overload.active and not queue:
@@ -72,27 +76,26 @@ class Assigner:
             decisions.append(self._assign_in_time(picked.state, picked.pending, now_s))
         return decisions
 
-    def assign(self, state: InstanceState, pending: PendingRequest, now_s: float) -> Send:
-        """Assign a request to an instance."""
-        pending.assign(state.instance.id, self._pool.hold(state, pending), now_s)
-        return Send(state.instance, pending)
-
-    def _assign_from(
-        self, queue: RequestQueue, now_s: float, *, unsuspected: bool = False
-    ) -> list[Decision]:
+    def assign_choosy(self, now_s: float) -> list[Decision]:
+        """Assign requests that require an accuracy; none of them goes before an older one."""
         decisions: list[Decision] = []
-        state: InstanceState | None = None
-        while queue:
-            state = state or self._pool.free(
-                unsuspected=unsuspected,
-                pending=queue.front(1)[0] if self._pool.by_prefix else None,
-            )
-            if state is None:
-                return decisions
-            decision = self._assign_in_time(state, queue.pop(), now_s)
-            decisions.append(decision)
-            state = state if isinstance(decision, Fail) else None
+        for pending in self._admission.choosy.front(MAX_CHOOSY):
+            if not self.weighs:
+                queue = self._admission.queue
+                decisions += self._assign_from(queue, now_s, before=pending.order)
+            state = self._pool.free(pending=pending)
+            if state is not None:
+                self._admission.choosy.remove(pending)
+                decisions.append(self._assign_in_time(state, pending, now_s))
         return decisions
+
+    def end_hopeless(self) -> Iterator[Decision]:
+        """End waiting requests that require an accuracy which no variant has any more."""
+        for pending in self._admission.take_hopeless(self._routes):
+            error = too_inaccurate(self._routes, pending)
+            if error is not None:
+                pending.end()
+                yield Fail(pending, error)
 
     def _reconsider_later(self, at_s: float | None, now_s: float) -> Iterable[Decision]:
         if at_s is None or now_s < self._reconsider_s <= at_s:  # an earlier call is due anyway
@@ -109,3 +112,30 @@ class Assigner:
             return self.assign(state, pending, now_s)
         pending.end()
         return Fail(pending, error)
+
+    def assign(self, state: InstanceState, pending: PendingRequest, now_s: float) -> Send:
+        """Assign a request to an instance."""
+        pending.assign(state.instance.id, self._pool.hold(state, pending), now_s)
+        return Send(state.instance, pending)
+
+    def _assign_from(
+        self,
+        queue: RequestQueue,
+        now_s: float,
+        *,
+        unsuspected: bool = False,
+        before: int | None = None,
+    ) -> list[Decision]:
+        decisions: list[Decision] = []
+        state: InstanceState | None = None
+        each_asks = unsuspected or self._pool.by_prefix
+        while queue and (before is None or queue.front(1)[0].order < before):
+            state = state or self._pool.free(
+                unsuspected=unsuspected, pending=queue.front(1)[0] if each_asks else None
+            )
+            if state is None:
+                return decisions
+            decision = self._assign_in_time(state, queue.pop(), now_s)
+            decisions.append(decision)
+            state = state if isinstance(decision, Fail) and not each_asks else None
+        return decisions

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from services.kit.errors import DeadlineExceeded, NotFound
 from services.router.core.balancing.weigher import CarbonSignal
-from services.router.core.dispatch.admission import Admission
+from services.router.core.dispatch.admission import Admission, too_inaccurate
 from services.router.core.dispatch.assigner import Assigner
 from services.router.core.dispatch.decisions import Decision, Dial, Fail, Release, Withdraw
 from services.router.core.dispatch.instance_pool import InstancePool
@@ -55,7 +55,6 @@ class Dispatcher:
         self.overload = self._admission.overload
         self._assigner = Assigner(self._admission, self._pool, routes)
         self._queue = self._admission.queue
-        self._suspects = self._admission.suspects
         self._retry_hedge = RetryHedge(self._admission, self._pool, limits)
         self._shortest_first = ShortestFirst(limits.overtaking_s)
         self._offered = 0
@@ -69,7 +68,7 @@ class Dispatcher:
     @property
     def queue_depth(self) -> int:
         """Requests that wait for an instance."""
-        return len(self._queue) + len(self._suspects)
+        return self._admission.depth
 
     @property
     def in_flight(self) -> int:
@@ -106,11 +105,15 @@ class Dispatcher:
 
         Raises:
             ResourceExhausted: There is no room for it, or it could not be answered in time.
+            FailedPrecondition: No variant has the accuracy that it requires.
         """
+        if (error := too_inaccurate(self.routes, pending)) is not None:
+            raise error
         self._offered += 1
         self.now_s = max(self.now_s, pending.request.arrived_s)
-        weighs = self._assigner.weighs
-        if not self._queue:
+        choosy = pending.request.accuracy_floor > 0
+        weighs = self._assigner.weighs and not choosy
+        if not self._admission.queue_of(pending):
             state = self._pool.free(pending=pending)
             if state is not None and weighs:
                 self._queue.push(pending)
@@ -120,21 +123,25 @@ class Dispatcher:
         displaced = self._admission.admit(pending, self._pool, self.now_s)
         if self._admission.becomes_overloaded(self._pool, self.now_s):
             return [*self._end_displaced(displaced), *self._refresh()]
-        return [
-            *self._end_displaced(displaced),
-            *(self._assigner.weigh(self.now_s) if weighs else ()),
-        ]
+        decisions = self._end_displaced(displaced)
+        if choosy:
+            decisions += self._assigner.assign_choosy(self.now_s)
+        elif weighs:
+            decisions += self._assigner.weigh(self.now_s)
+        return decisions
 
     def resume(self, pending: PendingRequest, now_s: float) -> list[Decision]:
         """Take a request that was begun elsewhere: it is never refused for lack of room."""
         self._offered += 1
         self._see(now_s)
-        self._queue.push(pending)
-        return self._expel() if self._retired else self._assigner.assign_waiting(self.now_s)
+        self._admission.queue_of(pending).push(pending)
+        if self._retired:
+            return self._expel()
+        return [*self._assigner.end_hopeless(), *self._assigner.assign_waiting(self.now_s)]
 
     def give_up(self) -> list[PendingRequest]:
         """Remove every waiting request, and return them."""
-        return [*self._suspects.clear(), *self._queue.clear()]
+        return self._admission.clear()
 
     def reconsider(self, now_s: float) -> list[Decision]:
         """Decide again about requests that wait by choice, at the time that a `Reconsider` said."""
@@ -155,8 +162,7 @@ class Dispatcher:
             return []
         pending.end()
         if pending.holder is None:
-            self._queue.remove(pending)
-            self._suspects.remove(pending)
+            self._admission.remove(pending)
             return []
         return [
             Withdraw(self.states[key].instance, pending)
@@ -228,7 +234,7 @@ class Dispatcher:
         elif not pending.ended and (not pending.answering or pending.holder == instance):
             self._pool.learn(state, pending, self.now_s - pending.assigned_s, energy_j)
             decisions += self._answer(pending, state)
-        if self._queue or self._suspects:
+        if self._admission.depth:
             decisions += self._assigner.assign_waiting(self.now_s)
         return [*decisions, *self._leave(state)] if state.leaving else decisions
 
@@ -371,7 +377,8 @@ class Dispatcher:
             offered=self._offered,
             retry_after_s=self.routes.slo_latency_s,
         )
-        return [*decisions, *self._expel()] if self._retired else decisions
+        ended = self._expel() if self._retired else self._assigner.end_hopeless()
+        return [*decisions, *ended]
 
     def _expel(self) -> list[Decision]:
         model = self.routes.model

@@ -53,6 +53,7 @@ class InstancePool:
     def __init__(self, choice: InstanceChoice, carbon: CarbonSignal | None = None) -> None:
         self.states: dict[InstanceId, InstanceState] = {}
         self.eligible: tuple[InstanceState, ...] = ()
+        self._working: tuple[InstanceState, ...] = ()
         self.closed: frozenset[str] = frozenset()
         self.weigher: InstanceWeigher | None = None
         self.by_prefix = choice == "prefix"
@@ -93,16 +94,17 @@ class InstancePool:
         """Determine which instances may take requests, and how to choose among them.
 
         Instances without a share serve only where none of the plan's own is left, or while the
-        model is overloaded: then the instance that answers soonest goes first, so cheaper variants
+        model is overloaded, or for a request that requires their accuracy: then the instance that
+        answers soonest goes first, so cheaper variants
         take more than their share. Accuracy is shed before requests. Where the choice weighs
         instances, it decides how much each gets, and the plan only which variants serve.
         """
-        working = [
+        self._working = working = tuple(
             state
             for state in self.states.values()
             if state.takes_requests and state.instance.variant not in self.closed
-        ]
-        self.eligible = tuple(working if overloaded else _planned(working, choice) or working)
+        )
+        self.eligible = working if overloaded else _planned(working, choice) or working
         plain = None if overloaded else CHOICES.get(choice)
         self._choose = plain or least_expected_completion
         self.by_prefix = choice == "prefix" and not overloaded
@@ -126,9 +128,12 @@ class InstancePool:
         Args:
             besides: An instance that is not to be returned; its credits alone count then.
             unsuspected: Only instances without a request that another worker died with.
-            pending: The request, where the choice may depend on it.
+            pending: The request, where the choice may depend on it: it requires an accuracy, or
+                has a prompt.
         """
         states = self.eligible
+        if pending is not None and (floor := pending.request.accuracy_floor):
+            states = _accurate(states, floor) or _accurate(self._working, floor)
         if unsuspected:
             states = tuple(state for state in states if not state.holds_suspect)
         free = [state for state in states if len(state.in_flight) < state.credits]
@@ -182,13 +187,17 @@ class InstancePool:
         return self._weighers[choice]
 
 
-def _planned(states: Sequence[InstanceState], choice: InstanceChoice) -> list[InstanceState]:
+def _planned(states: Sequence[InstanceState], choice: InstanceChoice) -> tuple[InstanceState, ...]:
     """Return the instances that the plan gives requests."""
-    shared = [state for state in states if state.instance.share > 0]
+    shared = tuple(state for state in states if state.instance.share > 0)
     if choice not in WEIGHING:
         return shared
     variants = {state.instance.variant for state in shared}
-    return [state for state in states if state.instance.variant in variants]
+    return tuple(state for state in states if state.instance.variant in variants)
+
+
+def _accurate(states: Sequence[InstanceState], floor: float) -> tuple[InstanceState, ...]:
+    return tuple(state for state in states if state.instance.accuracy >= floor)
 
 
 def _capacity(states: Sequence[InstanceState], slo_latency_s: float) -> Capacity:

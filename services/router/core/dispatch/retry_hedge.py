@@ -37,9 +37,9 @@ class RetryHedge:
         """
         if pending.ended or pending.answering or pending.hedge or pending.holder is None:
             return []
-        if self._admission.queue or self._admission.suspects or pending.deaths:
+        if self._admission.depth or pending.deaths:
             return []
-        state = self._pool.free(besides=pending.holder)
+        state = self._pool.free(besides=pending.holder, pending=pending)
         if state is None or not self._budget.take(offered):
             return []
         pending.assign_hedge(state.instance.id, self._pool.hold(state, pending), now_s)
@@ -84,8 +84,7 @@ class RetryHedge:
             retry_after_s=retry_after_s,
         )
         if error is None:
-            waiting = self._admission.suspects if pending.deaths else self._admission.queue
-            waiting.push(pending)
+            self._admission.queue_of(pending).push(pending)
             return ()
         pending.end()
         return (Fail(pending, error),)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from services.kit.config import Discipline, InstanceChoice
-from services.kit.errors import ResourceExhausted
+from services.kit.errors import FailedPrecondition, ResourceExhausted
 from services.router.core.balancing.instance_choice import CHOICES
 from services.router.core.dispatch.decisions import (
     Decision,
@@ -25,6 +25,16 @@ from services.router.core.pending_request import PendingRequest
 from services.router.core.queue.disciplines import DISCIPLINES
 from tests.support.examples import examples
 from tests.support.router.dispatching import CREDITS, ROUTES, instance, request
+
+
+def group(pending: PendingRequest) -> str:
+    if pending.deaths:
+        return "suspects"
+    return "choosy" if pending.request.accuracy_floor else "any"
+
+
+def may_take(to: Instance, pending: PendingRequest) -> bool:
+    return to.accuracy >= pending.request.accuracy_floor
 
 
 class AnyOrder(RuleBasedStateMachine):
@@ -77,19 +87,28 @@ class AnyOrder(RuleBasedStateMachine):
         return found
 
     def check_send(self, to: Instance, sent: PendingRequest) -> None:
-        alike = [each for each in self.waiting.values() if bool(each.deaths) == bool(sent.deaths)]
-        key = DISCIPLINES["fcfs" if sent.deaths else self.discipline]
+        assert to.accuracy >= sent.request.accuracy_floor
+        alike = [each for each in self.waiting.values() if group(each) == group(sent)]
+        if group(sent) == "choosy":
+            alike = [each for each in alike if each.request.accuracy_floor <= to.accuracy]
+        key = DISCIPLINES[self.discipline if group(sent) == "any" else "fcfs"]
         first = min(alike, key=lambda each: (key(each), each.request.number))
-        assert sent is first, "in the order of the discipline; suspects apart"
+        assert sent is first, "in the order of the discipline; suspects and choosy ones apart"
+        older = [each for each in self.waiting.values() if each.order < sent.order]
+        if group(sent) == "any":
+            assert not any(group(e) == "choosy" and may_take(to, e) for e in older)
+        elif group(sent) == "choosy" and self.discipline == "fcfs" and to.id in self.eligible():
+            assert not any(group(each) == "any" for each in older), "choosing is no way ahead"
         if sent.deaths:
             assert not any(held.deaths for held in self.held[to.id].values()), "one suspect at most"
         assert to.id in self.takers()
+        may = self.may_take(sent)
         if len(self.held[to.id]) >= self.credits[to.id]:
             assert len(self.held[to.id]) < self.most(to.id), "never more than two batches"
-            assert sent.deaths or not self.with_credit(), "the next batch where no credit is left"
+            free = [key for key in may if len(self.held[key]) < self.credits[key]]
+            assert sent.deaths or not free, "the next batch where no credit is left"
         assert not sent.ended
-        shared = any(self.table[key].share > 0 for key in self.takers())
-        assert to.share > 0 or not shared, "without a share only where nobody has one"
+        assert to.id in may, "without a share only where nobody has one, or none so accurate"
 
     def check_hedge(self, to: Instance, sent: PendingRequest) -> None:
         assert not self.waiting, "hedges take no credit that somebody waits for"
@@ -111,19 +130,31 @@ class AnyOrder(RuleBasedStateMachine):
         takers = self.takers()
         return {key for key in takers if self.table[key].share > 0} or takers
 
-    def with_credit(self) -> list[InstanceId]:
-        return [key for key in self.eligible() if len(self.held[key]) < self.credits[key]]
+    def may_take(self, pending: PendingRequest) -> set[InstanceId]:
+        """The instances that may be given a request, with room or without."""
+        eligible = {key for key in self.eligible() if may_take(self.table[key], pending)}
+        return eligible or {key for key in self.takers() if may_take(self.table[key], pending)}
 
     def takers(self) -> set[InstanceId]:
         return (self.up - self.draining) & self.table.keys()
 
-    @rule(deadline_s=st.sampled_from([1.0, 2.0, 3.0]), priority=st.sampled_from([0, 1, 200]))
-    def offer(self, deadline_s: float, priority: int) -> None:
+    @rule(
+        deadline_s=st.sampled_from([1.0, 2.0, 3.0]),
+        priority=st.sampled_from([0, 1, 200]),
+        accuracy_floor=st.sampled_from([0.0, 0.0, 0.9, 0.95, 0.99]),
+    )
+    def offer(self, deadline_s: float, priority: int, accuracy_floor: float) -> None:
         self.number += 1
-        made = request(self.number, deadline_s=deadline_s, priority=priority)
+        made = request(
+            self.number, deadline_s=deadline_s, priority=priority, accuracy_floor=accuracy_floor
+        )
+        if self.table and not any(may_take(each, made) for each in self.table.values()):
+            with pytest.raises(FailedPrecondition, match=r"small has 0\.9|large has 0\.95"):
+                self.core.offer(made)
+            return
         self.open[self.number] = self.waiting[self.number] = made
         last = max(
-            (each for each in self.waiting.values() if not each.deaths),
+            (each for each in self.waiting.values() if group(each) == "any" or each is made),
             key=lambda each: (DISCIPLINES[self.discipline](each), each.request.number),
         )
         if len(self.waiting) <= 5 or last is not made:  # a full queue lets the last one go
@@ -160,7 +191,10 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(shares=st.dictionaries(st.sampled_from(NAMES), st.sampled_from([0.0, 0.3, 0.7])))
     def swap(self, shares: dict[str, float]) -> None:
-        made = tuple(instance(name, share) for name, share in shares.items())
+        made = tuple(
+            instance(name, share, accuracy=0.9 if name in "ab" else 0.95)
+            for name, share in shares.items()
+        )
         self.table = {each.id: each for each in made}
         self.execute(self.core.swap(replace(self.core.routes, instances=made)))
 
@@ -225,11 +259,18 @@ class AnyOrder(RuleBasedStateMachine):
 
     @invariant()
     def nothing_waits_while_somebody_is_free(self) -> None:
-        free = [key for key in self.eligible() if len(self.held[key]) < self.most(key)]
-        suspected = [any(held.deaths for held in self.held[key].values()) for key in free]
-        suspects = [each for each in self.waiting.values() if each.deaths]
-        assert not (free and len(self.waiting) > len(suspects))
-        assert all(suspected) or not suspects
+        suspects = sorted((e for e in self.waiting.values() if e.deaths), key=lambda e: e.order)
+        others = [each for each in self.waiting.values() if not each.deaths]
+        for pending in [*suspects[:1], *others]:
+            free = {key for key in self.may_take(pending) if len(self.held[key]) < self.most(key)}
+            if pending.deaths:
+                free = {k for k in free if not any(h.deaths for h in self.held[k].values())}
+            assert not free
+
+    @invariant()
+    def nobody_waits_for_an_accuracy_that_there_is_not(self) -> None:
+        for pending in self.waiting.values():
+            assert not self.table or any(may_take(i, pending) for i in self.table.values())
 
     def teardown(self) -> None:
         """With one instance left that works, everything ends."""
