@@ -87,12 +87,14 @@ def _collectors() -> dict[str, Iterator[Any]]:
     predictor = importlib.import_module("services.predictor.adapters.prometheus")
     clock = importlib.import_module("services.kit.clock").RealClock()
     nothing: Any = SimpleNamespace(
-        list=dict, running=(), restarts={}, tracks={}, latest={}, models=()
+        list=dict, running=(), restarts={}, tracks={}, latest={}, forecasts={}, models=()
     )
     segments: Any = SimpleNamespace(list=list, running=())
     return {
         "carbon": carbon.IntensityCollector(nothing, clock).collect(),
-        "gpuagent": agent.AgentCollector(nothing, segments, nothing, nothing, {}).collect(),
+        "gpuagent": agent.AgentCollector(
+            nothing, segments, nothing, nothing, {}, "", tuple
+        ).collect(),
         "router": router.RouterCollector({}, clock, dict).collect(),
         "predictor": predictor.PredictorCollector(nothing, nothing).collect(),
     }

@@ -16,6 +16,7 @@ from services.gpuagent.core.worker_config import WorkerConfigBuilder
 from services.gpuagent.devices.hardware import cpu_software, gpus_of, nvml_software
 from services.gpuagent.devices.mig_mode import kept_off
 from services.gpuagent.metrics import AgentCollector
+from services.gpuagent.metrics_aliases import ALIASES
 from services.gpuagent.node_place import NodePlace, joining, place_of
 from services.gpuagent.planner_link.node_report import NodeReport
 from services.gpuagent.planner_link.uplink import ReportOutbox, Uplink
@@ -256,12 +257,16 @@ async def _served(
         agent.actuators.sharing,
         agent.observers.drift,
         agent.observers.clock_loop.governors,
+        place.name,
+        agent.actuators.inventory.device.readings,
     )
     tls, access = deployment.identity("agent", place.name), Access.of(deployment)
     health = HealthServicer()
+    known = (agent.observers.accounts.list, place.name, agent.actuators.inventory.device.readings)
+    aliases = [ALIASES[name](*known) for name in place.settings.metrics_aliases]
     with metrics.exposed(
         place.settings.metrics,
-        [collector],
+        [collector, *aliases],
         service="gpuagent",
         tls=tls,
         access=access,

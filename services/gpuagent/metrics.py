@@ -1,7 +1,7 @@
 """The agent's metrics, read at each scrape."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Final
 
@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 
 from services.gpuagent.clock_loop.core.decide import Move
 from services.gpuagent.clock_loop.core.governor import Governor
+from services.gpuagent.core.gpu_types import GpuReading, SliceReading
 from services.gpuagent.energy.core.account import Account
 from services.gpuagent.energy.node_accounts import NodeAccounts
 from services.gpuagent.profile_drift.core.drift import DriftTrack, SegmentKind
@@ -22,6 +23,10 @@ _GPU: Final = ("gpu_uuid",)
 _SEGMENT: Final = ("segment", "model", "variant")
 _SEGMENT_ENERGY: Final = ("gpu_uuid", "slice", *_SEGMENT)
 _KIND: Final = ("model", "variant", "gpu", "slice", "batch_size", "processes", "quantity")
+
+_SLICE: Final = ("gpu_uuid", "slice")
+_DCGM: Final = ("UUID", "GPU_I_ID", "GPU_I_PROFILE")
+"""Labels of NVIDIA's dcgm-exporter, so that its metrics can be joined with ours."""
 
 Rows = Iterable[tuple[Sequence[str], float]]
 """Values by labels."""
@@ -37,6 +42,8 @@ class AgentCollector(Collector):
         sharing: What segments share a slice by.
         watch: Profiles and their errors.
         governors: The clock loop's, by GPU; empty: there is no loop.
+        node: Name of the node.
+        readings: Returns what the GPUs are now.
     """
 
     accounts: NodeAccounts
@@ -44,6 +51,8 @@ class AgentCollector(Collector):
     sharing: SliceSharing
     watch: DriftWatch
     governors: Mapping[str, Governor]
+    node: str
+    readings: Callable[[], tuple[GpuReading, ...]]
 
     def collect(self) -> Iterable[Metric]:
         """Yield the values as they are now."""
@@ -66,6 +75,7 @@ class AgentCollector(Collector):
             _profile_errors(self.watch.tracks),
         )
         yield from _clocks(self.governors)
+        yield from _devices(self.node, self.readings(), self.segments)
 
 
 def _gpu_energy(accounts: Mapping[str, Account]) -> Iterator[Metric]:
@@ -117,6 +127,12 @@ def _segment_energy(accounts: Mapping[str, Account]) -> Iterator[Metric]:
         "energy, never of the segment's active energy.",
         _SEGMENT_ENERGY,
         ((labels, entry.idle_share_j) for labels, entry in entries),
+    )
+    yield _counter(
+        "cinquefoil_segment_busy_seconds",
+        "Time that a segment's workers were busy, summed over them.",
+        _SEGMENT_ENERGY,
+        ((labels, entry.busy_s) for labels, entry in entries),
     )
     yield _counter(
         "cinquefoil_segment_receipt_joules",
@@ -225,6 +241,62 @@ def _clocks(governors: Mapping[str, Governor]) -> Iterator[Metric]:
             for model, left in each.slack.items()
         ),
     )
+
+
+def _devices(node: str, read: Sequence[GpuReading], running: Segments) -> Iterator[Metric]:
+    slices = [(each.gpu.uuid, entry) for each in read for entry in each.slices]
+    yield _gauge(
+        "cinquefoil_gpu_info",
+        "1: a GPU, by its number on its node and its type.",
+        ("node", "gpu", *_GPU, "type", "product"),
+        (
+            ((node, str(gpu.index), gpu.uuid, gpu.model.name, gpu.model.product_name), 1)
+            for gpu in (each.gpu for each in read)
+        ),
+    )
+    yield _gauge(
+        "cinquefoil_slice_info",
+        "1: a slice and what runs on it, with the labels of dcgm-exporter.",
+        ("node", "gpu", *_SLICE, "mig_uuid", *_SEGMENT, *_DCGM),
+        (
+            ((node, str(each.gpu.index), *_names(each, entry, running)), 1)
+            for each in read
+            for entry in each.slices
+        ),
+    )
+    yield _gauge(
+        "cinquefoil_gpu_sm_clock_hertz",
+        "SM clock of a GPU now.",
+        _GPU,
+        (((each.gpu.uuid,), each.gpu.clock_mhz * 1e6) for each in read),
+    )
+    yield _gauge(
+        "cinquefoil_slice_memory_bytes",
+        "Memory of a slice.",
+        _SLICE,
+        (((uuid, str(each.placement)), each.memory_bytes) for uuid, each in slices),
+    )
+    yield _gauge(
+        "cinquefoil_slice_memory_used_bytes",
+        "Memory of a slice that is in use, as the driver reports it.",
+        _SLICE,
+        (
+            ((uuid, str(each.placement)), each.used_bytes)
+            for uuid, each in slices
+            if each.used_bytes is not None
+        ),
+    )
+
+
+def _names(read: GpuReading, of: SliceReading, running: Segments) -> tuple[str, ...]:
+    """Return a slice's labels from `gpu_uuid` on; of two segments on it, the older one's."""
+    here = (each.spec for each in running.on(read.gpu.uuid) if each.spec.placement == of.placement)
+    spec = next(here, None)
+    runs = ("", "", "") if spec is None else (spec.segment_id, spec.model, spec.variant)
+    number = "" if of.instance_id is None else str(of.instance_id)
+    profile = of.placement.profile if number else ""
+    uuid = read.gpu.uuid
+    return (uuid, str(of.placement), of.uuid, *runs, uuid, number, profile)
 
 
 def _counter(name: str, text: str, labels: Sequence[str], rows: Rows) -> Metric:

@@ -92,6 +92,10 @@ async def test_a_scrape_has_every_metric_of_dashboards_and_alerts(
     )
     assert base is not None
     assert float(base[1]) > 0
+    states = re.findall(r'^cinquefoil_plan_state\{state="(.*)"\} 1.0$', pages[1], re.MULTILINE)
+    assert len(states) == 1
+    assert 'cinquefoil_demand_provided_requests_per_second{model="digits"}' in pages[1]
+    assert re.search(r'cinquefoil_slice_info\{.*mig_uuid="MIG-.*model="digits"', pages[3])
 
 
 def _scrape(address: str, deployment: Deployment) -> str:

@@ -174,6 +174,12 @@ class Monitor:
             known = self._forecast = forecast(self._observed(), now)
         return self._with_provider(known, now).until(now + horizon)
 
+    @property
+    def known_forecast(self) -> Forecast | None:
+        """The newest forecast that was computed, or None; safe to read from another thread."""
+        own, joint = self._forecast, self._combined
+        return joint[2] if joint is not None and joint[1] is own else own
+
     def _with_provider(self, own: Forecast, now: datetime) -> Forecast:
         """Return the forecast combined with the provider's, if any; computed once, too."""
         found = self._source.provider_forecast(now)

@@ -36,6 +36,12 @@ class GridState:
         """The intensity in force in each zone that has one; never changes once read."""
         return self._latest.value
 
+    @property
+    def forecasts(self) -> Mapping[str, Forecast]:
+        """The newest forecast of each zone for which one was computed, to its farthest period."""
+        known = {zone: monitor.known_forecast for zone, monitor in self._monitors.items()}
+        return {zone: forecast for zone, forecast in known.items() if forecast is not None}
+
     def publish(self, intensity: Intensity) -> None:
         """Replace a zone's intensity and wake the watchers."""
         self._latest.publish({**self.latest, intensity.zone: intensity})

@@ -1,12 +1,14 @@
 """Metrics of the intensities and of the live sources."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Final
 
 from prometheus_client import Counter, Gauge, Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from services.carbon.core.model import Intensity
+from services.carbon.core.model import Forecast, Intensity
 from services.carbon.runtime.grid_state import GridState
 from services.kit.clock import Clock
 
@@ -22,6 +24,8 @@ REFUSED = Counter(
 )
 
 _OF_ZONE = ("zone", "signal")
+_HOURS: Final = (1, 3, 6, 12, 24)
+"""How far ahead a forecast is shown."""
 
 
 class IntensityCollector(Collector):
@@ -68,10 +72,31 @@ class IntensityCollector(Collector):
         for value in latest:
             provenance.add_metric([value.zone, value.source, value.sample.provenance], 1)
         yield provenance
+        yield _forecasts(self._state.forecasts, now)
 
 
 def _family(name: str, help_text: str, values: dict[Intensity, float]) -> Metric:
     family = GaugeMetricFamily(name, help_text, labels=_OF_ZONE)
     for value, number in values.items():
         family.add_metric([value.zone, value.signal], number)
+    return family
+
+
+def _forecasts(known: Mapping[str, Forecast], now: datetime) -> Metric:
+    """Return what is expected in an hour, in three, and so on, as far as a forecast goes."""
+    family = GaugeMetricFamily(
+        "cinquefoil_carbon_forecast_gco2e_per_kwh",
+        "Forecast of the carbon intensity so many hours ahead, as last computed, with the bounds "
+        "of its 80 % interval.",
+        labels=["zone", "hours_ahead", "bound"],
+    )
+    for zone, forecast in known.items():
+        for hours in _HOURS:
+            due = now + timedelta(hours=hours)
+            for period in forecast.periods:
+                if period.since <= due < period.since + period.length:
+                    ahead = [zone, str(hours)]
+                    family.add_metric([*ahead, "expected"], period.intensity_gco2e_per_kwh)
+                    family.add_metric([*ahead, "low"], period.low_gco2e_per_kwh)
+                    family.add_metric([*ahead, "high"], period.high_gco2e_per_kwh)
     return family

@@ -268,3 +268,30 @@ class GpuInfo:
     leftovers: tuple[Placement, ...] = ()
     divided: tuple[Placement, ...] = ()
     cores: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SliceReading:
+    """A slice as read now.
+
+    Attributes:
+        placement: Where it lies.
+        uuid: Its MIG device's, or the GPU's where it is the whole of that.
+        instance_id: Number of its GPU instance; None: it is none.
+        memory_bytes: Its memory.
+        used_bytes: Memory in use; None: not known.
+    """
+
+    placement: Placement
+    uuid: str
+    instance_id: int | None
+    memory_bytes: int
+    used_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReading:
+    """A GPU and its slices as read now. Attributes: gpu, slices."""
+
+    gpu: GpuInfo
+    slices: tuple[SliceReading, ...]

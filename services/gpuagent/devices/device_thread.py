@@ -4,13 +4,18 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Concatenate, ParamSpec, Self, TypeVar
+from typing import Concatenate, Final, ParamSpec, Self, TypeVar
 
+from services.gpuagent.core.gpu_types import GpuReading
 from services.gpuagent.devices.cpu.cores import CpuCores
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
+from services.kit.errors import ServiceError
 
 Devices = NvmlGpus | CpuCores
 """The devices of one node, by UUID; what each method means and raises, `NvmlGpus` says."""
+
+_READING_S: Final = 2.0
+"""How long a scrape waits for a driver."""
 
 Result = TypeVar("Result")
 Params = ParamSpec("Params")
@@ -44,3 +49,10 @@ class DeviceThread:
         """
         bound = partial(work, self._devices, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._thread, bound)
+
+    def readings(self) -> tuple[GpuReading, ...]:
+        """Return what the devices are now; from any thread but theirs. Nothing where they fail."""
+        try:
+            return self._thread.submit(self._devices.readings).result(_READING_S)
+        except (ServiceError, TimeoutError, RuntimeError):  # the last: this has ended
+            return ()

@@ -5,7 +5,7 @@ index or handle: both may change when a slice comes or goes.
 """
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from ctypes import byref
 from dataclasses import replace
@@ -14,7 +14,7 @@ from typing import Any, Self
 import pynvml
 
 from services.gpuagent.core.device_port import MeterReading
-from services.gpuagent.core.gpu_types import GpuInfo, GpuModel
+from services.gpuagent.core.gpu_types import GpuInfo, GpuModel, GpuReading, SliceReading
 from services.gpuagent.core.permissions import ALL_GRANTED, Permissions
 from services.gpuagent.devices.nvml import reading
 from services.gpuagent.devices.nvml.energy import EnergyReader
@@ -84,6 +84,10 @@ class NvmlGpus:
                 if error.reason != LOST:
                     raise
         return tuple(infos)
+
+    def readings(self) -> tuple[GpuReading, ...]:
+        """Return the GPUs with what their slices use now, by index."""
+        return tuple(GpuReading(gpu, tuple(_slice_readings(gpu))) for gpu in self.list())
 
     def present(self) -> frozenset[str]:
         """Return the UUIDs of the GPUs that may be touched and answer."""
@@ -247,6 +251,16 @@ class NvmlGpus:
         geometry = self._model(gpu_uuid, handle).geometry
         found = reading.instances(handle, geometry)
         return next((entry for entry in found if entry.placement == placement), None)
+
+
+def _slice_readings(gpu: GpuInfo) -> Iterator[SliceReading]:
+    for placement, uuid in gpu.slices:
+        with translated(f"read {uuid}"):
+            handle = pynvml.nvmlDeviceGetHandleByUUID(uuid.encode())
+            number = pynvml.nvmlDeviceGetGpuInstanceId(handle) if gpu.mig_enabled else None
+            used_bytes = pynvml.nvmlDeviceGetMemoryInfo(handle).used
+        memory_bytes = gpu.model.geometry.kind(placement.profile).memory_bytes
+        yield SliceReading(placement, uuid, number, memory_bytes, used_bytes)
 
 
 # ---- changes of more than one call; they let NVML's errors through -------------------------------

@@ -3,6 +3,26 @@
 from prometheus_client import Counter, Gauge, Histogram
 
 PLAN_VERSION = Gauge("cinquefoil_plan_version", "Version of the active plan; 0: none yet.")
+PLAN_STATE = Gauge("cinquefoil_plan_state", "1: state of the newest plan.", ["state"])
+PLAN_GAP = Gauge(
+    "cinquefoil_plan_gap_ratio",
+    "Proven relative optimality gap of the active plan; no sample: nothing is proven.",
+    ["strategy"],
+)
+PLAN_POWER = Gauge("cinquefoil_plan_power_watts", "Power that the active plan expects.")
+PLAN_CARBON = Gauge(
+    "cinquefoil_plan_carbon_gco2e_per_hour", "Carbon that the active plan expects, per hour."
+)
+DEMAND_EXPECTED = Gauge(
+    "cinquefoil_demand_expected_requests_per_second",
+    "Largest load expected when the active plan was made.",
+    ["model"],
+)
+DEMAND_PROVIDED = Gauge(
+    "cinquefoil_demand_provided_requests_per_second",
+    "Load that the active plan provides for, within the objective.",
+    ["model"],
+)
 PARKED_GPUS = Gauge("cinquefoil_parked_gpus", "GPUs that the active plan leaves empty.")
 PARKED_POWER = Gauge(
     "cinquefoil_parked_power_watts", "Idle power of those, which cutting it would save."

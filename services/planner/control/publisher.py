@@ -221,8 +221,12 @@ class Publisher:
 
 
 def _note(plan: Plan) -> None:
-    """Measure what an active plan leaves empty, and what it lacks."""
+    """Measure a plan: its state, and of an active one what it provides, leaves empty, and lacks."""
+    if plan.state is not PlanState.SUPERSEDED:
+        for state in PlanState:
+            prometheus.PLAN_STATE.labels(state.name.lower()).set(state is plan.state)
     if plan.state is PlanState.ACTIVE:
+        _note_promises(plan)
         prometheus.PARKED_GPUS.set(len(plan.prediction.parked_gpus))
         prometheus.PARKED_POWER.set(plan.prediction.parked_power_w)
         prometheus.EMPTY_NODE.clear()
@@ -231,6 +235,22 @@ def _note(plan: Plan) -> None:
         prometheus.WANTED_GPUS.clear()
         for gpu, count in plan.prediction.wanted_gpus.items():
             prometheus.WANTED_GPUS.labels(gpu).set(count)
+
+
+def _note_promises(plan: Plan) -> None:
+    inputs, prediction = plan.inputs, plan.prediction
+    prometheus.PLAN_POWER.set(prediction.power_w)
+    prometheus.PLAN_CARBON.set(prediction.carbon_gco2e_per_h)
+    for gauge in (prometheus.PLAN_GAP, prometheus.DEMAND_EXPECTED, prometheus.DEMAND_PROVIDED):
+        gauge.clear()
+    if prediction.gap is not None:
+        prometheus.PLAN_GAP.labels(plan.strategy).set(prediction.gap)
+    for model, demand_rps in inputs.demand_rps.items():
+        forecast = inputs.load_forecast.get(model)
+        expected_rps = demand_rps if forecast is None else forecast.mean_rps
+        prometheus.DEMAND_EXPECTED.labels(model).set(expected_rps)
+        unserved_rps = prediction.unserved_rps.get(model, 0.0)
+        prometheus.DEMAND_PROVIDED.labels(model).set(demand_rps - unserved_rps)
 
 
 def _noted(conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:

@@ -349,9 +349,16 @@ async def test_metrics_show_every_zone(deployment: Deploy) -> None:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as reply:
             return str(reply.read(), "utf-8")
 
-    async with carbon(deployment(settings)):
+    horizon = pb.GetForecastRequest(zone="NSW", horizon=Duration(seconds=86_400))
+    async with carbon(deployment(settings)) as service:
+        before = await asyncio.to_thread(scrape)
+        await service.stub.GetForecast(horizon)
         page = await asyncio.to_thread(scrape)
 
+    labels = '{bound="expected",hours_ahead="6",zone="NSW"}'
+    expected = f"cinquefoil_carbon_forecast_gco2e_per_kwh{labels}"
+    assert expected not in before, "a scrape computes none"
+    assert f"{expected} 605.59" in page
     labels = '{signal="marginal",zone="NSW"}'
     assert f"cinquefoil_carbon_intensity_gco2e_per_kwh{labels} 605.59" in page
     assert f"cinquefoil_carbon_intensity_ratio{labels} 1.0" in page

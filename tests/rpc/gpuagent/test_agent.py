@@ -287,6 +287,20 @@ async def _metrics_are_those_of_an_idle_segment(planner: Planner) -> None:
     assert REGISTRY.get_sample_value("cinquefoil_worker_restarts_total", segment) == 0
     assert REGISTRY.get_sample_value("cinquefoil_segment_quarantined", segment) == 0
     assert REGISTRY.get_sample_value("cinquefoil_segments", {"state": "ready"}) == 1
+    dcgm = {"UUID": GPU, "GPU_I_ID": "1", "GPU_I_PROFILE": "3g.20gb"}
+    (info,) = (
+        sample.labels
+        for family in REGISTRY.collect()
+        for sample in family.samples
+        if sample.name == "cinquefoil_slice_info" and sample.labels["model"]
+    )
+    assert info.items() >= (segment | dcgm | {"slice": "3g.20gb@0"}).items()
+    assert info["mig_uuid"].startswith("MIG-")
+    memory = {"gpu_uuid": GPU, "slice": "3g.20gb@0"}
+    memory_bytes = REGISTRY.get_sample_value("cinquefoil_slice_memory_bytes", memory) or 0
+    assert memory_bytes > 19 * 2**30
+    clock_hertz = REGISTRY.get_sample_value("cinquefoil_gpu_sm_clock_hertz", {"gpu_uuid": GPU})
+    assert clock_hertz == pytest.approx(1410e6)
     for over in ("window", "all"):
         check = {"gpu_uuid": GPU, "over": over}
         error = REGISTRY.get_sample_value("cinquefoil_energy_conservation_error_ratio", check)

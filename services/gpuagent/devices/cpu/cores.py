@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 import psutil
 
 from services.gpuagent.core.device_port import IN_USE, Meter, MeterReading, Method
-from services.gpuagent.core.gpu_types import GpuInfo, GpuModel
+from services.gpuagent.core.gpu_types import GpuInfo, GpuModel, GpuReading, SliceReading
 from services.gpuagent.core.permissions import Permissions
 from services.gpuagent.devices.cpu import speed
 from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound
@@ -92,6 +92,16 @@ class CpuCores:
                 cores=tuple(self.cores),
             ),
         )
+
+    def readings(self) -> tuple[GpuReading, ...]:
+        """Return the device and its slices; what memory they use is not known."""
+        (device,) = self.list()
+        kinds = device.model.geometry
+        slices = tuple(
+            SliceReading(each, uuid, None, kinds.kind(each.profile).memory_bytes, None)
+            for each, uuid in device.slices
+        )
+        return (GpuReading(device, slices),)
 
     def present(self) -> frozenset[str]:
         """Return the device: where this runs, it is."""
