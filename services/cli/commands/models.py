@@ -170,3 +170,33 @@ async def policy(  # noqa: PLR0913, PLR0917 - a command's options are its argume
         reset=reset,
     )
     await set_policy(config, request, as_json=json)
+
+
+async def evaluate(  # noqa: PLR0913 - a command's options are its arguments
+    model: Annotated[str, typer.Argument(help="A language model of the deployment file.")],
+    *,
+    variant: Annotated[
+        list[str] | None, typer.Option(help="Variant to ask; may be repeated. Default: all.")
+    ] = None,
+    items: Annotated[int, typer.Option(min=8, max=1000, help="Questions.")] = 320,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of their choice.")] = 0,
+    save: Annotated[
+        bool, typer.Option("--save", help="Put the accuracies into the deployment file.")
+    ] = False,
+    config: Config = DEPLOYMENT,
+    json: Json = False,
+) -> None:
+    """Ask a language model's variants multiple-choice questions: what is each one's accuracy?
+
+    Each variant is started by itself on this machine's cores (one with an address is asked there),
+    given the same questions, and stopped. The questions are made here: small facts, sums, orders,
+    words. They tell sizes and quantisations of one family apart, and rank no models.
+
+    For example:
+
+    - `cinquefoil eval chat --save`
+    - `cinquefoil eval chat --variant q4 --items 100 --json`
+    """
+    from services.cli.evaluate.run import evaluate
+
+    await evaluate(config, model, variant or (), count=items, seed=seed, save=save, as_json=json)

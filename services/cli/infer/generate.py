@@ -1,5 +1,7 @@
 """Sends one prompt and shows the text as it is generated."""
 
+from __future__ import annotations
+
 import json
 import time
 from collections.abc import AsyncIterator
@@ -9,7 +11,8 @@ from pathlib import Path
 from rich.console import Console
 
 from inference import grpc_service_pb2 as oip
-from services.cli.client import Clients, connected
+from inference import grpc_service_pb2_grpc as oip_grpc
+from services.cli.client import connected
 from services.cli.infer.render import Answer, render
 from services.cli.tensors import parameters_of, texts_of
 from services.kit.config.loader import load
@@ -40,7 +43,7 @@ async def generate(
     answer = Answer(model, 0.0, {}, {})
     began_s = time.perf_counter()
     async with connected(load(config)) as clients:
-        async for response in _responses(clients, request(model, prompt, sampling)):
+        async for response in responses(clients.inference, request(model, prompt, sampling)):
             said = "".join(texts_of(response, OUTPUT))
             text += said
             if not as_json:
@@ -68,11 +71,11 @@ def request(model: str, prompt: str, sampling: Sampling) -> oip.ModelInferReques
     return asked
 
 
-async def _responses(
-    clients: Clients, message: oip.ModelInferRequest
+async def responses(
+    inference: oip_grpc.GRPCInferenceServiceAsyncStub, message: oip.ModelInferRequest
 ) -> AsyncIterator[oip.ModelInferResponse]:
     """Yield the parts of the answer to one request."""
-    async for part in clients.inference.ModelStreamInfer(iter([message]), timeout=None):
+    async for part in inference.ModelStreamInfer(iter([message]), timeout=None):
         if part.error_message:
             status = part.infer_response.parameters["cinquefoil_status"].string_param
             raise from_status(status or "UNKNOWN", f"router: {part.error_message} ({status})")

@@ -252,8 +252,13 @@ def resolved(section: AnySection, base: Path) -> AnySection:
         if isinstance(value, tuple):
             return tuple(walk(entry) for entry in value)
         if isinstance(value, Section):
+            given = value.model_fields_set  # what is not, may have no path at all
             return value.model_copy(
-                update={name: walk(getattr(value, name)) for name in type(value).model_fields}
+                update={
+                    name: walk(entry)
+                    for name in type(value).model_fields
+                    if (entry := getattr(value, name)) != Path() or name in given
+                }
             )
         return value
 

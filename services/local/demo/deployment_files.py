@@ -1,16 +1,15 @@
 """The deployment files of the demo, derived from the user's."""
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
-
-import yaml
+from typing import Final
 
 from services.kit.config import Deployment, Node, TraceSource
 from services.kit.net import free_port
+from services.local import derived
+from services.local.derived import anywhere
 
 DAY_S: Final = 86_400.0
 GPUS: Final = ("a100-40gb", "a100-40gb")
@@ -79,7 +78,7 @@ def _grid(deployment: Deployment, speedup: float) -> Deployment:
     if start is None and not traced:
         start = MIDNIGHT
     replay = deployment.carbon.replay.model_copy(update={"start": start, "speedup": speedup})
-    carbon = deployment.carbon.model_copy(update={**_anywhere(), "replay": replay})
+    carbon = deployment.carbon.model_copy(update={**anywhere(), "replay": replay})
     return deployment.model_copy(update={"carbon": carbon})
 
 
@@ -89,7 +88,7 @@ def _suite(grid: Deployment, rule: Rule, folder: Path, seconds: float) -> Deploy
     )
     planner = grid.planner.model_copy(
         update={
-            **_anywhere(),
+            **anywhere(),
             "strategy": rule.strategy,
             "triggers": triggers,
             "database": folder / "state/planner.sqlite3",
@@ -98,7 +97,7 @@ def _suite(grid: Deployment, rule: Rule, folder: Path, seconds: float) -> Deploy
     nodes = {
         name: node.model_copy(
             update={
-                **_anywhere(),
+                **anywhere(),
                 "simulated": node.simulated or GPUS,
                 "cpu": None,
                 "state_dir": folder / "state" / name,
@@ -115,7 +114,7 @@ def _suite(grid: Deployment, rule: Rule, folder: Path, seconds: float) -> Deploy
         update={
             "planner": planner,
             "router": grid.router.model_copy(
-                update={**_anywhere(), "http_listen": f"127.0.0.1:{free_port()}"}
+                update={**anywhere(), "http_listen": f"127.0.0.1:{free_port()}"}
             ),
             "nodes": nodes,
             "models": models,
@@ -132,15 +131,5 @@ def _with_a_gpu_for_each(nodes: Mapping[str, Node], models: int) -> dict[str, No
     return {**nodes, name: grown}
 
 
-def _anywhere() -> dict[str, Any]:
-    return {"listen": f"127.0.0.1:{free_port()}", "address": "", "metrics": ""}
-
-
 def _write(deployment: Deployment, folder: Path) -> Path:
-    shutil.rmtree(folder / "state", ignore_errors=True)
-    shutil.rmtree(folder / "logs", ignore_errors=True)
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "cinquefoil.yaml"
-    document = deployment.model_dump(mode="json", exclude_none=True)
-    path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
-    return path.resolve()
+    return derived.write(deployment.model_dump(mode="json", exclude_none=True), folder)

@@ -7,6 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from services.kit.config import ModelCache, Variant
+from services.kit.config.loader import resolved
 
 DIGEST = "AB" * 32
 PROFILE = {"kind": "analytic", "gmacs_per_item": 1.0}
@@ -32,6 +33,15 @@ def test_a_file_by_uri_lies_under_its_digest(uri: str) -> None:
 
     assert ModelCache(folder=Path("c")).path(found) == Path("c", f"{DIGEST.lower()}.onnx")
     assert [where for where, _ in found.loaded()] == [("uri",)]
+
+
+def test_a_variant_without_a_file_has_none_once_paths_are_resolved() -> None:
+    """It got the deployment file's folder: `model_dump` of it could not be read again."""
+    runtime = {"kind": "generative", "resource": "p/f", "sha256": DIGEST}
+    found = resolved(variant(runtime=runtime), Path("/etc/deployment"))
+
+    assert [*found.loaded()] == []
+    assert Variant.model_validate(found.model_dump(exclude_unset=True)) == found
 
 
 def test_stages_have_files_by_uri_too() -> None:
