@@ -74,6 +74,9 @@ protos: .venv-protos/.done ## generate the stubs beside the .proto files
 protos-fresh: protos
 	@git diff --exit-code --stat -- protos || { echo "stubs are stale: commit what 'make protos' wrote"; exit 1; }
 
+dashboards: $(VENV)/.dev ## write Grafana's dashboards as .ci/dashboards.py has them
+	$(BIN)/python .ci/dashboards.py
+
 vendor: ## fetch what the console's pages take from others, as .ci/vendor.py lists it, from npm
 	$(PYTHON) .ci/vendor.py
 

@@ -1,8 +1,10 @@
 """Prometheus's own look at the alerts, and Grafana's needs of the dashboard."""
 
 import json
+import runpy
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 import yaml
@@ -11,6 +13,7 @@ from services.kit.config.loader import load
 from tests.support.paths import ROOT
 
 PROMTOOL = shutil.which("promtool")
+DASHBOARDS = sorted((ROOT / "deploy/grafana").glob("*.json"))
 
 
 @pytest.mark.skipif(PROMTOOL is None, reason="no promtool on the path: apt-get install prometheus")
@@ -27,8 +30,42 @@ def test_alerts_fire_when_they_should() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_panels_of_the_dashboard_do_not_overlap_and_use_the_chosen_data_source() -> None:
-    panels = json.loads((ROOT / "deploy/grafana/cinquefoil.json").read_text())["panels"]
+def test_dashboards_are_as_their_source_has_them() -> None:
+    """`make dashboards` writes them, none is left of before, and each has a place of its own."""
+    source = runpy.run_path(str(ROOT / ".ci/dashboards.py"))
+    written = {path.stem: path.read_text() for path in (ROOT / "deploy/grafana").glob("*.json")}
+
+    assert dict(source["texts"]()) == written
+    assert {json.loads(text)["uid"] for text in written.values()} == written.keys()
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="no promtool on the path: apt-get install prometheus")
+def test_every_expression_of_a_dashboard_is_promql(tmp_path: Path) -> None:
+    assert PROMTOOL is not None
+    expressions = [expr for path in DASHBOARDS for expr in expressions_of(path)]
+    rules = [
+        {
+            "record": f"panel:{number}",
+            "expr": expr.replace("$__rate_interval", "1m").replace("$model", ".*"),
+        }
+        for number, expr in enumerate(expressions)
+    ]
+    file = tmp_path / "rules.yml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
+    done = subprocess.run(
+        [PROMTOOL, "check", "rules", file], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def expressions_of(path: Path) -> list[str]:
+    panels = json.loads(path.read_text())["panels"]
+    return [target["expr"] for panel in panels for target in panel["targets"]]
+
+
+@pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
+def test_panels_of_a_dashboard_do_not_overlap_and_use_the_chosen_data_source(path: Path) -> None:
+    panels = json.loads(path.read_text())["panels"]
     cells = [
         (x, each["gridPos"]["y"])
         for each in panels
@@ -60,3 +97,19 @@ def test_compose_turns_on_the_metrics_that_prometheus_scrapes(
     }
     ports = {f"{name}:{each.metrics.rpartition(':')[2]}" for name, each in exposed.items()}
     assert ports == set(scraped["scrape_configs"][0]["static_configs"][0]["targets"])
+
+
+def test_services_export_to_the_collector_of_compose_only_where_it_is_asked_for() -> None:
+    """Its pipelines name only what its file defines, and each part is in one."""
+    overlay = yaml.safe_load((ROOT / "deploy/compose/observability.yaml").read_text())["services"]
+    collector = yaml.safe_load((ROOT / "deploy/compose/collector.yaml").read_text())
+
+    assert overlay["collector"]["profiles"] == ["collector"]
+    assert {
+        overlay[name]["environment"]["OTEL_EXPORTER_OTLP_ENDPOINT"]
+        for name in ("carbon", "planner", "gpuagent", "router")
+    } == {"${OTEL_EXPORTER_OTLP_ENDPOINT:-}"}
+    for kind in ("receivers", "processors", "exporters"):
+        used = {each for one in collector["service"]["pipelines"].values() for each in one[kind]}
+        assert used == collector[kind].keys()
+    assert collector["receivers"]["otlp"]["protocols"]["grpc"]["endpoint"].endswith(":4317")
