@@ -9,7 +9,7 @@ import yaml
 
 from tests.support.paths import ROOT
 
-_METRIC = re.compile(r"\b(?:cinquefoil|gen_ai)_[a-z0-9_]+")
+_METRIC = re.compile(r"\b(?:cinquefoil|gen_ai_server)_[a-z0-9_]+")
 
 
 def used() -> dict[str, set[str]]:
