@@ -67,6 +67,7 @@ def read_tokens(path: Path) -> Tokens:
     Raises:
         InvalidArgument: A line is not "NAME TOKEN", or a token is short.
     """
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(file, "w") as new:

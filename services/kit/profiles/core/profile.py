@@ -51,7 +51,11 @@ class BatchCost:
 
 
 class Profile(Protocol):
-    """Latency and power of a variant on any slice."""
+    """Latency and power of a variant on any slice; it never changes."""
+
+    def __hash__(self) -> int:
+        """Return a hash, by which what follows from the profile can be kept."""
+        ...
 
     @property
     def method(self) -> Literal["model", "table"]:

@@ -2,13 +2,20 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from itertools import product
+from typing import NamedTuple
 
 from services.kit.config import Objective
 from services.kit.mig import SliceKind
 from services.kit.profiles.core.language import LanguageProfile, TokenTimes
-from services.kit.profiles.core.profile import BatchCost, Profile, SliceShape, batch_times_s
+from services.kit.profiles.core.profile import (
+    BatchCost,
+    Profile,
+    SliceShape,
+    Times,
+    batch_times_s,
+)
 from services.planner.core.model import (
     IN_ONE_PIECE,
     GpuType,
@@ -84,34 +91,67 @@ def measure(
 ) -> Iterator[SegmentKind]:
     """Yield what the profile knows of a place at one clock, whatever the latency."""
     gpu = place.pool.type
-    shape = gpu.shape(place.slice_kind)
     clock_mhz = 0 if clock_ratio >= 1.0 else round(clock_ratio * gpu.max_clock_mhz)
     limit = place.variant.max_batch
     sizes = batch_sizes if limit is None else dict.fromkeys(min(n, limit) for n in batch_sizes)
+    shape = gpu.shape(place.slice_kind)
+    for point in _points(place.profile, shape, tuple(sizes), max_processes, clock_ratio):
+        yield SegmentKind(
+            model=place.model.name,
+            variant=place.variant.name,
+            pool=place.pool,
+            profile=place.slice_kind.name,
+            batch_size=point.batch_size,
+            processes=point.processes,
+            latency_s=point.cost.latency_s,
+            throughput_rps=point.processes * point.batch_size / point.cost.latency_s,
+            energy_j=point.cost.energy_j / point.batch_size,
+            accuracy=place.variant.accuracy,
+            clock_mhz=clock_mhz,
+            stage=place.stage,
+            times_s=point.times_s,
+            token_times=point.token_times,
+        )
+
+
+class _Point(NamedTuple):
+    """What a profile says of a segment: of a full batch, and of smaller ones."""
+
+    batch_size: int
+    processes: int
+    cost: BatchCost
+    times_s: Times
+    token_times: TokenTimes | None
+
+
+@lru_cache(maxsize=1024)
+def _points(
+    profile: Profile,
+    shape: SliceShape,
+    batch_sizes: tuple[int, ...],
+    max_processes: int,
+    clock_ratio: float,
+) -> tuple[_Point, ...]:
+    """Return every point of a profile on a slice, whatever its latency.
+
+    Profiles never change: one plan's points are those of the next, and took a third of its time.
+    """
 
     @cache
     def batch(items: int, busy: int) -> BatchCost | None:
-        return place.profile.batch(shape, items, busy, clock_ratio=clock_ratio)
+        return profile.batch(shape, items, busy, clock_ratio=clock_ratio)
 
-    for processes, batch_size in product(range(1, max_processes + 1), sizes):
-        cost = batch(batch_size, processes)
-        if cost is not None:
-            yield SegmentKind(
-                model=place.model.name,
-                variant=place.variant.name,
-                pool=place.pool,
-                profile=place.slice_kind.name,
-                batch_size=batch_size,
-                processes=processes,
-                latency_s=cost.latency_s,
-                throughput_rps=processes * batch_size / cost.latency_s,
-                energy_j=cost.energy_j / batch_size,
-                accuracy=place.variant.accuracy,
-                clock_mhz=clock_mhz,
-                stage=place.stage,
-                times_s=batch_times_s(batch, batch_size, processes),
-                token_times=_token_times(place.profile, shape, batch_size, processes, clock_ratio),
-            )
+    return tuple(
+        _Point(
+            batch_size,
+            processes,
+            cost,
+            batch_times_s(batch, batch_size, processes),
+            _token_times(profile, shape, batch_size, processes, clock_ratio),
+        )
+        for processes, batch_size in product(range(1, max_processes + 1), batch_sizes)
+        if (cost := batch(batch_size, processes)) is not None
+    )
 
 
 def _token_times(
