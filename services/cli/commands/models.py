@@ -176,7 +176,7 @@ async def evaluate(  # noqa: PLR0913 - a command's options are its arguments
     model: Annotated[str, typer.Argument(help="A language model of the deployment file.")],
     *,
     variant: Annotated[
-        list[str] | None, typer.Option(help="Variant to ask; may be repeated. Default: all.")
+        list[str] | None, typer.Option(help="Variant to measure; may be repeated. Default: all.")
     ] = None,
     items: Annotated[int, typer.Option(min=8, max=1000, help="Questions.")] = 320,
     seed: Annotated[int, typer.Option(min=0, help="Seed of their choice.")] = 0,
@@ -186,11 +186,11 @@ async def evaluate(  # noqa: PLR0913 - a command's options are its arguments
     config: Config = DEPLOYMENT,
     json: Json = False,
 ) -> None:
-    """Ask a language model's variants multiple-choice questions: what is each one's accuracy?
+    """Measure the accuracy of a language model's variants by multiple-choice questions.
 
-    Each variant is started by itself on this machine's cores (one with an address is asked there),
+    Each variant is started by itself on this machine's cores (one with an address is used there),
     given the same questions, and stopped. The questions are made here: small facts, sums, orders,
-    words. They tell sizes and quantisations of one family apart, and rank no models.
+    words. They distinguish sizes and quantisations of one family, and rank no models.
 
     For example:
 

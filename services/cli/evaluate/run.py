@@ -1,4 +1,4 @@
-"""Asks each variant of a language model the same questions, and tells how many it gets right."""
+"""Gives each variant of a language model the same questions, and counts the right answers."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from services.local.up.health import until_answering
 from services.local.up.suite import Suite
 
 SHOWN: Final = 4
-"""Solved questions in each prompt, of those that are not asked."""
+"""Solved questions in each prompt, of those that do not count."""
 
 SLOTS: Final = 8
-"""Questions that a variant is asked at a time."""
+"""Questions that a variant has at a time."""
 
 UNIT: Final = "multiple choice"
 """The accuracies' unit in the deployment file."""
@@ -51,14 +51,14 @@ class Result:
 
     Attributes:
         variant: The variant.
-        asked: Questions.
+        questions: How many it was given.
         right: Those it got right.
         unread: Those whose answer named no choice; they count as wrong.
         tokens: Tokens that it generated.
     """
 
     variant: str
-    asked: int
+    questions: int
     right: int
     unread: int
     tokens: int
@@ -66,12 +66,12 @@ class Result:
     @property
     def accuracy(self) -> float:
         """Share of right answers, 0..1."""
-        return self.right / self.asked
+        return self.right / self.questions
 
     @property
     def interval(self) -> tuple[float, float]:
         """Wilson's 95 % interval of the accuracy (JASA 22, 1927)."""
-        count, share, square = self.asked, self.accuracy, _Z**2
+        count, share, square = self.questions, self.accuracy, _Z**2
         middle = (share + square / (2 * count)) / (1 + square / count)
         spread = math.sqrt(share * (1 - share) / count + square / (4 * count**2))
         half = _Z * spread / (1 + square / count)
@@ -88,7 +88,7 @@ async def evaluate(  # noqa: PLR0913 - a command's options are its arguments
     save: bool,
     as_json: bool,
 ) -> None:
-    """Ask variants of a model, print how they did, and put their accuracies into the file.
+    """Measure variants of a model, print how they did, and put their accuracies into the file.
 
     Each is started by itself on this machine, beside whatever runs, and stopped again.
 
@@ -102,8 +102,8 @@ async def evaluate(  # noqa: PLR0913 - a command's options are its arguments
         as_json: Print JSON.
 
     Raises:
-        ServiceError: There is no such model or variant, it is no language model, or it cannot be
-            asked.
+        ServiceError: There is no such model or variant, it generates no text, or it does not
+            answer.
     """
     deployment = load(config)
     wanted = _wanted(deployment, model, chosen)
@@ -111,7 +111,7 @@ async def evaluate(  # noqa: PLR0913 - a command's options are its arguments
         raise InvalidArgument(
             "--save needs accuracies of one kind for all variants of the model: leave --variant out"
         )
-    shown, asked = (found := items(count + SHOWN, seed))[:SHOWN], found[SHOWN:]
+    shown, posed = (found := items(count + SHOWN, seed))[:SHOWN], found[SHOWN:]
     results = []
     with progress.Progress(
         progress.TextColumn("{task.description}"),
@@ -123,14 +123,14 @@ async def evaluate(  # noqa: PLR0913 - a command's options are its arguments
         for name in wanted:
             bar = bars.add_task(name, total=count)
             advance = _advancing(bars, bar)
-            results.append(await _of_variant(deployment, model, name, shown, asked, advance))
+            results.append(await _of_variant(deployment, model, name, shown, posed, advance))
     if save:
         _save(config, model, results, seed)
     _tell(model, results, seed, as_json=as_json)
 
 
 def _wanted(deployment: Deployment, model: str, chosen: Sequence[str]) -> Sequence[str]:
-    """Return the variants to ask.
+    """Return the variants to measure.
 
     Raises:
         NotFound: There is no such model or variant.
@@ -146,8 +146,8 @@ def _wanted(deployment: Deployment, model: str, chosen: Sequence[str]) -> Sequen
         if not isinstance(runtime, GenerativeRuntime | OpenAiRuntime):
             raise InvalidArgument(
                 f"models.{model}.variants.{name}.runtime.kind is {runtime.kind!r}: only language"
-                " models of the kinds generative and openai are asked; `cinquefoil init --data`"
-                " measures other networks"
+                " models, of the kinds generative and openai, answer questions;"
+                " `cinquefoil init --data` measures other networks"
             )
     return wanted
 
@@ -156,12 +156,12 @@ def _advancing(bars: progress.Progress, bar: progress.TaskID) -> Callable[[], ob
     return lambda: bars.advance(bar)
 
 
-async def _of_variant(  # noqa: PLR0913, PLR0917 - what is asked, of whom, and who is told
+async def _of_variant(  # noqa: PLR0913, PLR0917 - questions, who answers, who is informed
     deployment: Deployment,
     model: str,
     name: str,
     shown: Sequence[Item],
-    asked: Sequence[Item],
+    posed: Sequence[Item],
     advance: Callable[[], object],
 ) -> Result:
     variant = deployment.models[model].variants[name]
@@ -180,25 +180,25 @@ async def _of_variant(  # noqa: PLR0913, PLR0917 - what is asked, of whom, and w
                 raise DeadlineExceeded(
                     f"variant {name!r} was not ready after {_READY_S:g} s"
                 ) from None
-            return await ask(to.inference, model, name, shown, asked, advance)
+            return await count_right(to.inference, model, name, shown, posed, advance)
 
 
-async def ask(  # noqa: PLR0913, PLR0917 - what is asked, of whom, and who is told
+async def count_right(  # noqa: PLR0913, PLR0917 - questions, who answers, who is informed
     inference: oip_grpc.GRPCInferenceServiceAsyncStub,
     model: str,
     variant: str,
     shown: Sequence[Item],
-    asked: Sequence[Item],
+    posed: Sequence[Item],
     advance: Callable[[], object] = lambda: None,
 ) -> Result:
-    """Ask a model that serves one variant.
+    """Give questions to a model that serves one variant.
 
     Args:
         inference: Of a router.
         model: The model.
         variant: What serves it.
         shown: Solved questions that every prompt begins with.
-        asked: Questions.
+        posed: The others.
         advance: Called after each.
 
     Raises:
@@ -218,12 +218,12 @@ async def ask(  # noqa: PLR0913, PLR0917 - what is asked, of whom, and who is to
         return item.chosen(text), tokens
 
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one(item), name="eval.ask") for item in asked]
+        tasks = [group.create_task(one(item), name="eval.question") for item in posed]
     answers = [task.result() for task in tasks]
     return Result(
         variant,
-        asked=len(asked),
-        right=sum(a == item.right for (a, _), item in zip(answers, asked, strict=True)),
+        questions=len(posed),
+        right=sum(a == item.right for (a, _), item in zip(answers, posed, strict=True)),
         unread=sum(a is None for a, _ in answers),
         tokens=sum(tokens for _, tokens in answers),
     )
@@ -275,8 +275,8 @@ def _save(config: Path, model: str, results: Sequence[Result], seed: int) -> Non
             variant, (low, high) = section["variants"][result.variant], result.interval
             variant["accuracy"] = round(result.accuracy, 4)
             variant.yaml_add_eol_comment(
-                f"{result.right} of {result.asked} right, 95 % interval {low:.1%} to {high:.1%};"
-                f" cinquefoil eval, seed {seed}",
+                f"{result.right} of {result.questions} right, 95 % interval {low:.1%} to"
+                f" {high:.1%}; cinquefoil eval, seed {seed}",
                 "accuracy",
             )
 
@@ -291,7 +291,7 @@ def _tell(model: str, results: Sequence[Result], seed: int, *, as_json: bool) ->
         console.print_json(json.dumps({"model": model, "seed": seed, "variants": variants}))
         return
     rows = table(
-        f"{model}, {results[0].asked} questions of {CHOICES} choices",
+        f"{model}, {results[0].questions} questions of {CHOICES} choices",
         *("variant", ">right", ">accuracy", ">95 % interval", ">no choice named", ">tokens"),
     )
     for each in results:

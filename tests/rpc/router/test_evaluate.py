@@ -4,7 +4,7 @@ from cinquefoil.gpuagent.v1 import worker_pb2
 from inference import grpc_service_pb2 as pb
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from services.cli.evaluate.items import items
-from services.cli.evaluate.run import Result, ask
+from services.cli.evaluate.run import Result, count_right
 from tests.rpc.router.test_openai import language, text
 from tests.support.router.router_service import running
 
@@ -25,9 +25,9 @@ async def test_what_is_right_and_what_names_no_choice_is_counted() -> None:
     async with running(max_queue=100) as world:
         worker = await language(world, first_choice)
         stub = GRPCInferenceServiceStub(world.channel)
-        first = await ask(stub, "digits", "v", shown, asked, lambda: counted.append(1))
+        first = await count_right(stub, "digits", "v", shown, asked, lambda: counted.append(1))
         worker.answer = lambda work: text(work, "", "length")
-        silent = await ask(stub, "digits", "v", shown, asked)
+        silent = await count_right(stub, "digits", "v", shown, asked)
 
     assert first == Result("v", 40, sum(not each.right for each in asked), 0, 80)
     assert len(counted) == 40
