@@ -1,7 +1,7 @@
 // Now: how each model does, how clean the grid is, and what runs where.
 import { h, Later, read, table } from "./dom.js";
 import { colours, forecastPicture, gpuBar, key, slotsPicture } from "./pictures.js";
-import { age, carbon, energy, fixed, ms, percent, provenance, saved, time } from "./units.js";
+import { age, carbon, energy, fixed, gpuName, ms, percent, provenance, saved, time } from "./units.js";
 
 const MOST_GPUS = 16; // with a picture of their day
 
@@ -33,7 +33,7 @@ function history(plans, gpus) {
   return h("section", { id: "history" },
     h("h2", {}, "Slices over the last day"),
     gpus.length > MOST_GPUS && h("p", { class: "quiet" }, `The first ${MOST_GPUS} of ${gpus.length} GPUs.`),
-    h("ul", { class: "bars" }, gpus.slice(0, MOST_GPUS).map((gpu) => h("li", {}, h("span", {}, `${gpu.node}/${gpu.index}`), slotsPicture(gpu, periods, known)))),
+    h("ul", { class: "bars" }, gpus.slice(0, MOST_GPUS).map((gpu) => h("li", {}, h("span", {}, gpuName(gpu)), slotsPicture(gpu, periods, known)))),
     h("p", { class: "key" }, "A row per compute slice, a column per plan.  ", [...known].map(([name, n]) => h("span", { class: "named" }, h("svg", { viewBox: "0 0 12 12", "aria-hidden": "true" }, h("rect", { class: `c${n}`, width: 12, height: 12 })), ` ${name} `))),
     h("details", { id: "history-table" }, h("summary", { id: "history-summary" }, "Plans as a table"),
       table("What ran, by plan; times are UTC", [
@@ -119,12 +119,12 @@ function gpus(status) {
   const rows = status.gpus.flatMap((gpu) => (gpu.slices.length ? gpu.slices : [{ placement: "not cut" }]).map((each) => ({ gpu, each })));
   return h("div", {},
     h("ul", { class: "bars" }, status.gpus.map((gpu) => h("li", {},
-      h("span", {}, `${gpu.node}/${gpu.index}`, h("small", {}, ` ${gpu.type}${gpu.simulated ? ", simulated" : ""}, ${fixed(gpu.power_w, 0, " W")}${gpu.connected ? "" : ", away"}`)),
+      h("span", {}, gpuName(gpu), h("small", {}, ` ${gpu.type}${gpu.simulated ? ", simulated" : ""}, ${fixed(gpu.power_w, 0, " W")}${gpu.connected ? "" : ", away"}`)),
       gpuBar(gpu, known)))),
     h("p", { class: "key" }, "One cell per compute slice; dotted: free, blank: not cut."),
     h("details", { id: "slices" }, h("summary", { id: "slices-summary" }, "Slices as a table"),
       table("Slices", [
-        ["GPU", ({ gpu }) => `${gpu.node}/${gpu.index}`],
+        ["GPU", ({ gpu }) => gpuName(gpu)],
         ["type", ({ gpu }) => gpu.type],
         ["slice", ({ each }) => each.placement],
         ["runs", ({ each }) => (each.model ? named(each) : "–")],

@@ -1,7 +1,7 @@
 // What plans promise, side by side, and where their segments run.
 import { h, table } from "./dom.js";
 import { colours, gpuBar } from "./pictures.js";
-import { carbon, fixed, ms, percent } from "./units.js";
+import { carbon, fixed, gpuName, ms, percent } from "./units.js";
 
 export const finite = (value) => (value === "Infinity" || value === "NaN" ? null : value);
 const slice = ({ placement }) => `${placement.profile}@${placement.start}`;
@@ -26,10 +26,15 @@ export function promises(caption, outlooks) {
   ], rows, "");
 }
 
-export function segments(caption, planned) {
+// The name of a GPU by its UUID, as people say it; of one that has left, its node's and the beginning of its UUID.
+export function gpuNames(gpus) {
+  const known = new Map(gpus.map((gpu) => [gpu.uuid, gpuName(gpu)]));
+  return (uuid, node = "") => known.get(uuid) ?? `${node && `${node}/`}${uuid.slice(0, 8)}`;
+}
+
+export function segments(caption, planned, name) {
   return table(caption, [
-    ["node", (each) => each.node],
-    ["GPU", (each) => each.spec.gpu_uuid.slice(0, 8)],
+    ["GPU", (each) => name(each.spec.gpu_uuid, each.node)],
     ["slice", (each) => slice(each.spec)],
     ["runs", (each) => `${each.spec.model}/${each.spec.variant}`],
     ["batch × processes", (each) => `${each.spec.batch_size} × ${each.spec.processes}`, "number"],
@@ -54,6 +59,6 @@ export function ghosts(gpus, given) {
   const names = [...gpus, ...then].flatMap((gpu) => gpu.slices.filter((each) => each.model).map((each) => `${each.model}/${each.variant}`));
   const known = colours(names);
   return h("ul", { class: "bars" }, gpus.map((gpu, n) => h("li", {},
-    h("span", {}, `${gpu.node}/${gpu.index}`, h("small", {}, ` ${gpu.type}; above: now, below: then`)),
+    h("span", {}, gpuName(gpu), h("small", {}, ` ${gpu.type}; above: now, below: then`)),
     gpuBar(gpu, known), gpuBar(then[n], known, "ghost"))));
 }

@@ -1,5 +1,6 @@
 // SVG: GPUs as bars of cells, and a zone's forecast. Every picture has its figures in a table beside it.
 import { h } from "./dom.js";
+import { gpuName } from "./units.js";
 
 const CELL = 62;
 const HEIGHT = 36;
@@ -20,7 +21,7 @@ export function gpuBar(gpu, known, kind = "") {
   const said = gpu.slices.map((each) => `${each.placement} ${runs(each) || "free"}`).join(", ") || "not cut";
   return h("svg", {
     class: `gpu ${kind}`, viewBox: `0 0 ${cells * CELL + 2} ${HEIGHT + 2}`, role: "img",
-    "aria-label": `${gpu.node}/${gpu.index}: ${said}`,
+    "aria-label": `${gpuName(gpu)}: ${said}`,
   },
   Array.from({ length: cells }, (_, n) =>
     h("rect", { class: "uncut", x: n * CELL + 1, y: 1, width: CELL - 2, height: HEIGHT, rx: 4 })),
@@ -91,7 +92,7 @@ export function slotsPicture(gpu, plans, known) {
   const x = (at) => ((at - first) / Math.max(1, last - first)) * (width - 2) + 1;
   const clock = (at) => new Date(at * 1e3).toISOString().slice(11, 16);
   return h("svg", { class: "slots", viewBox: `0 0 ${width} ${height}`, role: "img",
-    "aria-label": `${gpu.node}/${gpu.index}: slices under ${plans.length} plans; the table below has them` },
+    "aria-label": `${gpuName(gpu)}: slices under ${plans.length} plans; the table below has them` },
   h("rect", { class: "uncut", x: 1, y: top, width: width - 2, height: rows * row }),
   plans.map((plan) => h("g", {},
     x(plan.to) - x(plan.from) > 28 && h("text", { x: x(plan.from) + 2, y: top - 4 }, `v${plan.version}`),

@@ -1,6 +1,6 @@
 // Plans: the list, one plan's story, and how two differ.
 import { h, Later, read, table } from "./dom.js";
-import { finite, promises, segments } from "./outlook.js";
+import { finite, gpuNames, promises, segments } from "./outlook.js";
 import { Order } from "./session.js";
 import { carbon, fixed, ms, percent, time, word } from "./units.js";
 
@@ -39,7 +39,7 @@ function compare(plans) {
 }
 
 export async function planPage(version) {
-  const plan = await read(`/api/plans/${version}`);
+  const [plan, now] = await Promise.all([read(`/api/plans/${version}`), read("/api/now")]);
   const before = Number(plan.version) - 1;
   return h("div", {},
     h("p", {}, h("a", { href: "#/plans" }, "All plans"), before > 0 ? [" · ", h("a", { href: `#/plans/${before}..${plan.version}` }, `what changed since plan ${before}`)] : null),
@@ -61,7 +61,7 @@ export async function planPage(version) {
       ["deviation", (each) => percent(each.deviation), "number"],
     ], plan.measures, "Nothing was predicted."),
     h("h2", {}, "Known when it was made"), inputs(plan.inputs),
-    h("h2", {}, "What runs where"), segments("Segments", plan.segments));
+    h("h2", {}, "What runs where"), segments("Segments", plan.segments, gpuNames(now.status.gpus)));
 }
 
 const LABELS = {
@@ -96,24 +96,25 @@ function explanation(found) {
 
 // From the newest plan to an earlier one is what a rollback would do.
 export async function differencePage(from, to) {
-  const [diff, { plans }] = await Promise.all([read(`/api/diff?from=${from}&to=${to}`), read("/api/plans")]);
+  const [diff, { plans }, now] = await Promise.all([read(`/api/diff?from=${from}&to=${to}`), read("/api/plans"), read("/api/now")]);
+  const name = gpuNames(now.status.gpus);
   const back = Number(from) > Number(to) && plans[0]?.version === from;
   const names = [`plan ${diff.from_version}`, `plan ${diff.to_version}`];
   return h("div", {},
-    h("p", {}, h("a", { href: "#/plans" }, "All plans"), names.map((name, n) => [" · ", h("a", { href: `#/plans/${[from, to][n]}` }, name)])),
+    h("p", {}, h("a", { href: "#/plans" }, "All plans"), names.map((each, n) => [" · ", h("a", { href: `#/plans/${[from, to][n]}` }, each)])),
     h("h1", {}, `From ${names[0]} to ${names[1]}`),
     h("p", { class: "headline" }, `Of the segments, ${diff.started.length} start, ${diff.stopped.length} stop and ${diff.kept} stay.`),
     back && h(Order, { id: "rollback", label: `Roll back to plan ${to}`, name: "rollback", body: { version: to }, command: `cinquefoil plan rollback ${to}`,
       after: (answer) => { location.hash = `#/plans/${answer.plan.version}`; } }),
-    h("h2", {}, "+ Start"), segments("Segments that start", diff.started),
-    h("h2", {}, "− Stop"), segments("Segments that stop", diff.stopped),
+    h("h2", {}, "+ Start"), segments("Segments that start", diff.started, name),
+    h("h2", {}, "− Stop"), segments("Segments that stop", diff.stopped, name),
     diff.shares.length > 0 && table("Shares that change", [
       ["segment", (each) => each.segment_id],
       ["from", (each) => percent(each.from_share), "number"],
       ["to", (each) => percent(each.to_share), "number"],
     ], diff.shares, ""),
     diff.clocks.length > 0 && table("Clocks that change", [
-      ["GPU", (each) => each.gpu_uuid],
+      ["GPU", (each) => name(each.gpu_uuid)],
       ["from", (each) => (each.from_mhz ? `${each.from_mhz} MHz` : "driver's"), "number"],
       ["to", (each) => (each.to_mhz ? `${each.to_mhz} MHz` : "driver's"), "number"],
     ], diff.clocks, ""),

@@ -16,6 +16,7 @@ export const carbon = (grams) =>
 export const age = (seconds) =>
   known(seconds) ? (seconds < 90 ? `${seconds.toFixed(0)} s` : seconds < 5400 ? `${(seconds / 60).toFixed(0)} min` : `${(seconds / 3600).toFixed(0)} h`) : NONE;
 export const time = (text) => text.slice(0, 19).replace("T", " ");
+export const gpuName = (gpu) => `${gpu.node}/${gpu.index}`;
 export const word = (name, prefix) => name.replace(prefix, "").toLowerCase().replaceAll("_", " ");
 
 // What was saved against BASE, with the half-width of its 95 % interval; absent before any request.

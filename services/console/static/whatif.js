@@ -1,9 +1,9 @@
 // What if: the plan for other circumstances, beside the present one. Nothing changes until it is applied.
 import { Component, failure, h, Later, read, table } from "./dom.js";
-import { ghosts, promises, segments } from "./outlook.js";
+import { ghosts, gpuNames, promises, segments } from "./outlook.js";
 import { frontPicture } from "./pictures.js";
 import { Order, session } from "./session.js";
-import { carbon, fixed, percent, time } from "./units.js";
+import { carbon, fixed, gpuName, percent, time } from "./units.js";
 
 const WAIT_MS = 150; // after the last move of a slider
 const VALID_MS = 600_000; // of a proposal, as the planner keeps it
@@ -115,7 +115,7 @@ export class WhatIf extends Component {
       }),
       gpus.length > 0 && h("fieldset", {}, h("legend", {}, "GPUs that are out"),
         gpus.map((gpu) => h("label", {}, h("input", { type: "checkbox", checked: out.includes(gpu.uuid), onChange: (event) =>
-          this.set("without", null, event.target.checked ? [...out, gpu.uuid] : out.filter((each) => each !== gpu.uuid)) }), ` ${gpu.node}/${gpu.index}`))),
+          this.set("without", null, event.target.checked ? [...out, gpu.uuid] : out.filter((each) => each !== gpu.uuid)) }), ` ${gpuName(gpu)}`))),
       h("button", { type: "button", id: "as-now", onClick: () => {
         for (const name of [...given.keys()]) given.delete(name);
         this.set("demand", null);
@@ -139,7 +139,7 @@ export class WhatIf extends Component {
       h("h2", {}, "Apply"),
       this.apply(proposal_id, until, expired),
       h("details", { id: "what-changes" }, h("summary", {}, "Segments that start and stop"),
-        segments("Start", diff ? diff.started : plan.segments), diff && segments("Stop", diff.stopped)),
+        segments("Start", diff ? diff.started : plan.segments, gpuNames(gpus)), diff && segments("Stop", diff.stopped, gpuNames(gpus))),
       h("details", { id: "what-why", key: `why-${asked}`, onToggle: (event) => event.target.open && this.setState({ why: asked }) }, h("summary", {}, "Why, and what else there was"),
         why === asked && h(Later, { key: asked, waiting: "The planner computes why…", view: reasons, load: () => read(`/api/what-if?${asked}${asked ? "&" : ""}why=1`) })));
   }

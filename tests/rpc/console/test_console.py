@@ -329,6 +329,35 @@ async def test_pages_follow_the_present_until_the_console_stops(readers: Service
     assert json.loads(first.removeprefix("data: "))["status"]["plan"]["version"] == 1
 
 
+async def test_a_page_that_comes_back_gets_the_present_only_if_it_has_changed(
+    readers: ServiceReaders,
+) -> None:
+    """By the id of the last event that it saw (Last-Event-ID)."""
+    stop, at = asyncio.Event(), f"{HOST}:{free_port()}"
+    async with asyncio.TaskGroup() as tasks, httpx.AsyncClient() as client:
+        serving = tasks.create_task(serve(readers, at, stop))
+
+        async def first_line(known: str) -> str:
+            headers = {"last-event-id": known}
+            while True:
+                try:
+                    async with client.stream(
+                        "GET", f"http://{at}/api/events", headers=headers
+                    ) as got:
+                        return await anext(got.aiter_lines())
+                except httpx.ConnectError:
+                    await asyncio.sleep(0.01)
+
+        seen = await first_line("")
+        again = await first_line(seen.removeprefix("id: "))
+        other = await first_line("an older one")
+        stop.set()
+        await serving
+
+    assert seen == other
+    assert again == ": unchanged"
+
+
 async def test_what_ran_where_is_told_by_plan(browser: httpx.AsyncClient) -> None:
     """Oldest first, with the slices of each."""
     (first, *_) = (await body(browser, "/api/history"))["plans"]
