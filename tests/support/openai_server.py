@@ -4,8 +4,9 @@ It continues a prompt of numbers: "1 2" with " 3", " 4", ... up to `max_tokens`,
 chunk. Chunks, usage, errors, metrics and the list of models have the forms that vLLM documents; no
 vLLM was run.
 A word in FAULT_FILE makes it misbehave: "die" after the first token, "unready" from now on, "full"
-(503), "queue" (its metrics say that requests wait), "hang" after the first token. Requests that
-were closed before their end are counted at `/aborted`. With VLLM_API_KEY, that key is required.
+(503), "queue" (its metrics say that requests wait), "hang" after the first token. While it says
+"pause", answers stop after the first token; "hold", before it, too. Requests that were closed
+before their end are counted at `/aborted`. With VLLM_API_KEY, that key is required.
 """
 
 import asyncio
@@ -47,6 +48,10 @@ class Counting:
 
     def _wants(self, fault: str) -> bool:
         return self._fault.exists() and self._fault.read_text() == fault
+
+    async def _while(self, *faults: str) -> None:
+        while any(map(self._wants, faults)):  # noqa: ASYNC110 - a file has no events
+            await asyncio.sleep(0.05)
 
     async def _health(self, _: web.Request) -> web.Response:
         return web.Response(status=503 if self._wants("unready") else 200)
@@ -125,6 +130,7 @@ class Counting:
             first = {"index": 0, "delta": {"role": "assistant", "content": ""}}
             await send([first | {"logprobs": None, "finish_reason": None}], _usage(prompt, 0))
         number = int(prompt.rsplit(maxsplit=1)[-1])
+        await self._while("hold")
         for made in range(1, asked["max_tokens"] + 1):
             text, last = f" {number + made}", made == asked["max_tokens"]
             said = {"delta": {"content": text}} if chat else {"text": text}
@@ -134,6 +140,7 @@ class Counting:
             if die:
                 os._exit(3)
             await asyncio.sleep(3600 if hang else 0)
+            await self._while("pause", "hold")
         await send([], _usage(prompt, asked["max_tokens"]))
         await response.write(b"data: [DONE]\n\n")
         return response
