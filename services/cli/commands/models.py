@@ -22,6 +22,7 @@ CHOICES = (
     "idle_longest",
     "least_expected_completion",
     "prefix",
+    "predicted_tokens",
     "carbondis",
     "carbon_aware",
 )

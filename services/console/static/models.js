@@ -7,6 +7,7 @@ const DISCIPLINES = { fcfs: "first come, first served", edf: "earliest deadline 
 const CHOICES = {
   shares: "by the plan's shares", idle_longest: "the one that was idle longest",
   least_expected_completion: "the one that answers first", prefix: "the one that knows the prompt's beginning",
+  predicted_tokens: "the one with the fewest tokens left to generate",
   carbondis: "CARBONDIS", carbon_aware: "least carbon in time",
 };
 

@@ -411,6 +411,7 @@ InstanceChoice = Literal[
     "idle_longest",
     "least_expected_completion",
     "prefix",
+    "predicted_tokens",
     "carbondis",
     "carbon_aware",
 ]
@@ -437,8 +438,9 @@ class Model(Section):
             None: ten times the objective's latency.
         instance_choice: Choice of the instance: by "shares" (smooth weighted round robin),
             "idle_longest" (CLOVER), "least_expected_completion", for language models "prefix"
-            (where a prompt's beginning is probably cached and little waits), or, for GPUs that
-            differ: "carbondis" or "carbon_aware" (least carbon in time).
+            (where a prompt's beginning is probably cached and little waits) or "predicted_tokens"
+            (where the fewest tokens of answers are left to generate), or, for GPUs that differ:
+            "carbondis" or "carbon_aware" (least carbon in time).
         intensity_threshold: For "carbondis" (its CIT): intensity over its average above which
             requests that a low-end GPU could answer in time may go to a high-end one.
         max_queue: Maximum waiting requests; further ones are refused.

@@ -128,15 +128,15 @@ class PredictorClient:
                 writer.cancel()
 
     async def _write(self, call: PredictCall) -> None:
-        """Send questions, the oldest first; a request that is being served needs none."""
+        """Send questions, the oldest first; none whose answer makes no difference any more."""
         while True:
             await self._wake.wait()
             self._wake.clear()
             while self._unsent:
                 number = next(iter(self._unsent))
-                pending = self._unsent.pop(number).pending
+                dispatcher, pending, _ = self._unsent.pop(number)
                 prompt = prompt_of(pending.request.body)
-                if prompt is None or pending.holder is not None:
+                if prompt is None or not dispatcher.uses_length(pending):
                     self._open.pop(number, None)
                     continue
                 message = pb.PredictRequest(
@@ -158,7 +158,7 @@ class PredictorClient:
             return
         request = question.pending.request
         self._prompt_keys[request.number] = response.prompt_key
-        question.dispatcher.predict_length(question.pending, length_decile)
+        question.dispatcher.predict_length(question.pending, length_decile, tokens_of(response))
         source = pb.Source.Name(response.source).removeprefix("SOURCE_").lower()
         took_s = self._clock.monotonic() - question.asked_s
         self._count(request.model, source, took_s)
@@ -187,6 +187,12 @@ def batch(lengths: deque[pb.Observation]) -> list[pb.Observation]:
 def decile_of(response: pb.PredictResponse) -> int | None:
     """Return the decile that a request is ranked by; None: the prediction has no valid rank."""
     return decile_at(response.rank if response.HasField("rank") else math.nan)
+
+
+def tokens_of(response: pb.PredictResponse) -> float:
+    """Return the predicted length, tokens; 0: the prediction has no valid one."""
+    tokens = response.expected_tokens
+    return tokens if 0 < tokens <= _MAX_UINT32 else 0.0
 
 
 def tenant_of(pending: PendingRequest) -> str:

@@ -7,6 +7,8 @@ from services.router.core.model import Instance
 from services.router.core.pending_request import PendingRequest
 from services.router.core.prefix_cache import PrefixCache
 
+_LENGTH_WEIGHT = 1 / 64  # of the newest length
+
 
 @dataclass(slots=True, eq=False)
 class InstanceState:
@@ -24,6 +26,7 @@ class InstanceState:
         weight: Its weight in smooth weighted round robin.
         answered: Requests it answered.
         latency: Estimate of its latency.
+        usual_tokens: Running mean of the lengths of its texts, tokens; 0: it generated none.
         prefixes: Prompts that it has taken, where the instance choice is "prefix".
     """
 
@@ -38,7 +41,14 @@ class InstanceState:
     weight: float = 0.0
     answered: int = 0
     latency: LatencyEstimator = field(default_factory=LatencyEstimator)
+    usual_tokens: float = 0.0
     prefixes: PrefixCache = field(default_factory=PrefixCache)
+
+    def learn_length(self, output_tokens: int) -> None:
+        """Take the length of a text that it generated."""
+        if not self.usual_tokens:
+            self.usual_tokens = float(output_tokens)
+        self.usual_tokens += _LENGTH_WEIGHT * (output_tokens - self.usual_tokens)
 
     @property
     def takes_requests(self) -> bool:

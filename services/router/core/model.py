@@ -210,6 +210,7 @@ class Request(NamedTuple):
         client: Returns the client's identity, for fairness; None: all clients are one.
         receiver: Takes an answer in several responses; None: the caller wants a single one.
         accuracy_floor: Least accuracy of the variant that answers, in the model's unit.
+        max_tokens: Tokens that the answer may have at most; 0: not known.
     """
 
     number: int
@@ -223,3 +224,4 @@ class Request(NamedTuple):
     client: Callable[[], str] | None = None
     receiver: ResponseReceiver | None = None
     accuracy_floor: float = 0.0
+    max_tokens: int = 0

@@ -35,6 +35,7 @@ class PendingRequest:
         response_gap_s: Time between the newest response and the one before, or the assignment.
         length_decile: Predicted length of its answer; None: no prediction has come.
         boost_s: How much earlier it is ranked because of that, s.
+        predicted_tokens: Predicted length of its answer, tokens; 0: no prediction has come.
         known_client: Identity of the client, once it was needed.
         known_prefix: Names of its prompt's blocks (`prefix_cache.chain`), once they were needed.
     """
@@ -55,6 +56,7 @@ class PendingRequest:
     response_gap_s: float = 0.0
     length_decile: int | None = None
     boost_s: float = 0.0
+    predicted_tokens: float = 0.0
     known_client: str = ""
     known_prefix: tuple[int, ...] | None = None
     _responded_s: float = 0.0
@@ -90,6 +92,22 @@ class PendingRequest:
         if self.known_prefix is None:
             self.known_prefix = chain(prompt_of(self.request.body, MAX_PROMPT_BYTES))
         return self.known_prefix
+
+    def tokens_left(self, usual_tokens: float) -> float:
+        """Return how many tokens of its answer are probably left to generate.
+
+        Each response that has come counts as one token. An answer that is longer than predicted has
+        one left; one whose caller has gone has none.
+
+        Args:
+            usual_tokens: Length of an answer without a prediction.
+        """
+        if self.ended:
+            return 0.0
+        expected = self.predicted_tokens or usual_tokens
+        if self.request.max_tokens:
+            expected = min(expected, self.request.max_tokens)
+        return max(expected - self.responses, 1.0)
 
     # ---- what the dispatcher does --------------------------------------------------------------
 
@@ -140,6 +158,10 @@ class PendingRequest:
         """Set the predicted length and the boost that follows from it."""
         self.length_decile, self.boost_s = length_decile, boost_s
 
+    def predict_tokens(self, predicted_tokens: float) -> None:
+        """Set the predicted length, tokens."""
+        self.predicted_tokens = predicted_tokens
+
     def start_pipeline(self) -> PipelineRequest:
         """Return its progress through a pipeline, which begins with the first stage's answer."""
         self.pipeline = self.pipeline or PipelineRequest(self.request)
@@ -154,6 +176,7 @@ class PendingRequest:
             self.pipeline,
             length_decile=origin.length_decile,
             boost_s=origin.boost_s,
+            predicted_tokens=origin.predicted_tokens,
             known_client=origin.known_client,
         )
         return origin.stand_in

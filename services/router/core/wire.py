@@ -33,6 +33,7 @@ class Head:
         timeout_s: The `timeout` parameter (on the wire: microseconds), or None.
         priority: The `priority` parameter: lower is sooner; 0: the default.
         accuracy_floor: The `accuracy_floor` parameter: least accuracy of the variant that answers.
+        max_tokens: The `max_tokens` parameter; 0 where absent or, for the worker, invalid.
     """
 
     model_name: str
@@ -41,6 +42,7 @@ class Head:
     timeout_s: float | None = None
     priority: int = 0
     accuracy_floor: float = 0.0
+    max_tokens: int = 0
 
     def limit_s(self, remaining_s: float | None, default_s: float) -> float:
         """Return the time limit of the request, s.
@@ -61,7 +63,7 @@ def read_head(data: bytes) -> Head:
         InvalidArgument: The bytes are not such a message, or the accuracy floor is no number >= 0.
     """
     text = {1: "", 2: "", 3: ""}
-    numbers = {"timeout": 0, "priority": 0}
+    numbers = {"timeout": 0, "priority": 0, "max_tokens": 0}
     accuracy_floor = 0.0
     try:
         for number, kind, start, end in fields(data, 0, len(data)):
@@ -80,7 +82,7 @@ def read_head(data: bytes) -> Head:
             "the request is not a valid serialized inference.ModelInferRequest",
             reason="MALFORMED_REQUEST",
         ) from error
-    timeout_us, priority = numbers["timeout"], numbers["priority"]
+    timeout_us, priority, max_tokens = numbers.values()
     timeout_s = timeout_us / 1e6 if timeout_us > 0 else None
     if not 0.0 <= accuracy_floor < math.inf:
         raise InvalidArgument(
@@ -88,7 +90,15 @@ def read_head(data: bytes) -> Head:
             " that receipts state",
             field="accuracy_floor",
         )
-    return Head(text[1], text[2], text[3], timeout_s, max(priority, 0), accuracy_floor)
+    return Head(
+        text[1],
+        text[2],
+        text[3],
+        timeout_s,
+        max(priority, 0),
+        accuracy_floor,
+        max(max_tokens, 0),
+    )
 
 
 def prompt_of(data: bytes, limit_bytes: int) -> bytes:

@@ -139,7 +139,7 @@ class DecisionExecutor:
                 result.number,
                 refused=refused,
                 now_s=now_s,
-                energy_j=result.cost.energy_j if result.cost else 0.0,
+                cost=result.cost,
             )
             if result.cost and not (decisions and isinstance(decisions[0], Reply)):
                 self.accounts[instance.model].count_unclaimed(instance, result)

@@ -105,6 +105,7 @@ class Engine:
             client,
             receiver,
             head.accuracy_floor,
+            head.max_tokens,
         )
         pending = PendingRequest(request)
         who = ""
@@ -171,7 +172,7 @@ class Engine:
             raise refusal
         future = self._callers.open(pending.request.number)
         self._executor.execute(dispatcher.offer(pending))
-        if self._lengths is not None and dispatcher.uses_lengths and pending.holder is None:
+        if self._lengths is not None and dispatcher.uses_length(pending):
             self._lengths.request_prediction(dispatcher, pending)
         hedge_after_s = dispatcher.limits.hedge_after_s
         if hedge_after_s is not None:

@@ -313,6 +313,18 @@ async def test_the_real_predictor_puts_short_answers_first_and_when_killed_nothi
     assert sorted(found.served[before:]) == sorted(known * 6)
 
 
+async def test_a_choice_by_predicted_tokens_requests_them_of_requests_that_are_served() -> None:
+    """No request waits here, and each has its length predicted."""
+    async with suite(oracle()) as found, asyncio.TaskGroup() as tasks:
+        found.world.planner.discipline = "fcfs"
+        await found.world.route(found.worker, choice="predicted_tokens")
+        served = tasks.create_task(found.ask("0 1"))
+        await until(lambda: bool(found.worker.held))
+        await until(lambda: found.oracle.asked == 1)
+        found.worker.finish(answered)
+        assert await served == "0 1"
+
+
 async def test_other_disciplines_request_no_predictions() -> None:
     async with suite(oracle()) as found, asyncio.TaskGroup() as tasks:
         found.world.planner.discipline = "fcfs"

@@ -22,7 +22,7 @@ from services.router.core.wire import (
 from tests.support.examples import examples
 
 text = st.text(max_size=12)
-names = st.one_of(st.just("timeout"), st.just("priority"), text)
+names = st.one_of(st.sampled_from(["timeout", "priority", "max_tokens"]), text)
 
 parameters = st.one_of(
     st.builds(lambda value: pb.InferParameter(int64_param=value), st.integers(-(2**63), 2**63 - 1)),
@@ -138,6 +138,7 @@ def agree(data: bytes) -> None:
     timeout_us = integer(parsed, "timeout")
     assert head.timeout_s == (timeout_us / 1e6 if timeout_us > 0 else None)
     assert head.priority == max(integer(parsed, "priority"), 0)
+    assert head.max_tokens == max(integer(parsed, "max_tokens"), 0)
 
 
 @given(requests)

@@ -18,6 +18,7 @@ from collections.abc import Container, Iterable
 from dataclasses import replace
 
 from services.kit.errors import DeadlineExceeded, NotFound
+from services.kit.request_cost import Cost
 from services.router.core.balancing.weigher import CarbonSignal
 from services.router.core.dispatch.admission import Admission, too_inaccurate
 from services.router.core.dispatch.assigner import Assigner
@@ -94,9 +95,14 @@ class Dispatcher:
         return bool(self.states or self.queue_depth)
 
     @property
-    def uses_lengths(self) -> bool:
-        """Whether its discipline needs predicted lengths of answers."""
-        return self.routes.discipline == "ssjf"
+    def balances_lengths(self) -> bool:
+        """Whether its choice of an instance uses the predicted lengths of requests in flight."""
+        return self.routes.instance_choice == "predicted_tokens"
+
+    def uses_length(self, pending: PendingRequest) -> bool:
+        """Return whether the predicted length of a request's answer would make a difference now."""
+        waits = pending.holder is None
+        return self.balances_lengths or (waits and self.routes.discipline == "ssjf")
 
     # ---- requests ------------------------------------------------------------------------------
 
@@ -148,13 +154,22 @@ class Dispatcher:
         self._see(now_s)
         return self._assigner.reconsider(self.now_s)
 
-    def predict_length(self, pending: PendingRequest, length_decile: int) -> None:
-        """Take the predicted length of a request's answer: its decile, 0 (shortest) .. 9.
+    def predict_length(
+        self, pending: PendingRequest, length_decile: int, tokens: float = 0.0
+    ) -> None:
+        """Take the predicted length of a request's answer.
 
         It may come at any time, or never; a waiting request is ranked again.
+
+        Args:
+            pending: The request.
+            length_decile: Decile of the length, 0 (shortest) .. 9.
+            tokens: The length; 0: not known.
         """
-        self._shortest_first.rank(pending, length_decile)
-        self._queue.reorder(pending)
+        pending.predict_tokens(tokens)
+        if pending.holder is None:
+            self._shortest_first.rank(pending, length_decile)
+            self._queue.reorder(pending)
 
     def cancel(self, pending: PendingRequest) -> list[Decision]:
         """Drop a request whose caller has gone."""
@@ -211,7 +226,7 @@ class Dispatcher:
         *,
         refused: bool,
         now_s: float = 0.0,
-        energy_j: float = 0.0,
+        cost: Cost | None = None,
     ) -> list[Decision]:
         """Take an instance's last result for a request.
 
@@ -220,7 +235,7 @@ class Dispatcher:
             number: The request's number; unknown ones are ignored.
             refused: The worker did not try, as when it drains: another instance may.
             now_s: The time; 0: not given.
-            energy_j: Active energy of the request; 0: not given.
+            cost: What the request took; None: not given.
         """
         state = self.states.get(instance)
         pending = state.in_flight.pop(number, None) if state else None
@@ -232,7 +247,7 @@ class Dispatcher:
         if refused:
             decisions += self._return(pending, state)
         elif not pending.ended and (not pending.answering or pending.holder == instance):
-            self._pool.learn(state, pending, self.now_s - pending.assigned_s, energy_j)
+            self._pool.learn(state, pending, self.now_s - pending.assigned_s, cost)
             decisions += self._answer(pending, state)
         if self._admission.depth:
             decisions += self._assigner.assign_waiting(self.now_s)

@@ -6,6 +6,7 @@ from itertools import count
 from typing import NamedTuple
 
 from services.kit.config import InstanceChoice
+from services.kit.request_cost import Cost
 from services.router.core.balancing.instance_choice import (
     CHOICES,
     by_prefix,
@@ -150,10 +151,13 @@ class InstancePool:
         state.used_at = next(self._ticks)
 
     def learn(
-        self, state: InstanceState, pending: PendingRequest, hold_s: float, energy_j: float
+        self, state: InstanceState, pending: PendingRequest, hold_s: float, cost: Cost | None
     ) -> None:
-        """Report the time and energy of an answer to the policy, where it learns from them."""
+        """Learn from the length of an answer; its time and energy are the policy's to learn."""
+        if cost is not None and cost.output_tokens:
+            state.learn_length(cost.output_tokens)
         if self.weigher is not None and pending.hedge is None:
+            energy_j = 0.0 if cost is None else cost.energy_j
             self.weigher.learn(state, pending.request, hold_s, energy_j)
 
     def hold(self, state: InstanceState, pending: PendingRequest) -> int:

@@ -10,6 +10,7 @@ from inference import grpc_service_pb2 as pb
 from services.router.core.balancing.instance_choice import (
     by_prefix,
     by_shares,
+    fewest_tokens_left,
     idle_longest,
     least_expected_completion,
 )
@@ -159,3 +160,80 @@ def test_one_prefix_that_all_share_does_not_starve_instances(users: list[int]) -
 
     held = [len(each.in_flight) for each in states]
     assert max(held) <= 2 * (min(held) + 1)
+
+
+# ---- tokens ------------------------------------------------------------------------------------
+
+
+def answer(number: int, predicted: float = 0.0, made: int = 0, most: int = 0) -> PendingRequest:
+    pending = PendingRequest(Request(number, "m", b"", 0.0, 1.0, max_tokens=most))
+    pending.predict_tokens(predicted)
+    pending.responses = made
+    return pending
+
+
+@pytest.mark.parametrize(
+    ("held", "left"),
+    [
+        (answer(1), 100.0),
+        (answer(1, predicted=300), 300.0),
+        (answer(1, predicted=300, most=20), 20.0),
+        (answer(1, most=4096), 100.0),
+        (answer(1, predicted=300, made=250), 50.0),
+        (answer(1, predicted=300, made=900), 1.0),
+    ],
+)
+def test_tokens_left_are_those_predicted_or_usual_up_to_the_most_less_those_made(
+    held: PendingRequest, left: float
+) -> None:
+    assert held.tokens_left(usual_tokens=100.0) == left
+
+
+def test_few_long_answers_count_for_more_than_many_short_ones() -> None:
+    """Two answers of 500 tokens against four of 50; with a tenth of the share, for less."""
+    long, short = state("long"), state("short")
+    long.in_flight = {n: answer(n, predicted=500) for n in range(2)}
+    short.in_flight = {n: answer(n, predicted=50) for n in range(4)}
+    small = state("small", 0.1)
+    small.in_flight = {9: answer(9, predicted=50)}
+
+    assert fewest_tokens_left([long, short]) is short
+    assert fewest_tokens_left([small, short]) is short
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.integers(0, 900), st.integers(0, 50)),
+        min_size=1,
+        max_size=40,
+    )
+)
+def test_no_token_is_counted_of_answers_that_ended_or_went_elsewhere(
+    events: list[tuple[int, int, int]],
+) -> None:
+    """After any course of answers, cancellations and deaths instances that are idle count 0."""
+    states = [state(str(i), credits_=100) for i in range(3)]
+    for number, (event, predicted, made) in enumerate(events):
+        chosen = fewest_tokens_left(states)
+        chosen.in_flight[number] = pending = answer(number, predicted, made)
+        chosen.used_at = number + 1
+        if event == 0:
+            pending.end()  # its caller has gone, and the worker has not said so yet
+        elif event == 1:
+            del chosen.in_flight[number]
+    left = [sum(each.tokens_left(1.0) for each in s.in_flight.values()) for s in states]
+
+    best = states.index(fewest_tokens_left(states))
+    assert left[best] == min(left)
+    for each in states:
+        each.in_flight.clear()
+    assert fewest_tokens_left(states).used_at == min(each.used_at for each in states)
+
+
+@given(st.lists(st.integers(1, 2000), min_size=1, max_size=200))
+def test_the_usual_length_lies_within_those_seen(lengths: list[int]) -> None:
+    learning = state("a")
+    for length in lengths:
+        learning.learn_length(length)
+
+    assert min(lengths) <= learning.usual_tokens <= max(lengths) + 1e-9

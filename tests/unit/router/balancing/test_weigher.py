@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.kit.config import InstanceChoice
+from services.kit.request_cost import Cost
 from services.router.core.balancing.weigher import size_class
 from services.router.core.dispatch.decisions import Decision, Fail, Reconsider, Reply, Send
 from services.router.core.dispatch.dispatcher import Dispatcher
@@ -87,11 +88,9 @@ class Served:
                 continue
             self.due.remove(answers)
             _, number, instance = answers
-            energy_j = ENERGY_J[instance.id]
+            cost = Cost(ENERGY_J[instance.id], 0.0, "model", 0.0, 0.0, 1)
             self.execute(
-                self.core.result(
-                    instance.id, number, refused=False, now_s=self.now_s, energy_j=energy_j
-                )
+                self.core.result(instance.id, number, refused=False, now_s=self.now_s, cost=cost)
             )
 
     def learned(self) -> Served:

@@ -415,3 +415,23 @@ def test_a_prompt_returns_to_the_instance_that_has_read_it_until_that_begins_ane
 
     assert len(set(chosen)) == 1
     assert (known, len(core.states[state.instance.id].prefixes)) == (10, 0)
+
+
+def test_predictions_of_answers_that_are_being_generated_balance_instances() -> None:
+    """Both hold one answer; the next request goes where 10 tokens are left, not 1,000."""
+    workers = [instance("a"), instance("b")]
+    core = dispatcher(*workers)
+    for worker in workers:
+        core.credits(worker.id, 4)
+    core.swap(replace(ROUTES, instances=tuple(workers), instance_choice="predicted_tokens"))
+    first, second = request(1), request(2)
+    (one,) = of(Send, core.offer(first))
+    (other,) = of(Send, core.offer(second))
+    assert core.uses_length(first)
+
+    core.predict_length(first, 9, 1000.0)
+    core.predict_length(second, 0, 10.0)
+    chosen = [of(Send, core.offer(request(number)))[0].instance for number in (3, 4)]
+
+    assert one.instance != other.instance
+    assert chosen == [other.instance] * 2
