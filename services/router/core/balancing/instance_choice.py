@@ -86,8 +86,8 @@ def fewest_tokens_left(states: Sequence[InstanceState]) -> InstanceState:
     """Return the instance with the fewest tokens of answers left to generate, over its share.
 
     The lengths of answers are those predicted, `max_tokens` at most, and otherwise the mean of the
-    answers before. The tokens left are summed at each choice, over the requests that an instance holds: none
-    is counted that has ended or is elsewhere.
+    answers before. The tokens left are summed at each choice, over the requests that an instance
+    holds: none is counted that has ended or is elsewhere.
 
     Source: Qiu et al., "Efficient Interactive LLM Serving with Proxy Model-based Sequence Length
     Prediction" (2024), whose predictions order requests; here they balance instances.
