@@ -59,7 +59,9 @@ async def _serve(console: Console, deployment: Deployment, suite: Suite) -> None
     described = await _until_ready(console, deployment)
     console.print(endpoint_table(deployment))
     if deployment.console.listen:
-        console.print(f"\nIn a browser: http://{deployment.console.listen}/")
+        file = deployment.console.token_file
+        login = f"; log in with a token of {file}" if file else ""
+        console.print(f"\nIn a browser: http://{deployment.console.listen}/{login}", soft_wrap=True)
     console.print(Text(hints(deployment, described)), soft_wrap=True)
     await _stay(console, suite)
 

@@ -1,7 +1,7 @@
 // Now: how each model does, how clean the grid is, and what runs where.
 import { h, Later, read, table } from "./dom.js";
 import { colours, forecastPicture, gpuBar, key, slotsPicture } from "./pictures.js";
-import { age, carbon, energy, fixed, gpuName, ms, percent, provenance, saved, time } from "./units.js";
+import { age, carbon, counted, energy, fixed, gpuName, ms, percent, provenance, saved, time } from "./units.js";
 
 const MOST_GPUS = 16; // with a picture of their day
 
@@ -10,9 +10,12 @@ export function nowPage({ status, forecasts, account }) {
   return h("div", {},
     h("h1", {}, "Now"),
     status.problems.map((each) => h("p", { class: "problem", role: "alert" }, `✕ ${each}`)),
-    status.conditions.length > 0 && h("p", { class: "warning" }, `▲ ${status.conditions.length} condition(s): `,
+    status.conditions.length > 0 && h("p", { class: "warning" }, `▲ ${counted(status.conditions.length, "condition")}: `,
       h("a", { href: "#/nodes", id: "conditions" }, "what they are and what changes them")),
     headline(status, total),
+    status.plan && h("p", { id: "next" }, h("a", { href: `#/plans/${status.plan.version}` }, "Why this plan"), " · ",
+      h("a", { href: "#/what-if/demand=3" }, "What would change at three times the load"), " · ",
+      h("a", { href: "#/plans" }, "How to go back to an earlier plan")),
     h("h2", {}, "Models"),
     h("div", { class: "cards" }, status.models.map((model) => card(model, account.find((row) => row.name === model.model)))),
     models(status, account),
@@ -50,7 +53,7 @@ function headline(status, total) {
     plan ? h("a", { href: `#/plans/${plan.version}`, id: "newest" }, `Plan ${plan.version}`) : "No plan yet",
     plan ? ` (${plan.strategy}) is ${plan.state}: ${plan.reason}. ` : ". ",
     status.gpus.length ? `The GPUs draw ${fixed(power, 0, " W")}. ` : "",
-    total?.requests > 0 ? `Saved against BASE in the last 24 hours: ${saved(total)}.` : "No request was answered in the last 24 hours, so nothing is saved yet.",
+    total?.requests > 0 ? `Saved against BASE in the last 24 hours: ${saved(total)}, of all energy, that of idle GPUs included.` : "No request was answered in the last 24 hours, so nothing is saved yet.",
     status.hold ? ` Held: ${status.hold.why}; until ${time(status.hold.until)} UTC.` : "");
 }
 
@@ -75,7 +78,7 @@ function card(model, row) {
 
 function models(status, account) {
   const of = (model) => account.find((row) => row.name === model.model) ?? {};
-  return table("Latencies since the router's start; energy and carbon of the last 24 hours, savings against BASE with their 95 % interval", [
+  return table("Latencies since the router's start; energy and carbon of the last 24 hours, savings of its requests alone against BASE, with their 95 % interval", [
     ["model", (model) => model.model],
     ["variant, share", (model) => model.variants.map((each) => `${each.variant} ${percent(each.share)}`).join(", ") || "none yet"],
     ["p50", (model) => ms(model.p50_s), "number"],

@@ -2,7 +2,7 @@
 import { h, Later, read, table } from "./dom.js";
 import { finite, gpuNames, promises, segments } from "./outlook.js";
 import { Order } from "./session.js";
-import { carbon, fixed, ms, percent, time, word } from "./units.js";
+import { carbon, counted, fixed, ms, percent, time, word } from "./units.js";
 
 const state = (plan) => word(plan.state, "PLAN_STATE_");
 
@@ -44,7 +44,7 @@ export async function planPage(version) {
   return h("div", {},
     h("p", {}, h("a", { href: "#/plans" }, "All plans"), before > 0 ? [" · ", h("a", { href: `#/plans/${before}..${plan.version}` }, `what changed since plan ${before}`)] : null),
     h("h1", {}, `Plan ${plan.version}`),
-    h("p", { class: "headline" }, `Made ${time(plan.created_at)} UTC by ${plan.strategy}, because ${plan.reason}. It is ${state(plan)}; its rollout takes ${plan.steps} steps and changes ${plan.slice_changes} slices.`),
+    h("p", { class: "headline" }, `Made ${time(plan.created_at)} UTC by ${plan.strategy}, because ${plan.reason}. It is ${state(plan)}; its rollout takes ${counted(plan.steps, "step")} and changes ${counted(plan.slice_changes, "slice")}.`),
     plan.degraded && h("p", { class: "warning" }, `▲ ${plan.degraded}`),
     plan.failure && h("p", { class: "problem" }, `✕ ${plan.failure}`),
     h(Order, { id: "pin", key: plan.version, label: `Pin plan ${plan.version}: hold it while it is active`, name: "pin", body: { version: plan.version }, command: `cinquefoil plan pin ${plan.version}` }),

@@ -3,12 +3,13 @@ const NONE = "–";
 const known = (value) => value !== null && value !== undefined && value !== "" && Number.isFinite(Number(value));
 const scaled = (value, units) => {
   const [factor, unit] = units.find(([each]) => Math.abs(value) >= each) ?? units.at(-1);
-  return Math.abs(value / factor) < 0.01 ? `< 0.01 ${unit}` : `${(value / factor).toPrecision(3)} ${unit}`;
+  return Math.abs(value / factor) < 0.01 ? `< 0.01 ${unit}` : `${Math.abs(value / factor) >= 1e3 ? (value / factor).toFixed(0) : (value / factor).toPrecision(3)} ${unit}`;
 };
 
 export const fixed = (value, digits, unit = "") => (known(value) ? `${Number(value).toFixed(digits)}${unit}` : NONE);
 export const ms = (seconds) => (known(seconds) ? `${(seconds * 1e3).toFixed(0)} ms` : NONE);
-export const percent = (ratio, digits = 0) => (known(ratio) ? `${(ratio * 100).toFixed(digits)} %` : NONE);
+export const percent = (ratio, digits = 0) => (known(ratio) ? `${(ratio * 100).toFixed(digits).replace(/^-(?=0(\.0*)?$)/, "")} %` : NONE);
+export const counted = (count, noun) => `${count} ${noun}${Number(count) === 1 ? "" : "s"}`;
 export const energy = (joules) =>
   known(joules) ? Number(joules) === 0 ? "0 J" : scaled(Number(joules), [[3.6e6, "kWh"], [3600, "Wh"], [1, "J"]]) : NONE;
 export const carbon = (grams) =>
