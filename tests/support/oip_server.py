@@ -1,7 +1,9 @@
 """A server of the Open Inference Protocol as others write them: `oip_server.py PORT FAULT_FILE`.
 
 It knows two models. "doubler": y = 2 x. "counter", decoupled: for x = [n, marked] the answers 1 to
-n, of which the last says that it is the last if `marked` is 1. A word in FAULT_FILE makes the
+n, of which the last says that it is the last if `marked` is 1; with the parameter `text` each is a
+text, too, and with `tokens` says as Triton's vLLM backend does that it has two tokens and its
+prompt five. A word in FAULT_FILE makes the
 server misbehave: "die" at the next inference (the counter: after its first answer), "unready" from
 now on, "fail" each inference with INTERNAL, be "full", or "never" end a count.
 """
@@ -106,6 +108,13 @@ def counted(
     answer.parameters["triton_final_response"].bool_param = last
     answer.outputs.add(name="y", datatype="FP32", shape=[1])
     answer.raw_output_contents.append(np.float32(number).tobytes())
+    if "text" in request.parameters:
+        answer.outputs.add(name="text_output", datatype="BYTES", shape=[1])
+        answer.raw_output_contents.append(b"\x03\0\0\0one")
+    if "tokens" in request.parameters:
+        for name, tokens in (("num_input_tokens", 5), ("num_output_tokens", 2)):
+            answer.outputs.add(name=name, datatype="UINT32", shape=[1])
+            answer.raw_output_contents.append(np.uint32(tokens).tobytes())
     return pb.ModelStreamInferResponse(infer_response=answer)
 
 

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 from services.gpuagent.worker.core.batcher import Pending
-from services.gpuagent.worker.gpu_slot import Batch
+from services.gpuagent.worker.gpu_slot import Batch, Ran
 from services.gpuagent.worker.intake import Intake, Job
-from services.gpuagent.worker.model_port import Model, ModelFailed, R
+from services.gpuagent.worker.model_port import Answers, Model, ModelFailed, R, Text
 from services.gpuagent.worker.session import Answer
+from services.kit.errors import ServiceError
 from services.kit.telemetry import logs
 
 _log = logs.get("worker")
@@ -53,8 +54,17 @@ class BatchExecutor(Intake[R, Model[R]]):
 
         ran = await self._device.run(size, lambda: self._model.compute(requests, send))
         return [
-            Answer.of(
-                pending.work.id, outcome, ran.cost(pending.arrived_s, pending.items, size.items)
-            )
+            _answer(pending, outcome, ran, size.items)
             for pending, outcome in zip(batch, ran.outputs(), strict=True)
         ]
+
+
+def _answer(
+    pending: Pending[Job[R]], outcome: bytes | Text | ServiceError, ran: Ran[Answers], items: int
+) -> Answer:
+    usage = None
+    if isinstance(outcome, Text):
+        usage = outcome.tokens.usage(pending.work.came_s)
+        outcome = outcome.response
+    cost = ran.cost(pending.arrived_s, pending.items, items, usage)
+    return Answer.of(pending.work.id, outcome, cost)

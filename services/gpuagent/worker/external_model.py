@@ -19,8 +19,9 @@ from inference import grpc_service_pb2 as oip
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from services.gpuagent.core.worker_spec import External, WorkerSpec
 from services.gpuagent.worker import tensor_messages
+from services.gpuagent.worker.core.text_tokens import TextTokens
 from services.gpuagent.worker.external_server import Server, started
-from services.gpuagent.worker.model_port import Answers, ModelFailed, SendPart
+from services.gpuagent.worker.model_port import Answers, ModelFailed, SendPart, Text
 from services.gpuagent.worker.tensor_messages import VERSION
 from services.gpuagent.worker.work_messages import Body
 from services.kit.clock import Clock
@@ -175,7 +176,7 @@ class ExternalModel:
         answer.versions[:] = [VERSION]
         self.metadata = answer.SerializeToString()
 
-    async def _ask(self, request: Forwarded, send: SendOne) -> bytes | ServiceError:
+    async def _ask(self, request: Forwarded, send: SendOne) -> bytes | Text | ServiceError:
         left_s = min(request.deadline_s - self._clock.monotonic(), _LONGEST_S)
         data = b"".join((request.data, self._renamed))
         timeout_s = max(left_s, 0.0)
@@ -187,9 +188,9 @@ class ExternalModel:
             return _explained(error, left_s)
         return response + self._named_back
 
-    async def _follow(self, data: bytes, timeout_s: float, send: SendOne) -> bytes | ServiceError:
+    async def _follow(self, data: bytes, timeout_s: float, send: SendOne) -> Text | ServiceError:
         """Send the parts of an answer as they come; return the last, b"" if none said it was."""
-        last = b""
+        last, tokens = b"", TextTokens()
         call = self._stream(timeout=timeout_s, metadata=_FAILS_FAST)
         try:
             await call.write(data)
@@ -198,6 +199,8 @@ class ExternalModel:
                 answer = oip.ModelStreamInferResponse.FromString(message)
                 if answer.error_message:
                     return ModelFailed(answer.error_message)
+                made, read = tensor_messages.tokens_of(answer.infer_response)
+                tokens.add(made, self._clock.monotonic(), input_tokens=read)
                 part = answer.infer_response.SerializeToString() + self._named_back
                 if answer.infer_response.parameters[_FINAL].bool_param:
                     last = part
@@ -205,7 +208,7 @@ class ExternalModel:
                     return Cancelled("cancelled while it was computed")
         finally:
             call.cancel()  # where its end was not reached
-        return last
+        return Text(last, tokens)
 
 
 def _explained(error: grpc.aio.AioRpcError, left_s: float) -> ServiceError:

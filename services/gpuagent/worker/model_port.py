@@ -1,12 +1,21 @@
 """Who computes: the border between the worker's core and what runs the network."""
 
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, NamedTuple, Protocol, TypeVar
 
+from services.gpuagent.worker.core.text_tokens import TextTokens
 from services.gpuagent.worker.work_messages import Body
 from services.kit.errors import ServiceError
 
-Answers = Callable[[], Sequence["bytes | ServiceError"]]
+
+class Text(NamedTuple):
+    """The end of an answer that was a text. Attributes: response (serialized), tokens."""
+
+    response: bytes
+    tokens: TextTokens
+
+
+Answers = Callable[[], Sequence["bytes | Text | ServiceError"]]
 """Gives each request's serialized ModelInferResponse, or what was wrong with it.
 
 A call, because writing answers is no time of the GPU.

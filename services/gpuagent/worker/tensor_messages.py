@@ -17,6 +17,7 @@ from services.kit.protobuf_wire import taken_out
 VERSION: Final = "1"
 PLATFORM: Final = "onnxruntime_onnx"
 
+_SIZE_BYTES: Final = 4  # of an element of a BYTES tensor, and of a UINT32
 _NONE: Final = "the request is not a serialized ModelInferRequest"
 _RAW: Final = pb.ModelInferRequest.DESCRIPTOR.fields_by_name["raw_input_contents"].number
 
@@ -127,6 +128,24 @@ def response(inference: Inference, signature: Signature, results: Sequence[Array
         answer.outputs.add(name=spec.name, datatype=spec.datatype, shape=array.shape)
         answer.raw_output_contents.append(tensors.encode(array, spec.datatype))
     return answer.SerializeToString()
+
+
+def tokens_of(answer: pb.ModelInferResponse) -> tuple[int, int]:
+    """Return the tokens that a part of a text brings, and those of its prompt; 0: not stated.
+
+    A part with text whose server states no tokens counts as one.
+    """
+    found: dict[str, int] = {}
+    for place, tensor in enumerate(answer.outputs):
+        raw = answer.raw_output_contents[place] if place < len(answer.raw_output_contents) else b""
+        if tensor.name == "text_output":
+            texts = tensor.contents.bytes_contents
+            found[tensor.name] = int(len(raw) > _SIZE_BYTES or any(texts))
+        elif tensor.name in ("num_input_tokens", "num_output_tokens"):
+            stated = next(iter(tensor.contents.uint_contents), 0)
+            found[tensor.name] = int.from_bytes(raw[:_SIZE_BYTES], "little") if raw else stated
+    made = found.get("num_output_tokens", found.get("text_output", 0))
+    return made, found.get("num_input_tokens", 0)
 
 
 def provider_parameter(provider: str) -> bytes:

@@ -102,6 +102,27 @@ async def test_parts_come_one_by_one_and_the_last_has_the_receipt(
     assert (answer.model_name, answer.model_version, answer.id) == ("m", "1", "count-3")
 
 
+@pytest.mark.parametrize(("says", "tokens"), [("text", (0, 3)), ("tokens", (5, 6))])
+async def test_a_streamed_text_has_its_tokens_in_its_receipt(
+    stream: Stream, says: str, tokens: tuple[int, int]
+) -> None:
+    """Those that the server states; otherwise each part with text is one."""
+    request = counting(3)
+    for name in {"text", says}:
+        request.parameters[name].bool_param = True
+    *_, last = await stream.ask(request)
+
+    assert (last.receipt.input_tokens, last.receipt.output_tokens) == tokens
+    assert last.receipt.first_token_s > 0
+    assert last.receipt.token_s >= 0
+
+
+async def test_a_stream_without_text_has_no_tokens(stream: Stream) -> None:
+    *_, last = await stream.ask(counting(3))
+
+    assert last.receipt.output_tokens == 0
+
+
 async def test_a_request_without_answers_has_one_empty_result(stream: Stream) -> None:
     (result,) = await stream.ask(counting(0))
 
