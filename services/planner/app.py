@@ -231,7 +231,8 @@ class _Planner:
             models=state.level.aims.keys(),
         )
         self.account_writer.collect = agents.book
-        state.before_intensity = agents.book
+        self.account_writer.collect_each = agents.book_each
+        state.before_intensity = agents.book_all
         self.membership = Membership(
             state.fleet,
             store,
@@ -276,7 +277,7 @@ class _Planner:
 
     def use(self, now: InForce, principal: str) -> None:
         """Have all that uses the deployment take it over, at once."""
-        self.agents.book()  # a node that is removed has no site to be booked at
+        self.agents.book_all()  # a node that is removed has no site to be booked at
         self.state.configure(now.deployment, now.models, principal)
         self.policies.use(now.deployment)
         self.publisher.use(now.deployment)

@@ -32,6 +32,9 @@ _SERVICE_LINK = re.compile(
     + r"|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?=).*"
 )
 
+# libyaml reads the file of a thousand nodes in a tenth of the time.
+_LOADER = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+
 AnySection = TypeVar("AnySection", bound=Section)
 
 
@@ -115,8 +118,8 @@ def read_yaml(path: Path) -> tuple[Any, yaml.Node | None]:
     """
     try:
         text = path.read_text(encoding="utf-8")
-        tree = yaml.compose(text, Loader=yaml.SafeLoader)
-        data = yaml.safe_load(text)
+        tree = yaml.compose(text, Loader=_LOADER)
+        data = yaml.load(text, Loader=_LOADER)  # noqa: S506 - both loaders are safe ones
     except OSError as error:
         raise ConfigError(
             path, [Mistake("file", 0, f"cannot be read: {error.strerror}")]

@@ -2,7 +2,15 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
@@ -35,6 +43,10 @@ _log = logs.get("agents")
 _MOST_JOINS: Final = 10
 _JOINS_WINDOW_S: Final = 10.0
 _LONGEST_DIGEST: Final = 64
+
+_BOOKED_PER_S: Final = 50.0
+_BOOKED_AT_ONCE: Final = 50
+"""Nodes whose energy is booked in a second, and together: in large fleets it takes turns."""
 
 _Unbooked = dict[str, tuple[inventory_pb2.GpuEnergy, datetime]]
 """The last accounts of a node's GPUs by UUID, and when they came."""
@@ -159,12 +171,16 @@ class AgentSessions:
         self._joined_s: dict[str, deque[float]] = {}
         self._sessions: dict[str, AgentSession] = {}
         self._reports: dict[str, AgentReport] = {}
+        self._unread: dict[str, tuple[Sequence[inventory_pb2.GpuEnergy], datetime]] = {}
         self._unbooked: dict[str, _Unbooked] = {}
         self._begun: set[str] = set()
+        self._may_book, self._booked_s = float(_BOOKED_AT_ONCE), clock.monotonic()
+        readings.collect = self._read_all
 
     @property
     def reports(self) -> Mapping[str, AgentReport]:
         """The last report of every node that joined since the start."""
+        self._read_all()
         return self._reports
 
     def join(self, first: planner_pb2.JoinRequest, agent: Caller, host: str) -> AgentSession:
@@ -243,17 +259,39 @@ class AgentSessions:
             raise from_status(result.status, message)
 
     def book(self) -> None:
-        """Book the energy that agents have reported since this was last called.
+        """Book the energy that agents have reported, of so many nodes as may be booked by now.
 
-        Counters only grow, so that the last report of each GPU says what all of them say; booking
-        costs several times as much as receiving.
+        Counters only grow, so that the last report of each GPU says what all of them say; reading
+        and booking cost several times as much as receiving.
         """
-        unbooked, self._unbooked = self._unbooked, {}
-        for node, waiting in unbooked.items():
+        now_s = self._clock.monotonic()
+        self._may_book += _BOOKED_PER_S * (now_s - self._booked_s)
+        self._may_book, self._booked_s = min(self._may_book, _BOOKED_AT_ONCE), now_s
+        for node in [*self._unbooked, *self._unread.keys() - self._unbooked.keys()]:
+            if self._may_book < 1:
+                break
+            self._may_book -= 1
+            self._book(node)
+
+    def book_each(self) -> Iterator[None]:
+        """Book all energy that agents have reported, one node at each step."""
+        for node in {**self._unbooked, **self._unread}:
+            self._book(node)
+            yield
+
+    def book_all(self) -> None:
+        """Book all energy that agents have reported, at once."""
+        for _ in self.book_each():
+            pass
+
+    def _book(self, node: str) -> None:
+        self._read(node)
+        if waiting := self._unbooked.pop(node, None):
             self._account(node, counters_from(waiting.values(), self._models))
 
     def forget(self, node: str) -> None:
         """Drop what a node has reported, once it is booked."""
+        self._unread.pop(node, None)
         self._unbooked.pop(node, None)
         if (report := self._reports.pop(node, None)) is not None:
             self._begun.difference_update(gpu.uuid for gpu in report.node.gpus)
@@ -310,16 +348,48 @@ class AgentSessions:
         if request.HasField("drifts"):
             self._note(session.node, drifts=tuple(request.drifts.drifts))
         if request.energy:
-            check_energy(request.energy)
-            self._note(session.node, energy=tuple(request.energy))
-            own = {gpu.uuid for gpu in self._reports[session.node].node.gpus}
-            energy = [gpu for gpu in request.energy if gpu.gpu_uuid in own]
-            self._keep(session.node, energy)
-            self._readings.metered(session.node, _counters(energy))
+            self._take_energy(session.node, request.energy)
 
-    def _keep(self, node: str, energy: Iterable[inventory_pb2.GpuEnergy]) -> None:
+    def _take_energy(self, node: str, energy: Sequence[inventory_pb2.GpuEnergy]) -> None:
+        """Take in a report, to be read with the next booking if the one after it says the same."""
+        before = self._unread.get(node)
+        if before is not None and not _goes_on(before[0], energy):
+            self._read(node)
+        self._unread[node] = energy, self._clock.now()
+        if any(gpu.gpu_uuid not in self._begun for gpu in energy):
+            self._read(node, raises=True)
+
+    def _read_all(self) -> None:
+        for node in list(self._unread):
+            self._read(node)
+
+    def _read(self, node: str, *, raises: bool = False) -> None:
+        """Read a node's newest report; the stream of one that cannot be ends.
+
+        Raises:
+            InvalidArgument: It cannot be, and `raises`.
+        """
+        energy, at = self._unread.pop(node, ((), None))
+        if at is None:
+            return
+        try:
+            check_energy(energy)
+        except InvalidArgument as error:
+            if raises:
+                raise
+            if session := self._sessions.get(node):
+                session.close(error)
+            return
+        report = self._reports[node]
+        self._reports[node] = replace(report, energy=tuple(energy))
+        own = {gpu.uuid for gpu in report.node.gpus}
+        energy = [gpu for gpu in energy if gpu.gpu_uuid in own]
+        self._keep(node, energy, at)
+        self._readings.metered(node, _counters(energy))
+
+    def _keep(self, node: str, energy: Iterable[inventory_pb2.GpuEnergy], at: datetime) -> None:
         """Keep a report until it is booked; the first and last of an account are booked now."""
-        waiting, at = self._unbooked.setdefault(node, {}), self._clock.now()
+        waiting = self._unbooked.setdefault(node, {})
         for gpu in energy:
             known = waiting.get(gpu.gpu_uuid)
             if known is not None and known[0].since != gpu.since:
@@ -351,6 +421,16 @@ def _check_owner(session: AgentSession, older: AgentSession | None) -> None:
             f"node {session.node} is joined from {older.owner}; its stream must end first",
             reason="NODE_TAKEN",
         )
+
+
+def _goes_on(
+    before: Sequence[inventory_pb2.GpuEnergy], after: Sequence[inventory_pb2.GpuEnergy]
+) -> bool:
+    """Return whether a report says all that the one before it says: counters have only grown."""
+    return len(before) == len(after) and all(
+        was.gpu_uuid == now.gpu_uuid and was.since == now.since and was.total_j <= now.total_j
+        for was, now in zip(before, after, strict=True)
+    )
 
 
 def _counters(energy: Iterable[inventory_pb2.GpuEnergy]) -> dict[str, SegmentCounters]:

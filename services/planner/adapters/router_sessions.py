@@ -44,6 +44,9 @@ class RouterSessions:
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self._links: set[RouterSession] = set()
+        self._sums: dict[
+            str, tuple[int, float]
+        ] = {}  # over all windows: answers, latency x answers
 
     @property
     def connected(self) -> bool:
@@ -80,7 +83,9 @@ class RouterSessions:
         link.router_id, link.revision = report.router_id, report.revision
         self._links.add(link)
         for model, latency_s in report.latency_s.items():
+            self._add(model, link.answers.get(model, (0, 0.0)), -1)
             link.answers[model] = (sum(report.by_variant.get(model, {}).values()), latency_s)
+            self._add(model, link.answers[model], 1)
         self._state.update_load(report)
         return report
 
@@ -89,19 +94,23 @@ class RouterSessions:
 
         The mean over their newest windows, weighted by answers; see `trying.measuring.Answers`.
         """
-        sums: dict[str, tuple[int, float]] = {}
-        for link in self._links:
-            for model, (count, latency_s) in link.answers.items():
-                known, weighted_s = sums.get(model, (0, 0.0))
-                sums[model] = (known + count, weighted_s + count * latency_s)
-        return {model: total_s / count for model, (count, total_s) in sums.items() if count}
+        return {model: total_s / count for model, (count, total_s) in self._sums.items() if count}
 
     def leave(self, link: RouterSession) -> None:
         """A stream ended. A router that has another one open keeps its load."""
         self._links.discard(link)
+        for model, answers in link.answers.items():
+            self._add(model, answers, -1)
+        link.answers.clear()
         if all(other.router_id != link.router_id for other in self._links):
             self._state.demand.forget(link.router_id)
         self._state.changed.notify()
+
+    def _add(self, model: str, answers: tuple[int, float], sign: int) -> None:
+        """Add a window to the sums over all routers, or take it away again."""
+        (known, weighted_s), (count, latency_s) = self._sums.get(model, (0, 0.0)), answers
+        known += sign * count
+        self._sums[model] = (known, weighted_s + sign * count * latency_s if known else 0.0)
 
     async def acknowledged(self, revision: int, timeout_s: float) -> bool:
         """Wait until every connected router uses `revision` or a later one.

@@ -1,7 +1,7 @@
 """Accumulates the fleet's account and the active plan's outcome, and writes both as they grow."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -23,6 +23,7 @@ from services.planner.core.service_level import ServiceTarget
 
 _log = logs.get("accounting")
 
+_COLLECT_INTERVAL_S = 0.5
 _SAVE_INTERVAL_S = 2.0
 _MAX_SAVE_INTERVAL_S = 10.0
 _SAVE_SHARE = 0.02
@@ -46,8 +47,9 @@ class AccountingWriter:
     """Totals of the fleet and of the active plan, and the account by hour.
 
     Attributes:
-        collect: Has what was reported booked, by `read`; called before figures are read or written,
-            and before an intensity changes.
+        collect: Has what was reported booked, by `read`; called before figures are read or written.
+            In a large fleet it books some of it, so that others need not wait.
+        collect_each: Has all of it booked, a node at each step.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class AccountingWriter:
         retention: timedelta = timedelta(days=400),
     ) -> None:
         self.collect: Callable[[], None] = _nothing
+        self.collect_each: Callable[[], Iterable[None]] = tuple
         self._store = store
         self._clock = clock
         self._aims = aims
@@ -135,6 +138,7 @@ class AccountingWriter:
         """Write the outcome of the plan before, and begin that of `version`, now active."""
         async with self._writing:
             await self._finish()
+            await self._collect_all()
             closed = self._sheet()
             self._version, self._outcome = version, Outcome(self._clock.now())
             await self._write(closed)
@@ -144,21 +148,32 @@ class AccountingWriter:
     async def save(self) -> None:
         """Write all down."""
         async with self._writing:
-            await self._finish()
-            await self._write(self._sheet())
+            await self._collect_all()
+            await self._save()
 
     async def keep(self) -> None:
-        """Write all down every two seconds, for ever; where that takes long, every ten."""
+        """Write what is booked every two seconds, for ever; where that takes long, every ten."""
         pause_s = _SAVE_INTERVAL_S
         while True:
-            await self._clock.sleep(pause_s)
+            for _ in range(round(pause_s / _COLLECT_INTERVAL_S)):
+                await self._clock.sleep(_COLLECT_INTERVAL_S)
+                self.collect()
             began_s = self._clock.monotonic()
             try:
-                await self.save()
+                async with self._writing:
+                    await self._save()
                 took_s = self._clock.monotonic() - began_s
                 pause_s = min(max(took_s / _SAVE_SHARE, _SAVE_INTERVAL_S), _MAX_SAVE_INTERVAL_S)
             except Unavailable as error:  # the meters keep it for later
                 _log.warning("the account was not written", error=error.message)
+
+    async def _collect_all(self) -> None:
+        for _ in self.collect_each():
+            await asyncio.sleep(0)  # the planner of a large fleet has more to do
+
+    async def _save(self) -> None:
+        await self._finish()
+        await self._write(self._sheet())
 
     def _sheet(self) -> _Sheet:
         self.collect()

@@ -221,7 +221,8 @@ def _objective(before: Observation, now: Observation) -> Iterator[Trigger]:
 
 
 def _fleet(before: Observation, now: Observation) -> Iterator[Trigger]:
-    changed = sorted({node for (node, _), _ in before.gpus.items() ^ now.gpus.items()})
+    differing = before.gpus.items() ^ now.gpus.items() if before.gpus != now.gpus else ()
+    changed = sorted({node for (node, _), _ in differing})
     had, has = _gpus_of(changed, before), _gpus_of(changed, now)
     for node in changed:
         old, new = _count(had[node]), _count(has[node])

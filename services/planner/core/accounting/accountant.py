@@ -12,12 +12,19 @@ from services.planner.core.accounting.baseline import (
     baseline_entry,
     baseline_spread,
 )
-from services.planner.core.accounting.counters import EnergyCounters, advance, bounded
+from services.planner.core.accounting.counters import (
+    EnergyCounters,
+    EnergyDrawn,
+    advance,
+    bounded,
+    together,
+)
 from services.planner.core.accounting.entries import EntryKey, Figures, hour_of
 from services.planner.core.accounting.hourly_entries import NO_MODEL, energy_entries, token_entries
 from services.planner.core.accounting.site import EmbodiedCarbon, Site
 
 _NO_BOARD = EmbodiedCarbon()
+_NOTHING = Figures()
 _MAX_GPUS: Final = 2**16
 _SLACK_S: Final = 5.0
 """Two reports may be under way for times that differ by so much."""
@@ -105,13 +112,17 @@ class Accountant:
         site = self._site(node)
         if site is None:
             return Spent()
-        spent = Spent()
+        spent, draws = Spent(), dict[tuple[float, float, str], dict[str, EnergyDrawn]]()
         for gpu, counters in told.items():
             # The latest reported is the last: the first is forgotten where there are too many.
             self._gpus[gpu], drawn = advance(self._gpus.pop(gpu, None), counters)
-            if drawn is None:
-                continue
-            for key, figures in energy_entries(drawn, site, site.boards.get(gpu, _NO_BOARD)):
+            if drawn is not None:
+                span = (drawn.start_s, drawn.end_s, drawn.method)
+                draws.setdefault(span, {})[gpu] = drawn
+        # Most reports are of all GPUs of a node at once: they are booked as one.
+        for alike in draws.values():
+            board = EmbodiedCarbon.together(site.boards.get(gpu, _NO_BOARD) for gpu in alike)
+            for key, figures in energy_entries(together(alike.values()), site, board):
                 self._book(key, figures)
                 spent += Spent(figures.energy_j, figures.carbon_gco2e)
         while len(self._gpus) > _MAX_GPUS:
@@ -172,5 +183,6 @@ class Accountant:
             self._add(key, figures)
 
     def _add(self, key: EntryKey, figures: Figures) -> None:
-        if figures != Figures():
-            self._entries[key] = self._entries.get(key, Figures()) + figures
+        if figures != _NOTHING:
+            known = self._entries.get(key)
+            self._entries[key] = figures if known is None else known + figures

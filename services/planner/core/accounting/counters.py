@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import fsum
 from typing import Final, NamedTuple
@@ -92,6 +92,22 @@ class EnergyDrawn:
     def unattributed_j(self) -> float:
         """The rest, J; the agent's rounding is in it, so that the parts sum to the whole."""
         return self.total_j - fsum((self.idle_j, *(used.active_j for used in self.models.values())))
+
+
+def together(draws: Iterable[EnergyDrawn]) -> EnergyDrawn:
+    """Return what several GPUs drew in the same stretch of time, metered in the same way."""
+    draws = tuple(draws)
+    models: dict[str, ModelEnergy] = {}
+    for drawn in draws:
+        for model, used in drawn.models.items():
+            known = models.get(model)
+            models[model] = used if known is None else known + used
+    return replace(
+        draws[0],
+        total_j=fsum(drawn.total_j for drawn in draws),
+        idle_j=fsum(drawn.idle_j for drawn in draws),
+        models=models,
+    )
 
 
 class Bounded(NamedTuple):

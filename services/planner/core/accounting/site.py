@@ -1,6 +1,9 @@
 """Where energy is drawn, and whose slices are there."""
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from services.kit.units import carbon_gco2e
@@ -17,6 +20,18 @@ class EmbodiedCarbon:
 
     embodied_gco2e_per_s: float = 0.0
     held: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def together(cls, boards: Iterable[EmbodiedCarbon]) -> EmbodiedCarbon:
+        """Return several GPUs as one: a model holds of it what it holds of each by its carbon."""
+        rate_gco2e_per_s, held_gco2e_per_s = 0.0, dict[str, float]()
+        for board in boards:
+            rate_gco2e_per_s += board.embodied_gco2e_per_s
+            for model, share in board.held.items():
+                known = held_gco2e_per_s.get(model, 0.0)
+                held_gco2e_per_s[model] = known + board.embodied_gco2e_per_s * share
+        rate = rate_gco2e_per_s or math.inf
+        return cls(rate_gco2e_per_s, {m: held / rate for m, held in held_gco2e_per_s.items()})
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,8 @@ from services.planner.core.triggers import (
 )
 
 _LONG_LOOK_S = 0.002
-_LOOK_EVERY = 9.0
-"""At most a tenth of the time is spent on looking for a cause to plan."""
+_LOOK_EVERY = 29.0
+"""At most a thirtieth of the time is spent on looking for a cause to plan."""
 
 Work = Callable[[], Awaitable[None]]
 """What the cycle does next."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import add, sub
 from typing import NamedTuple
@@ -75,10 +75,19 @@ class Reading:
     answers: Mapping[str, Answers] = field(default_factory=dict)
 
 
+def _nothing() -> None:
+    """Nothing is to be read."""
+
+
 @dataclass(slots=True)
 class CounterReadings:
-    """All counters, as last reported."""
+    """All counters, as last reported.
 
+    Attributes:
+        collect: Has reports that wait read, by `metered`; called before a reading.
+    """
+
+    collect: Callable[[], None] = _nothing
     _segments: dict[str, Mapping[str, SegmentCounters]] = field(default_factory=dict)
     _answers: dict[str, Answers] = field(default_factory=dict)
 
@@ -92,6 +101,7 @@ class CounterReadings:
 
     def reading(self, at_s: float) -> Reading:
         """Return all counters; `at_s` is now."""
+        self.collect()
         segments = {name: each for node in self._segments.values() for name, each in node.items()}
         return Reading(at_s, segments, dict(self._answers))
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from services.planner.core.accounting.account import Account, Spent, Tokens
 from services.planner.core.accounting.accountant import Accountant
 from services.planner.core.accounting.counters import EnergyCounters, ModelEnergy, advance
-from services.planner.core.accounting.entries import Figures, hours, values
-from services.planner.core.accounting.site import Site
+from services.planner.core.accounting.entries import EntryKey, Figures, hours, values
+from services.planner.core.accounting.site import EmbodiedCarbon, Site
 from tests.support.planner.accounting_sites import RATES, SITES, START_S
 
 
@@ -45,6 +45,29 @@ def test_a_kilowatt_hour_costs_the_intensity_times_pue() -> None:
     assert spent.energy_j == 3.6e6
     assert spent.carbon_gco2e == pytest.approx(300)
     assert accountant.account.total == spent
+
+
+def test_gpus_that_report_together_are_booked_as_one_and_cost_what_they_do_apart() -> None:
+    boards = {
+        "GPU-a": EmbodiedCarbon(2.0, {"m": 0.5}),
+        "GPU-b": EmbodiedCarbon(1.0, {"m": 0.25, "n": 0.75}),
+    }
+    site = replace(SITES["a"], boards=boards)
+
+    def entries(*reports: tuple[str, ...]) -> dict[EntryKey, Figures]:
+        accountant = Accountant({"a": site}.get)
+        for part, at_s in ((0.0, START_S), (1.0, START_S + 60.0)):
+            for gpus in reports:
+                used = {"m": ModelEnergy(600.0 * part, 10.0 * part, 7 * round(part))}
+                told = EnergyCounters(1.0, at_s, 1000.0 * part, 300.0 * part, used)
+                accountant.read("a", dict.fromkeys(gpus, told))
+        return dict(accountant.page().entries)
+
+    together, apart = entries(("GPU-a", "GPU-b")), entries(("GPU-a",), ("GPU-b",))
+
+    assert together.keys() == apart.keys()
+    for key, figures in together.items():
+        assert values(figures) == pytest.approx(values(apart[key]))
 
 
 def test_nothing_is_booked_before_the_intensity_is_known_and_nothing_is_lost() -> None:

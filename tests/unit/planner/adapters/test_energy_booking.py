@@ -1,13 +1,18 @@
 """Energy that agents report is booked for all nodes together, and none of it twice or never."""
 
+import math
 from collections.abc import Mapping
+
+import pytest
 
 from cinquefoil.gpuagent.v1 import inventory_pb2
 from cinquefoil.planner.v1 import planner_pb2
 from services.kit import config
 from services.kit.clock import RealClock
+from services.kit.errors import InvalidArgument
 from services.kit.rpc import Caller
-from services.planner.adapters.agent_sessions import AgentSessions
+from services.planner.adapters import agent_sessions
+from services.planner.adapters.agent_sessions import AgentSession, AgentSessions, RecordEnergy
 from services.planner.change_event import ChangeEvent
 from services.planner.core.accounting.accountant import Accountant
 from services.planner.core.accounting.counters import EnergyCounters
@@ -74,3 +79,84 @@ def test_what_is_not_booked_of_a_node_goes_with_it() -> None:
 
     assert booked((1, 1000.0), (1, 3000.0), calls=calls, forget=True) == 0.0
     assert calls == ["node-a"]
+
+
+class StandingClock(RealClock):
+    """A clock whose seconds pass when a test says so."""
+
+    passed_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.passed_s
+
+
+def energy_of(name: str, total_j: float) -> planner_pb2.JoinRequest:
+    energy = inventory_pb2.GpuEnergy(gpu_uuid=f"GPU-{name}", total_j=total_j)
+    energy.since.FromSeconds(1)
+    return planner_pb2.JoinRequest(energy=[energy])
+
+
+def fleet_of(
+    nodes: int, account: RecordEnergy, clock: StandingClock
+) -> tuple[AgentSessions, dict[str, AgentSession]]:
+    """Return the joined agents of a fleet, of which each has begun an account."""
+    names = [f"node-{number}" for number in range(nodes)]
+    fleet = Fleet({name: config.Node(zone="Z", control=True) for name in names}, 0.0)
+    sessions = AgentSessions(
+        fleet, account, CounterReadings(), clock, ChangeEvent(), models={"digits"}
+    )
+    joined = {}
+    for name in names:
+        node = Agent(name, (f"GPU-{name}",)).report()
+        joined[name] = sessions.join(planner_pb2.JoinRequest(node=node), Caller(), "here")
+        sessions.take(joined[name], energy_of(name, 1.0))
+    return sessions, joined
+
+
+def test_nodes_of_a_large_fleet_are_booked_in_turns() -> None:
+    """A booking holds up all else: of a thousand nodes some are booked at a time, each in turn."""
+    calls: list[str] = []
+    clock = StandingClock()
+    sessions, joined = fleet_of(120, lambda node, _: calls.append(node), clock)
+    calls.clear()
+    for _ in range(4):
+        for name, session in joined.items():
+            sessions.take(session, energy_of(name, 2.0))
+        sessions.book()
+        sessions.book()
+        clock.passed_s += 1.0
+
+    assert [len(set(calls[at : at + 50])) for at in (0, 50, 100, 150)] == [50] * 4
+    assert set(calls) == set(joined)
+
+
+def test_all_of_a_large_fleet_is_booked_where_an_account_ends() -> None:
+    calls: list[str] = []
+    sessions, joined = fleet_of(120, lambda node, _: calls.append(node), StandingClock())
+    calls.clear()
+    sessions.book_all()
+
+    assert calls == list(joined)
+
+
+def test_reports_of_counters_that_grow_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent reports every second; the last report before a booking says what all of them say."""
+    read: list[object] = []
+    sessions, joined = fleet_of(1, lambda _node, _energy: None, StandingClock())
+    monkeypatch.setattr(agent_sessions, "check_energy", read.append)
+    for total_j in range(2, 50):
+        sessions.take(joined["node-0"], energy_of("node-0", float(total_j)))
+    sessions.book()
+
+    assert len(read) == 1
+    assert sessions.reports["node-0"].energy[0].total_j == 49.0
+
+
+def test_the_stream_of_a_report_that_cannot_be_ends() -> None:
+    """It is read with the next booking, after the agent was answered for it."""
+    sessions, joined = fleet_of(1, lambda _node, _energy: None, StandingClock())
+    sessions.take(joined["node-0"], energy_of("node-0", math.inf))
+    sessions.book()
+
+    with pytest.raises(InvalidArgument, match="inf"):
+        next(aiter(joined["node-0"].responses()).__anext__().__await__())  # nothing to wait for
