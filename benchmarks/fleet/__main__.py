@@ -2,10 +2,16 @@
 
     python -m benchmarks.fleet [--agents N ...] [--routers N] [--quick] [--json FILE]
 
-A real planner and carbon service, each a process of its own; agents of eight GPUs and routers are
-light, in this process (`peers.py`), each with its own connection. All agents join at once. Then
-each reports energy once a second, and each router its load. `base` plans: what is measured is the
-way from reports to plans and routes, not a strategy (`benchmarks.planner_scale`).
+A real planner with one that stands by, and a carbon service, each a process of its own; agents of
+eight GPUs and routers are light, in this process (`peers.py`), each with its own connections. All
+agents join at once. Once the first plan is active, each reports energy once a second; each router
+reports its load. Then the planner is killed. `base` plans: what is measured is the way from reports
+to plans and routes, not a strategy (`benchmarks.planner_scale`).
+
+    planned_s      from the first agent's attempt to join until all have joined and a plan is active
+    first_plan_s   from kill -9 until an operator has the next leader's plan and routes
+    routers_back_s until every router has
+    recovered_s    until every agent has joined again
 """
 
 import asyncio
@@ -22,11 +28,14 @@ from typing import Any, Final
 
 import psutil
 import yaml
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from benchmarks._agent import beside
 from benchmarks.fleet.peers import GPU_TYPE, MODEL, ZONE, Agent, Observer, Router
 from benchmarks.harness import Figures, Report, options, publish
 from services.kit.net import free_port
+from services.kit.rpc import dial
+from services.kit.telemetry import logs
 from services.local.up.health import until_serving
 
 FLEETS: Final = (10, 100, 1_000)
@@ -39,15 +48,20 @@ _LIMIT_S: Final = 120.0
 
 
 class Planner:
-    """The planner's process, which may be killed and started again."""
+    """A planner's process, which may be killed.
 
-    def __init__(self, config: Path) -> None:
+    Attributes:
+        listen: Where it listens.
+    """
+
+    def __init__(self, config: Path, listen: str) -> None:
+        self.listen = listen
         self._config = config
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        """Start it; it serves soon."""
-        self._process = await start("planner", self._config)
+        """Start it; it serves, or stands by, soon."""
+        self._process = await start("planner", self._config, CINQUEFOIL_PLANNER__LISTEN=self.listen)
 
     @property
     def cpu_s(self) -> float:
@@ -71,29 +85,40 @@ class Planner:
         return psutil.Process(self._process.pid)
 
 
-async def start(service: str, config: Path) -> asyncio.subprocess.Process:
-    """Start a service of a deployment."""
+async def start(service: str, config: Path, **settings: str) -> asyncio.subprocess.Process:
+    """Start a service of a deployment, with settings in its environment."""
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", "services.cli", service, "serve", "--with-parent"),
-        env={**os.environ, "CINQUEFOIL_CONFIG": str(config)},
+        env={**os.environ, "CINQUEFOIL_CONFIG": str(config), **settings},
     )
 
 
 @asynccontextmanager
-async def serving(folder: Path, agents: Sequence[Agent]) -> AsyncIterator[tuple[Planner, str]]:
-    """Run a carbon service and a planner of these nodes; yield the planner and its address."""
-    config, listen = folder / "cinquefoil.yaml", f"127.0.0.1:{free_port()}"
-    config.write_text(yaml.safe_dump(deployment(folder, listen, agents)))
-    planner, carbon = Planner(config), await start("carbon", config)
+async def serving(folder: Path, agents: Sequence[Agent]) -> AsyncIterator[list[Planner]]:
+    """Run a carbon service and two planners of these nodes; yield the one that leads first."""
+    config = folder / "cinquefoil.yaml"
+    planners = [Planner(config, f"127.0.0.1:{free_port()}") for _ in range(2)]
+    addresses = [planner.listen for planner in planners]
+    config.write_text(yaml.safe_dump(deployment(folder, addresses, agents)))
+    carbon = await start("carbon", config)
     try:
-        await planner.start()
-        async with asyncio.timeout(_LIMIT_S):
-            await until_serving(listen)
-        yield planner, listen
+        for planner, wait in zip(planners, (until_serving, until_standing_by), strict=True):
+            await planner.start()
+            async with asyncio.timeout(_LIMIT_S):
+                await wait(planner.listen)
+        yield planners
     finally:
-        await planner.kill()
+        for planner in planners:
+            await planner.kill()
         carbon.kill()
         await carbon.wait()
+
+
+async def until_standing_by(address: str) -> None:
+    """Return when a planner answers health checks, whatever it says."""
+    async with dial(address) as channel:
+        stub: Any = health_pb2_grpc.HealthStub(channel)  # its published types lag behind
+        await stub.Check(health_pb2.HealthCheckRequest(), wait_for_ready=True)
 
 
 async def measured(count: int, routers: int) -> dict[str, Any]:
@@ -102,7 +127,8 @@ async def measured(count: int, routers: int) -> dict[str, Any]:
     watching = [Router(f"router-{index}") for index in range(routers)]
     observer = Observer()
     with TemporaryDirectory(prefix="bench-fleet-") as name:
-        async with serving(Path(name), agents) as (planner, listen), asyncio.timeout(6 * _LIMIT_S):
+        async with serving(Path(name), agents) as planners, asyncio.timeout(6 * _LIMIT_S):
+            planner, listen = planners[0], [each.listen for each in planners]
             works: list[Coroutine[Any, Any, Any]] = [each.run(listen) for each in watching]
             async with beside([*works, observer.run(listen)]):
                 await all_answered(watching)
@@ -112,26 +138,28 @@ async def measured(count: int, routers: int) -> dict[str, Any]:
                     await observer.until_joined()
                     join_s, join_cpu_s = time.monotonic() - began_s, planner.cpu_s - before_s
                     await observer.until_active()
-                    first_plan_s = time.monotonic() - began_s
-                    _progress(f"{count} joined in {join_s:.1f} s, planned in {first_plan_s:.1f} s")
+                    planned_s = time.monotonic() - began_s
+                    _progress(f"{count} joined in {join_s:.1f} s, planned in {planned_s:.1f} s")
+                    for agent in agents:
+                        agent.meters.set()
                     return {
                         "agents": count,
                         "gpus": count * GPUS,
                         "routers": routers,
                         "join_s": join_s,
                         "cpu_ms_per_join": join_cpu_s / count * 1e3,
-                        "first_plan_s": first_plan_s,
+                        "planned_s": planned_s,
                         "steady_cores": await steady_cores(planner),
                         **await fan_out(agents, watching),
                         "rss_mib": planner.rss_mib,
-                        **await restarted(planner, observer, watching),
+                        **await taken_over(planner, observer, watching),
                     }
 
 
 async def steady_cores(planner: Planner) -> float:
     """Return what the planner uses while nothing changes, cores."""
     _progress(f"steady state for {STEADY_S:.0f} s")
-    await asyncio.sleep(2.0)
+    await asyncio.sleep(5.0)  # the first report of each GPU is booked at once
     before_s, began_s = planner.cpu_s, time.monotonic()
     await asyncio.sleep(STEADY_S)
     return (planner.cpu_s - before_s) / (time.monotonic() - began_s)
@@ -163,22 +191,26 @@ async def fan_out(agents: Sequence[Agent], routers: Sequence[Router]) -> dict[st
     }
 
 
-async def restarted(
+async def taken_over(
     planner: Planner, observer: Observer, routers: Sequence[Router]
 ) -> dict[str, float]:
-    """Kill the planner and start it again; return when it serves, and when all nodes are back."""
-    _progress("the planner is killed and started again")
-    began_s = time.monotonic()
+    """Kill the planner that leads; return when the next one's plan is known, and all are back."""
+    _progress("the planner is killed; the one that stands by leads")
+    began_s, term = time.monotonic(), observer.term
     await planner.kill()
-    observer.away = None
     for router in routers:
         router.answered.clear()
-    await planner.start()
-    async with asyncio.timeout(_LIMIT_S):
-        await all_answered(routers)
-        serves_s = time.monotonic() - began_s
-        await observer.until_joined()
-    return {"routers_back_s": serves_s, "recovered_s": time.monotonic() - began_s}
+    found: dict[str, float] = {}
+
+    async def timed(name: str, work: Coroutine[Any, Any, None]) -> None:
+        await work
+        found[name] = time.monotonic() - began_s
+
+    async with asyncio.timeout(_LIMIT_S), asyncio.TaskGroup() as tasks:
+        tasks.create_task(timed("routers_back_s", all_answered(routers)))
+        await timed("first_plan_s", observer.until_next(term))
+        await timed("recovered_s", observer.until_joined())
+    return found
 
 
 async def all_answered(routers: Sequence[Router]) -> None:
@@ -187,7 +219,7 @@ async def all_answered(routers: Sequence[Router]) -> None:
         await asyncio.gather(*(each.answered.wait() for each in routers))
 
 
-def deployment(folder: Path, planner: str, agents: Sequence[Agent]) -> dict[str, Any]:
+def deployment(folder: Path, planners: Sequence[str], agents: Sequence[Agent]) -> dict[str, Any]:
     """Return a deployment of the agents' nodes and one model, which fills half of the GPUs."""
     nodes = {
         each.name: {"zone": ZONE, "simulated": [GPU_TYPE] * each.gpus, "worker_host": each.host}
@@ -202,7 +234,8 @@ def deployment(folder: Path, planner: str, agents: Sequence[Agent]) -> dict[str,
             "zones": {ZONE: {"source": {"kind": "static", "intensity_gco2e_per_kwh": 200}}},
         },
         "planner": {
-            "listen": planner,
+            "address": list(planners),
+            "standby": True,
             "database": str(folder / "planner.sqlite3"),
             "strategy": "base",
         },
@@ -229,6 +262,7 @@ def main() -> None:
     parser.add_argument("--routers", type=int, default=ROUTERS, help=f"default: {ROUTERS}")
     parser.add_argument("--quick", action="store_true", help=f"fleets of {QUICK} agents only")
     arguments = parser.parse_args()
+    logs.configure("fleet", level="error")  # a thousand peers say that the planner is away
     sizes = arguments.agents or (QUICK if arguments.quick else FLEETS)
     rows = [asyncio.run(measured(count, min(arguments.routers, max(10, count)))) for count in sizes]
     note = "agents and routers run on the same machine's cores as the planner"

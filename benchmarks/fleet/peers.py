@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -56,6 +56,7 @@ class Agent:
         index: Of the node in the fleet: where its workers listen.
         gpus: How many it has.
         moves: How many times a worker of it has moved to another port.
+        meters: Set where it reports energy.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Agent:
     moves: int = 0
     _slices: dict[str, set[tuple[str, int]]] = field(default_factory=dict)
     _segments: dict[str, inventory_pb2.SegmentSpec] = field(default_factory=dict)
+    meters: asyncio.Event = field(default_factory=asyncio.Event)
     _said: asyncio.Queue[pb.JoinRequest] = field(default_factory=asyncio.Queue)
     _spent_j: float = 0.0
 
@@ -81,8 +83,8 @@ class Agent:
         self._said.put_nowait(pb.JoinRequest(node=self.report()))
         return self._endpoint(0)
 
-    async def run(self, planner: str) -> None:
-        """Stay joined until cancelled, and report energy once a second."""
+    async def run(self, planner: Sequence[str]) -> None:
+        """Stay joined until cancelled, and report energy once a second where it is metered."""
         reconnector = Reconnector(self.name, RealClock(), backoff=Backoff())
         async with dial(planner) as channel:
             stub = PlannerServiceStub(channel)
@@ -109,6 +111,8 @@ class Agent:
                 report = await asyncio.wait_for(said.get(), wait_s)
             except TimeoutError:
                 due_s += _REPORT_S
+                if not self.meters.is_set():
+                    continue
                 report = pb.JoinRequest(energy=self._energy())
             yield report
 
@@ -221,7 +225,7 @@ class Router:
         """Wait for an endpoint from now on."""
         self.sought, self.found = endpoint.encode(), asyncio.Event()
 
-    async def run(self, planner: str) -> None:
+    async def run(self, planner: Sequence[str]) -> None:
         """Follow the planner and report load once a second, until cancelled."""
         async with dial(planner) as channel, asyncio.TaskGroup() as tasks:
             tasks.create_task(Reconnector(self.name, RealClock()).run(lambda: self._watch(channel)))
@@ -274,18 +278,21 @@ class Observer:
     Attributes:
         away: Nodes that have not joined, or have left; None: not known.
         plan: The newest plan's state.
+        term: Of the planner that sent it.
     """
 
     away: int | None = None
     plan: plan_pb2.PlanState.ValueType | None = None
+    term: int = 0
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def run(self, planner: str) -> None:
+    async def run(self, planner: Sequence[str]) -> None:
         """Watch until cancelled."""
 
         async def session() -> None:
             self.away = self.plan = None
             async for response in PlannerServiceStub(channel).Watch(pb.WatchRequest()):
+                self.term = response.routing.term
                 self.away = sum(
                     each.kind == CONDITION_KIND_NODE_AWAY for each in response.conditions
                 )
@@ -298,6 +305,11 @@ class Observer:
     async def until_joined(self) -> None:
         """Return when no node is away."""
         while self.away != 0:
+            await self._change()
+
+    async def until_next(self, term: int) -> None:
+        """Return when a planner that leads after `term` has sent its plan and its routes."""
+        while self.term <= term or self.plan is None:
             await self._change()
 
     async def until_active(self) -> None:
