@@ -1,0 +1,220 @@
+"""Agents that announce themselves from network namespaces of their own, as pods have them."""
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cinquefoil.planner.v1.planner_pb2 import GetFleetRequest
+from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
+from cinquefoil.router.v1.router_pb2 import GetStatusRequest
+from cinquefoil.router.v1.router_pb2_grpc import RouterServiceStub
+from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
+from services.kit.config import Tls
+from services.kit.config.loader import load
+from services.kit.rpc import dial
+from services.local.pki import Identity, secure
+from services.local.up.health import until_answering
+from services.local.up.process import Program
+from services.local.up.suite import Suite
+from tests.support.cli.fake_services import cinquefoil
+from tests.support.worker.worker_process import infer_request, save_model
+
+ID = os.getpid()
+NET = f"10.{200 + ID // 256 % 50}.{ID % 256}"
+HOST = f"{NET}.1"
+
+
+def unavailable() -> str:
+    """Return why there can be no network namespaces here; "": there can."""
+    if os.geteuid():
+        return "needs root: it makes network namespaces"
+    if shutil.which("ip") is None:
+        return "needs ip (Debian: iproute2)"
+    tried = subprocess.run(
+        ["ip", "netns", "add", f"cq{ID}"], capture_output=True, text=True, check=False
+    )
+    if tried.returncode:
+        return f"needs network namespaces: {tried.stderr.strip()}"
+    ip(f"netns del cq{ID}")
+    return ""
+
+
+def ip(*lines: str, namespace: str = "") -> None:
+    """Run commands of `ip`."""
+    inside = ["-n", namespace] if namespace else []
+    subprocess.run(["ip", *inside, "-batch", "-"], input="\n".join(lines), text=True, check=True)
+
+
+@dataclass(frozen=True)
+class Pod:
+    """A namespace whose one interface leads to this machine. Attributes: name, number."""
+
+    name: str
+    number: int
+
+    @property
+    def namespace(self) -> str:
+        return f"cq{ID}{self.name}"
+
+    @property
+    def address(self) -> str:
+        return f"{NET}.{4 * self.number + 2}"
+
+    def create(self) -> None:
+        outer, gateway = f"cq{ID}{self.name}", f"{NET}.{4 * self.number + 1}"
+        ip(
+            f"netns add {self.namespace}",
+            f"link add {outer} type veth peer name eth0 netns {self.namespace}",
+            f"addr add {gateway}/30 dev {outer}",
+            f"link set {outer} up",
+        )
+        ip(
+            "link set lo up",
+            f"addr add {self.address}/30 dev eth0",
+            "link set eth0 up",
+            f"route add default via {gateway}",
+            namespace=self.namespace,
+        )
+
+    def cut(self) -> None:
+        """Take its network away: nobody is told."""
+        ip("link set eth0 down", namespace=self.namespace)
+
+    def agent(self, config: Path, tls: Tls | None) -> Program:
+        """Return its agent, with the environment that the chart gives a pod."""
+        environment = (
+            f"CINQUEFOIL_NODE__NAME={self.name}",
+            f"CINQUEFOIL_NODE__ADDRESS={self.address}:8463",
+        )
+        command = (sys.executable, "-P", "-m", "services.cli", "gpuagent", "serve", "--join")
+        inside = ("ip", "netns", "exec", self.namespace, "env", *environment)
+        argv = (*inside, *command, "--with-parent", "--config", str(config))
+        return Program(f"agent-{self.name}", argv, f"{self.address}:8463", tls)
+
+
+@pytest.fixture
+def pods() -> Iterator[list[Pod]]:
+    if why := unavailable():
+        pytest.skip(why)
+    found = [Pod(name, number) for number, name in enumerate("abc")]
+    try:
+        for pod in found:
+            pod.create()
+        yield found
+    finally:
+        for pod in found:
+            subprocess.run(["ip", "netns", "del", pod.namespace], check=False, capture_output=True)
+
+
+def deployment(folder: Path) -> Path:
+    """Write a deployment that names no node, and wants each model on three."""
+    document = {
+        "version": "v1",
+        "carbon": {
+            "listen": f"{HOST}:8461",
+            "zones": {"Z": {"source": {"kind": "static", "intensity_gco2e_per_kwh": 100.0}}},
+        },
+        "planner": {
+            "listen": f"{HOST}:8462",
+            "database": str(folder / "planner.sqlite3"),
+            "triggers": {"min_interval_s": 0.5, "settle_s": 0.2},
+        },
+        "router": {"listen": f"{HOST}:8464", "http_listen": "", "worker_dead_after_s": 2.0},
+        "console": {"listen": ""},
+        "join": {
+            "listen": "0.0.0.0:8463",
+            "zone": "Z",
+            "simulated": ["t4"],
+            "state_dir": str(folder / "state"),
+            "leave_timeout_s": 0.0,
+        },
+        "models": {
+            "m": {
+                "slo": {"latency_s": 1.0},
+                "demand_rps": 1.0,
+                "replicas_min": 3,
+                "spread": "node",
+                "variants": {
+                    "v": {
+                        "file": str(save_model(folder / "tiny.onnx")),
+                        "accuracy": 0.9,
+                        "profile": {"kind": "analytic", "gmacs_per_item": 0.1},
+                    }
+                },
+            }
+        },
+    }
+    path = folder / "cinquefoil.yaml"
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+@pytest.mark.system
+@pytest.mark.timeout(240)
+async def test_agents_join_serve_are_cut_off_and_replaced_with_no_file_touched(
+    tmp_path: Path, pods: list[Pod]
+) -> None:
+    """Two join by themselves and serve; one loses its network; a third joins and is used.
+
+    Everything is checked by certificates, and `cinquefoil status` finds who joined.
+    """
+    a, b, c = pods
+    config = deployment(tmp_path)
+    authority = secure(config, tmp_path / "pki")
+    for pod in pods:
+        for role in ("agent", "worker"):
+            authority.issue(Identity(role, pod.name, hosts=(pod.address,)), days=1)
+    settings = load(config)
+    operator, before = settings.identity("operator"), config.read_bytes()
+
+    async with AsyncExitStack() as stack:
+        control = Suite.of(config, tmp_path / "logs")
+        agents = [pod.agent(config, operator) for pod in pods]
+        first = Suite(agents[:2], tmp_path / "logs", grace_s=0.5)
+        third = Suite(agents[2:], tmp_path / "logs", grace_s=0.5)
+        await asyncio.gather(*(stack.enter_async_context(each) for each in (control, first)))
+        planner = PlannerServiceStub(
+            await stack.enter_async_context(dial(settings.planner.dial, operator))
+        )
+        channel = await stack.enter_async_context(dial(settings.router.dial, operator))
+        router, status = GRPCInferenceServiceStub(channel), RouterServiceStub(channel)
+
+        async def answered() -> dict[str, int]:
+            """Return how many requests each pod's workers have answered."""
+            found = await status.GetStatus(GetStatusRequest())
+            instances = [each for model in found.models for each in model.instances]
+            return {each.endpoint.rpartition(":")[0]: each.answered for each in instances}
+
+        async def serve_from(*expected: Pod) -> None:
+            """Send requests until workers of these pods have answered some; none may fail."""
+            began = await answered()
+            while True:
+                request = infer_request([[1.0, 2.0]])
+                await router.ModelInfer(request, timeout=10)
+                now = await answered()
+                if all(now.get(p.address, 0) > began.get(p.address, 0) for p in expected):
+                    return
+
+        await asyncio.wait_for(until_answering(settings.router.dial, operator), 20)
+        await serve_from(a, b)
+        shown = await cinquefoil("status", "--json", "--config", config)
+        b.cut()
+        await serve_from(a)
+        await stack.enter_async_context(third)
+        await serve_from(a, c)
+        fleet = await planner.GetFleet(GetFleetRequest())
+
+    assert {each.node.name for each in fleet.nodes} == {"a", "b", "c"}
+    assert shown.status == 0, shown.err
+    assert {each["node"] for each in json.loads(shown.out)["gpus"]} == {"a", "b"}
+    assert config.read_bytes() == before
