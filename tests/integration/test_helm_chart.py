@@ -13,6 +13,7 @@ import yaml
 from typer.testing import CliRunner
 
 from services.cli.main import app
+from services.kit.config import Deployment
 from services.kit.config.loader import load
 from tests.support.paths import ROOT
 
@@ -23,6 +24,12 @@ COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text())
 SUITE_VERSION = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
 INFO = 1  # of Helm's linter; warnings and errors are above
 CUSTOM = {"ServiceMonitor"}  # kinds that Kubernetes does not define
+OLDEST = {"claim-values.yaml": "1.34"}  # of devices' claims; else 1.30
+VERSIONS = [
+    (name, version)
+    for name in CASES
+    for version in (OLDEST.get(name, "1.30"), kubernetes_validate.latest_version())
+]
 
 Object = dict[str, Any]
 
@@ -66,8 +73,7 @@ def test_helm_lint_finds_nothing(name: str) -> None:
     assert [each for each in found["messages"] if each["severity"] > INFO] == []
 
 
-@pytest.mark.parametrize("version", ["1.30", kubernetes_validate.latest_version()])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "version"), VERSIONS)
 def test_every_object_is_valid_for_the_oldest_and_the_newest_kubernetes(
     name: str, version: str
 ) -> None:
@@ -193,6 +199,62 @@ def test_an_agent_is_not_killed_while_it_leaves(leave_timeout_s: float, least_s:
     assert all(spec["terminationGracePeriodSeconds"] > least_s for spec in agents)
 
 
+def test_agents_that_join_say_who_they_are_by_the_downward_api() -> None:
+    """With the variables as a kubelet resolves them, the deployment file has the node."""
+    objects = objects_of("ha-values.yaml")
+    (agents,) = of_kind(objects, "DaemonSet")
+    spec = agents["spec"]["template"]["spec"]
+    assert spec["nodeSelector"] == {"cinquefoil.io/serves": "true"}
+    assert spec["terminationGracePeriodSeconds"] > 90 + 10
+
+    kubelet = {"spec.nodeName": "rack-7", "status.podIP": "10.0.0.7"}
+    found: dict[str, str] = {}
+    for each in spec["containers"][0]["env"]:
+        source = each.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
+        found[each["name"]] = kubelet[source] if source else each["value"]
+    address = found["CINQUEFOIL_NODE__ADDRESS"].replace("$(POD_IP)", found["POD_IP"])
+    (config,) = of_kind(objects, "ConfigMap")
+    given = yaml.safe_load(config["data"]["cinquefoil.yaml"])
+    node = {"name": found["CINQUEFOIL_NODE__NAME"], "address": address}
+    deployment = Deployment.model_validate({**given, "node": node})
+    assert deployment.node.name == "rack-7"
+    assert deployment.join is not None
+    joined = deployment.join.node(deployment.join.zone, deployment.node.address)
+    assert (joined.dial, joined.worker_host) == ("10.0.0.7:8463", "10.0.0.7")
+
+
+def test_each_of_several_planners_has_an_address() -> None:
+    """Names of a StatefulSet's pods under its headless Service; one that stands by is in order."""
+    objects = objects_of("ha-values.yaml")
+    (planner,) = of_kind(objects, "StatefulSet")
+    (config,) = of_kind(objects, "ConfigMap")
+    settings = yaml.safe_load(config["data"]["cinquefoil.yaml"])["planner"]
+    name, service = planner["metadata"]["name"], planner["spec"]["serviceName"]
+    count = planner["spec"]["replicas"]
+    assert settings["address"] == [f"{name}-{i}.{service}:8462" for i in range(count)]
+    assert settings["standby"]
+    assert service in {each["metadata"]["name"] for each in of_kind(objects, "Service")}
+    (container,) = planner["spec"]["template"]["spec"]["containers"]
+    assert container["readinessProbe"]["grpc"]["service"] == "liveness"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_probes_ask_the_health_ports_of_the_deployment_file(name: str) -> None:
+    """The kubelet shows no certificate, which only these ports permit."""
+    (config,) = of_kind(objects_of(name), "ConfigMap")
+    given = yaml.safe_load(config["data"]["cinquefoil.yaml"])
+    for component, labels, spec in pods(objects_of(name)):
+        if component in {"test", "console"}:
+            continue
+        node = labels.get("cinquefoil.io/node", "")
+        agent = given["nodes"][node] if node else given.get("join", {})
+        settings = agent if component == "agent" else given[component]
+        container = spec["containers"][0]
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+            port = container[probe]["grpc"]["port"]
+            assert settings["health"] == f"0.0.0.0:{port}"
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_services_start_as_in_compose(name: str) -> None:
     """The same commands and images, so that one build and one set of documents fits both."""
@@ -203,7 +265,9 @@ def test_services_start_as_in_compose(name: str) -> None:
         started = " ".join(container["args"])
         composed = COMPOSE["services"]["gpuagent" if component == "agent" else component]
         node = labels.get("cinquefoil.io/node", "")
-        assert started == " ".join(composed["command"]).replace("node-0", node)
+        assert started == " ".join(composed["command"]).replace(
+            *(("--node node-0", "--join") if "--join" in started else ("node-0", node))
+        )
         cuda = CASES[name].get("agent", {}).get("access", "none") != "none"
         image = composed["image"].partition(":")[0].replace("cpu", "cuda" if cuda else "cpu")
         assert container["image"] == f"{image}:{SUITE_VERSION}"
@@ -215,6 +279,8 @@ def test_services_start_as_in_compose(name: str) -> None:
         ({"routr": {}}, "routr"),
         ({"router": {"replicas": 0}}, "/router/replicas"),
         ({"agent": {"access": "all"}}, "/agent/access"),
+        ({"planner": {"replicas": 2}}, "give planner.database.existingSecret"),
+        ({"config": {"join": {}}, "tls": {"enabled": True}}, "need tls.enabled: false"),
         ({"config": {"noodles": {}}}, "noodles"),
         ({"config": {"nodes": {"Rack_7": {"zone": "DE"}}}}, "Rack_7"),
         ({"config": {"nodes": {"n" * 40: {"zone": "DE"}}}}, "is longer than 52 characters"),
@@ -226,9 +292,9 @@ def test_services_start_as_in_compose(name: str) -> None:
 )
 def test_wrong_values_are_refused_with_their_place(change: Object, sentence: str) -> None:
     values = CASES["simulated-values.yaml"]
-    (key, changed) = next(iter(change.items()))
+    changed = {key: {**values.get(key, {}), **settings} for key, settings in change.items()}
     with pytest.raises(helm().HelmError) as caught:
-        rendered({**values, key: {**values.get(key, {}), **changed}})
+        rendered({**values, **changed})
     assert sentence in str(caught.value)
 
 

@@ -39,10 +39,19 @@ labels: {{- include "cinquefoil.labels" . | nindent 2 }}
     {{- $_ := set $set $service (dict
       "listen" (printf "0.0.0.0:%d" (int $port))
       "address" (printf "%s-%s:%d" $full $service (int $port))
-      "metrics" (printf "0.0.0.0:%d" (add $port 1000))) }}
+      "metrics" (printf "0.0.0.0:%d" (add $port 1000))
+      "health" (printf "0.0.0.0:%d" (add $port 1010))) }}
   {{- end }}
 {{- end }}
 {{- $_ := set $set.planner "database" (printf "%s/planner.sqlite3" $state) -}}
+{{- if gt (int .Values.planner.replicas) 1 }}
+  {{- $addresses := list }}
+  {{- range until (int .Values.planner.replicas) }}
+    {{- $addresses = append $addresses (printf "%s-planner-%d.%s-planners:8462" $full . $full) }}
+  {{- end }}
+  {{- $_ := set $set.planner "address" $addresses }}
+  {{- $_ := set $set.planner "standby" true }}
+{{- end }}
 {{- $_ := set $set.router "http_listen" "0.0.0.0:8466" -}}
 {{- $_ := set $set.router "routing_file" (printf "%s/routes.json" $state) -}}
 {{- with $set.predictor }}{{ $_ := set . "cache" (dict "file" (printf "%s/predictor.sqlite3" $state)) }}{{ end -}}
@@ -50,9 +59,16 @@ labels: {{- include "cinquefoil.labels" . | nindent 2 }}
 {{- range $node, $_ := .Values.config.nodes }}
   {{- $host := include "cinquefoil.agentHost" (dict "root" $ "node" $node) }}
   {{- $_ := set $nodes $node (dict "listen" "0.0.0.0:8463" "address" (printf "%s:8463" $host)
-    "metrics" "0.0.0.0:9463" "worker_host" $host "state_dir" $state) }}
+    "metrics" "0.0.0.0:9463" "health" "0.0.0.0:9473" "worker_host" $host "state_dir" $state) }}
 {{- end }}
-{{- $_ := set $set "nodes" $nodes -}}
+{{- with $nodes }}{{ $_ := set $set "nodes" . }}{{ end }}
+{{- if hasKey .Values.config "join" }}
+  {{- $_ := set $set "join" (dict "listen" "0.0.0.0:8463" "metrics" "0.0.0.0:9463" "health" "0.0.0.0:9473" "state_dir" $state) }}
+{{- end }}
+{{- if hasKey .Values.config "console" }}
+  {{- $tokens := ternary "/var/lib/cinquefoil/tokens/tokens" (printf "%s/console-tokens" $state) (ne .Values.console.existingSecret "") }}
+  {{- $_ := set $set "console" (dict "listen" "0.0.0.0:8467" "token_file" $tokens) }}
+{{- end -}}
 {{- if .Values.tls.enabled }}
   {{- $folder := "/var/lib/cinquefoil/pki/{service}/{node}" }}
   {{- $_ := set $set "tls" (dict "certificate_file" (printf "%s/tls.crt" $folder)
@@ -71,6 +87,9 @@ labels:
   {{- with .node }}
   cinquefoil.io/node: {{ . }}
   {{- end }}
+  {{- if .joins }}
+  cinquefoil.io/joins: "true"
+  {{- end }}
 annotations:
   checksum/config: {{ include "cinquefoil.config" .root | sha256sum }}
   {{- with (get .root.Values .component | default dict).podAnnotations }}{{ toYaml . | nindent 2 }}{{ end }}
@@ -78,6 +97,7 @@ annotations:
 
 {{/* What every pod but that of an agent with rights has; "restricted" as of Pod Security Standards. */}}
 {{- define "cinquefoil.pod" -}}
+serviceAccountName: {{ include "cinquefoil.fullname" .root }}
 automountServiceAccountToken: false
 enableServiceLinks: false
 {{- with .root.Values.imagePullSecrets }}
@@ -121,7 +141,7 @@ securityContext:
   {{- end }}
 {{- end }}
 
-{{/* Environment, ports, probes, resources and files of a service: {root, component, port, health, identities}. */}}
+{{/* Environment, ports, probes, resources and files of a service: {root, component, port, identities, stands_by}. */}}
 {{- define "cinquefoil.service" -}}
 {{- $values := get .root.Values .component -}}
 env:
@@ -134,27 +154,26 @@ ports:
   {{- if eq .component "router" }}
   - {name: http, containerPort: 8466}
   {{- end }}
-{{- /* The kubelet's gRPC probe has no TLS, and shows no certificate. */}}
-{{- if .root.Values.tls.enabled }}
+{{- /* Of the health port: the kubelet's probe has no certificate. A planner that stands by is not ready to lead, but is in order. */}}
+{{- $health := add .port 1010 }}
 startupProbe:
-  tcpSocket: {port: grpc}
+  grpc: {port: {{ $health }}, service: liveness}
   periodSeconds: 2
   failureThreshold: 60
+livenessProbe:
+  grpc: {port: {{ $health }}, service: liveness}
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 6
 readinessProbe:
-  exec: {command: [cinquefoil, health, --own, {{ .health }}]}
-  periodSeconds: 20
-  timeoutSeconds: 10
-{{- else }}
-startupProbe:
-  grpc: {port: {{ .port }}}
-  periodSeconds: 2
-  failureThreshold: 60
-readinessProbe:
-  grpc: {port: {{ .port }}}
+  grpc: {port: {{ $health }}, service: {{ ternary "liveness" "readiness" (default false .stands_by) }}}
   periodSeconds: 5
   timeoutSeconds: 3
-{{- end }}
-resources: {{- toYaml $values.resources | nindent 2 }}
+resources:
+  {{- toYaml $values.resources | nindent 2 }}
+  {{- if .claim }}
+  claims: [{name: gpus}]
+  {{- end }}
 volumeMounts:
   {{- include "cinquefoil.mounts" . | nindent 2 }}
   - {name: state, mountPath: /var/lib/cinquefoil/state}
