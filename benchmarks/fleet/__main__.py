@@ -94,12 +94,19 @@ async def start(service: str, config: Path, **settings: str) -> asyncio.subproce
 
 
 @asynccontextmanager
-async def serving(folder: Path, agents: Sequence[Agent]) -> AsyncIterator[list[Planner]]:
-    """Run a carbon service and two planners of these nodes; yield the one that leads first."""
+async def serving(
+    folder: Path, agents: Sequence[Agent], **changed: Any
+) -> AsyncIterator[list[Planner]]:
+    """Run a carbon service and two planners of these nodes; yield the one that leads first.
+
+    `changed` are sections of the deployment that are added, or that replace those there are.
+    """
     config = folder / "cinquefoil.yaml"
     planners = [Planner(config, f"127.0.0.1:{free_port()}") for _ in range(2)]
     addresses = [planner.listen for planner in planners]
-    config.write_text(yaml.safe_dump(deployment(folder, addresses, agents)))
+    given = deployment(folder, addresses, agents)
+    planning = {**given["planner"], **changed.pop("planner", {})}
+    config.write_text(yaml.safe_dump({**given, **changed, "planner": planning}))
     carbon = await start("carbon", config)
     try:
         for planner, wait in zip(planners, (until_serving, until_standing_by), strict=True):
