@@ -40,6 +40,8 @@ class LanguageProfile(Section):
         bytes_per_parameter: 2 for FP16, 0.5 for four bits.
         prompt_tokens: Of a usual request.
         answer_tokens: Of a usual request.
+        long_prompt_tokens: Of the longest prompt whose first token `slo.ttft_s` is for, such as
+            longer than 99 in 100. None: `prompt_tokens`.
         memory_mib_per_item: Memory of a slot's context, MiB.
         kv_kib_per_token: Keys and values of a token, KiB: 2 * layers * heads of them * size of a
             head * bytes of an element. Llama-3.1-8B: 128.
@@ -52,6 +54,7 @@ class LanguageProfile(Section):
     bytes_per_parameter: Positive = 2.0
     prompt_tokens: Positive = 512.0
     answer_tokens: Positive = 256.0
+    long_prompt_tokens: Positive | None = None
     memory_mib_per_item: NonNegative = 256.0
     kv_kib_per_token: NonNegative = 128.0
     prefill_sensitivity: Fraction | None = None

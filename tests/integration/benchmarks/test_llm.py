@@ -2,39 +2,90 @@
 
 from dataclasses import replace
 
-from benchmarks.llm import (
-    PROFILE,
-    Engine,
-    Limits,
-    Replica,
-    Request,
-    bound_j_per_token,
+import pytest
+
+from benchmarks.llm.bound import bound_j_per_token
+from benchmarks.llm.engine import CLOCKS, KV_TOKENS, Engine, Limits, Replica, Request, serve
+from benchmarks.llm.policies import (
+    GPUS,
+    Consolidated,
+    Setup,
+    always,
+    capped,
+    fixed,
     least_requests,
+    planned,
     run,
-    serve,
 )
 
 TRACE = [
     Request(0.05 * number, 100 + number % 7 * 300, 20 + number % 5 * 30) for number in range(60)
 ]
 LIMITS = Limits(2.0, 0.05)
+STATIC = Setup(GPUS, 512, fixed(1.0), always(least_requests))
+TOGETHER = Consolidated(LIMITS, 0.7, 12.5)
 
 
 def test_every_request_has_its_tokens_in_order() -> None:
     """A single request takes its prompt and its steps; with others, it takes no less."""
     requests = [replace(request) for request in TRACE]
-    replicas = [Replica(Engine(PROFILE, 1.0)) for _ in range(2)]
+    replicas = [Replica(Engine(), fixed(1.0)) for _ in range(2)]
     serve(requests, replicas, least_requests)
     alone = replace(TRACE[0])
-    serve([alone], [Replica(Engine(PROFILE, 1.0))], least_requests)
+    serve([alone], [Replica(Engine(), fixed(1.0))], least_requests)
 
     assert all(each.arrived_s < each.first_s < each.ended_s for each in requests)
     assert all(not replica.requests and abs(replica.context) < 1e-6 for replica in replicas)
+    assert all(not replica.waiting_tokens and not replica.kept for replica in replicas)
     assert alone.tpot_s <= min(each.tpot_s for each in requests) * (1 + 1e-9)
 
 
-def test_no_policy_is_below_the_bound_and_a_lower_clock_saves_energy() -> None:
-    fast, slow = (run(TRACE, LIMITS, 2, clock, least_requests) for clock in (1.0, 0.6))
+def test_contexts_that_do_not_fit_into_memory_wait() -> None:
+    """Two prompts that fill a GPU's memory one by one are not answered at the same time."""
+    first, second = (Request(0.0, KV_TOKENS - 100, 50) for _ in range(2))
+    serve([first, second], [Replica(Engine(), fixed(1.0))], least_requests)
 
-    assert bound_j_per_token(TRACE, LIMITS) < slow["j_per_token"] < fast["j_per_token"]
-    assert fast["attainment"] == 1.0
+    assert second.first_s > first.ended_s
+
+
+@pytest.mark.parametrize(
+    "setup",
+    [
+        STATIC,
+        replace(STATIC, clock_at=fixed(CLOCKS[0])),
+        replace(STATIC, clock_at=capped(400)),
+        replace(STATIC, clock_at=TOGETHER.clock_at, choose=always(TOGETHER)),
+    ],
+    ids=["static", "lowest clock", "power cap", "consolidated"],
+)
+def test_no_policy_is_below_the_bound(setup: Setup) -> None:
+    """The relaxed program's energy is less than any schedule's that it allows."""
+    assert bound_j_per_token(TRACE, LIMITS, GPUS) < run(TRACE, LIMITS, setup)["j_per_token"]
+
+
+def test_consolidated_saves_energy_and_keeps_the_objective() -> None:
+    """Fewer replicas than there are answer, for less energy, in time."""
+    setup = replace(STATIC, clock_at=TOGETHER.clock_at, choose=always(TOGETHER))
+    static, together = run(TRACE, LIMITS, STATIC), run(TRACE, LIMITS, setup)
+
+    assert together["gpus"] < static["gpus"]
+    assert together["j_per_token"] < static["j_per_token"]
+    assert together["attainment"] == 1.0
+
+
+def test_a_power_limit_lowers_the_clock() -> None:
+    """A limit that no step reaches changes nothing; one that steps reach saves energy."""
+    free, loose, tight = (
+        run(TRACE, LIMITS, replace(STATIC, gpus=1, clock_at=clock_at))["j_per_token"]
+        for clock_at in (fixed(1.0), capped(700), capped(350))
+    )
+
+    assert tight < loose == free
+
+
+def test_the_plan_counts_tokens_not_requests() -> None:
+    """A minute of few long prompts needs more replicas than one of as many short ones."""
+    short = [Request(number / 10, 500, 100) for number in range(600)]
+    long = [replace(each, arrived_s=60 + each.arrived_s, input_tokens=4_000) for each in short]
+
+    assert planned(short + long, LIMITS)[0] > planned(short + short, LIMITS)[0]

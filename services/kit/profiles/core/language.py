@@ -112,7 +112,7 @@ class TokenTimes:
     """What a usual request waits for while every slot generates.
 
     Attributes:
-        first_token_s: For its own prompt and the step after it, s.
+        first_token_s: For a long prompt of its own and the step after it, s.
         token_s: Mean time between its tokens, in which others' prompts are taken in, s.
     """
 
@@ -130,6 +130,7 @@ class LanguageProfile:
         prompt_tokens, answer_tokens: Of a usual request.
         memory_mib_per_item: Memory of a slot's context, MiB.
         kv_kib_per_token: Keys and values of a token, KiB.
+        long_prompt_tokens: Of the longest prompt whose first token must be in time; None: usual.
         prefill_sensitivity, decode_sensitivity: How each phase follows the SM clock, 0..1.
     """
 
@@ -139,6 +140,7 @@ class LanguageProfile:
     answer_tokens: float = 256.0
     memory_mib_per_item: float = 256.0
     kv_kib_per_token: float = 128.0
+    long_prompt_tokens: float | None = None
     prefill_sensitivity: float = PREFILL_SENSITIVITY
     decode_sensitivity: float = DECODE_SENSITIVITY
 
@@ -167,7 +169,7 @@ class LanguageProfile:
         if shape.gpu not in DATA_SHEETS:
             return None
         curve = curve_of(shape.gpu)
-        prompt_s = self.prompt_s(shape, processes * batch_size)
+        prompt_s = self.prompt_s(shape, processes * batch_size * self.prompt_tokens)
         token_s = self.token_s(shape, processes * batch_size)
         latency_s = prompt_s * curve.stretch(self.prefill_sensitivity, clock_ratio)
         latency_s += (
@@ -186,12 +188,13 @@ class LanguageProfile:
         curve = curve_of(shape.gpu)
         step_s = self.token_s(shape, processes * batch_size)
         step_s *= curve.stretch(self.decode_sensitivity, clock_ratio)
-        prompt_s = self.prompt_s(shape, 1) * curve.stretch(self.prefill_sensitivity, clock_ratio)
+        prompt_s = self.prompt_s(shape, self.long_prompt_tokens or self.prompt_tokens)
+        prompt_s *= curve.stretch(self.prefill_sensitivity, clock_ratio)
         return TokenTimes(prompt_s + step_s, whole.latency_s / max(self.answer_tokens, 1.0))
 
-    def prompt_s(self, shape: SliceShape, sequences: int) -> float:
-        """Return what so many usual prompts add to steps of answers at the highest clock, s."""
-        return sequences * self.prompt_tokens * _factors(shape).prefill * self._flops_s(shape)
+    def prompt_s(self, shape: SliceShape, tokens: float) -> float:
+        """Return what so many tokens of prompts add to steps of answers at the highest clock, s."""
+        return tokens * _factors(shape).prefill * self._flops_s(shape)
 
     def token_s(self, shape: SliceShape, sequences: int) -> float:
         """Return the time of one token of so many usual answers at the highest clock, s."""

@@ -150,6 +150,25 @@ def test_an_objective_of_the_first_token_that_no_gpu_meets_is_named() -> None:
     assert why.startswith("no variant can meet slo.ttft_s: 0.5 ms are there for it, and the least")
 
 
+def test_a_long_prompt_keeps_clocks_at_which_its_first_token_is_late_out() -> None:
+    """Usual prompts are in time at half the clock; with long ones to answer, it is not used."""
+    profile = TEXT.variants[0].profile
+    assert isinstance(profile, LanguageProfile)
+    long = replace(profile, long_prompt_tokens=20 * profile.prompt_tokens)
+    times = long.token_times(H100.type.shape(catalog.whole(H100)), 1, 1)
+    assert times is not None
+    limit_s = 1.1 * times.first_token_s / Objective().latency_share
+
+    def clocks_mhz(each: LanguageProfile) -> set[int]:
+        variants = (replace(TEXT.variants[0], profile=each),)
+        model = replace(TEXT, variants=variants, slo_first_token_s=limit_s)
+        kinds = catalog.build([model], [H100], Objective(), (1,), 1, clock_ratios=(0.5, 1.0))
+        return {kind.clock_mhz for kind in kinds}
+
+    assert clocks_mhz(profile) == {0, round(0.5 * H100.type.max_clock_mhz)}
+    assert clocks_mhz(long) == {0}
+
+
 def _largest_batch(tpot_s: float) -> int:
     model = replace(TEXT, slo_token_s=tpot_s)
     kinds = catalog.build([model], [H100], Objective(), (1, 8, 64), 1)

@@ -1,0 +1,72 @@
+"""Run every policy on every trace; see the package."""
+
+from typing import Any, Final
+
+import numpy as np
+
+from benchmarks.harness import Figures, Report, in_processes, main
+from benchmarks.llm.bound import bound_j_per_token
+from benchmarks.llm.policies import GPUS, least_requests, policies, round_robin, run
+from benchmarks.llm.prefixes import reuse
+from benchmarks.llm.traces import traces
+
+WINDOWS: Final = 4
+_KEPT_AT_WORST: Final = frozenset({"ttft_p99_s", "tpot_p99_s", "gpus", "lost"})
+
+
+def study(job: tuple[int, float, int]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return the rows of a trace, and its bound.
+
+    Args:
+        job: Which trace, the share of the usual span of its windows, and how many there are.
+    """
+    which, scale, windows = job
+    trace = traces(scale, windows)[which]
+    reported = trace.windows[1:]
+    rows = [
+        {"trace": trace.name, "policy": name}
+        | _together([run(window, trace.limits, setup) for window in reported])
+        | {"chosen": setup.chosen}
+        for name, setup in policies(trace.windows[0], trace.limits).items()
+    ]
+    bounds = [bound_j_per_token(window, trace.limits, GPUS) for window in reported]
+    base_j = next(row["j_per_token"] for row in rows if row["policy"] == "least requests")
+    bound_j = float(np.mean(bounds))
+    for row in rows:
+        row["saved"] = 1 - row["j_per_token"] / base_j
+        row["of_bounds_saving"] = (base_j - row["j_per_token"]) / (base_j - bound_j)
+    return rows, {trace.name: {"j_per_token": bound_j, "saved": 1 - bound_j / base_j}}
+
+
+def _together(found: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return figures of several windows: means; of the tails and the GPUs, the greatest."""
+    together: dict[str, Any] = {}
+    for key in found[0]:
+        values = [each[key] for each in found]
+        together[key] = max(values) if key in _KEPT_AT_WORST else float(np.mean(values))
+        if key == "attainment":
+            together["least_attainment"] = min(values)
+    return together
+
+
+def measure(scale: float = 1.0, windows: int = WINDOWS) -> Report:
+    """Run every policy on every trace."""
+    found = in_processes(study, [(which, scale, windows) for which in range(3)])
+    rows = [row for rows, _ in found.values() for row in rows]
+    bounds = {name: bound for _, each in found.values() for name, bound in each.items()}
+    said = ", ".join(f"{name}: {each['j_per_token']:.3g}" for name, each in bounds.items())
+    title = f"Eight billion parameters on {GPUS} H100, {windows - 1} windows of each trace"
+    mooncake = traces(2 * scale, 2)[1]
+    choices = {"round robin": round_robin, "least requests": least_requests}
+    prefixes = reuse(mooncake.windows[0], mooncake.limits, choices, 4)
+    return Report(
+        [
+            Figures(title, rows, f"Bound, J per token: {said}"),
+            Figures("4 H100 that cache prefixes, on Mooncake x 0.5", prefixes),
+        ],
+        {"traces": rows, "bound": bounds, "prefixes": prefixes},
+    )
+
+
+if __name__ == "__main__":
+    main("llm", measure, quick=lambda: measure(0.2, 2))

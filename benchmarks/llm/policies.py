@@ -1,0 +1,251 @@
+"""Which replica takes a request, and at what clock and power it runs; what is chosen beforehand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, Final
+
+import numpy as np
+
+from benchmarks.llm.engine import (
+    CLOCKS,
+    INTENSITY_G_PER_KWH,
+    KV_TOKENS,
+    POOL,
+    PROFILE,
+    SLOTS,
+    Choose,
+    Engine,
+    Limits,
+    Replica,
+    Request,
+    serve,
+)
+from benchmarks.llm.prefixes import ByPrefix
+from services.kit.config import Objective
+from services.kit.profiles.core.language import PROMPT_TOKENS_PER_STEP
+from services.planner.core.model import Model, Variant
+from services.planner.core.problem import catalog
+from services.router.core.prefix_cache import PrefixCache
+
+GPUS: Final = 8
+CACHE_BLOCKS: Final = 800  # of a replica; beside `KV_TOKENS`, which a server would share with it
+CHOSEN_ATTAINMENT: Final = 0.995
+"""What must be kept on the window on which is chosen: later ones differ."""
+CAPS_W: Final = (700, 600, 500, 450, 400, 350, 300)
+CHUNKS: Final = (512, 1024)
+HEADROOMS: Final = (0.5, 0.6, 0.7, 0.8, 0.9)
+_MINUTE_S: Final = 60.0
+_ROUNDING: Final = 1 + 1e-9
+
+ClockAt = Callable[[Replica, float], float]
+Window = Sequence[Request]
+
+
+def round_robin(replicas: Sequence[Replica], _: Request, number: int) -> Replica:
+    """Return the next replica in turn."""
+    return replicas[number % len(replicas)]
+
+
+def least_requests(replicas: Sequence[Replica], _: Request, __: int) -> Replica:
+    """Return the replica with the fewest requests."""
+    return min(replicas, key=lambda replica: replica.requests)
+
+
+def fixed(clock: float) -> ClockAt:
+    """Return one clock at all times."""
+    return lambda _, __: clock
+
+
+def capped(power_w: float) -> ClockAt:
+    """Return the highest clock at which the next steps draw no more; the lowest, if none does."""
+
+    def clock_at(replica: Replica, _: float) -> float:
+        for clock in reversed(CLOCKS):
+            time_s, energy_j = _usual_step(replica, clock)
+            if replica.engine.shape.idle_power_w + energy_j / time_s <= power_w * _ROUNDING:
+                return clock
+        return CLOCKS[0]
+
+    return clock_at
+
+
+def _usual_step(replica: Replica, clock: float) -> tuple[float, float]:
+    prompt = replica.chunk if replica.waiting else 0
+    return replica.engine.step(clock, len(replica.open), replica.mean_context, prompt)
+
+
+@dataclass(frozen=True, slots=True)
+class Consolidated:
+    """As few replicas as the objectives allow, each at the lowest clock that they allow.
+
+    Attributes:
+        limits: The objective.
+        headroom: Share of it that may be used up, 0..1.
+        prompt_per_token: Tokens of prompts for each token generated, usually.
+    """
+
+    limits: Limits
+    headroom: float
+    prompt_per_token: float
+
+    def __call__(self, replicas: Sequence[Replica], request: Request, _: int) -> Replica:
+        """Return the first replica that keeps the objective; if none does, the emptiest."""
+        free = [replica for replica in replicas if self._has_room(replica, request)]
+        if free:
+            return max(free, key=lambda replica: _reusable(replica, request))
+        return min(replicas, key=lambda replica: (replica.waiting_tokens, replica.requests))
+
+    def _has_room(self, replica: Replica, request: Request) -> bool:
+        count = replica.requests + 1
+        if count > SLOTS or replica.kept + replica.waiting_tokens + request.tokens > KV_TOKENS:
+            return count == 1
+        step = replica.engine.step
+        context = max(replica.mean_context, request.input_tokens)
+        token_s, _ = step(CLOCKS[0], count, context, count * self.prompt_per_token)
+        chunk_s, _ = step(CLOCKS[0], count, context, replica.chunk)
+        chunks = math.ceil((replica.waiting_tokens + request.input_tokens) / replica.chunk)
+        return (
+            token_s <= self.headroom * self.limits.tpot_s
+            and (chunks + 1) * chunk_s <= self.headroom * self.limits.ttft_s
+        )
+
+    def clock_at(self, replica: Replica, now_s: float) -> float:
+        """Return the lowest clock at which tokens and the oldest prompt are in time."""
+        chunks = math.ceil(replica.waiting_tokens / replica.chunk)
+        oldest_s = min((each.request.arrived_s for each in replica.waiting), default=now_s)
+        left_s = self.headroom * self.limits.ttft_s - (now_s - oldest_s)
+        for clock in CLOCKS:
+            chunk_s, _ = _usual_step(replica, clock)
+            count = len(replica.open)
+            token_s, _ = replica.engine.step(
+                clock, count, replica.mean_context, count * self.prompt_per_token
+            )
+            if token_s <= self.headroom * self.limits.tpot_s and chunks * chunk_s <= left_s:
+                return clock
+        return CLOCKS[-1]
+
+
+def _reusable(replica: Replica, request: Request) -> int:
+    return replica.cache.matched(request.blocks) if replica.cache and request.blocks else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a policy runs with.
+
+    Attributes:
+        gpus: Powered; the others are parked.
+        chunk: Tokens of prompts in a step at most.
+        clock_at: Of each replica.
+        choose: Made for the requests of a window.
+        chosen: What was chosen on the first window, for people.
+    """
+
+    gpus: int
+    chunk: int
+    clock_at: ClockAt
+    choose: Callable[[Window], Choose]
+    chosen: str = ""
+
+
+def run(window: Window, limits: Limits, setup: Setup) -> dict[str, Any]:
+    """Return the figures of a window."""
+    requests = [replace(request) for request in window]
+    replicas = [
+        Replica(Engine(), setup.clock_at, setup.chunk, PrefixCache(CACHE_BLOCKS))
+        for _ in range(setup.gpus)
+    ]
+    span_s = serve(requests, replicas, setup.choose(requests))
+    energy_j = sum(replica.active_j for replica in replicas)
+    energy_j += GPUS * replicas[0].engine.shape.idle_power_w * span_s
+    j_per_token = energy_j / sum(each.output_tokens for each in requests)
+    ttft_s, tpot_s = [each.ttft_s for each in requests], [each.tpot_s for each in requests]
+    return {
+        "j_per_token": j_per_token,
+        "g_per_token": j_per_token / 3.6e6 * INTENSITY_G_PER_KWH,
+        "ttft_p50_s": float(np.percentile(ttft_s, 50)),
+        "ttft_p99_s": float(np.percentile(ttft_s, 99)),
+        "tpot_p50_s": float(np.percentile(tpot_s, 50)),
+        "tpot_p99_s": float(np.percentile(tpot_s, 99)),
+        "attainment": sum(each.keeps(limits) for each in requests) / len(requests),
+        "gpus": sum(replica.active_j > 0 for replica in replicas),
+        "lost": sum(not each.ended_s for each in requests),
+    }
+
+
+def always(choose: Choose) -> Callable[[Window], Choose]:
+    """Return a choice that needs to know nothing of its window."""
+    return lambda _: choose
+
+
+def policies(window: Window, limits: Limits) -> dict[str, Setup]:
+    """Return every policy, with what it chooses on a window."""
+    full = fixed(CLOCKS[-1])
+
+    def least(setups: Sequence[Setup]) -> Setup:
+        """Return the one of least energy that keeps the objective, or else is closest to it."""
+
+        def rank(setup: Setup) -> tuple[float, float]:
+            found = run(window, limits, setup)
+            return -min(found["attainment"], CHOSEN_ATTAINMENT), found["j_per_token"]
+
+        return min(setups, key=rank)
+
+    chunk = least([Setup(GPUS, each, full, always(least_requests)) for each in CHUNKS]).chunk
+    static = Setup(GPUS, chunk, full, always(least_requests))
+    setups = {
+        "round robin": replace(static, choose=always(round_robin)),
+        "least requests": static,
+    }
+    if any(each.blocks for each in window):
+        setups["prefix"] = replace(static, choose=lambda requests: ByPrefix(requests, GPUS))
+    setups["power cap"] = least([
+        replace(static, clock_at=capped(power_w), chosen=f"{power_w} W") for power_w in CAPS_W
+    ])  # fmt: skip
+    gpus, clock = planned(window, limits)
+    setups["plan"] = replace(static, gpus=gpus, clock_at=fixed(clock), chosen=f"{gpus} at {clock}")
+    ratio = sum(r.input_tokens for r in window) / sum(r.output_tokens for r in window)
+    together = []
+    for size, headroom in product(CHUNKS, HEADROOMS):
+        policy = Consolidated(limits, headroom, ratio)
+        said = f"headroom {headroom}, chunks {size}"
+        together.append(Setup(GPUS, size, policy.clock_at, always(policy), said))
+    setups["consolidated"] = least(together)
+    return setups
+
+
+def planned(window: Window, limits: Limits) -> tuple[int, float]:
+    """Return the replicas and the clock that the planner's catalog gives for the busiest minute.
+
+    The busiest minute is that of most work, not of most requests: tokens of prompts count what they
+    take beside a token of an answer. A prompt longer than 99 in 100 must keep its objective too.
+    """
+    inputs, outputs = (
+        np.array([getattr(each, name) for each in window])
+        for name in ("input_tokens", "output_tokens")
+    )
+    work = inputs / PROMPT_TOKENS_PER_STEP + outputs
+    busiest = np.bincount([int(each.arrived_s // _MINUTE_S) for each in window], work).max()
+    load_rps = busiest / _MINUTE_S / work.mean()
+    usual = replace(
+        PROFILE,
+        prompt_tokens=float(inputs.mean()),
+        answer_tokens=float(outputs.mean()),
+        long_prompt_tokens=float(np.percentile(inputs, 99)),
+    )
+    model = Model(
+        "text", 1e4, 99.0, 1.0, (Variant("8b", 1.0, usual),),
+        slo_first_token_s=limits.ttft_s, slo_token_s=limits.tpot_s,
+    )  # fmt: skip
+    objective = Objective()
+    sizes = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+    kinds = catalog.build([model], [POOL], objective, sizes, 1, clock_ratios=CLOCKS)
+    whole = catalog.whole(POOL).name
+    best = min((k for k in kinds if k.profile == whole), key=lambda kind: kind.energy_j)
+    clock = best.clock_mhz / POOL.type.max_clock_mhz if best.clock_mhz else 1.0
+    usable_rps = objective.max_utilisation * best.throughput_rps
+    return min(math.ceil(load_rps / usable_rps), GPUS), min(CLOCKS, key=lambda c: abs(c - clock))
