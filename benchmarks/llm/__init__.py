@@ -13,7 +13,8 @@ reported on later ones (other hours, with another seed each, where arrivals are 
 - power cap: least requests, and the lowest power limit that keeps the objective;
 - plan: replicas and clock that the planner's catalog gives for the busiest minute's tokens;
 - consolidated: answers go to as few replicas as their objectives allow, and each replica runs at
-  the lowest clock that they allow, by what waits;
+  the lowest clock that they allow, by what waits; also at the highest clock, which leaves out what
+  the lower clocks save;
 - bound: see `bound.py`.
 
 Idle power of all GPUs counts, the parked ones included. Lower clocks draw what `clock_curve` says,

@@ -1,4 +1,4 @@
-"""Which replica takes a request, and at what clock and power it runs; what is chosen beforehand."""
+"""Which replica takes a request, and at what clock and power it runs; what is chosen in advance."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ GPUS: Final = 8
 CACHE_BLOCKS: Final = 800  # of a replica; beside `KV_TOKENS`, which a server would share with it
 CHOSEN_ATTAINMENT: Final = 0.995
 """What must be kept on the window on which is chosen: later ones differ."""
-CAPS_W: Final = (700, 600, 500, 450, 400, 350, 300)
+CAPS_W: Final = (700, 600, 500, 450, 400, 360)
 CHUNKS: Final = (512, 1024)
 HEADROOMS: Final = (0.5, 0.6, 0.7, 0.8, 0.9)
 _MINUTE_S: Final = 60.0
@@ -215,6 +215,7 @@ def policies(window: Window, limits: Limits) -> dict[str, Setup]:
         said = f"headroom {headroom}, chunks {size}"
         together.append(Setup(GPUS, size, policy.clock_at, always(policy), said))
     setups["consolidated"] = least(together)
+    setups["consolidated, highest clock"] = replace(setups["consolidated"], clock_at=full)
     return setups
 
 

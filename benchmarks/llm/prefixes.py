@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any, Final
@@ -79,7 +79,7 @@ def body_of(request: Request) -> bytes:
 
 
 def reuse(
-    trace: Sequence[Request], limits: Limits, choices: dict[str, Choose], gpus: int
+    trace: Sequence[Request], limits: Limits, choices: Mapping[str, Choose], gpus: int
 ) -> list[dict[str, Any]]:
     """Return, by size of cache and choice, what replicas that cache prefixes need not compute."""
     rows = []
