@@ -65,6 +65,9 @@ labels: {{- include "cinquefoil.labels" . | nindent 2 }}
 {{- if hasKey .Values.config "join" }}
   {{- $_ := set $set "join" (dict "listen" "0.0.0.0:8463" "metrics" "0.0.0.0:9463" "health" "0.0.0.0:9473" "state_dir" $state) }}
 {{- end }}
+{{- if .Values.models.fetch }}
+  {{- $_ := set $set "model_cache" (dict "folder" "/var/lib/cinquefoil/models") }}
+{{- end }}
 {{- if hasKey .Values.config "console" }}
   {{- $tokens := ternary "/var/lib/cinquefoil/tokens/tokens" (printf "%s/console-tokens" $state) (ne .Values.console.existingSecret "") }}
   {{- $_ := set $set "console" (dict "listen" "0.0.0.0:8467" "token_file" $tokens) }}
