@@ -7,7 +7,6 @@ all GPUs together run such steps. The linear program
     minimises   active energy of the steps + idle power of all GPUs until the last arrival
     such that   prompts and answers are computed after they arrived, and in the end all are;
                 by the end of each interval those are computed whose objective has run out;
-                answers are open no longer, on average, than TPOT allows;
                 the context that answers read is that of the trace;
                 the GPUs run no longer than the interval lasts
 
@@ -15,8 +14,7 @@ It knows the future, moves work between GPUs and between steps for nothing, and 
 of a prefix once. One request in a hundred, those with most tokens, may take any time. Corners
 suffice: by the profile a step's time is linear in `n`, `k` and `p`, and its energy at the highest
 clock concave, so steps between the corners take as long as mixtures of them, and no less energy. At
-lower clocks the two phases stretch differently, so that this holds approximately; therefore there
-are some steps between.
+lower clocks, where the two phases stretch differently, that held for 60 random steps each.
 """
 
 from collections.abc import Sequence
@@ -63,7 +61,7 @@ def bound_j_per_token(trace: Sequence[Request], limits: Limits, gpus: int) -> fl
     cost = np.zeros(columns)
     cost[: count * width] = np.tile(energy_j / time_s, count)
     equal, right = lil_matrix((2 * count + 1, columns)), np.zeros(2 * count + 1)
-    below, most = lil_matrix((count + 1, columns)), np.zeros(count + 1)
+    below, most = lil_matrix((count, columns)), np.full(count, gpus * INTERVAL_S)
     upper = np.full(columns, np.inf)
     for at in range(count):
         steps = slice(at * width, (at + 1) * width)
@@ -75,10 +73,8 @@ def bound_j_per_token(trace: Sequence[Request], limits: Limits, gpus: int) -> fl
             right[row] = work.arrived[at, phase]
             upper[backlog] = work.may_wait[at, phase]
         equal[2 * count, steps] = contexts
-        below[at, steps], most[at] = 1.0, gpus * INTERVAL_S
-        below[count, steps] = answers * time_s
+        below[at, steps] = 1.0
     right[2 * count] = work.context
-    most[count] = limits.tpot_s * work.kept_tokens + float(time_s.max()) * work.exempt_tokens
     found = linprog(
         cost, below.tocsr(), most, equal.tocsr(), right,
         bounds=np.column_stack([np.zeros(columns), upper]), method="highs",
@@ -96,7 +92,6 @@ class _Work:
         arrived: Tokens that arrive in each interval, of prompts and of answers.
         may_wait: Of those that have arrived, how many need not be computed by its end.
         context: Tokens that all answers read, one after the other.
-        kept_tokens, exempt_tokens: Tokens of answers that keep TPOT, and of those that need not.
     """
 
     def __init__(self, trace: Sequence[Request], limits: Limits) -> None:
@@ -105,7 +100,6 @@ class _Work:
         count = int(end_s // INTERVAL_S) + 2
         self.arrived, due = np.zeros((count, 2)), np.zeros((count, 2))
         self.context = 0.0
-        self.kept_tokens = self.exempt_tokens = 0
         by_tokens = sorted(trace, key=lambda each: each.tokens, reverse=True)
         exempt = {id(each) for each in by_tokens[: int(EXEMPT * len(trace)) + 1]}
         seen: set[int] = set()
@@ -119,9 +113,7 @@ class _Work:
             self.context += work[1] * (each.input_tokens + each.output_tokens / 2)
             if id(each) in exempt:
                 due[-1] += work
-                self.exempt_tokens += work[1]
                 continue
             due[int(first_s // INTERVAL_S), 0] += work[0]
             due[int(ended_s // INTERVAL_S), 1] += work[1]
-            self.kept_tokens += work[1]
         self.may_wait = np.maximum(np.cumsum(self.arrived, 0) - np.cumsum(due, 0), 0.0)
