@@ -70,13 +70,14 @@ def joining(deployment: Deployment, name: str = "") -> tuple[Deployment, str]:
     if not join.permits(name):
         allowed = ", ".join(join.names)
         raise InvalidArgument.at("node.name", f"join.names has {allowed}, got {name!r}")
-    zone, address = here.zone or join.zone, here.address or join.listen
+    zone = here.zone or join.zone_of_topology.get(here.topology_zone, join.zone)
+    address = here.address or join.listen
     if zone not in deployment.carbon.zones:
         known = ", ".join(sorted(deployment.carbon.zones))
         raise InvalidArgument.at(
             "node.zone",
-            f"must be one of carbon.zones, {known}; got {zone!r} (CINQUEFOIL_NODE__ZONE or "
-            "join.zone)",
+            f"must be one of carbon.zones, {known}; got {zone!r} (CINQUEFOIL_NODE__ZONE,"
+            f" join.zone_of_topology of {here.topology_zone!r}, or join.zone)",
         )
     if split_address(address)[0] in _EVERY_ADDRESS:
         raise InvalidArgument.at(

@@ -41,6 +41,15 @@ def is_loopback_host(host: str) -> bool:
         return False
 
 
+def is_ip(host: str) -> bool:
+    """Return whether `host` is an IP address, not a name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def without_password(text: str) -> str:
     """Return text with the passwords of its URL replaced: before a host, and in the query.
 

@@ -9,7 +9,7 @@ DOMAIN = "cinquefoil"
 HERE = ("localhost", "127.0.0.1")
 
 
-def issued(folder: Path, *bearers: str, days: float = 1) -> Tls:
+def issued(folder: Path, *bearers: str, days: float = 1, hosts: tuple[str, ...] = HERE) -> Tls:
     """Return the settings of certificates for "role" or "role/name"; use `Tls.of` to choose one.
 
     The authority of the folder is made where it is missing.
@@ -18,7 +18,7 @@ def issued(folder: Path, *bearers: str, days: float = 1) -> Tls:
     authority = Authority.made(folder, DOMAIN) if new else Authority(folder, DOMAIN)
     for bearer in bearers:
         role, _, name = bearer.partition("/")
-        authority.issue(Identity(role, name, HERE), days)
+        authority.issue(Identity(role, name, hosts), days)
     return Tls(
         certificate_file=folder / "{service}/{node}/tls.crt",
         key_file=folder / "{service}/{node}/tls.key",

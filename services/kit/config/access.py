@@ -9,6 +9,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field, model_validator
 
 from services.kit.config.section import Section
+from services.kit.net import is_ip, split_address
 
 Role = Literal[
     "planner",
@@ -39,12 +40,15 @@ class Tls(Section):
         key_file: Of the certificate.
         ca_file: Who signs the others' certificates.
         require_client_certificate: Mutual TLS: servers refuse clients without a certificate.
+        ip_server_name: DNS name in the certificates of peers whose address is an IP address, as
+            that of a pod is. Empty: their certificates have the address itself.
     """
 
     certificate_file: Path | None = None
     key_file: Path | None = None
     ca_file: Path | None = None
     require_client_certificate: bool = True
+    ip_server_name: Annotated[str, Field(pattern=r"^([a-z0-9]([-.a-z0-9]*[a-z0-9])?)?$")] = ""
 
     @model_validator(mode="after")
     def _somebody_signs(self) -> Tls:
@@ -54,6 +58,15 @@ class Tls(Section):
                 "require_client_certificate: false"
             )
         return self
+
+    def server_name(self, address: str) -> str:
+        """Return the name that the certificate of a peer must have.
+
+        Args:
+            address: "host:port" by which it is dialled.
+        """
+        host, _ = split_address(address)
+        return self.ip_server_name if self.ip_server_name and is_ip(host) else host
 
     def of(self, service: str, node: str = "") -> Tls:
         """Return the files of one service."""

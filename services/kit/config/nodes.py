@@ -173,6 +173,8 @@ class Join(Node):
 
     Attributes:
         zone: Electricity zone of agents that name none; empty: each must name its own.
+        zone_of_topology: Electricity zone by the topology zone that agents give, such as a cloud's
+            availability zone; before `zone`.
         names: Names that may join, exact or with "*" at the end for a prefix.
         identities: Identities, besides spiffe://<trust_domain>/agent/<name>, whose bearers may join
             under any of `names`: of one certificate that many agents share.
@@ -180,6 +182,7 @@ class Join(Node):
     """
 
     zone: Name | Literal[""] = ""
+    zone_of_topology: dict[str, Name] = Field(default_factory=dict)
     names: Annotated[tuple[Principal, ...], Field(min_length=1)] = ("*",)
     identities: tuple[Principal, ...] = ()
     forget_after_s: Positive = 86_400.0
@@ -218,9 +221,12 @@ class ThisNode(Section):
         name: Its name (CINQUEFOIL_NODE__NAME). Empty: the machine's host name.
         address: "host:port" of its agent, as others reach it (CINQUEFOIL_NODE__ADDRESS). Empty:
             `join.listen`.
-        zone: Its electricity zone (CINQUEFOIL_NODE__ZONE). Empty: `join.zone`.
+        zone: Its electricity zone (CINQUEFOIL_NODE__ZONE). Empty: by `topology_zone`.
+        topology_zone: Where it is, as its cloud or cluster says (CINQUEFOIL_NODE__TOPOLOGY_ZONE):
+            `join.zone_of_topology` has its electricity zone. Empty: `join.zone`.
     """
 
     name: Name | Literal[""] = ""
     address: Address = ""
     zone: Name | Literal[""] = ""
+    topology_zone: str = ""

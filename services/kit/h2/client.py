@@ -147,6 +147,7 @@ async def open_stream(  # noqa: PLR0913 - what a call is made of
     on_room: Callable[[], None],
     *,
     context: ssl.SSLContext | None = None,
+    server_name: str | None = None,
     message_bytes: int,
     dead_after_s: float,
 ) -> ClientStream:
@@ -158,6 +159,7 @@ async def open_stream(  # noqa: PLR0913 - what a call is made of
         on_message: Called with each message that comes; the first may come before this returns.
         on_room: Called when there may be room to send again.
         context: TLS with ALPN "h2"; None: plaintext.
+        server_name: Name in the server's certificate; None: the address's host.
         message_bytes: Maximum size of a message that comes.
         dead_after_s: Time after which a silent server is given up, s.
 
@@ -180,6 +182,6 @@ async def open_stream(  # noqa: PLR0913 - what a call is made of
             host,
             port,
             ssl=context,
-            server_hostname=host if context is not None else None,
+            server_hostname=(server_name or host) if context is not None else None,
         )
     return stream

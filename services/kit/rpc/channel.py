@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import grpc
 
+from services.kit.net import split_address
 from services.kit.rpc.certificates import CertificateFiles
 from services.kit.rpc.failover import FailoverChannel
 from services.kit.rpc.tracing_channel import TracedChannel
@@ -62,7 +63,7 @@ def dial(
         return cast(grpc.aio.Channel, FailoverChannel(address, channels))
     if not isinstance(address, str):
         address = address[0]
-    options = (
+    options: tuple[tuple[str, int | str], ...] = (
         ("grpc.max_send_message_length", message_bytes),
         ("grpc.max_receive_message_length", message_bytes),
         *_OPTIONS,
@@ -71,6 +72,8 @@ def dial(
     if tls is None:
         plain = grpc.aio.insecure_channel(address, options=options)
         return cast(grpc.aio.Channel, TracedChannel(lambda: plain))
+    if (name := tls.server_name(address)) != split_address(address)[0]:
+        options = (*options, ("grpc.ssl_target_name_override", name))
     renewed = _Renewed(address, CertificateFiles(tls), options)
     return cast(grpc.aio.Channel, TracedChannel(renewed.current))
 
@@ -92,7 +95,7 @@ class _Renewed:
     """The channel with the certificates that the files hold now."""
 
     def __init__(
-        self, address: str, files: CertificateFiles, options: Sequence[tuple[str, int]]
+        self, address: str, files: CertificateFiles, options: Sequence[tuple[str, int | str]]
     ) -> None:
         self._address, self._files, self._options = address, files, options
         self._channel = self._made()

@@ -46,6 +46,7 @@ def links(tls: Tls | None, *, dead_after_s: float, message_bytes: int) -> OpenLi
             on_message,
             on_room,
             context=None if tls is None else client_context(tls),
+            server_name=None if tls is None else tls.server_name(endpoint),
             message_bytes=message_bytes,
             dead_after_s=dead_after_s,
         )

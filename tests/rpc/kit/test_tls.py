@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 import time
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from services.kit.errors import FailedPrecondition, Unauthenticated
 from services.kit.net import free_port
 from services.kit.rpc import Access, caller, certificates, dial, serving
 from services.kit.rpc.tokens import TokenVerifier
+from services.router.adapters.worker_stream import links
 from services.router.frontend.client_identity import client_of
 from tests.support.certificates import issued
 from tests.support.scripted_service import ADDRESS, scripted
@@ -46,6 +48,50 @@ async def test_mutual_tls_lets_in_who_shows_a_certificate(tls: Tls) -> None:
         reply = await stub.GetIntensity(pb.GetIntensityRequest(zone="Z"), timeout=20)
 
     assert reply.intensity.zone == "Z"
+
+
+@pytest.fixture(scope="module")
+def pods(tmp_path_factory: pytest.TempPathFactory) -> Tls:
+    """Certificates of agents without addresses of their own: a name that all of them share."""
+    return issued(tmp_path_factory.mktemp("pods"), "agent", "worker", "planner", hosts=("agents",))
+
+
+@pytest.mark.parametrize(
+    ("expected", "code"),
+    [("agents", grpc.StatusCode.OK), ("", grpc.StatusCode.UNAVAILABLE)],
+    ids=["its name", "its address"],
+)
+async def test_a_peer_that_is_dialled_by_ip_address_may_show_a_name(
+    pods: Tls, expected: str, code: grpc.StatusCode
+) -> None:
+    named = pods.of("planner").model_copy(update={"ip_server_name": expected})
+    async with (
+        scripted(nothing, tls=pods.of("agent")) as (_, _, server),
+        dial(f"127.0.0.1:{server.port}", named) as channel,
+    ):
+        call = CarbonServiceStub(channel).ListZones(pb.ListZonesRequest(), timeout=20)
+        assert await call.code() is code
+
+
+@pytest.mark.parametrize("expected", ["agents", ""], ids=["its name", "its address"])
+async def test_so_may_a_worker_that_a_router_dials(pods: Tls, expected: str) -> None:
+    """By our own transport; what the worker says then does not matter here."""
+    named = pods.of("planner").model_copy(update={"ip_server_name": expected})
+    opened = links(named, dead_after_s=5.0, message_bytes=1024)
+    async with serving(ADDRESS, lambda _: None, (), tls=pods.of("worker"), transport="own") as at:
+        if expected:
+            link = await opened(f"127.0.0.1:{at.port}", lambda *_: None, lambda: None)
+            link.abort("seen")
+            return
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await opened(f"127.0.0.1:{at.port}", lambda *_: None, lambda: None)
+
+
+def test_a_peer_that_is_dialled_by_name_must_show_that_name() -> None:
+    tls = Tls(require_client_certificate=False, ip_server_name="agents")
+
+    assert tls.server_name("planner:8462") == "planner"
+    assert tls.server_name("[fd00::7]:8463") == tls.server_name("10.0.0.7:8463") == "agents"
 
 
 @pytest.mark.parametrize("shown", ["nothing", "plaintext"])

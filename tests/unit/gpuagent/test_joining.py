@@ -28,6 +28,25 @@ def test_name_address_and_zone_are_the_nodes_own_and_the_rest_is_the_templates()
 
 
 @pytest.mark.parametrize(
+    ("here", "zone"),
+    [({"topology_zone": "eu-1a"}, "Z"), ({"topology_zone": "eu-1a", "zone": "X"}, "X"), ({}, "Y")],
+    ids=["by topology", "its own", "of all others"],
+)
+def test_the_topology_zone_gives_the_electricity_zone_unless_the_node_does(
+    here: dict[str, Any], zone: str
+) -> None:
+    """A cloud's availability zone is what a pod knows of its place."""
+    address = {"name": "a", "address": "10.0.0.7:8463"}
+    try:
+        found, name = joined({**address, **here}, zone="Y", zone_of_topology={"eu-1a": "Z"})
+        seen = place_of(found, name).settings.zone
+    except InvalidArgument as error:  # the file has the zone Z only
+        seen = str(error).partition("got '")[2].partition("'")[0]
+
+    assert seen == zone
+
+
+@pytest.mark.parametrize(
     ("here", "join", "what"),
     [
         ({"name": "a", "zone": "Z"}, {}, "node.address: required, since others cannot dial"),
