@@ -13,7 +13,7 @@ import yaml
 from typer.testing import CliRunner
 
 from services.cli.main import app
-from services.kit.config import Deployment
+from services.gpuagent.node_place import joining
 from services.kit.config.loader import load
 from tests.support.paths import ROOT
 
@@ -24,14 +24,20 @@ COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text())
 SUITE_VERSION = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
 INFO = 1  # of Helm's linter; warnings and errors are above
 CUSTOM = {"ServiceMonitor"}  # kinds that Kubernetes does not define
-OLDEST = {"claim-values.yaml": "1.34"}  # of devices' claims; else 1.30
-VERSIONS = [
-    (name, version)
-    for name in CASES
-    for version in (OLDEST.get(name, "1.30"), kubernetes_validate.latest_version())
-]
+OLDEST = {"claim-values.yaml": "1.34"}  # else what the chart says; the first with ResourceClaims
+NEWEST = kubernetes_validate.latest_version()
+HEALTH_PORT = 8471
 
 Object = dict[str, Any]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _read_each_schema_once() -> Iterator[None]:
+    """The validator reads a megabyte anew for every object."""
+    with pytest.MonkeyPatch.context() as patch:
+        read = kubernetes_validate.utils.schema_contents
+        patch.setattr(kubernetes_validate.utils, "schema_contents", functools.cache(read))
+        yield
 
 
 def helm() -> Any:
@@ -73,11 +79,13 @@ def test_helm_lint_finds_nothing(name: str) -> None:
     assert [each for each in found["messages"] if each["severity"] > INFO] == []
 
 
-@pytest.mark.parametrize(("name", "version"), VERSIONS)
+@pytest.mark.parametrize("newest", [False, True], ids=["oldest", "newest"])
+@pytest.mark.parametrize("name", CASES)
 def test_every_object_is_valid_for_the_oldest_and_the_newest_kubernetes(
-    name: str, version: str
+    name: str, newest: bool
 ) -> None:
     """Strictly: an unknown field is a mistake."""
+    version = NEWEST if newest else OLDEST.get(name, "1.30")
     for each in objects_of(name):
         if each["kind"] not in CUSTOM:
             kubernetes_validate.validate(each, version, strict=True)
@@ -104,8 +112,11 @@ def test_pods_are_restricted_but_an_agent_with_rights(name: str) -> None:
         privileged = mig and component == "agent"
         assert spec["securityContext"].get("runAsNonRoot", False) is not privileged
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-        hosted = any("hostPath" in volume for volume in spec["volumes"])
-        assert hosted is privileged
+        hosted = {volume["name"] for volume in spec["volumes"] if "hostPath" in volume}
+        wanted = {"state"} if privileged else set()
+        if CASES[name].get("models", {}).get("hostPath") and component == "agent":
+            wanted.add("models")
+        assert hosted == wanted
         for container in [*spec["containers"], *spec.get("initContainers", ())]:
             context = container["securityContext"]
             assert context["readOnlyRootFilesystem"]
@@ -179,7 +190,9 @@ def test_workers_bind_a_name_that_their_pod_knows() -> None:
     (config,) = of_kind(objects, "ConfigMap")
     nodes = yaml.safe_load(config["data"]["cinquefoil.yaml"])["nodes"]
     for each in of_kind(objects, "StatefulSet"):
-        node = each["spec"]["template"]["metadata"]["labels"]["cinquefoil.io/node"]
+        node = each["spec"]["template"]["metadata"]["labels"].get("cinquefoil.io/node")
+        if node is None:  # the planner
+            continue
         pod = f"{each['metadata']['name']}-0"
         host = f"{pod}.{each['spec']['serviceName']}.ai.svc.cluster.local"
         assert nodes[node]["worker_host"] == host
@@ -199,62 +212,6 @@ def test_an_agent_is_not_killed_while_it_leaves(leave_timeout_s: float, least_s:
     assert all(spec["terminationGracePeriodSeconds"] > least_s for spec in agents)
 
 
-def test_agents_that_join_say_who_they_are_by_the_downward_api() -> None:
-    """With the variables as a kubelet resolves them, the deployment file has the node."""
-    objects = objects_of("ha-values.yaml")
-    (agents,) = of_kind(objects, "DaemonSet")
-    spec = agents["spec"]["template"]["spec"]
-    assert spec["nodeSelector"] == {"cinquefoil.io/serves": "true"}
-    assert spec["terminationGracePeriodSeconds"] > 90 + 10
-
-    kubelet = {"spec.nodeName": "rack-7", "status.podIP": "10.0.0.7"}
-    found: dict[str, str] = {}
-    for each in spec["containers"][0]["env"]:
-        source = each.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
-        found[each["name"]] = kubelet[source] if source else each["value"]
-    address = found["CINQUEFOIL_NODE__ADDRESS"].replace("$(POD_IP)", found["POD_IP"])
-    (config,) = of_kind(objects, "ConfigMap")
-    given = yaml.safe_load(config["data"]["cinquefoil.yaml"])
-    node = {"name": found["CINQUEFOIL_NODE__NAME"], "address": address}
-    deployment = Deployment.model_validate({**given, "node": node})
-    assert deployment.node.name == "rack-7"
-    assert deployment.join is not None
-    joined = deployment.join.node(deployment.join.zone, deployment.node.address)
-    assert (joined.dial, joined.worker_host) == ("10.0.0.7:8463", "10.0.0.7")
-
-
-def test_each_of_several_planners_has_an_address() -> None:
-    """Names of a StatefulSet's pods under its headless Service; one that stands by is in order."""
-    objects = objects_of("ha-values.yaml")
-    (planner,) = of_kind(objects, "StatefulSet")
-    (config,) = of_kind(objects, "ConfigMap")
-    settings = yaml.safe_load(config["data"]["cinquefoil.yaml"])["planner"]
-    name, service = planner["metadata"]["name"], planner["spec"]["serviceName"]
-    count = planner["spec"]["replicas"]
-    assert settings["address"] == [f"{name}-{i}.{service}:8462" for i in range(count)]
-    assert settings["standby"]
-    assert service in {each["metadata"]["name"] for each in of_kind(objects, "Service")}
-    (container,) = planner["spec"]["template"]["spec"]["containers"]
-    assert container["readinessProbe"]["grpc"]["service"] == "liveness"
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_probes_ask_the_health_ports_of_the_deployment_file(name: str) -> None:
-    """The kubelet shows no certificate, which only these ports permit."""
-    (config,) = of_kind(objects_of(name), "ConfigMap")
-    given = yaml.safe_load(config["data"]["cinquefoil.yaml"])
-    for component, labels, spec in pods(objects_of(name)):
-        if component in {"test", "console"}:
-            continue
-        node = labels.get("cinquefoil.io/node", "")
-        agent = given["nodes"][node] if node else given.get("join", {})
-        settings = agent if component == "agent" else given[component]
-        container = spec["containers"][0]
-        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-            port = container[probe]["grpc"]["port"]
-            assert settings["health"] == f"0.0.0.0:{port}"
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_services_start_as_in_compose(name: str) -> None:
     """The same commands and images, so that one build and one set of documents fits both."""
@@ -262,15 +219,185 @@ def test_services_start_as_in_compose(name: str) -> None:
         if component == "test":
             continue
         container = spec["containers"][0]
-        started = " ".join(container["args"])
+        started = " ".join(container["args"]).replace("--join", "--node joined")
         composed = COMPOSE["services"]["gpuagent" if component == "agent" else component]
         node = labels.get("cinquefoil.io/node", "")
-        assert started == " ".join(composed["command"]).replace(
-            *(("--node node-0", "--join") if "--join" in started else ("node-0", node))
-        )
+        assert started == " ".join(composed["command"]).replace("node-0", node)
         cuda = CASES[name].get("agent", {}).get("access", "none") != "none"
         image = composed["image"].partition(":")[0].replace("cpu", "cuda" if cuda else "cpu")
         assert container["image"] == f"{image}:{SUITE_VERSION}"
+
+
+def config_of(name: str) -> Object:
+    """Return the deployment file of an example."""
+    (config,) = of_kind(objects_of(name), "ConfigMap")
+    found: Object = yaml.safe_load(config["data"]["cinquefoil.yaml"])
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_kubelet_asks_where_the_service_answers_in_plaintext(name: str) -> None:
+    """Of every service; the console has pages only."""
+    config = config_of(name)
+    for component, labels, spec in pods(objects_of(name)):
+        if component in {"test", "console"}:
+            continue
+        node = labels.get("cinquefoil.io/node", "")
+        section = config.get(component) or config["nodes"].get(node) or config["join"]
+        assert section["health"] == f"0.0.0.0:{HEALTH_PORT}"
+        (container,) = spec["containers"]
+        assert {"name": "health", "containerPort": HEALTH_PORT} in container["ports"]
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+            assert container[probe]["grpc"]["port"] == HEALTH_PORT
+        assert container["livenessProbe"]["grpc"]["service"] == "liveness"
+        stands_by = component == "planner" and config["planner"].get("standby", False)
+        ready = container["readinessProbe"]["grpc"]["service"]
+        assert ready == ("liveness" if stands_by else "readiness")
+
+
+def resolved_environment(container: Object, pod: Object) -> dict[str, str]:
+    """Return a container's variables as the kubelet makes them, in order."""
+    found: dict[str, str] = {}
+    for each in container["env"]:
+        if "valueFrom" in each:
+            path = each["valueFrom"]["fieldRef"]["fieldPath"]
+            found[each["name"]] = pod[path]
+        else:
+            value = each["value"]
+            for name, known in found.items():
+                value = value.replace(f"$({name})", known)
+            found[each["name"]] = value
+    return found
+
+
+@pytest.mark.parametrize(("topology", "zone"), [("eu-west-3a", "FR"), ("", "DE")])
+def test_an_agent_that_joins_knows_its_name_address_and_zone(
+    topology: str, zone: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the downward API alone: no right to read anything of the cluster."""
+    (daemons,) = of_kind(objects_of("join-values.yaml"), "DaemonSet")
+    (container,) = daemons["spec"]["template"]["spec"]["containers"]
+    pod = {
+        "status.podIP": "10.1.2.3",
+        "spec.nodeName": "rack-7",
+        "metadata.labels['topology.kubernetes.io/zone']": topology,
+    }
+    for name, value in resolved_environment(container, pod).items():
+        monkeypatch.setenv(name, value)
+    file = tmp_path / "cinquefoil.yaml"
+    file.write_text(yaml.safe_dump(config_of("join-values.yaml")))
+    deployment, name = joining(load(file))
+    node = deployment.nodes[name]
+    tls = deployment.identity("agent", name)
+
+    assert container["args"] == ["gpuagent", "serve", "--join"]
+    assert (name, node.zone, node.dial) == ("rack-7", zone, "10.1.2.3:8463")
+    assert tls is not None
+    assert tls.server_name(node.dial) == "green-cinquefoil-agent"
+    mounts = {each["mountPath"] for each in container["volumeMounts"]}
+    assert str(Path(str(tls.key_file)).parent) in mounts
+    worker = deployment.identity("worker", name)
+    assert worker is not None
+    assert str(Path(str(worker.key_file)).parent) in mounts
+
+
+def test_planners_that_stand_by_have_addresses_of_their_own_and_one_database() -> None:
+    objects = objects_of("ha-values.yaml")
+    (planner,) = of_kind(objects, "StatefulSet")
+    (service,) = (
+        each
+        for each in of_kind(objects, "Service")
+        if each["metadata"]["name"] == planner["spec"]["serviceName"]
+    )
+    config = config_of("ha-values.yaml")["planner"]
+    (container,) = planner["spec"]["template"]["spec"]["containers"]
+    database = next(e for e in container["env"] if e["name"] == "CINQUEFOIL_PLANNER__DATABASE")
+
+    assert service["spec"]["clusterIP"] == "None"
+    assert config["standby"] is True
+    assert config["address"] == [
+        f"green-cinquefoil-planner-{at}.green-cinquefoil-planner.ai.svc.cluster.local:8462"
+        for at in range(planner["spec"]["replicas"])
+    ]
+    assert database["valueFrom"]["secretKeyRef"] == {"name": "planner-database", "key": "url"}
+    assert not of_kind(objects, "PersistentVolumeClaim")
+
+
+@pytest.mark.parametrize(
+    ("name", "variables"),
+    [
+        ("simulated-values.yaml", set()),
+        ("read-values.yaml", {"VISIBLE_DEVICES", "DRIVER_CAPABILITIES", "MIG_MONITOR_DEVICES"}),
+        ("claim-values.yaml", {"DRIVER_CAPABILITIES"}),
+        (
+            "mig-values.yaml",
+            {
+                "VISIBLE_DEVICES",
+                "DRIVER_CAPABILITIES",
+                "MIG_MONITOR_DEVICES",
+                "MIG_CONFIG_DEVICES",
+            },
+        ),
+    ],
+)
+def test_an_agent_has_the_access_to_gpus_that_it_was_given(name: str, variables: set[str]) -> None:
+    (agent,) = (spec for component, _, spec in pods(objects_of(name)) if component == "agent")
+    (container,) = agent["containers"]
+    names = {each["name"] for each in container.get("env", ())}
+    templates = of_kind(objects_of(name), "ResourceClaimTemplate")
+
+    assert {each.removeprefix("NVIDIA_") for each in names if "NVIDIA" in each} == variables
+    assert bool(templates) is (name == "claim-values.yaml")
+    for template in templates:
+        (claim,) = agent["resourceClaims"]
+        assert claim["resourceClaimTemplateName"] == template["metadata"]["name"]
+        assert container["resources"]["claims"] == [{"name": claim["name"]}]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "read_only"),
+    [
+        ("simulated-values.yaml", "emptyDir", None),
+        ("cpu-values.yaml", "persistentVolumeClaim", True),
+        ("join-values.yaml", "hostPath", None),
+        ("claim-values.yaml", "image", None),
+    ],
+)
+def test_models_come_from_where_the_values_say(
+    name: str, kind: str, read_only: bool | None
+) -> None:
+    """The agent itself never writes them; the init containers that bring them do."""
+    for component, _, spec in pods(objects_of(name)):
+        if component != "agent":
+            continue
+        (volume,) = (each for each in spec["volumes"] if each["name"] == "models")
+        (mount,) = (m for m in spec["containers"][0]["volumeMounts"] if m["name"] == "models")
+        assert set(volume) == {"name", kind}
+        assert volume[kind].get("readOnly") is read_only
+        assert mount["readOnly"] is True
+        assert mount["mountPath"] == "/var/lib/cinquefoil/models"
+        brings = [each["args"] for each in spec.get("initContainers", ())]
+        fetched = bool(CASES[name]["models"].get("fetch"))
+        assert (["models", "fetch"] in brings) is fetched
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_policies_let_in_who_calls_and_nobody_else(name: str) -> None:
+    """The ports are those that the deployment file has."""
+    config = config_of(name)
+    for each in of_kind(objects_of(name), "NetworkPolicy"):
+        component = each["metadata"]["labels"]["app.kubernetes.io/component"]
+        section = config["join"] if component == "agent" and "join" in config else None
+        section = section or config.get(component) or next(iter(config["nodes"].values()))
+        ports = {
+            port["port"]
+            for rule in each["spec"]["ingress"]
+            for port in rule["ports"]
+            if "endPort" not in port
+        }
+        told = {section.get(key, "") for key in ("listen", "metrics", "http_listen")} - {""}
+        assert ports == {int(address.rpartition(":")[2]) for address in told}
+        assert each["spec"]["policyTypes"] == ["Ingress"]
 
 
 @pytest.mark.parametrize(
@@ -279,10 +406,9 @@ def test_services_start_as_in_compose(name: str) -> None:
         ({"routr": {}}, "routr"),
         ({"router": {"replicas": 0}}, "/router/replicas"),
         ({"agent": {"access": "all"}}, "/agent/access"),
-        ({"planner": {"replicas": 2}}, "give planner.database.existingSecret"),
-        ({"config": {"join": {}}, "tls": {"enabled": True}}, "need tls.enabled: false"),
         ({"config": {"noodles": {}}}, "noodles"),
         ({"config": {"nodes": {"Rack_7": {"zone": "DE"}}}}, "Rack_7"),
+        ({"planner": {"replicas": 2}}, "give planner.database.existingSecret"),
         ({"config": {"nodes": {"n" * 40: {"zone": "DE"}}}}, "is longer than 52 characters"),
         (
             {"agent": {"nodeSelectors": {"rack-9": {}}}},
@@ -292,9 +418,9 @@ def test_services_start_as_in_compose(name: str) -> None:
 )
 def test_wrong_values_are_refused_with_their_place(change: Object, sentence: str) -> None:
     values = CASES["simulated-values.yaml"]
-    changed = {key: {**values.get(key, {}), **settings} for key, settings in change.items()}
+    (key, changed) = next(iter(change.items()))
     with pytest.raises(helm().HelmError) as caught:
-        rendered({**values, **changed})
+        rendered({**values, key: {**values.get(key, {}), **changed}})
     assert sentence in str(caught.value)
 
 

@@ -39,15 +39,18 @@ labels: {{- include "cinquefoil.labels" . | nindent 2 }}
     {{- $_ := set $set $service (dict
       "listen" (printf "0.0.0.0:%d" (int $port))
       "address" (printf "%s-%s:%d" $full $service (int $port))
-      "metrics" (printf "0.0.0.0:%d" (add $port 1000))
-      "health" (printf "0.0.0.0:%d" (add $port 1010))) }}
+      "health" "0.0.0.0:8471"
+      "metrics" (printf "0.0.0.0:%d" (add $port 1000))) }}
   {{- end }}
 {{- end }}
 {{- $_ := set $set.planner "database" (printf "%s/planner.sqlite3" $state) -}}
 {{- if gt (int .Values.planner.replicas) 1 }}
+  {{- if not .Values.planner.database.existingSecret }}
+    {{- fail "planner.replicas: planners that stand by need a database on another machine: give planner.database.existingSecret" }}
+  {{- end }}
   {{- $addresses := list }}
-  {{- range until (int .Values.planner.replicas) }}
-    {{- $addresses = append $addresses (printf "%s-planner-%d.%s-planners:8462" $full . $full) }}
+  {{- range $at := until (int .Values.planner.replicas) }}
+    {{- $addresses = append $addresses (printf "%s-planner-%d.%s-planner.%s.svc.%s:8462" $full $at $full $.Release.Namespace $.Values.clusterDomain) }}
   {{- end }}
   {{- $_ := set $set.planner "address" $addresses }}
   {{- $_ := set $set.planner "standby" true }}
@@ -59,23 +62,28 @@ labels: {{- include "cinquefoil.labels" . | nindent 2 }}
 {{- range $node, $_ := .Values.config.nodes }}
   {{- $host := include "cinquefoil.agentHost" (dict "root" $ "node" $node) }}
   {{- $_ := set $nodes $node (dict "listen" "0.0.0.0:8463" "address" (printf "%s:8463" $host)
-    "metrics" "0.0.0.0:9463" "health" "0.0.0.0:9473" "worker_host" $host "state_dir" $state) }}
+    "health" "0.0.0.0:8471" "metrics" "0.0.0.0:9463" "worker_host" $host "state_dir" $state) }}
 {{- end }}
-{{- with $nodes }}{{ $_ := set $set "nodes" . }}{{ end }}
-{{- if hasKey .Values.config "join" }}
-  {{- $_ := set $set "join" (dict "listen" "0.0.0.0:8463" "metrics" "0.0.0.0:9463" "health" "0.0.0.0:9473" "state_dir" $state) }}
+{{- $_ := set $set "nodes" $nodes -}}
+{{- $join := hasKey .Values.config "join" -}}
+{{- if $join }}
+  {{- $_ := set $set "join" (dict "listen" "0.0.0.0:8463" "health" "0.0.0.0:8471" "metrics" "0.0.0.0:9463" "state_dir" $state) }}
+  {{- if and .Values.tls.enabled (not (dig "identities" "" (.Values.config.join | default dict))) }}
+    {{- $_ := set $set.join "identities" (list (printf "spiffe://%s/agent/joined" (dig "access" "trust_domain" "cinquefoil" .Values.config))) }}
+  {{- end }}
 {{- end }}
-{{- if .Values.models.fetch }}
-  {{- $_ := set $set "model_cache" (dict "folder" "/var/lib/cinquefoil/models") }}
-{{- end }}
+{{- $_ := set $set "model_cache" (dict "folder" "/var/lib/cinquefoil/models/cache") -}}
 {{- if hasKey .Values.config "console" }}
   {{- $tokens := ternary "/var/lib/cinquefoil/tokens/tokens" (printf "%s/console-tokens" $state) (ne .Values.console.existingSecret "") }}
   {{- $_ := set $set "console" (dict "listen" "0.0.0.0:8467" "token_file" $tokens) }}
-{{- end -}}
+{{- else }}
+  {{- $_ := set $set "console" (dict "listen" "") }}
+{{- end }}
 {{- if .Values.tls.enabled }}
   {{- $folder := "/var/lib/cinquefoil/pki/{service}/{node}" }}
   {{- $_ := set $set "tls" (dict "certificate_file" (printf "%s/tls.crt" $folder)
     "key_file" (printf "%s/tls.key" $folder) "ca_file" (printf "%s/ca.crt" $folder)) }}
+  {{- if $join }}{{ $_ := set $set.tls "ip_server_name" (printf "%s-agent" $full) }}{{ end }}
   {{- if not .Values.config.access }}{{ $_ := set $set "access" (dict "trust_domain" "cinquefoil") }}{{ end }}
 {{- else }}
   {{- $_ := set $set "access" (dict "insecure" true) }}
@@ -90,9 +98,6 @@ labels:
   {{- with .node }}
   cinquefoil.io/node: {{ . }}
   {{- end }}
-  {{- if .joins }}
-  cinquefoil.io/joins: "true"
-  {{- end }}
 annotations:
   checksum/config: {{ include "cinquefoil.config" .root | sha256sum }}
   {{- with (get .root.Values .component | default dict).podAnnotations }}{{ toYaml . | nindent 2 }}{{ end }}
@@ -100,7 +105,7 @@ annotations:
 
 {{/* What every pod but that of an agent with rights has; "restricted" as of Pod Security Standards. */}}
 {{- define "cinquefoil.pod" -}}
-serviceAccountName: {{ include "cinquefoil.fullname" .root }}
+serviceAccountName: {{ .root.Values.serviceAccount.name | default (include "cinquefoil.fullname" .root) }}
 automountServiceAccountToken: false
 enableServiceLinks: false
 {{- with .root.Values.imagePullSecrets }}
@@ -144,7 +149,7 @@ securityContext:
   {{- end }}
 {{- end }}
 
-{{/* Environment, ports, probes, resources and files of a service: {root, component, port, identities, stands_by}. */}}
+{{/* Environment, ports, probes, resources and files of a service: {root, component, port, ready (what makes it ready), identities}. */}}
 {{- define "cinquefoil.service" -}}
 {{- $values := get .root.Values .component -}}
 env:
@@ -154,22 +159,22 @@ env:
 ports:
   - {name: grpc, containerPort: {{ .port }}}
   - {name: metrics, containerPort: {{ add .port 1000 }}}
+  - {name: health, containerPort: 8471}
   {{- if eq .component "router" }}
   - {name: http, containerPort: 8466}
   {{- end }}
-{{- /* Of the health port: the kubelet's probe has no certificate. A planner that stands by is not ready to lead, but is in order. */}}
-{{- $health := add .port 1010 }}
+{{- /* Plaintext, at a port that says nothing else: the kubelet's gRPC probe shows no certificate. */}}
 startupProbe:
-  grpc: {port: {{ $health }}, service: liveness}
+  grpc: {port: 8471, service: liveness}
   periodSeconds: 2
   failureThreshold: 60
 livenessProbe:
-  grpc: {port: {{ $health }}, service: liveness}
+  grpc: {port: 8471, service: liveness}
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: 6
 readinessProbe:
-  grpc: {port: {{ $health }}, service: {{ ternary "liveness" "readiness" (default false .stands_by) }}}
+  grpc: {port: 8471, service: {{ .ready | default "readiness" }}}
   periodSeconds: 5
   timeoutSeconds: 3
 resources:

@@ -1,0 +1,106 @@
+{{/* The pod of an agent: {root, node ("": one that joins), settings (of its node, or of `join`)}. */}}
+{{- define "cinquefoil.agentPod" -}}
+{{- $root := .root -}}
+{{- $agent := $root.Values.agent -}}
+{{- $mig := eq $agent.access "mig" -}}
+{{- $gpus := ne $agent.access "none" -}}
+{{- $folder := "/var/lib/cinquefoil/pki/{service}" -}}
+{{- $env := list -}}
+{{- if eq $agent.access "claim" }}
+  {{- $env = append $env (dict "name" "NVIDIA_DRIVER_CAPABILITIES" "value" "compute,utility") }}
+{{- else if $gpus }}
+  {{- $env = concat $env (list (dict "name" "NVIDIA_VISIBLE_DEVICES" "value" "all")
+    (dict "name" "NVIDIA_DRIVER_CAPABILITIES" "value" "compute,utility")
+    (dict "name" "NVIDIA_MIG_MONITOR_DEVICES" "value" "all")) }}
+{{- end }}
+{{- if $mig }}{{ $env = append $env (dict "name" "NVIDIA_MIG_CONFIG_DEVICES" "value" "all") }}{{ end }}
+{{- if not .node }}
+  {{- $field := dict "NODE_IP" "status.podIP" "CINQUEFOIL_NODE__NAME" "spec.nodeName"
+    "CINQUEFOIL_NODE__TOPOLOGY_ZONE" "metadata.labels['topology.kubernetes.io/zone']" }}
+  {{- range $name := list "NODE_IP" "CINQUEFOIL_NODE__NAME" "CINQUEFOIL_NODE__TOPOLOGY_ZONE" }}
+    {{- $env = append $env (dict "name" $name "valueFrom" (dict "fieldRef" (dict "fieldPath" (get $field $name)))) }}
+  {{- end }}
+  {{- $env = append $env (dict "name" "CINQUEFOIL_NODE__ADDRESS" "value" "$(NODE_IP):8463") }}
+  {{- if $root.Values.tls.enabled }}
+    {{- range $key, $file := dict "CERTIFICATE_FILE" "tls.crt" "KEY_FILE" "tls.key" "CA_FILE" "ca.crt" }}
+      {{- $env = append $env (dict "name" (printf "CINQUEFOIL_TLS__%s" $key) "value" (printf "%s/%s" $folder $file)) }}
+    {{- end }}
+  {{- end }}
+{{- end }}
+{{- $identities := dict "agent" "agent" "worker" "worker" -}}
+{{- with .node }}
+  {{- $identities = dict (printf "agent-%s" .) (printf "agent/%s" .) (printf "worker-%s" .) (printf "worker/%s" .) }}
+{{- end }}
+{{- $of := dict "root" $root "component" "agent" "port" 8463 "node" (.node | default "joined") "identities" $identities
+  "root_user" $mig "env" (ternary "" (toYaml $env) (empty $env)) "claim" (eq $agent.access "claim")
+  "image" ($agent.image | default (ternary "gpuagent-cuda" "gpuagent-cpu" $gpus))
+  "nodeSelector" (get $agent.nodeSelectors (.node | default "")) -}}
+metadata:
+  {{- include "cinquefoil.podMetadata" $of | nindent 2 }}
+spec:
+  {{- include "cinquefoil.pod" $of | nindent 2 }}
+  # Leaving, then 10 s to drain, before the kubelet kills.
+  terminationGracePeriodSeconds: {{ max 60 (add 20 (ceil (get (.settings | default dict) "leave_timeout_s" | default 10))) }}
+  {{- with $agent.runtimeClassName }}
+  runtimeClassName: {{ . }}
+  {{- end }}
+  {{- with $agent.priorityClassName }}
+  priorityClassName: {{ . }}
+  {{- end }}
+  {{- if $of.claim }}
+  resourceClaims:
+    - {name: gpus, resourceClaimTemplateName: {{ include "cinquefoil.fullname" $root }}-gpus}
+  {{- end }}
+  {{- with $root.Values.models }}
+  {{- if or .trainDemo .fetch .initContainers }}
+  initContainers:
+    {{- with .initContainers }}{{ toYaml . | nindent 4 }}{{ end }}
+    {{- if .trainDemo }}
+    - name: train-demo
+      args: [demo, --train-only]
+      {{- include "cinquefoil.container" (dict "root" $root "image" "all") | nindent 6 }}
+      env: [{name: MPLCONFIGDIR, value: /tmp}]
+      resources: {{- toYaml $agent.resources | nindent 8 }}
+      volumeMounts:
+        {{- include "cinquefoil.mounts" (dict "root" $root) | nindent 8 }}
+        - {name: models, mountPath: /var/lib/cinquefoil/models}
+    {{- end }}
+    {{- if .fetch }}
+    - name: fetch-models
+      args: [models, fetch]
+      {{- include "cinquefoil.container" $of | nindent 6 }}
+      {{- with .fetchEnv }}
+      env: {{- toYaml . | nindent 8 }}
+      {{- end }}
+      resources: {requests: {cpu: 100m, memory: 128Mi}, limits: {memory: 512Mi}}
+      volumeMounts:
+        {{- include "cinquefoil.mounts" (dict "root" $root) | nindent 8 }}
+        - {name: models, mountPath: /var/lib/cinquefoil/models}
+    {{- end }}
+  {{- end }}
+  {{- end }}
+  containers:
+    - name: agent
+      args: {{ ternary (list "gpuagent" "serve" "--node" .node) (list "gpuagent" "serve" "--join") (not (empty .node)) | toJson }}
+      {{- include "cinquefoil.container" $of | nindent 6 }}
+      {{- include "cinquefoil.service" $of | nindent 6 }}
+        - {name: models, mountPath: /var/lib/cinquefoil/models, readOnly: true}
+  volumes:
+    {{- include "cinquefoil.volumes" $of | nindent 4 }}
+    {{- with $agent.stateHostPath }}
+    - {name: state, hostPath: {path: {{ . }}, type: DirectoryOrCreate}}
+    {{- else }}
+    - {name: state, emptyDir: {}}
+    {{- end }}
+    {{- with $root.Values.models }}
+    {{- if .existingClaim }}
+    - {name: models, persistentVolumeClaim: {claimName: {{ .existingClaim }}, readOnly: {{ not .fetch }}}}
+    {{- else if .ociImage }}
+    - {name: models, image: {reference: {{ .ociImage }}}}
+    {{- else if .hostPath }}
+    - {name: models, hostPath: {path: {{ .hostPath }}, type: DirectoryOrCreate}}
+    {{- else }}
+    - {name: models, emptyDir: {}}
+    {{- end }}
+    {{- end }}
+{{- end }}
