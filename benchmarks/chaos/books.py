@@ -1,15 +1,19 @@
 """What became of the requests of one fault."""
 
+import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
+from itertools import accumulate, pairwise
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 LATE_S = 1.0
 """Deadline that clients are assumed to have; an answer after it is late, s."""
+
+_NO_ANSWER: Final = ("DEADLINE_EXCEEDED", "UNAVAILABLE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +28,27 @@ class End:
     label: int
     variant: str
     problem: str
+
+    @property
+    def answered(self) -> bool:
+        """Whether it has an answer, right or wrong."""
+        return self.label >= 0 and not self.problem
+
+
+def out_of_time(ends: Sequence[End]) -> list[End]:
+    """Return the requests whose time passed while nothing answered.
+
+    One that a later request overtook by more than `LATE_S` is none of them: it was lost.
+    """
+    waited = [end for end in ends if any(status in end.problem for status in _NO_ANSWER)]
+    later = sorted((end.sent_s, end.ended_s) for end in ends if end.answered)
+    sent_s = [sent for sent, _ in later]
+    first_s = list(accumulate((ended for _, ended in reversed(later)), min, initial=math.inf))
+    return [
+        end
+        for end in waited
+        if first_s[len(later) - bisect_right(sent_s, end.sent_s)] > end.ended_s - LATE_S
+    ]
 
 
 def row(
@@ -42,9 +67,10 @@ def row(
         labels: The right label of each image, by variant.
         at_s: When, CLOCK_MONOTONIC, s.
     """
-    answered = [end for end in ends if end.label >= 0 and not end.problem]
+    answered = [end for end in ends if end.answered]
     wrong = [end for end in answered if labels[end.variant][end.image] != end.label]
     refused = [end for end in ends if "RESOURCE_EXHAUSTED" in end.problem]
+    timed_out = out_of_time(ends)
     times_s = sorted(end.ended_s for end in answered)
     late = [end for end in ends if end.ended_s - end.sent_s > LATE_S]
     return {
@@ -53,7 +79,8 @@ def row(
         "sent": len(ends),
         "answered_once": len(answered) - len(wrong),
         "refused": len(refused),
-        "lost": len(ends) - len(answered) - len(refused),
+        "out_of_time": len(timed_out),
+        "lost": len(ends) - len(answered) - len(refused) - len(timed_out),
         "wrong": len(wrong),
         "sent_again": sum(end.again > 0 for end in ends),
         "over_1_s": len(late),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
+from benchmarks.chaos.books import End, out_of_time
 from cinquefoil.gpuagent.v1 import gpuagent_pb2
 from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import GpuAgentServiceStub
 from cinquefoil.planner.v1 import planner_pb2
@@ -23,7 +24,6 @@ from services.kit.config.loader import load
 from services.kit.rpc import dial
 
 if TYPE_CHECKING:
-    from benchmarks.chaos.books import End
     from benchmarks.chaos.site import Site
 
 _WITHIN: Final = 0.01
@@ -89,8 +89,8 @@ class Checker:
         Returns:
             `announced_not_stored`, `terms_interleaved`: 0 is right. `executed`: requests that
             workers answered and booked. `retried`: those that the router sent again. `doubled`:
-            executed beyond what clients had answered, and beyond what they or the router sent
-            again: 0 is right. `energy_j`: what the meters counted. `account_over_meters`: 1 is
+            executed beyond what clients had answered, beyond what ran out of time, which may have
+            been executed, and beyond what they or the router sent again: 0 is right. `energy_j`: what the meters counted. `account_over_meters`: 1 is
             right. `share_error`: by how much the share of a segment in the router is another than
             the plan's: 0 is right. What comes from agents' accounts is None where one began again.
         """
@@ -107,8 +107,8 @@ class Checker:
             return found | dict.fromkeys(of_agents)
         executed = now.executed - before.executed
         retried = max(0, now.retried - before.retried)  # a router that restarts counts from 0
-        answered = sum(end.label >= 0 for end in ends)
-        beyond = executed - answered - retried - sum(end.again for end in ends)
+        ended = sum(end.answered for end in ends) + len(out_of_time(ends))
+        beyond = executed - ended - retried - sum(end.again for end in ends)
         spent_j = now.meters_j - before.meters_j
         over = (now.account_j - before.account_j) / spent_j
         return found | dict(zip(of_agents, (executed, max(0, beyond), spent_j, over), strict=True))
@@ -190,7 +190,7 @@ def wrong(row: Mapping[str, Any]) -> list[str]:
 
     An account that began again (None) cannot be compared.
     """
-    zeros = ("lost", "wrong", "doubled", "announced_not_stored", "terms_interleaved")
+    zeros = ("out_of_time", "lost", "wrong", "doubled", "announced_not_stored", "terms_interleaved")
     found = [name for name in zeros if row.get(name)]
     account, shares = row.get("account_over_meters"), row.get("share_error", 0.0)
     if account is not None and abs(account - 1) > _WITHIN:

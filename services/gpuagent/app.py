@@ -230,7 +230,7 @@ class _Agent:
         self.outbox.node_changed()
         with suppress(TimeoutError):
             async with asyncio.timeout(self.place.settings.leave_timeout_s):
-                while not uplink.released:
+                while self.actuators.segments.running and not uplink.released:
                     await self.clock.sleep(_LOOK_S)
 
 

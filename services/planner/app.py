@@ -126,6 +126,8 @@ async def _lead(
         broker = mqtt.broker_tasks(deployment.mqtt, planner.publisher.board, RealClock())
         await planner.membership.restore()
         await planner.reconciler.restore()
+        if planner.publisher.board.value.plan is not None:
+            planner.routers.expect()
         async with _served(deployment, planner.servicer, health) as server:
             if started is not None:
                 started(server.port)
@@ -243,7 +245,7 @@ class _Planner:
             agents.forget,
             local=deployment.tls is None and not (deployment.access and deployment.access.insecure),
         )
-        routers = RouterSessions(state)
+        self.routers = routers = RouterSessions(state)
         environment = LiveEnvironment(
             store, self.account_writer, self.publisher, agents, routers, leading
         )

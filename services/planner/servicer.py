@@ -334,10 +334,11 @@ class PlannerServicer(PlannerServiceServicer):
     def _is_released(self, node: str) -> bool:
         """Return whether an agent that leaves need not wait: all was moved, or nothing can be."""
         fleet, plan = self._state.fleet, self._publisher.board.value.plan
-        if not self._routers.connected:
+        now_s = self._state.clock.monotonic()
+        if not self._routers.served:
             return True
-        if not fleet.takes_over(node, self._state.clock.monotonic()):
-            return True
+        if not fleet.takes_over(node, now_s):
+            return fleet.unsettled_s(now_s) <= 0  # others may be about to come back
         report = fleet.node(node)
         rolling = plan is not None and plan.state in (PlanState.PROPOSED, PlanState.ROLLING)
         return not rolling and (report is None or not report.segments)

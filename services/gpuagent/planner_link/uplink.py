@@ -136,7 +136,10 @@ class Uplink:
 
     @property
     def released(self) -> bool:
-        """Whether no planner would move what runs here: it said so, or none is connected."""
+        """Whether no planner would move what runs here: one said so, or none ever answered.
+
+        One that is away may come back, or another may lead: what runs here serves meanwhile.
+        """
         return self._released or not self._joined
 
     async def run(self) -> None:
@@ -161,7 +164,6 @@ class Uplink:
                     execute(self._execute(step, self._stream), name=f"step {step.step_id}")
                 telling.cancel()
         finally:
-            self._joined = self._released = False
             call.cancel()
 
     async def _tell(self, call: grpc.aio.StreamStreamCall[pb.JoinRequest, Any]) -> None:

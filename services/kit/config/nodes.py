@@ -105,7 +105,8 @@ class Node(Endpoint):
             reaches the top. The loop stays above the clock of the least energy in any case.
         orphan_timeout_s: Time without an agent after which workers end themselves, s.
         leave_timeout_s: Time that the planner has, after SIGTERM, to move what runs here to other
-            nodes before the agent stops it, s; 0: it is stopped at once.
+            nodes before the agent stops it, s, also where another planner must take over first;
+            0: it is stopped at once.
         workers: Limits of worker processes.
         idle_share: How idle energy is reported by segment, beside active energy: "by_slice": by
             the SMs of its slice; "by_busy": by activity; "none": not at all.
@@ -129,7 +130,7 @@ class Node(Endpoint):
     clock_loop: Annotated[Literal["off", "miad"], BeforeValidator(_yaml_off)] = "off"
     clock_floor: ClockRatio = 0.5
     orphan_timeout_s: Positive = 60.0
-    leave_timeout_s: NonNegative = 10.0
+    leave_timeout_s: NonNegative = 30.0
     workers: Workers = Workers()
     idle_share: Literal["none", "by_slice", "by_busy"] = "none"
     mps: Mps | None = None

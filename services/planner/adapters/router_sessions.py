@@ -13,6 +13,8 @@ from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.load_report import LATE_S, LoadReport, bounded
 
 _MOST_ROUTERS: Final = 1024
+_RETURN_S: Final = 2.0
+"""Time in which routers find a planner that takes over, s; they try every second."""
 
 _log = logs.get("routers")
 
@@ -47,11 +49,16 @@ class RouterSessions:
         self._sums: dict[
             str, tuple[int, float]
         ] = {}  # over all windows: answers, latency x answers
+        self._return_by_s = -math.inf
+
+    def expect(self) -> None:
+        """Expect those of the planner before this one, as if they had just left."""
+        self._return_by_s = self._state.clock.monotonic() + _RETURN_S
 
     @property
-    def connected(self) -> bool:
-        """Whether any router is."""
-        return bool(self._links)
+    def served(self) -> bool:
+        """Whether any router is connected, or may be about to come back."""
+        return bool(self._links) or self._state.clock.monotonic() < self._return_by_s
 
     def report(self, link: RouterSession, report: LoadReport) -> LoadReport:
         """Take in a report, as far as it can be true; the first one makes the router known.
@@ -118,6 +125,9 @@ class RouterSessions:
         Returns:
             False: `timeout_s` passed first. Without routers there is nothing to wait for.
         """
-        return await self._state.changed.until(
+        changed = self._state.changed
+        if (left_s := self._return_by_s - self._state.clock.monotonic()) > 0:
+            await changed.until(lambda: bool(self._links), left_s)
+        return await changed.until(
             lambda: all(link.revision >= revision for link in self._links), timeout_s
         )

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -339,6 +340,29 @@ async def test_an_agent_without_a_planner_serves_and_joins_when_one_appears(
         assert (await running.node()).name == NODE
         async with planning(port) as (planner, _):
             await planner.until(lambda: planner.node.name == NODE)
+
+
+async def test_an_agent_that_leaves_serves_until_the_next_planner_releases_it(
+    tmp_path: Path, model: Path
+) -> None:
+    """The planner ends before it has moved anything: the next one finds the segment ready."""
+    async with AsyncExitStack() as stack:
+        async with planning() as (first, port):
+            settings = deployment(tmp_path, model, f"127.0.0.1:{port}")
+            others = {"join": config.Join(listen="127.0.0.1:0")}
+            running = await stack.enter_async_context(agent(settings.model_copy(update=others)))
+            await first.until(lambda: first.node.name == NODE)
+            await first.create("3g.20gb", 0)
+            await first.start(segment_spec())
+            running.stop.set()
+            await first.until(lambda: all(gpu.wanted for gpu in first.node.gpus))
+        async with planning(port) as (second, _):
+            await second.until(lambda: second.node.name == NODE)
+            found = second.segment("s-1")
+            assert found is not None
+            assert found.state == inventory_pb2.SEGMENT_STATE_READY
+            second.release()
+            await stack.aclose()
 
 
 async def test_stopping_the_agent_drains_its_workers(

@@ -77,7 +77,7 @@ class Planner(PlannerServiceServicer):
         self.first_requests: list[planner_pb2.JoinRequest] = []
         self.scale_outs: list[inventory_pb2.ScaleOut] = []
         self._results: dict[str, steps_pb2.StepResult] = {}
-        self._steps: asyncio.Queue[steps_pb2.Step | None] = asyncio.Queue()
+        self._responses: asyncio.Queue[planner_pb2.JoinResponse | None] = asyncio.Queue()
         self._changed = asyncio.Condition()
         self._count = 0
 
@@ -87,8 +87,8 @@ class Planner(PlannerServiceServicer):
         """Serve one agent."""
         reading = asyncio.create_task(self._read(request_iterator))
         try:
-            while (step := await self._steps.get()) is not None:
-                yield planner_pb2.JoinResponse(step=step)
+            while (response := await self._responses.get()) is not None:
+                yield response
         finally:
             reading.cancel()
             await asyncio.wait([reading])
@@ -113,7 +113,11 @@ class Planner(PlannerServiceServicer):
 
     def drop_stream(self) -> None:
         """End the agent's stream."""
-        self._steps.put_nowait(None)
+        self._responses.put_nowait(None)
+
+    def release(self) -> None:
+        """Have an agent that leaves wait no more."""
+        self._responses.put_nowait(planner_pb2.JoinResponse(released=True))
 
     async def until(self, true: Callable[[], bool]) -> None:
         """Wait until something is true of what the agent told."""
@@ -124,7 +128,8 @@ class Planner(PlannerServiceServicer):
         """Send one step and return its result."""
         self._count += 1
         step_id = f"step-{self._count}"
-        self._steps.put_nowait(steps_pb2.Step(step_id=step_id, **action))
+        step = steps_pb2.Step(step_id=step_id, **action)
+        self._responses.put_nowait(planner_pb2.JoinResponse(step=step))
         await self.until(lambda: step_id in self._results)
         return self._results[step_id]
 

@@ -40,7 +40,7 @@ metadata:
 spec:
   {{- include "cinquefoil.pod" $of | nindent 2 }}
   # Leaving, then 10 s to drain, before the kubelet kills.
-  terminationGracePeriodSeconds: {{ max 60 (add 20 (ceil (get (.settings | default dict) "leave_timeout_s" | default 10))) }}
+  terminationGracePeriodSeconds: {{ max 60 (add 20 (ceil (get (.settings | default dict) "leave_timeout_s" | default 30))) }}
   {{- with $agent.runtimeClassName }}
   runtimeClassName: {{ . }}
   {{- end }}

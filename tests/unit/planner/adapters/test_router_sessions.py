@@ -84,6 +84,14 @@ def test_a_router_without_answers_says_nothing_of_latency() -> None:
     assert routers.latency_s() == {}
 
 
+def test_routers_of_the_planner_before_have_time_to_come_back() -> None:
+    """A planner that takes over moves nothing away from routers that it does not see yet."""
+    routers = Planner().routers
+    assert not routers.served
+    routers.expect()
+    assert routers.served
+
+
 def test_a_flood_of_reports_counts_as_one() -> None:
     """Windows cover the time that has passed, and a second more, however many there are."""
     routers, link = Planner().routers, RouterSession()
