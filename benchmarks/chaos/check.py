@@ -90,9 +90,10 @@ class Checker:
             `announced_not_stored`, `terms_interleaved`: 0 is right. `executed`: requests that
             workers answered and booked. `retried`: those that the router sent again. `doubled`:
             executed beyond what clients had answered, beyond what ran out of time, which may have
-            been executed, and beyond what they or the router sent again: 0 is right. `energy_j`: what the meters counted. `account_over_meters`: 1 is
-            right. `share_error`: by how much the share of a segment in the router is another than
-            the plan's: 0 is right. What comes from agents' accounts is None where one began again.
+            been executed, and beyond what they or the router sent again: 0 is right. `energy_j`:
+            what the meters counted. `account_over_meters`: 1 is right. `share_error`: by how much
+            the share of a segment in the router is another than the plan's: 0 is right. What comes
+            from agents' accounts is None where one began again.
         """
         stored, before = await self._site.plans(), self._before
         now = await self._books()
