@@ -47,10 +47,7 @@ PAUSE_S = 6.0
 """How long a process is stopped, a disk full, or a connection a black hole, s."""
 
 SETTLE_S = 60.0
-_START_S: Final = 180.0  # libfaketime makes starts slow
 PROXIED: Final = ("planner", "carbon")
-FAKETIME: Final = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
-"""Debian's libfaketime."""
 
 _DISK: Final = "64m"
 
@@ -79,6 +76,12 @@ class Site:
         """Return where a service writes: of an agent "gpuagent-<node>"; a tmpfs for root."""
         node = service.removeprefix("gpuagent-")
         return self.folder / ("planner" if service == "planner" else f"state/{node}")
+
+    def set_clock(self, service: str, ahead_s: float) -> None:
+        """Set the wall clock of a process ahead of the machine's, s."""
+        written = self.folder / "clock"
+        written.write_text(str(ahead_s))
+        written.replace(self.folder / f"clock-{service}")
 
     async def name(self, service: str) -> str:
         """Return which process is meant: of "gpuagent" one whose node serves."""
@@ -175,8 +178,8 @@ async def site(folder: Path, needs: str = "") -> AsyncIterator[Site]:
 
     Args:
         folder: For everything.
-        needs: "clock": each service's wall clock can be set (`Site.folder`/clock-SERVICE, as
-            libfaketime reads it); "postgresql": planners use one.
+        needs: "clock": each service's wall clock can be set (`Site.set_clock`); "postgresql":
+            planners use one.
     """
     model_family.train(folder / "models", lambda _: None, list(VARIANTS))
     config, router = folder / "cinquefoil.yaml", f"127.0.0.1:{free_port()}"
@@ -209,7 +212,7 @@ async def site(folder: Path, needs: str = "") -> AsyncIterator[Site]:
         ]
         if needs == "clock":
             members = [_with_clock(each, folder) for each in members]
-        suite = await stack.enter_async_context(Suite(members, folder / "logs", start_s=_START_S))
+        suite = await stack.enter_async_context(Suite(members, folder / "logs"))
         await asyncio.wait_for(until_answering(router), SETTLE_S)
         yield Site(suite, folder, router, proxies, images, postgres)
 
@@ -244,15 +247,12 @@ def _disk(folder: Path) -> Iterator[None]:
 
 def _with_clock(program: Program, folder: Path) -> Program:
     """Return a program whose wall clock follows a file."""
-    file = folder / f"clock-{program.name}"
-    file.write_text("+0\n")
-    faked = (
-        f"LD_PRELOAD={FAKETIME}",
-        f"FAKETIME_TIMESTAMP_FILE={file}",
-        "FAKETIME_CACHE_DURATION=1",
-        "DONT_FAKE_MONOTONIC=1",
+    file, script = folder / f"clock-{program.name}", Path(__file__).with_name("shifted_clock.py")
+    file.write_text("0")
+    at = program.argv.index("-m")  # -m services.cli
+    return replace(
+        program, argv=(*program.argv[:at], str(script), str(file), *program.argv[at + 2 :])
     )
-    return replace(program, argv=("env", *faked, *program.argv))
 
 
 def _standby(config: Path, listen: str) -> Program:

@@ -156,13 +156,19 @@ def _flip(file: Path) -> None:
 
 
 async def clock_jump(site: Site, service: str) -> None:
-    """Set the wall clock of a service an hour ahead, and back after a while."""
-    clock = site.folder / f"clock-{await site.name(service)}"
-    clock.write_text(f"+{_JUMP_S}\n")
+    """Set the wall clock of a service an hour ahead, and back after a while.
+
+    Both planners share a host, and so its clock.
+    """
+    name = await site.name(service)
+    names = [each for each in site.suite.processes if each.removesuffix("-standby") == name]
+    for each in names:
+        site.set_clock(each, _JUMP_S)
     try:
         await asyncio.sleep(PAUSE_S)
     finally:
-        clock.write_text("+0\n")
+        for each in names:
+            site.set_clock(each, 0.0)
 
 
 async def database_restart(site: Site, service: str) -> None:  # noqa: ARG001 - there is one
