@@ -22,7 +22,7 @@ def main() -> None:
     def now(_clock: RealClock) -> datetime:
         return datetime.now(UTC) + timedelta(seconds=float(file.read_text()))
 
-    RealClock.now = now  # type: ignore[method-assign]
+    RealClock.now = now  # type: ignore[assignment]
     app(prog_name="cinquefoil")
 
 
