@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from services.cli.main import app
 from services.gpuagent.node_place import joining
 from services.kit.config.loader import load
+from services.kit.rpc.certificates import server_name
 from tests.support.paths import ROOT
 
 CHART = ROOT / "deploy/helm/cinquefoil"
@@ -293,7 +294,7 @@ def test_an_agent_that_joins_knows_its_name_address_and_zone(
     assert container["args"] == ["gpuagent", "serve", "--join"]
     assert (name, node.zone, node.dial) == ("rack-7", zone, "10.1.2.3:8463")
     assert tls is not None
-    assert tls.server_name(node.dial) == "green-cinquefoil-agent"
+    assert server_name(tls, node.dial) == "green-cinquefoil-agent"
     mounts = {each["mountPath"] for each in container["volumeMounts"]}
     assert str(Path(str(tls.key_file)).parent) in mounts
     worker = deployment.identity("worker", name)

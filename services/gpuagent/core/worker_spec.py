@@ -19,6 +19,7 @@ class TlsFiles:
     key_file: Path | None = None
     ca_file: Path | None = None
     require_client_certificate: bool = False
+    ip_server_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +189,6 @@ def _curve(data: dict[str, Any]) -> CostCurve:
 
 
 def _tls(data: dict[str, Any]) -> TlsFiles:
-    required = data.pop("require_client_certificate")
+    required, name = data.pop("require_client_certificate"), data.pop("ip_server_name")
     files = {name: Path(value) for name, value in data.items() if value is not None}
-    return TlsFiles(**files, require_client_certificate=required)
+    return TlsFiles(**files, require_client_certificate=required, ip_server_name=name)

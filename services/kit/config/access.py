@@ -9,7 +9,6 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field, model_validator
 
 from services.kit.config.section import Section
-from services.kit.net import is_ip, split_address
 
 Role = Literal[
     "planner",
@@ -58,15 +57,6 @@ class Tls(Section):
                 "require_client_certificate: false"
             )
         return self
-
-    def server_name(self, address: str) -> str:
-        """Return the name that the certificate of a peer must have.
-
-        Args:
-            address: "host:port" by which it is dialled.
-        """
-        host, _ = split_address(address)
-        return self.ip_server_name if self.ip_server_name and is_ip(host) else host
 
     def of(self, service: str, node: str = "") -> Tls:
         """Return the files of one service."""

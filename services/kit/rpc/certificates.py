@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from services.kit.clock import Clock, RealClock
 from services.kit.errors import FailedPrecondition
+from services.kit.net import is_ip, split_address
 from services.kit.telemetry import logs
 
 if TYPE_CHECKING:
@@ -20,6 +21,17 @@ _log = logs.get("tls")
 
 _Stamp = tuple[tuple[int, int], ...]
 """When the files were written, ns, and their inodes."""
+
+
+def server_name(tls: Tls, address: str) -> str:
+    """Return the name that the certificate of a peer must have.
+
+    Args:
+        tls: Of the side that dials.
+        address: "host:port" by which the peer is dialled.
+    """
+    host, _ = split_address(address)
+    return tls.ip_server_name if tls.ip_server_name and is_ip(host) else host
 
 
 class CertificateFiles:

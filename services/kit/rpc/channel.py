@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import grpc
 
 from services.kit.net import split_address
-from services.kit.rpc.certificates import CertificateFiles
+from services.kit.rpc.certificates import CertificateFiles, server_name
 from services.kit.rpc.failover import FailoverChannel
 from services.kit.rpc.tracing_channel import TracedChannel
 
@@ -72,7 +72,7 @@ def dial(
     if tls is None:
         plain = grpc.aio.insecure_channel(address, options=options)
         return cast(grpc.aio.Channel, TracedChannel(lambda: plain))
-    if (name := tls.server_name(address)) != split_address(address)[0]:
+    if (name := server_name(tls, address)) != split_address(address)[0]:
         options = (*options, ("grpc.ssl_target_name_override", name))
     renewed = _Renewed(address, CertificateFiles(tls), options)
     return cast(grpc.aio.Channel, TracedChannel(renewed.current))

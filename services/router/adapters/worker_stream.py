@@ -15,7 +15,7 @@ from services.kit.clock import Clock
 from services.kit.config import Tls
 from services.kit.h2 import ClientStream, OnMessage, open_stream
 from services.kit.request_cost import Cost, Usage
-from services.kit.rpc.certificates import client_context
+from services.kit.rpc.certificates import client_context, server_name
 from services.kit.rpc.reconnect import ConnectionLost, Reconnector, raise_if_cancelled
 from services.router.core.frames import frame, take
 from services.router.core.model import Instance, Request
@@ -46,7 +46,7 @@ def links(tls: Tls | None, *, dead_after_s: float, message_bytes: int) -> OpenLi
             on_message,
             on_room,
             context=None if tls is None else client_context(tls),
-            server_name=None if tls is None else tls.server_name(endpoint),
+            server_name=None if tls is None else server_name(tls, endpoint),
             message_bytes=message_bytes,
             dead_after_s=dead_after_s,
         )

@@ -1,5 +1,6 @@
 """What workers are told of their agent, and who can read it."""
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -23,6 +24,10 @@ async def test_a_worker_sees_nothing_of_its_agents_secrets(
         tmp_path / "none.json", tmp_path / "log", {"CUDA_VISIBLE_DEVICES": ""}
     )
     try:
+        while (
+            processes._MODULE not in started._process.cmdline()
+        ):  # before that it is still our own image
+            await asyncio.sleep(0.01)
         environment = started._process.environ()
     finally:
         await started.end(0)

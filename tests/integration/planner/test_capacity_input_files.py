@@ -104,7 +104,7 @@ def test_our_format_is_csv_or_yaml(tmp_path: Path, name: str, text: str) -> None
         ("a.yaml", "- bert\n", "row 1: must be a mapping, key: value; got 'bert'"),
         ("a.yaml", "- {model: a, rate_rps: 1, rate_rps: 2, latency_s: 1}\n", "given twice"),
         ("a.yaml", "- {model: a, rate_rps: 1}\n", "row 1: latency_s: required, but missing"),
-        ("a.yaml", "- {", "line 1: yaml: "),
+        ("a.yaml", "- {", "line 2: yaml: "),
     ],
 )
 def test_a_wrong_row_of_our_format_is_named(

@@ -19,6 +19,7 @@ from services.kit.config import Tls, Tokens
 from services.kit.errors import FailedPrecondition, Unauthenticated
 from services.kit.net import free_port
 from services.kit.rpc import Access, caller, certificates, dial, serving
+from services.kit.rpc.certificates import server_name
 from services.kit.rpc.tokens import TokenVerifier
 from services.router.adapters.worker_stream import links
 from services.router.frontend.client_identity import client_of
@@ -90,8 +91,8 @@ async def test_so_may_a_worker_that_a_router_dials(pods: Tls, expected: str) -> 
 def test_a_peer_that_is_dialled_by_name_must_show_that_name() -> None:
     tls = Tls(require_client_certificate=False, ip_server_name="agents")
 
-    assert tls.server_name("planner:8462") == "planner"
-    assert tls.server_name("[fd00::7]:8463") == tls.server_name("10.0.0.7:8463") == "agents"
+    assert server_name(tls, "planner:8462") == "planner"
+    assert server_name(tls, "[fd00::7]:8463") == server_name(tls, "10.0.0.7:8463") == "agents"
 
 
 @pytest.mark.parametrize("shown", ["nothing", "plaintext"])

@@ -16,6 +16,7 @@ from tests.support.planner.planner_client import (
     Router,
     eventually,
     fleet_demand,
+    fleet_provides,
     known_routers,
     plan,
     refused,
@@ -136,7 +137,7 @@ async def test_late_requests_make_the_planner_provide_for_more_than_the_load(
         await active(stub, 1)
         router = Router(stub)
         router.say(1, arrivals=100, window_s=10.0, late=60, variant="small")
-        await eventually(lambda: fleet_demand(stub, 75.0))
+        await eventually(lambda: fleet_provides(stub, 75.0))  # or for more still: it stays late
 
 
 async def test_a_plan_made_for_late_requests_says_so(tmp_path: Path, grid: Grid) -> None:

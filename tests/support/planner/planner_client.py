@@ -124,6 +124,11 @@ async def fleet_demand(stub: PlannerServiceAsyncStub, demand_rps: float) -> bool
     return abs(fleet.demand_rps["digits"] - demand_rps) < 1.0
 
 
+async def fleet_provides(stub: PlannerServiceAsyncStub, least_rps: float) -> bool:
+    fleet = await stub.GetFleet(planner_pb2.GetFleetRequest())
+    return bool(fleet.demand_rps["digits"] > least_rps - 1.0)
+
+
 async def fleet_energy(stub: PlannerServiceAsyncStub, energy_j: float) -> bool:
     fleet = await stub.GetFleet(planner_pb2.GetFleetRequest())
     return abs(fleet.energy_j - energy_j) < 1.0
