@@ -245,6 +245,7 @@ def deployment(folder: Path, planners: Sequence[str], agents: Sequence[Agent]) -
             "standby": True,
             "database": str(folder / "planner.sqlite3"),
             "strategy": "base",
+            "triggers": {"settle_s": _LIMIT_S},  # one plan, once all have joined
         },
         "nodes": nodes,
         "models": {
