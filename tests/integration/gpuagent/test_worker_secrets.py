@@ -1,6 +1,5 @@
 """What workers are told of their agent, and who can read it."""
 
-import asyncio
 import os
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from services.gpuagent.core.worker_spec import External, WorkerSpec
 from services.gpuagent.supervision import processes
 from services.kit.config import Node
 from services.kit.errors import FailedPrecondition
+from tests.support.planner.planner_client import eventually
 
 
 async def test_a_worker_sees_nothing_of_its_agents_secrets(
@@ -24,10 +24,7 @@ async def test_a_worker_sees_nothing_of_its_agents_secrets(
         tmp_path / "none.json", tmp_path / "log", {"CUDA_VISIBLE_DEVICES": ""}
     )
     try:
-        while (
-            processes._MODULE not in started._process.cmdline()
-        ):  # before that it is still our own image
-            await asyncio.sleep(0.01)
+        await eventually(lambda: processes._MODULE in started._process.cmdline())  # not our copy
         environment = started._process.environ()
     finally:
         await started.end(0)
