@@ -12,9 +12,6 @@ from services.router.core.model import ModelRoutes
 from services.router.core.pending_request import PendingRequest
 from services.router.core.queue.request_queue import RequestQueue
 
-MAX_CHOOSY = 64
-"""Requests with a required accuracy that are looked at for the instances that are free."""
-
 
 class Assigner:
     """What a dispatcher does when a request comes or a credit becomes free.
@@ -79,14 +76,21 @@ class Assigner:
     def assign_choosy(self, now_s: float) -> list[Decision]:
         """Assign requests that require an accuracy; none of them goes before an older one."""
         decisions: list[Decision] = []
-        for pending in self._admission.choosy.front(MAX_CHOOSY):
+        full: set[float] = set()  # accuracies for which no instance is free
+        choosy = self._admission.choosy
+        for pending in choosy.front(len(choosy)):
+            accuracy = self._pool.least_accuracy(pending.request.accuracy_floor)
+            if accuracy in full:
+                continue
             if not self.weighs:
                 queue = self._admission.queue
                 decisions += self._assign_from(queue, now_s, before=pending.order)
             state = self._pool.free(pending=pending)
-            if state is not None:
-                self._admission.choosy.remove(pending)
-                decisions.append(self._assign_in_time(state, pending, now_s))
+            if state is None:
+                full.add(accuracy)
+                continue
+            choosy.remove(pending)
+            decisions.append(self._assign_in_time(state, pending, now_s))
         return decisions
 
     def end_hopeless(self) -> Iterator[Decision]:

@@ -55,6 +55,7 @@ class InstancePool:
         self.states: dict[InstanceId, InstanceState] = {}
         self.eligible: tuple[InstanceState, ...] = ()
         self._working: tuple[InstanceState, ...] = ()
+        self._accuracies: tuple[float, ...] = ()
         self.closed: frozenset[str] = frozenset()
         self.weigher: InstanceWeigher | None = None
         self.by_prefix = choice == "prefix"
@@ -105,6 +106,7 @@ class InstancePool:
             for state in self.states.values()
             if state.takes_requests and state.instance.variant not in self.closed
         )
+        self._accuracies = tuple(sorted({state.instance.accuracy for state in working}))
         self.eligible = working if overloaded else _planned(working, choice) or working
         plain = None if overloaded else CHOICES.get(choice)
         self._choose = plain or least_expected_completion
@@ -145,6 +147,13 @@ class InstancePool:
         if pending is not None and self.by_prefix and len(free) > 1 and pending.prefix():
             return by_prefix(free, pending)
         return self._choose(free) if free else None
+
+    def least_accuracy(self, floor: float) -> float:
+        """Return the least accuracy at work that is `floor` or more; infinite: there is none.
+
+        Requests for which it is the same may go to the same instances.
+        """
+        return next((each for each in self._accuracies if each >= floor), math.inf)
 
     def touch(self, state: InstanceState) -> None:
         """Note that an instance had an event."""

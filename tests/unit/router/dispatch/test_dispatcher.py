@@ -435,3 +435,19 @@ def test_predictions_of_answers_that_are_being_generated_balance_instances() -> 
 
     assert one.instance != other.instance
     assert chosen == [other.instance] * 2
+
+
+def test_many_who_wait_for_the_best_variant_keep_nobody_from_the_next_best() -> None:
+    """However many: what they wait for is not what the last one requires."""
+    core = dispatcher(
+        instance("a", accuracy=0.9), instance("b", accuracy=0.95), limits=Limits(max_queue=500)
+    )
+    core.offer(request(1, accuracy_floor=0.95))
+    held = request(2, accuracy_floor=0.9)
+    core.offer(held)
+    for number in range(3, 203):
+        core.offer(request(number, accuracy_floor=0.95))
+    core.offer(last := request(203, accuracy_floor=0.9))
+    (sent,) = of(Send, core.result(instance("a").id, 2, refused=False))
+
+    assert sent.pending is last
