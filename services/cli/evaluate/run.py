@@ -22,12 +22,12 @@ from services.cli.console.tables import table
 from services.cli.evaluate.items import CHOICES, Item, items, prompt
 from services.cli.infer.generate import Sampling, request, responses
 from services.cli.tensors import parameters_of, texts_of
+from services.cli.up.waiting import until_ready
 from services.cli.yaml_file import edited
-from services.kit.config import Deployment, GenerativeRuntime, OpenAiRuntime, Variant
+from services.kit.config import Deployment, GenerativeRuntime, OpenAiRuntime
 from services.kit.config.loader import ENV_PREFIX, ConfigError, load
-from services.kit.errors import DeadlineExceeded, InvalidArgument, NotFound
+from services.kit.errors import DeadlineExceeded, InvalidArgument, NotFound, Unavailable
 from services.local import derived
-from services.local.up.health import until_answering
 from services.local.up.suite import Suite
 
 SHOWN: Final = 4
@@ -121,9 +121,8 @@ async def evaluate(  # noqa: PLR0913 - a command's options are its arguments
         console=Console(stderr=True),
     ) as bars:
         for name in wanted:
-            bar = bars.add_task(name, total=count)
-            advance = _advancing(bars, bar)
-            results.append(await _of_variant(deployment, model, name, shown, posed, advance))
+            bar = _Bar(bars, bars.add_task(name, total=count), name)
+            results.append(await _of_variant(deployment, model, shown, posed, bar))
     if save:
         _save(config, model, results, seed)
     _tell(model, results, seed, as_json=as_json)
@@ -152,21 +151,30 @@ def _wanted(deployment: Deployment, model: str, chosen: Sequence[str]) -> Sequen
     return wanted
 
 
-def _advancing(bars: progress.Progress, bar: progress.TaskID) -> Callable[[], object]:
-    return lambda: bars.advance(bar)
+@dataclass(slots=True)
+class _Bar:
+    """How far one variant is. Attributes: bars (those of all), task, name, said (at last)."""
+
+    bars: progress.Progress
+    task: progress.TaskID
+    name: str
+    said: str = ""
+
+    def advance(self) -> None:
+        self.bars.advance(self.task)
+
+    def say(self, what: str) -> None:
+        self.said = what
+        self.bars.update(self.task, description=f"{self.name}: {what}")
 
 
-async def _of_variant(  # noqa: PLR0913, PLR0917 - questions, who answers, who is informed
-    deployment: Deployment,
-    model: str,
-    name: str,
-    shown: Sequence[Item],
-    posed: Sequence[Item],
-    advance: Callable[[], object],
+async def _of_variant(
+    deployment: Deployment, model: str, shown: Sequence[Item], posed: Sequence[Item], bar: _Bar
 ) -> Result:
-    variant = deployment.models[model].variants[name]
+    name = bar.name
     with tempfile.TemporaryDirectory(prefix="cinquefoil-eval-") as folder:
-        file = derived.write(_document(model, name, variant, Path(folder)), Path(folder))
+        document = _document(deployment, model, name, Path(folder))
+        file = derived.write(document, Path(folder))
         clean = {key: val for key, val in os.environ.items() if not key.startswith(ENV_PREFIX)}
         try:
             made = load(file)
@@ -175,12 +183,15 @@ async def _of_variant(  # noqa: PLR0913, PLR0917 - questions, who answers, who i
         async with Suite.of(file, Path(folder) / "logs", environment=clean), connected(made) as to:
             try:
                 async with asyncio.timeout(_READY_S):
-                    await until_answering(made.router.dial, made.identity("operator"))
+                    stops = await until_ready(to, bar.say)
             except TimeoutError:
                 raise DeadlineExceeded(
-                    f"variant {name!r} was not ready after {_READY_S:g} s"
+                    f"variant {name!r} was not ready after {_READY_S:g} s: {bar.said}"
                 ) from None
-            return await count_right(to.inference, model, name, shown, posed, advance)
+            if stops:
+                raise Unavailable(f"variant {name!r} does not serve: {stops[0].sentence}")
+            bar.say("questions")
+            return await count_right(to.inference, model, name, shown, posed, bar.advance)
 
 
 async def count_right(  # noqa: PLR0913, PLR0917 - questions, who answers, who is informed
@@ -229,8 +240,9 @@ async def count_right(  # noqa: PLR0913, PLR0917 - questions, who answers, who i
     )
 
 
-def _document(model: str, name: str, variant: Variant, folder: Path) -> dict[str, Any]:
+def _document(deployment: Deployment, model: str, name: str, folder: Path) -> dict[str, Any]:
     """Return a deployment of one variant on this machine's cores."""
+    variant = deployment.models[model].variants[name]
     section = variant.model_dump(mode="json", exclude_unset=True)
     section |= {"accuracy": 1, "profile": {"kind": "analytic", "gmacs_per_item": 1}}
     return {
@@ -247,6 +259,7 @@ def _document(model: str, name: str, variant: Variant, folder: Path) -> dict[str
                 "state_dir": str(folder / "state/node"),
             }
         },
+        "model_cache": deployment.model_cache.model_dump(mode="json"),
         "models": {
             model: {
                 "slo": {"latency_s": 600},
