@@ -149,6 +149,7 @@ def home_of(deployment: Deployment, name: str, folder: Path) -> WorkerDefaults:
         tls=None if tls is None else TlsFiles(**dict(tls)),
         node=name,
         principals=None if principals is None else dict(principals),
+        lent=() if deployment.join is None else deployment.join.identities,
         user=worker_user_of(node, name),
         transport=deployment.rpc.transport,
     )

@@ -99,6 +99,7 @@ class WorkerSpec:
         tls: Certificates; None: plaintext.
         node: Name of its node.
         principals: Patterns of identities by role; None: every caller may do everything.
+        lent: Patterns of those that agents of several nodes share.
         user: User and group to run as, by number; None: the agent's.
         transport: What carries its stream; the deployment's `rpc.transport`.
         sha256: Expected SHA-256 of `file`, hexadecimal; "": not compared.
@@ -128,6 +129,7 @@ class WorkerSpec:
     tls: TlsFiles | None = None
     node: str = ""
     principals: dict[str, tuple[str, ...]] | None = None
+    lent: tuple[str, ...] = ()
     user: tuple[int, int] | None = None
     transport: str = "own"
     sha256: str = ""
@@ -150,7 +152,7 @@ def load(path: Path) -> WorkerSpec:
     """Read a spec that `WorkerSpec.save` wrote."""
     data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     data |= {name: Path(data[name]) for name in ("file", "ledger")}
-    data |= {name: tuple(data.get(name, ())) for name in ("siblings", "cores")}
+    data |= {name: tuple(data.get(name, ())) for name in ("siblings", "cores", "lent")}
     if data["costs"] is not None:
         data["costs"] = Costs(tuple(_curve(curve) for curve in data["costs"]["curves"]))
     if data["tls"] is not None:
@@ -189,6 +191,6 @@ def _curve(data: dict[str, Any]) -> CostCurve:
 
 
 def _tls(data: dict[str, Any]) -> TlsFiles:
-    required, name = data.pop("require_client_certificate"), data.pop("ip_server_name")
+    required, name = data.pop("require_client_certificate"), data.pop("ip_server_name", "")
     files = {name: Path(value) for name, value in data.items() if value is not None}
     return TlsFiles(**files, require_client_certificate=required, ip_server_name=name)

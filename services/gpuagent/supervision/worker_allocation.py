@@ -33,6 +33,7 @@ class WorkerDefaults:
         tls: Certificates they serve with; None: plaintext.
         node: Name of the node.
         principals: Patterns of identities by role; None: every caller may do everything.
+        lent: Patterns of those that agents of several nodes share.
         user: User and group that they run as, by number; None: the agent's.
         transport: What carries their streams; the deployment's `rpc.transport`.
     """
@@ -45,6 +46,7 @@ class WorkerDefaults:
     tls: TlsFiles | None = None
     node: str = ""
     principals: dict[str, tuple[str, ...]] | None = None
+    lent: tuple[str, ...] = ()
     user: tuple[int, int] | None = None
     transport: str = "own"
 
@@ -161,6 +163,7 @@ class WorkerAllocator:
             tls=self._home.tls,
             node=self._home.node,
             principals=self._home.principals,
+            lent=self._home.lent,
             user=self._home.user,
             transport=self._home.transport,
         )

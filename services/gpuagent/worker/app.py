@@ -186,7 +186,9 @@ async def _served(spec: WorkerSpec, servicer: WorkerServicer) -> AsyncIterator[N
             partial(add_worker, servicer),
             [SERVICE],
             tls=cast("Tls | None", spec.tls),  # same attributes, without loading pydantic
-            access=None if spec.principals is None else Access(spec.principals, node=spec.node),
+            access=None
+            if spec.principals is None
+            else Access(spec.principals, node=spec.node, lent=spec.lent),
             grace_s=0.5,
             limits=Limits(message_bytes=spec.message_bytes),
             transport=cast("Transport", spec.transport),

@@ -8,7 +8,7 @@ Principals match as in gRFC A43 (gRPC authorisation): exactly, or by prefix
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -162,6 +162,7 @@ class Access:
         verify: Verify | None = None,
         *,
         node: str = "",
+        lent: Sequence[str] = (),
         reflection: bool = False,
     ) -> None:
         """Apply patterns of identities by role.
@@ -170,11 +171,12 @@ class Access:
             principals: Patterns by role: exact, or a prefix that ends in "*".
             verify: Checks bearer tokens; None: no caller may show one.
             node: Of agents, only this node's may call; "": any.
+            lent: Patterns of identities that agents of several nodes share, and that may call, too.
             reflection: Whether the server describes its methods.
         """
         self._principals = principals
         self._verify = verify
-        self._node = node
+        self._node, self._lent = node, lent
         self.reflection = reflection
         self._known: dict[tuple[str, ...], Caller] = {}
         self._refusals: set[tuple[str, str]] = set()
@@ -249,7 +251,9 @@ class Access:
         )
 
     def _is_ours(self, agent: str) -> bool:
-        return not self._node or agent.rpartition("/")[2] == self._node
+        if not self._node or agent.rpartition("/")[2] == self._node:
+            return True
+        return any(matches(pattern, agent) for pattern in self._lent)
 
     def _token(self, context: Any) -> tuple[str, ...]:
         if self._verify is None:

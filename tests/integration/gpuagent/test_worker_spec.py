@@ -1,5 +1,6 @@
 """What an agent writes for a worker, the worker reads."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -29,3 +30,26 @@ def test_a_worker_spec_survives_its_file(tmp_path: Path, tls: TlsFiles | None) -
     spec.save(tmp_path / "s-1.0.json")
 
     assert worker_spec.load(tmp_path / "s-1.0.json") == spec
+
+
+def test_a_worker_of_the_version_before_is_taken_over(tmp_path: Path) -> None:
+    """What was added since to its file has a default: an upgrade keeps workers serving."""
+    path = tmp_path / "s-1.0.json"
+    tls = TlsFiles(certificate_file=Path("c.pem"))
+    spec = WorkerSpec(
+        segment_id="s-1",
+        model="m",
+        variant="v",
+        file=Path("v.onnx"),
+        batch_size=4,
+        slice_uuid="MIG-1",
+        costs=None,
+        tls=tls,
+    )
+    spec.save(path)
+    written = json.loads(path.read_text())
+    for section, name in ((written["tls"], "ip_server_name"), (written, "lent")):
+        del section[name]
+    path.write_text(json.dumps(written))
+
+    assert worker_spec.load(path) == spec

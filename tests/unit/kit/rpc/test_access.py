@@ -182,3 +182,22 @@ def test_only_operators_can_name_somebody_else() -> None:
     access().admit(INFER, Call(client, person="ada"))
 
     assert caller().name == client
+
+
+@pytest.mark.parametrize(
+    ("agent", "permitted"), [("rack-7", True), ("rack-8", False), ("joined", True)]
+)
+def test_a_worker_is_called_by_its_own_nodes_agent_or_by_one_that_shares_its_identity(
+    agent: str, permitted: bool
+) -> None:
+    """Pods of a DaemonSet share a certificate, which is of none of their nodes."""
+    execute = "/cinquefoil.gpuagent.v1.WorkerService/Execute"
+    shared = "spiffe://cinquefoil/agent/joined"
+    worker = Access(Settings().principals, node="rack-7", lent=(shared,))
+    call = Call(f"spiffe://cinquefoil/agent/{agent}")
+
+    if permitted:
+        worker.admit(execute, call)
+        return
+    with pytest.raises(PermissionDenied):
+        worker.admit(execute, call)
