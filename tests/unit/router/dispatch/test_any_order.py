@@ -90,13 +90,13 @@ class AnyOrder(RuleBasedStateMachine):
         assert to.accuracy >= sent.request.accuracy_floor
         alike = [each for each in self.waiting.values() if group(each) == group(sent)]
         if group(sent) == "choosy":
-            alike = [each for each in alike if each.request.accuracy_floor <= to.accuracy]
+            alike = [each for each in alike if to.id in self.may_take(each)]
         key = DISCIPLINES[self.discipline if group(sent) == "any" else "fcfs"]
         first = min(alike, key=lambda each: (key(each), each.request.number))
         assert sent is first, "in the order of the discipline; suspects and choosy ones apart"
         older = [each for each in self.waiting.values() if each.order < sent.order]
         if group(sent) == "any":
-            assert not any(group(e) == "choosy" and may_take(to, e) for e in older)
+            assert not any(group(e) == "choosy" and to.id in self.may_take(e) for e in older)
         elif group(sent) == "choosy" and self.discipline == "fcfs" and to.id in self.eligible():
             assert not any(group(each) == "any" for each in older), "choosing is no way ahead"
         if sent.deaths:
