@@ -3,7 +3,7 @@
 import asyncio
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -80,10 +80,13 @@ async def test_a_generator_counts_each_answer_once(tmp_path: Path, generate: Gen
         asked += 1
         return messages.answer()
 
-    async with answering(infer) as port:
-        found = await generators.measured(
-            generate, Work(port, "small", 64, 8, 0.3, SHORTEST), tmp_path
-        )
+    for duration_s in (0.3, 2.0, 8.0):  # on a busy machine a warm-up may be all that there is
+        asked = 0
+        with suppress(Wrong):
+            async with answering(infer) as port:
+                work = Work(port, "small", 64, 8, duration_s, SHORTEST)
+                found = await generators.measured(generate, work, tmp_path)
+            break
 
     assert 0 <= asked - found.total <= 64
     assert 0 < found.latencies_ms.size <= found.total
