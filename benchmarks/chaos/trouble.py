@@ -25,7 +25,7 @@ def signalled(number: signal.Signals) -> Callable[[Site, str], Awaitable[None]]:
     """Return what sends a signal to a process."""
 
     async def do(site: Site, service: str) -> None:
-        os.kill(await site.pid(service), number)
+        _send(await site.pid(service), number)
 
     return do
 
@@ -33,11 +33,11 @@ def signalled(number: signal.Signals) -> Callable[[Site, str], Awaitable[None]]:
 async def paused(site: Site, service: str) -> None:
     """Stop a process for a while."""
     pid = await site.pid(service)
-    os.kill(pid, signal.SIGSTOP)
+    _send(pid, signal.SIGSTOP)
     try:
         await asyncio.sleep(PAUSE_S)
     finally:
-        os.kill(pid, signal.SIGCONT)
+        _send(pid, signal.SIGCONT)
 
 
 async def cut_off(site: Site, service: str) -> None:
@@ -76,7 +76,7 @@ async def killed_read_only(site: Site, service: str) -> None:
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(read_only_disk(site, service), name="chaos.read_only")
         await asyncio.sleep(0.5)
-        os.kill(pid, signal.SIGKILL)
+        _send(pid, signal.SIGKILL)
 
 
 async def killed_without_a_lease(site: Site, service: str) -> None:
@@ -86,7 +86,7 @@ async def killed_without_a_lease(site: Site, service: str) -> None:
     await asyncio.to_thread(_fill, ballast)
     try:
         await asyncio.sleep(PAUSE_S)
-        os.kill(pid, signal.SIGKILL)
+        _send(pid, signal.SIGKILL)
         await asyncio.sleep(2 * PAUSE_S)
     finally:
         ballast.unlink()
@@ -127,6 +127,12 @@ async def damaged_database(site: Site, service: str) -> None:
             with suppress(ChildProcessError):
                 await _command(site, "restore", str(backup))
                 return
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    """Send a signal to a process, which another fault may have ended."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
 
 
 async def _killed_over(site: Site, name: str, files: list[Path]) -> None:

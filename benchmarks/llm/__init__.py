@@ -1,6 +1,6 @@
 """Language models on a simulated fleet in virtual time: energy per token at objectives of tokens.
 
-python -m benchmarks.llm [--json FILE] [--quick]
+python -m benchmarks.llm [--part traces|disaggregation] [--json FILE] [--quick]
 
 Replicas of one model, one on each H100, batch continuously: each step decodes every open answer and
 takes in up to a chunk of prompts, and lasts and draws what the profile of language models says
@@ -15,6 +15,8 @@ reported on later ones (other hours, with another seed each, where arrivals are 
 - consolidated: answers go to as few replicas as their objectives allow, and each replica runs at
   the lowest clock that they allow, by what waits; also at the highest clock, which leaves out what
   the lower clocks save;
+- router: the router's own choice `consolidated` at the highest clock, which learns from the answers
+  that ended what the policy above knows from the profile;
 - bound: see `bound.py`.
 
 Idle power of all GPUs counts, the parked ones included. Lower clocks draw what `clock_curve` says,

@@ -1,10 +1,12 @@
 """Run every policy on every trace; see the package."""
 
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import numpy as np
 
-from benchmarks.harness import Figures, Report, in_processes, main
+from benchmarks.harness import Figures, Report, in_processes, options, publish
+from benchmarks.llm import disaggregation
 from benchmarks.llm.bound import bound_j_per_token
 from benchmarks.llm.policies import GPUS, least_requests, policies, round_robin, run
 from benchmarks.llm.prefixes import reuse
@@ -49,8 +51,9 @@ def _together(found: list[dict[str, Any]]) -> dict[str, Any]:
     return together
 
 
-def measure(scale: float = 1.0, windows: int = WINDOWS) -> Report:
+def measure(*, quick: bool) -> Report:
     """Run every policy on every trace."""
+    scale, windows = (0.2, 2) if quick else (1.0, WINDOWS)
     found = in_processes(study, [(which, scale, windows) for which in range(3)])
     rows = [row for rows, _ in found.values() for row in rows]
     bounds = {name: bound for _, each in found.values() for name, bound in each.items()}
@@ -68,5 +71,27 @@ def measure(scale: float = 1.0, windows: int = WINDOWS) -> Report:
     )
 
 
+PARTS: Final[Mapping[str, Callable[..., Report]]] = {
+    "traces": measure,
+    "disaggregation": disaggregation.measure,
+}
+"""By name; each takes `quick`."""
+
+
+def main() -> None:
+    """Run one part, or all."""
+    parser = options("llm")
+    parser.add_argument("--part", choices=sorted(PARTS), help="run this part only")
+    parser.add_argument("--quick", action="store_true", help="run a small part of each")
+    arguments = parser.parse_args()
+    wanted = [arguments.part] if arguments.part else list(PARTS)
+    reports = [PARTS[name](quick=arguments.quick) for name in wanted]
+    found: dict[str, Any] = {}
+    for report in reports:
+        found |= report.document or {}
+    tables = [table for report in reports for table in report.tables]
+    publish("llm", Report(tables, found), arguments)
+
+
 if __name__ == "__main__":
-    main("llm", measure, quick=lambda: measure(0.2, 2))
+    main()

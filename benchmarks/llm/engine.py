@@ -73,10 +73,11 @@ class Engine:
 
     Args:
         profile: The model's.
+        pool: Of the GPU's type.
     """
 
-    def __init__(self, profile: LanguageProfile = PROFILE) -> None:
-        self.shape = POOL.type.shape(catalog.whole(POOL))
+    def __init__(self, profile: LanguageProfile = PROFILE, pool: Pool = POOL) -> None:
+        self.shape = pool.type.shape(catalog.whole(pool))
         self.profile = profile
         curve = curve_of(self.shape.gpu)
         self._ratios = {

@@ -27,9 +27,16 @@ from benchmarks.llm.engine import (
 from benchmarks.llm.prefixes import ByPrefix
 from services.kit.config import Objective
 from services.kit.profiles.core.language import PROMPT_TOKENS_PER_STEP
+from services.kit.request_cost import Cost, Usage
 from services.planner.core.model import Model, Variant
 from services.planner.core.problem import catalog
+from services.router.core.dispatch.instance_pool import InstancePool
+from services.router.core.instance_state import InstanceState
+from services.router.core.model import Instance
+from services.router.core.model import Request as RouterRequest
+from services.router.core.pending_request import PendingRequest
 from services.router.core.prefix_cache import PrefixCache
+from services.router.core.token_times import HEADROOM, TokenObjective
 
 GPUS: Final = 8
 CACHE_BLOCKS: Final = 800  # of a replica; beside `KV_TOKENS`, which a server would share with it
@@ -108,10 +115,8 @@ class Consolidated:
         token_s, _ = step(CLOCKS[0], count, context, count * self.prompt_per_token)
         chunk_s, _ = step(CLOCKS[0], count, context, replica.chunk)
         chunks = math.ceil((replica.waiting_tokens + request.input_tokens) / replica.chunk)
-        return (
-            token_s <= self.headroom * self.limits.tpot_s
-            and (chunks + 1) * chunk_s <= self.headroom * self.limits.ttft_s
-        )
+        objective = TokenObjective(self.limits.ttft_s, self.limits.tpot_s, self.headroom)
+        return objective.allows((chunks + 1) * chunk_s, token_s)
 
     def clock_at(self, replica: Replica, now_s: float) -> float:
         """Return the lowest clock at which tokens and the oldest prompt are in time."""
@@ -131,6 +136,50 @@ class Consolidated:
 
 def _reusable(replica: Replica, request: Request) -> int:
     return replica.cache.matched(request.blocks) if replica.cache and request.blocks else 0
+
+
+class AsRouter:
+    """The router's choice "consolidated": it knows only what answers that ended took.
+
+    Args:
+        trace: The requests, in order.
+        replicas: How many.
+        limits: The objective.
+    """
+
+    def __init__(self, trace: Window, replicas: int, limits: Limits) -> None:
+        self._trace = trace
+        self._pool = InstancePool("consolidated")
+        self._pool.add(
+            Instance(f"{i}:1", f"{i:03}", "text", "8b", 1.0, 1.0, SLOTS) for i in range(replicas)
+        )
+        for state in self._pool.states.values():
+            state.credits, state.up = SLOTS, True
+        objective = TokenObjective(limits.ttft_s, limits.tpot_s)
+        self._pool.refresh("consolidated", overloaded=False, tokens=objective)
+
+    def __call__(self, replicas: Sequence[Replica], request: Request, number: int) -> Replica:
+        """Return the replica of the next request."""
+        states = list(self._pool.states.values())
+        for state in states:
+            for each in [each for each in state.in_flight if self._trace[each].ended_s]:
+                self._learn(state, state.in_flight.pop(each))
+            for each, pending in state.in_flight.items():
+                if self._trace[each].first_s and not pending.answering:
+                    pending.begin_answer(state.instance.id, self._trace[each].first_s)
+        arrived_s, body = request.arrived_s, bytes(request.input_tokens)
+        pending = PendingRequest(RouterRequest(number, "text", body, arrived_s, math.inf))
+        chosen = self._pool.free(pending=pending)
+        if chosen is None:
+            return least_requests(replicas, request, number)
+        pending.assign(chosen.instance.id, self._pool.hold(chosen, pending), arrived_s)
+        return replicas[states.index(chosen)]
+
+    def _learn(self, state: InstanceState, pending: PendingRequest) -> None:
+        ended = self._trace[pending.request.number]
+        usage = Usage(ended.input_tokens, ended.output_tokens, ended.ttft_s, ended.tpot_s)
+        hold_s = ended.ended_s - ended.arrived_s
+        self._pool.learn(state, pending, hold_s, Cost(0.0, 0.0, "model", 0.0, hold_s, 1, 1, usage))
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +265,11 @@ def policies(window: Window, limits: Limits) -> dict[str, Setup]:
         together.append(Setup(GPUS, size, policy.clock_at, always(policy), said))
     setups["consolidated"] = least(together)
     setups["consolidated, highest clock"] = replace(setups["consolidated"], clock_at=full)
+    setups["router, highest clock"] = replace(
+        setups["consolidated, highest clock"],
+        choose=lambda requests: AsRouter(requests, GPUS, limits),
+        chosen=f"headroom {HEADROOM}",
+    )
     return setups
 
 

@@ -15,7 +15,7 @@ _TRIES: Final = 20
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Return host and port of "host:port" or "[v6]:port".
+    """Return host and port of "host:port" or "[v6]:port"; brackets may be missing.
 
     Raises:
         ValueError: No port, or one outside 0..65535.
@@ -24,6 +24,11 @@ def split_address(address: str) -> tuple[str, int]:
     if not colon or not host or not port.isdigit() or int(port) > 65535:
         raise ValueError(f"address must be host:port with a port of 0..65535, got {address!r}")
     return host.strip("[]"), int(port)
+
+
+def address_of(host: str, port: int) -> str:
+    """Return "host:port", an IPv6 address in brackets, as gRPC and URLs need it."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def is_loopback(address: str) -> bool:
@@ -81,9 +86,10 @@ def free_port(host: str = "127.0.0.1") -> int:
     Preferably in `PORTS`, below the ports that Linux gives to outgoing connections by default, so
     that none of these takes it before the caller listens.
     """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     tried = (PORTS[secrets.randbelow(len(PORTS))] for _ in range(_TRIES))
     for port in (*tried, 0):
-        with socket.socket() as probe, suppress(OSError):
+        with socket.socket(family) as probe, suppress(OSError):
             probe.bind((host, port))
             found: int = probe.getsockname()[1]
             return found

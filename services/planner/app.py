@@ -14,6 +14,7 @@ import grpc
 from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceStub
 from cinquefoil.planner.v1 import planner_pb2
 from cinquefoil.planner.v1.planner_pb2_grpc import add_PlannerServiceServicer_to_server
+from services.kit.backoff import Backoff
 from services.kit.clock import RealClock
 from services.kit.config import Deployment
 from services.kit.errors import Cancelled, Unavailable, leaves
@@ -148,10 +149,18 @@ async def _opened(
     settings = deployment.planner
     if not settings.standby:
         return await stack.enter_async_context(open_store(settings.database))
+    backoff = Backoff()
     async with _served(deployment, None, health):
-        opening = open_store(settings.database, patience_s=math.inf, stop=stop)
-        with suppress(Cancelled):
-            return await stack.enter_async_context(opening)
+        while not stop.is_set():
+            opening = open_store(settings.database, patience_s=math.inf, stop=stop)
+            try:
+                return await stack.enter_async_context(opening)
+            except Cancelled:
+                return None
+            except Unavailable as error:
+                _log.warning("this planner cannot lead", why=error.message)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), backoff.next_s())
     return None
 
 

@@ -83,6 +83,7 @@ class PlannerServicer(PlannerServiceServicer):
         self._queries = queries
         self._account_reader = account_reader
         self._draining = asyncio.Event()
+        self._joining = asyncio.Lock()
         self._encoder = AnnouncementEncoder(lambda: changes.now.file.digest)
 
     def drain(self) -> None:
@@ -293,6 +294,8 @@ class PlannerServicer(PlannerServiceServicer):
     ) -> AsyncIterator[pb.JoinResponse]:
         """Take an agent's reports, send it steps."""
         first = await _first(request_iterator)
+        async with self._joining:  # at most one in a turn of the loop: a fleet must not hold it up
+            await asyncio.sleep(0)
         if first.HasField("node"):
             node = JoinedNode(first.node.name, first.node.zone, first.address)
             await self._membership.admit(node, caller())

@@ -11,6 +11,13 @@ CUT = 4000
 """Bytes that an answer has that ends early."""
 
 
+class Server(ThreadingHTTPServer):
+    """A server whose clients may go in the middle of an answer."""
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Print nothing: it would be among what a command under test prints."""
+
+
 @dataclass
 class Site:
     """What the server does.
@@ -70,7 +77,7 @@ def file_server(content: bytes) -> Iterator[Site]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with Server(("127.0.0.1", 0), Handler) as server:
         thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         found.url = f"http://127.0.0.1:{server.server_port}/f.onnx"

@@ -75,6 +75,7 @@ def deployment(folder: Path) -> dict[str, object]:
             MODEL: {
                 "slo": {"percentile": 99, "ttft_s": 1.0, "tpot_s": 0.03, "latency_s": 30},
                 "demand_rps": 20,
+                "instance_choice": "consolidated",
                 "replicas_min": 2,
                 "accuracy_unit": "MMLU",
                 "variants": variants,

@@ -13,7 +13,12 @@ from services.cli.commands.model_options import (
     Latency,
     ModelName,
     Onnx,
+    PyTorch,
     Quantize,
+    Shape,
+    Weights,
+    item_shapes,
+    module,
 )
 from services.cli.commands.options import DEPLOYMENT, Config, Json
 
@@ -24,9 +29,12 @@ if TYPE_CHECKING:
 def init(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     folder: Annotated[Path, typer.Argument(help="Folder to write into.", file_okay=False)] = Path(),
     onnx: Onnx = None,
+    pytorch: PyTorch = None,
+    weights: Weights = None,
     hf: HuggingFace = None,
     triton_repo: Annotated[Path | None, typer.Option(help="Model repository of Triton.")] = None,
     data: Data = None,
+    shape: Shape = None,
     quantize: Quantize = None,
     name: ModelName = "",
     latency: Latency = None,
@@ -44,17 +52,18 @@ def init(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     """Write a deployment file, cinquefoil.yaml: the example's, or one for models that exist.
 
     Signatures, arithmetic and accuracies are read and measured; each figure has a comment that says
-    how. Without --onnx, --hf or --triton-repo: the example, and its client, infer.py; existing
-    files are kept.
+    how. Without --onnx, --pytorch, --hf or --triton-repo: the example, and its client, infer.py;
+    existing files are kept.
 
     For example:
 
     - `cinquefoil init --onnx net.onnx --data val.npz --quantize int8`
+    - `cinquefoil init --pytorch net.py:Net --weights net.pt --data val.npz`
     - `cinquefoil init --triton-repo /models`
     """
-    chosen = [source for source in (onnx, hf, triton_repo) if source]
+    chosen = [source for source in (onnx, pytorch, hf, triton_repo) if source]
     if len(chosen) > 1:
-        raise typer.BadParameter("give one of --onnx, --hf and --triton-repo")
+        raise typer.BadParameter("give one of --onnx, --pytorch, --hf and --triton-repo")
     if not chosen:
         from services.local.example import write_missing
 
@@ -71,7 +80,9 @@ def init(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
 
     options = Options(
         files=tuple(onnx or ()),
-        snapshot=hf,
+        pytorch=module(pytorch, weights),
+        shapes=item_shapes(shape),
+        hub=hf or "",
         repository=triton_repo,
         data=data,
         precisions=tuple(each.value for each in quantize or ()),

@@ -2,9 +2,12 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from services.cli.init.pytorch import Module
 
 
 class Precision(StrEnum):
@@ -18,8 +21,31 @@ Onnx = Annotated[
     list[Path] | None,
     typer.Option(help="ONNX file; several: variants of one model, from cheap to accurate."),
 ]
+PyTorch = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE:CLASS",
+        help="PyTorch module, exported to ONNX. FILE is imported: its code runs here, with your "
+        "permissions. CLASS is called without arguments; a function or a module will do.",
+    ),
+]
+Weights = Annotated[
+    Path | None,
+    typer.Option(help="State dict of the --pytorch module; tensors only are read from it."),
+]
+Shape = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="[INPUT=]SIZES",
+        help="Sizes of one item where neither the network nor --data has them: 3,224,224.",
+    ),
+]
 HuggingFace = Annotated[
-    Path | None, typer.Option(help="Folder of a Hugging Face model with ONNX files.")
+    str | None,
+    typer.Option(
+        metavar="ORG/NAME",
+        help="ONNX files of the Hugging Face hub, ORG/NAME[@REVISION][/FILE.onnx], or of a folder.",
+    ),
 ]
 Data = Annotated[
     Path | None, typer.Option(help="Validation set, .npz: an array for each input, and `labels`.")
@@ -32,3 +58,25 @@ ModelName = Annotated[str, typer.Option("--name", help="Name of the model. Defau
 Latency = Annotated[
     float | None, typer.Option(min=0.001, help="Latency objective, s. Default: by measurement.")
 ]
+
+
+def item_shapes(given: list[str] | None) -> dict[str, tuple[int, ...]]:
+    """Return the values of --shape by the input's name; "" is the only input."""
+    shapes = {}
+    for text in given or ():
+        name, _, sizes = text.rpartition("=")
+        if not all(size.isdecimal() and int(size) for size in sizes.split(",")):
+            raise typer.BadParameter(f"--shape {text}: whole numbers > 0 are needed: 3,224,224")
+        shapes[name] = tuple(map(int, sizes.split(",")))
+    return shapes
+
+
+def module(pytorch: str | None, weights: Path | None) -> "Module | None":
+    """Return the module of --pytorch and --weights."""
+    from services.cli.init.pytorch import Module
+
+    if pytorch is None:
+        if weights is not None:
+            raise typer.BadParameter("--weights belongs to --pytorch")
+        return None
+    return Module.parse(pytorch, weights)

@@ -11,7 +11,12 @@ from services.cli.commands.model_options import (
     Latency,
     ModelName,
     Onnx,
+    PyTorch,
     Quantize,
+    Shape,
+    Weights,
+    item_shapes,
+    module,
 )
 from services.cli.commands.options import DEPLOYMENT, Config, Json
 
@@ -23,6 +28,7 @@ CHOICES = (
     "least_expected_completion",
     "prefix",
     "predicted_tokens",
+    "consolidated",
     "carbondis",
     "carbon_aware",
 )
@@ -62,8 +68,11 @@ async def show(model: Name, config: Config = DEPLOYMENT, json: Json = False) -> 
 @app.command()
 async def add(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     onnx: Onnx = None,
+    pytorch: PyTorch = None,
+    weights: Weights = None,
     hf: HuggingFace = None,
     data: Data = None,
+    shape: Shape = None,
     quantize: Quantize = None,
     name: ModelName = "",
     latency: Latency = None,
@@ -83,11 +92,13 @@ async def add(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     from services.cli.init.run import Options
     from services.cli.models.change import add as work
 
-    if bool(onnx) == bool(hf):
-        raise typer.BadParameter("give --onnx or --hf")
+    if len([source for source in (onnx, pytorch, hf) if source]) != 1:
+        raise typer.BadParameter("give one of --onnx, --pytorch and --hf")
     options = Options(
         files=tuple(onnx or ()),
-        snapshot=hf,
+        pytorch=module(pytorch, weights),
+        shapes=item_shapes(shape),
+        hub=hf or "",
         data=data,
         precisions=tuple(each.value for each in quantize or ()),
         name=name,

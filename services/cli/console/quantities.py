@@ -23,7 +23,7 @@ def change(before: float, after: float, *, more_is_better: bool = False) -> Text
     if before == after or math.isnan(before) or math.isnan(after):
         return Text("-")
     word, style = ("better", "green") if (after > before) == more_is_better else ("worse", "red")
-    ratio = after / before - 1.0 if before and math.isfinite(before) else math.inf
+    ratio = after / before - 1.0 if before > 0 <= after and math.isfinite(before) else math.inf
     size = f"{ratio:+.1%} ".replace("%", " %") if math.isfinite(ratio) else ""
     return Text(f"{size}{word}", style=style)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -13,9 +13,12 @@ import numpy as np
 from services.cli.samples import Array, Samples
 from services.kit.errors import InvalidArgument
 from services.kit.operators.onnx_reader import load, read
-from services.kit.operators.random_inputs import Sizes, drawn
+from services.kit.operators.random_inputs import Sizes, drawn, free_items
 from services.kit.operators.shape_trace import session
 from services.kit.units import BYTES_PER_MIB
+
+ItemShapes = Callable[[Sequence[str]], Mapping[str, tuple[int, ...]]]
+"""Receives the names of all inputs; returns shapes of one item, without the batch, where known."""
 
 TIMED_RUNS: Final = 20
 _CHUNK: Final = 64
@@ -66,16 +69,23 @@ class Accuracy:
     items: int
 
 
-def examine(file: Path) -> Network:
+def examine(file: Path, item_shapes: ItemShapes) -> Network:
     """Return what a file shows. Runs the network some times: blocks.
+
+    Args:
+        file: ONNX file.
+        item_shapes: Called where sizes other than the first are free, on which arithmetic and
+            memory depend.
 
     Raises:
         NotFound: The file does not exist.
-        InvalidArgument: The file is not an ONNX model, or one that ONNX Runtime cannot run.
+        InvalidArgument: The file is not an ONNX model, or one that ONNX Runtime cannot run; or a
+            free size is not known.
     """
     model = load(file)
-    graph = read(model, file.stem, Sizes(batch=1))
     running = session(model.SerializeToString())
+    sizes = Sizes(batch=1, items=_item_shapes(running.get_inputs(), item_shapes))
+    graph = read(model, file.stem, sizes)
     inputs, outputs = _tensors(running.get_inputs()), _tensors(running.get_outputs())
     fixed = None if graph.batches else next((t.shape[0] for t in inputs if t.shape), None)
     items = fixed or 1
@@ -87,7 +97,7 @@ def examine(file: Path) -> Network:
         weights_mib=sum(graph.constants.values()) / BYTES_PER_MIB,
         item_mib=sum(t.size_bytes for t in graph.tensors.values()) / BYTES_PER_MIB / items,
         fixed_batch=fixed,
-        latency_s=_latency_s(running, drawn(running.get_inputs(), Sizes(batch=1), seed=0)),
+        latency_s=_latency_s(running, drawn(running.get_inputs(), sizes, seed=0)),
     )
 
 
@@ -146,6 +156,18 @@ def require_one_signature(networks: Sequence[Network]) -> None:
                         f"{other.file}: {b} differs from {a} of {first.file}: variants of a model "
                         "have one signature"
                     )
+
+
+def _item_shapes(inputs: Sequence[Any], known: ItemShapes) -> Mapping[str, tuple[int, ...]]:
+    free = free_items(inputs)
+    found = known([each.name for each in inputs]) if free else {}
+    for each in _tensors(inputs):
+        if each.name in free and each.name not in found:
+            raise InvalidArgument(
+                f"--shape: arithmetic depends on sizes that {each} leaves free; give those of an "
+                f"item, --shape {each.name}=3,224,224, or a validation set, --data"
+            )
+    return found
 
 
 def _tensors(described: Sequence[Any]) -> tuple[Tensor, ...]:

@@ -5,19 +5,28 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
 
+import numpy as np
 from rich.console import Console
 
 from services.cli.init.devices import Devices, find_devices
 from services.cli.init.document import NewModel, NewVariant, Place, deployment
+from services.cli.init.hub import Wanted, download, in_order
 from services.cli.init.network import Network, examine, measure, require_one_signature
+from services.cli.init.pytorch import EXAMPLE_ITEMS, Module, export
 from services.cli.init.reduced import CALIBRATION, reduce
 from services.cli.init.triton_repository import RepositoryModel, read_repository
-from services.cli.samples import Samples, read_samples
+from services.cli.samples import Array, Samples, read_samples
 from services.kit.config.loader import DEFAULT_FILE, load
-from services.kit.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
+from services.kit.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    ServiceError,
+)
 
 Say = Callable[[str], object]
 
@@ -37,7 +46,9 @@ class Options:
     """The options of `init`, which explains them."""
 
     files: tuple[Path, ...] = ()
-    snapshot: Path | None = None
+    pytorch: Module | None = None
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    hub: str = ""
     repository: Path | None = None
     data: Path | None = None
     precisions: tuple[str, ...] = ()
@@ -75,7 +86,7 @@ def init(
         if options.repository is not None:
             models, place = _imported(options.repository, options, place, say)
         else:
-            models = dict([new_model(options, say)])
+            models = dict([new_model(options, folder, say)])
     if devices.gpus:
         place = Place(devices, control(devices), place.batch_sizes, place.processes)
     folder.mkdir(parents=True, exist_ok=True)
@@ -92,21 +103,36 @@ def init(
     )
 
 
-def new_model(options: Options, say: Say) -> tuple[str, NewModel]:
-    """Return a model of the ONNX files in the options, and its name.
+def new_model(options: Options, folder: Path, say: Say) -> tuple[str, NewModel]:
+    """Return a model of the files in the options, and its name.
+
+    Args:
+        options: The model.
+        folder: Where a file goes that has to be written first.
+        say: Receives what was found.
 
     Raises:
         InvalidArgument: Files cannot be variants of one model, or nothing says which is better.
         NotFound: A file does not exist.
     """
-    files = options.files or _snapshot_files(options.snapshot)
-    networks = {_name(file.stem): _examined(file, say) for file in files}
+    inputs = _Inputs(options)
+    files = _files(options, folder, inputs, say)
+    try:
+        return _of_files(files, options, inputs, say)
+    except ServiceError:
+        if options.pytorch is not None:  # the next try exports again
+            files[0].unlink()
+        raise
+
+
+def _of_files(
+    files: Sequence[Path], options: Options, inputs: _Inputs, say: Say
+) -> tuple[str, NewModel]:
+    networks = {_name(file.stem): _examined(file, inputs, say) for file in files}
     if len(networks) < len(files):
         raise InvalidArgument("--onnx: two files have one name, which is their variant's")
     require_one_signature([*networks.values()])
-    name = options.name or _name(
-        files[0].stem if options.snapshot is None else options.snapshot.resolve().name
-    )
+    name = options.name or _name(_hub_name(options.hub) if options.hub else files[0].stem)
     if options.data is None:
         if options.precisions or len(networks) > 1:
             raise InvalidArgument(
@@ -116,17 +142,97 @@ def new_model(options: Options, say: Say) -> tuple[str, NewModel]:
         variants = {each: NewVariant.of(network, None) for each, network in networks.items()}
         return name, NewModel(variants, options.latency_s)
     first = next(iter(networks.values()))
-    samples = read_samples(options.data, [each.name for each in first.inputs])
+    samples = inputs.samples(options.data, [each.name for each in first.inputs])
     calibration, rest = _divided(samples, options.precisions)
     for variant, network in [*networks.items()]:
         for precision in options.precisions:
             file = reduce(network, precision, calibration)
-            networks[f"{variant}-{precision}"] = _examined(file, say)
+            networks[f"{variant}-{precision}"] = _examined(file, inputs, say)
     require_one_signature([*networks.values()])
     return name, NewModel(
         {each: _measured(network, rest, say) for each, network in networks.items()},
         options.latency_s,
     )
+
+
+@dataclass
+class _Inputs:
+    """What is known of a network's inputs: by --shape, or from the validation set."""
+
+    options: Options
+    _samples: dict[tuple[str, ...], Samples] = field(default_factory=dict)
+
+    def samples(self, file: Path, names: Sequence[str]) -> Samples:
+        """Return the validation set in a file for these inputs; it is read once."""
+        key = tuple(names)
+        if key not in self._samples:
+            self._samples[key] = read_samples(file, names)
+        return self._samples[key]
+
+    def item_shapes(self, names: Sequence[str]) -> Mapping[str, tuple[int, ...]]:
+        """Return the shapes of one item, without the batch, of the inputs where they are known."""
+        shapes = dict(self.options.shapes)
+        if "" in shapes:
+            if len(names) != 1:
+                raise InvalidArgument(
+                    f"--shape: NAME=SIZES is needed, as there are {', '.join(names)}"
+                )
+            shapes[names[0]] = shapes.pop("")
+        unknown = next((each for each in shapes if each not in names), None)
+        if unknown is not None:
+            raise InvalidArgument(f"--shape: no input {unknown!r}; it has {', '.join(names)}")
+        if self.options.data is not None and not shapes.keys() >= set(names):
+            of_data = self.samples(self.options.data, names).inputs
+            shapes = {name: array.shape[1:] for name, array in of_data.items()} | shapes
+        return shapes
+
+    def example(self, names: Sequence[str]) -> Mapping[str, Array]:
+        """Return two items for these inputs: of the validation set, or zeros in their shapes."""
+        if self.options.data is not None:
+            given = self.samples(self.options.data, names).inputs
+            found = {name: np.resize(a, (EXAMPLE_ITEMS, *a.shape[1:])) for name, a in given.items()}
+            return {
+                name: a.astype("float32") if a.dtype.kind == "f" else a for name, a in found.items()
+            }
+        shapes = self.item_shapes(names)
+        missing = next((name for name in names if name not in shapes), None)
+        if missing is not None:
+            raise InvalidArgument(
+                f"--shape: nothing says how large an item of {missing!r} is; give its sizes, "
+                f"--shape {missing}=3,224,224, or a validation set, --data"
+            )
+        return {name: np.zeros((EXAMPLE_ITEMS, *shapes[name]), "float32") for name in names}
+
+
+def _files(options: Options, folder: Path, inputs: _Inputs, say: Say) -> tuple[Path, ...]:
+    if options.pytorch is not None:
+        target = folder / f"{_name(options.name or options.pytorch.name)}.onnx"
+        return (export(options.pytorch, target, inputs.example),)
+    return options.files or _hub_files(options.hub, folder, say)
+
+
+def _hub_files(text: str, folder: Path, say: Say) -> tuple[Path, ...]:
+    """Return the ONNX files of a folder with a model of the hub, or of the hub itself."""
+    snapshot = Path(text)
+    if not snapshot.is_dir():
+        wanted = Wanted.parse(text)
+        if wanted is None:
+            raise NotFound(f"--hf: no folder {text}, and it is not ORG/NAME[@REVISION][/FILE.onnx]")
+        return download(wanted, folder, say)
+    there = [*snapshot.glob("*.onnx"), *snapshot.glob("onnx/*.onnx")]
+    places = (PurePosixPath(each.relative_to(snapshot)) for each in there)
+    files = tuple(snapshot / each for each in in_order(places))
+    if not files:
+        raise NotFound(
+            f"--hf: {snapshot} has no ONNX file; export one: optimum-cli export onnx --model "
+            f"{snapshot} {snapshot}/onnx"
+        )
+    return files
+
+
+def _hub_name(text: str) -> str:
+    wanted = None if Path(text).is_dir() else Wanted.parse(text)
+    return Path(wanted.repository if wanted else text).resolve().name
 
 
 def _divided(samples: Samples, precisions: Sequence[str]) -> tuple[Samples, Samples]:
@@ -139,9 +245,9 @@ def _divided(samples: Samples, precisions: Sequence[str]) -> tuple[Samples, Samp
     return samples.part(0, count), samples.part(count)
 
 
-def _examined(file: Path, say: Say) -> Network:
+def _examined(file: Path, inputs: _Inputs, say: Say) -> Network:
     try:
-        network = examine(file)
+        network = examine(file, inputs.item_shapes)
     except InvalidArgument as error:
         raise InvalidArgument(f"{file}: {error.message}") from error
     say(f"{file.name}: {network.gmacs_per_item:.3g} GMACs, {network.latency_s * 1e3:.2g} ms a core")
@@ -159,23 +265,6 @@ def _measured(network: Network, samples: Samples, say: Say) -> NewVariant:
     if not accuracy.value:
         raise FailedPrecondition(f"{network.file}: not one answer is right; check the labels")
     return NewVariant.of(network, accuracy)
-
-
-def _snapshot_files(snapshot: Path | None) -> tuple[Path, ...]:
-    """Return the ONNX files of a snapshot of the Hugging Face hub, which has them in `onnx/`."""
-    if snapshot is None or not snapshot.is_dir():
-        raise NotFound(
-            f"--hf: no folder {snapshot}; `hf download NAME --local-dir FOLDER` of huggingface_hub "
-            "gets one"
-        )
-    for folder in (snapshot / "onnx", snapshot):
-        files = tuple(sorted(folder.glob("*.onnx"), key=lambda each: (len(each.stem), each.stem)))
-        if files:
-            return files
-    raise NotFound(
-        f"--hf: {snapshot} has no ONNX file; export one: optimum-cli export onnx --model "
-        f"{snapshot} {snapshot}/onnx"
-    )
 
 
 def _imported(
@@ -204,7 +293,7 @@ def _imported(
 def _of_repository(model: RepositoryModel, folder: Path, options: Options, say: Say) -> NewModel:
     limit = model.max_batch
     if model.onnx is not None:
-        found = NewVariant.of(_examined(model.onnx, say), None)
+        found = NewVariant.of(_examined(model.onnx, _Inputs(options), say), None)
         limit = min(limit, found.max_batch or limit)
         variant = NewVariant(found.network, None, found.gmacs_per_item, limit)
     else:

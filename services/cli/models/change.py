@@ -1,6 +1,7 @@
 """Adds models to a deployment file and removes them; a suite that runs here takes the file over."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,16 @@ async def add(config: Path, logs: Path, options: Options, *, dry_run: bool) -> N
     """
     console = Console()
     with edited(config, dry_run=dry_run) as document, console.status("Reading the model"):
-        name, model = new_model(options, lambda text: console.print(text, soft_wrap=True))
+        said = partial(console.print, soft_wrap=True)
+        name, model = new_model(options, config.parent, said)
         if name in document["models"]:
             raise AlreadyExists(f"models.{name} exists in {config}; --name gives another name")
         document["models"][name] = model_section(model, config.parent)
         added = written({"models": {name: document["models"][name]}})
     if dry_run:
+        for each in model.variants.values():
+            if options.pytorch is not None and each.network is not None:
+                each.network.file.unlink()  # exported to be measured
         console.print(f"Would add to {config}:\n", highlight=False, soft_wrap=True)
         console.print(added, highlight=False, markup=False, soft_wrap=True)
         await _show_plan(config, {f"models.{name}": document["models"][name]})

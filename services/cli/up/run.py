@@ -1,6 +1,7 @@
 """`cinquefoil up`: starts a suite, says where it is and what to try, and stays."""
 
 import asyncio
+import shlex
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -16,7 +17,7 @@ from services.cli.console.tables import table
 from services.cli.up.waiting import until_ready
 from services.kit.conditions import control_off
 from services.kit.config import Deployment
-from services.kit.config.loader import load
+from services.kit.config.loader import DEFAULT_FILE, load
 from services.kit.errors import ServiceError
 from services.local.demo import demo_models
 from services.local.endpoints import endpoints
@@ -48,13 +49,13 @@ async def up(config: Path, logs: Path) -> None:
     try:
         async with suite:
             with reloading(suite.reload, logs):
-                await _serve(console, deployment, suite)
+                await _serve(console, config, deployment, suite)
     except asyncio.CancelledError:
         # The border: cancelled is how a person or an init system ends this command.
         console.print("Stopped; no process is left.")
 
 
-async def _serve(console: Console, deployment: Deployment, suite: Suite) -> None:
+async def _serve(console: Console, config: Path, deployment: Deployment, suite: Suite) -> None:
     """Say when and where the suite serves, and stay."""
     described = await _until_ready(console, deployment)
     console.print(endpoint_table(deployment))
@@ -62,7 +63,7 @@ async def _serve(console: Console, deployment: Deployment, suite: Suite) -> None
         file = deployment.console.token_file
         login = f"; log in with a token of {file}" if file else ""
         console.print(f"\nIn a browser: http://{deployment.console.listen}/{login}", soft_wrap=True)
-    console.print(Text(hints(deployment, described)), soft_wrap=True)
+    console.print(Text(hints(config, deployment, described)), soft_wrap=True)
     await _stay(console, suite)
 
 
@@ -128,10 +129,11 @@ def endpoint_table(deployment: Deployment) -> RenderableType:
     return rows
 
 
-def hints(deployment: Deployment, described: oip.ModelMetadataResponse | None) -> str:
+def hints(config: Path, deployment: Deployment, described: oip.ModelMetadataResponse | None) -> str:
     """Return what to try next: some lines of Python, to be printed as they are, and commands.
 
     Args:
+        config: Deployment file, as it was given.
         deployment: What serves.
         described: Metadata of its first model; None: no worker has reported any.
     """
@@ -142,7 +144,8 @@ def hints(deployment: Deployment, described: oip.ModelMetadataResponse | None) -
         command += ' --prompt "Why is the sky blue?"'
     elif name != demo_models.MODEL:
         command += " --input FILE.npz"
-    follow = f"{command}; cinquefoil status --watch; ctrl-c stops everything."
+    given = "" if config == DEFAULT_FILE else f" --config {shlex.quote(str(config))}"
+    follow = f"{command}{given}; cinquefoil status --watch{given}; ctrl-c stops everything."
     if generates:
         client = TEXT.format(router=deployment.router.dial, model=name)
     elif described is not None and described.inputs and described.outputs:

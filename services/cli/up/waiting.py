@@ -11,7 +11,7 @@ from cinquefoil.planner.v1.plan_pb2 import PLAN_STATE_PROPOSED, PLAN_STATE_ROLLI
 from cinquefoil.planner.v1.planner_pb2 import GetFleetRequest, GetPlanRequest
 from inference.grpc_service_pb2 import ServerReadyRequest
 from services.cli.client import Clients
-from services.kit.conditions import Condition, Effect
+from services.kit.conditions import Condition, ConditionKind, Effect
 from services.kit.errors import ServiceError
 from services.kit.rpc.condition_messages import conditions_from
 
@@ -44,12 +44,29 @@ class Progress:
             return f"plan {self.rolling_out} is being carried out: workers load their models"
         return next((each.sentence for each in self.conditions), "the first plan")
 
+    @property
+    def wrong(self) -> frozenset[tuple[ConditionKind, str]]:
+        """Kind and subject of each condition, whichever plan it is: the next may fail like this."""
+        return frozenset((each.kind, each.subject.split("plan/")[0]) for each in self.conditions)
+
     def patience_s(self) -> float:
         """Return how long it is worth waiting although nothing changes, s."""
         effects = {each.effect for each in self.conditions}
         if self.rolling_out or not self.conditions:
             return float("inf")
         return _STOPPED_S if effects - {Effect.WAITS} else _PASSING_S
+
+
+class Patience:
+    """How long each condition has been known: plans that fail one after another end it."""
+
+    def __init__(self) -> None:
+        self._known_s: dict[tuple[ConditionKind, str], float] = {}
+
+    def over(self, now: Progress, now_s: float) -> bool:
+        """Take in how far it is; return whether nothing more is to be expected."""
+        newest_s = max((self._known_s.setdefault(each, now_s) for each in now.wrong), default=now_s)
+        return now_s - newest_s > now.patience_s()
 
 
 async def until_ready(clients: Clients, show: Callable[[str], None]) -> tuple[Condition, ...]:
@@ -62,15 +79,15 @@ async def until_ready(clients: Clients, show: Callable[[str], None]) -> tuple[Co
     Returns:
         What keeps models from being served; (): every model is.
     """
-    before, since_s = None, time.monotonic()
+    before, patience = None, Patience()
     while True:
         now = await _progress(clients)
         if now.ready:
             return ()
         if now != before:
             show(now.reason)
-            before, since_s = now, time.monotonic()
-        if time.monotonic() - since_s > now.patience_s():
+            before = now
+        if patience.over(now, time.monotonic()):
             return now.conditions
         await asyncio.sleep(_PERIOD_S)
 

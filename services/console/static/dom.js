@@ -8,7 +8,7 @@ export function table(caption, columns, rows, empty) {
   if (!rows.length) return h("p", { class: "empty" }, empty);
   return h("div", { class: "wide", tabindex: 0, role: "region", "aria-label": caption },
     h("table", {},
-      h("caption", {}, caption),
+      h("caption", {}, h("span", {}, caption)),
       h("thead", {}, h("tr", {}, columns.map(([name, , kind]) => h("th", { scope: "col", class: kind }, name)))),
       h("tbody", {}, rows.map((row) =>
         h("tr", {}, columns.map(([, cell, kind], n) =>

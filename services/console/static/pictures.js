@@ -79,7 +79,7 @@ export function frontPicture(points) {
     h("line", { class: "grid", x1: left, x2: width - 12, y1: y(y0 + part * (y1 - y0)), y2: y(y0 + part * (y1 - y0)) }),
     h("text", { x: left - 6, y: y(y0 + part * (y1 - y0)) + 4, "text-anchor": "end" }, (y0 + part * (y1 - y0)).toFixed(3)),
     h("text", { x: x(x0 + part * (x1 - x0)), y: height - 18, "text-anchor": part ? (part === 1 ? "end" : "middle") : "start" }, (x0 + part * (x1 - x0)).toFixed(1)))),
-  h("text", { x: width - 12, y: height - 3, "text-anchor": "end" }, "gCO₂e per hour"),
+  h("text", { x: width - 12, y: height + 1, "text-anchor": "end" }, "gCO₂e per hour"),
   h("polyline", { class: "front", points: sorted.map((each) => `${x(each.grams).toFixed(1)},${y(each.accuracy).toFixed(1)}`).join(" ") }),
   points.map((each) => h("circle", { class: "point", cx: x(each.grams), cy: y(each.accuracy), r: 5 },
     h("title", {}, `λ ${each.carbon_weight}: accuracy ${each.accuracy.toFixed(4)}, ${each.grams.toFixed(1)} gCO₂e per hour`))));

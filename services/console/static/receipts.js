@@ -1,6 +1,6 @@
 // Receipts: what single answers cost as they are given, and what an answer of each variant costs.
 import { Component, failure, h, read, table } from "./dom.js";
-import { carbon, energy, fixed, ms, percent } from "./units.js";
+import { carbon, energy, energyWithin, fixed, ms, percent } from "./units.js";
 
 const SHOWN = 50; // newest receipts
 const KEPT = 1000; // latencies of a variant, for its p95
@@ -36,7 +36,8 @@ function error(sums) {
 const perRequest = (sums) => {
   if (!sums.priced) return "–";
   const half = error(sums);
-  return `${energy(sums.energy_j / sums.priced)}${Number.isFinite(half) ? ` ± ${energy(half)}` : ""}`;
+  const mean = sums.energy_j / sums.priced;
+  return Number.isFinite(half) ? energyWithin(mean, half) : energy(mean);
 };
 
 // {detail}: which receipts, as the address says.

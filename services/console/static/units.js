@@ -10,10 +10,20 @@ export const fixed = (value, digits, unit = "") => (known(value) ? `${Number(val
 export const ms = (seconds) => (known(seconds) ? `${(seconds * 1e3).toFixed(0)} ms` : NONE);
 export const percent = (ratio, digits = 0) => (known(ratio) ? `${(ratio * 100).toFixed(digits).replace(/^-(?=0(\.0*)?$)/, "")} %` : NONE);
 export const counted = (count, noun) => `${count} ${noun}${Number(count) === 1 ? "" : "s"}`;
-export const energy = (joules) =>
-  known(joules) ? Number(joules) === 0 ? "0 J" : scaled(Number(joules), [[3.6e6, "kWh"], [3600, "Wh"], [1, "J"]]) : NONE;
-export const carbon = (grams) =>
-  known(grams) ? Number(grams) === 0 ? "0 gCO₂e" : scaled(Number(grams), [[1e3, "kgCO₂e"], [1, "gCO₂e"], [1e-3, "mgCO₂e"], [1e-6, "µgCO₂e"]]) : NONE;
+const ENERGY = [[3.6e6, "kWh"], [3600, "Wh"], [1, "J"]];
+const CARBON = [[1e3, "kgCO₂e"], [1, "gCO₂e"], [1e-3, "mgCO₂e"], [1e-6, "µgCO₂e"]];
+export const energy = (joules) => (known(joules) ? Number(joules) === 0 ? "0 J" : scaled(Number(joules), ENERGY) : NONE);
+export const carbon = (grams) => (known(grams) ? Number(grams) === 0 ? "0 gCO₂e" : scaled(Number(grams), CARBON) : NONE);
+// A quantity and the half-width of its interval, in one unit and to the same digit.
+const within = (value, half, units) => {
+  const larger = Math.max(Math.abs(value), Math.abs(half));
+  const [factor, unit] = units.find(([each]) => larger >= each) ?? units.at(-1);
+  const digits = Math.min(Math.max(2 - Math.floor(Math.log10(larger / factor || 1)), 0), 3);
+  const least = 10 ** -digits;
+  const width = half > 0 && half / factor < least ? `< ${least.toFixed(digits)}` : (half / factor).toFixed(digits);
+  return `${(value / factor).toFixed(digits)} ± ${width} ${unit}`;
+};
+export const energyWithin = (joules, half) => within(joules, half, ENERGY);
 export const age = (seconds) =>
   known(seconds) ? (seconds < 90 ? `${seconds.toFixed(0)} s` : seconds < 5400 ? `${(seconds / 60).toFixed(0)} min` : `${(seconds / 3600).toFixed(0)} h`) : NONE;
 export const time = (text) => text.slice(0, 19).replace("T", " ");
@@ -23,7 +33,7 @@ export const word = (name, prefix) => name.replace(prefix, "").toLowerCase().rep
 // What was saved against BASE, with the half-width of its 95 % interval; absent before any request.
 export const saved = (row) =>
   row && known(row.saved_ratio) && row.requests > 0
-    ? `${carbon(row.saved_gco2e)} ± ${carbon(row.saved_error_gco2e)} (${percent(row.saved_ratio)})`
+    ? `${within(row.saved_gco2e, row.saved_error_gco2e, CARBON)} (${percent(row.saved_ratio)})`
     : NONE;
 
 // How an intensity is known. What a deployment makes up or states was not measured by anybody.

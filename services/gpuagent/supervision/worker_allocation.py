@@ -12,7 +12,7 @@ from services.gpuagent.core.worker_slot import Grant
 from services.gpuagent.core.worker_spec import TlsFiles, WorkerSpec
 from services.gpuagent.shared_memory.shared_counters import SLOTS, SharedCounters
 from services.kit.errors import ResourceExhausted
-from services.kit.net import free_port
+from services.kit.net import address_of, free_port
 
 Used = Collection[tuple[str, int]]
 """Slots in use: (GPU, slot)."""
@@ -139,7 +139,7 @@ class WorkerAllocator:
             self._next_slot[uuid] = slot + 1
             # What its last holder drew says nothing of the new one.
             counters.set_grant(slot, Grant(idle_power_w=config.idle_power_w))
-            yield f"{self._home.host}:{self._port()}", slot
+            yield address_of(self._home.host, self._port()), slot
 
     def _port(self) -> int:
         """Return a free port that was not given to a worker that has yet to bind it."""

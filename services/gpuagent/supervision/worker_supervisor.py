@@ -25,7 +25,7 @@ from services.kit.backoff import Backoff
 from services.kit.clock import Clock
 from services.kit.config import Tls
 from services.kit.errors import FailedPrecondition
-from services.kit.net import free_port, split_address
+from services.kit.net import address_of, free_port, split_address
 from services.kit.rpc import dial
 from services.kit.telemetry import logs
 from services.kit.units import BYTES_PER_MIB
@@ -252,7 +252,7 @@ class WorkerSupervisor:
 
     def _move(self) -> None:
         host, _ = split_address(self.spec.listen)
-        self.spec = replace(self.spec, listen=f"{host}:{free_port(host)}")
+        self.spec = replace(self.spec, listen=address_of(host, free_port(host)))
         _log.warning("a worker's address was taken", segment=self.spec.segment_id)
         self.context.changed()
 

@@ -1,7 +1,7 @@
 """A model that this process runs itself, with ONNX Runtime."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from typing import Final
 
@@ -39,7 +39,7 @@ class LocalModel:
         self._thread = thread
         self._spoilt_in_a_row = 0
         self._suspected = asyncio.Event()
-        self._witness: Mapping[str, Array] | None = None
+        self._witness: Inference | None = None
         self.metadata = tensor_messages.metadata(engine.signature)
         self.decoupled = False
         self.execution_provider = engine.provider
@@ -60,7 +60,7 @@ class LocalModel:
         Raises:
             Exception: Whatever ONNX Runtime makes of the inputs; its classes share no base.
         """
-        outputs = await self._run(_joined(inferences))
+        outputs = await self._run(inferences)
         parts = _split(outputs, [inference.items for inference in inferences])
         return lambda: [
             self._answer(inference, part) for inference, part in zip(inferences, parts, strict=True)
@@ -70,17 +70,22 @@ class LocalModel:
         """Wait until the model answers nothing but NaN."""
         while True:
             await self._suspected.wait()
-            if self._witness is None or _nan(await self._run(self._witness)):
+            if self._witness is None or _nan(await self._run([self._witness])):
                 return "it answers NaN to requests without any"
             self._suspected.clear()
 
-    async def _run(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
+    async def _run(self, inferences: Sequence[Inference]) -> Sequence[Array]:
+        """Run a batch on the device's thread, which also copies what must be: maybe gigabytes."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._engine.run, feeds)
+        return await loop.run_in_executor(
+            self._thread, lambda: self._engine.run(_joined(inferences))
+        )
 
     def _answer(self, inference: Inference, outputs: list[Array]) -> bytes | ServiceError:
         if not _nan(outputs):
-            self._spoilt_in_a_row, self._witness = 0, inference.feeds
+            self._spoilt_in_a_row = 0
+            if self._witness is None or inference.size_bytes <= self._witness.size_bytes:
+                self._witness = inference  # the smallest, as it stays in memory
         elif not _nan(inference.feeds.values()):
             self._suspect()
             return ModelFailed("the model's answer to this request is not a number (NaN)")
@@ -98,10 +103,13 @@ def _nan(arrays: Iterable[Array]) -> bool:
 
 
 def _joined(inferences: Sequence[Inference]) -> dict[str, Array]:
-    """Return the inputs of all requests, one after another in each tensor."""
+    """Return the inputs of all requests, one after another in each tensor.
+
+    Runtimes read a tensor where it lies: at an address that suits its datatype.
+    """
     first = inferences[0]
     if len(inferences) == 1:
-        return dict(first.feeds)
+        return {name: np.require(each, requirements="A") for name, each in first.feeds.items()}
     return {
         name: np.concatenate([inference.feeds[name] for inference in inferences])
         for name in first.feeds

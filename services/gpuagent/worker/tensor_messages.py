@@ -42,6 +42,11 @@ class Inference:
     items: int
     kind: Hashable
 
+    @property
+    def size_bytes(self) -> int:
+        """Size of the inputs, bytes."""
+        return sum(array.nbytes for array in self.feeds.values())
+
 
 def parse(data: Body, signature: Signature, *, every_output: bool = False) -> Inference:
     """Read and check a serialized ModelInferRequest.

@@ -48,7 +48,7 @@ _LENGTH = struct.Struct("<I")
 
 
 def decode(data: bytes | memoryview, datatype: str, shape: Sequence[int], *, field: str) -> Array:
-    """Return the array of a raw tensor, without copying where datatype and address allow.
+    """Return the array of a raw tensor: a view of it, at whatever address it lies, but of BYTES.
 
     Args:
         data: The raw bytes.
@@ -67,8 +67,7 @@ def decode(data: bytes | memoryview, datatype: str, shape: Sequence[int], *, fie
         raise InvalidArgument.at(
             field, f"{datatype} of shape {list(shape)} takes {expected} bytes, got {len(data)}"
         )
-    # Runtimes read a tensor where it lies: at an address that suits its datatype.
-    return np.require(np.frombuffer(data, dtype).reshape(shape), requirements="A")
+    return np.frombuffer(data, dtype).reshape(shape)
 
 
 def from_elements(

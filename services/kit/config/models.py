@@ -415,6 +415,7 @@ InstanceChoice = Literal[
     "least_expected_completion",
     "prefix",
     "predicted_tokens",
+    "consolidated",
     "carbondis",
     "carbon_aware",
 ]
@@ -441,8 +442,9 @@ class Model(Section):
             None: ten times the objective's latency.
         instance_choice: Choice of the instance: by "shares" (smooth weighted round robin),
             "idle_longest" (CLOVER), "least_expected_completion", for language models "prefix"
-            (where a prompt's beginning is probably cached and little waits) or "predicted_tokens"
-            (where the fewest tokens of answers are left to generate), or, for GPUs that differ:
+            (where a prompt's beginning is probably cached and little waits), "predicted_tokens"
+            (where the fewest tokens of answers are left to generate) or "consolidated" (as few
+            instances as `slo.tpot_s` and `slo.ttft_s` allow), or, for GPUs that differ:
             "carbondis" or "carbon_aware" (least carbon in time).
         intensity_threshold: For "carbondis" (its CIT): intensity over its average above which
             requests that a low-end GPU could answer in time may go to a high-end one.
@@ -490,4 +492,9 @@ class Model(Section):
                         f"slo.{name}: only of models that generate text, and the runtime of "
                         f"variant {variant} is onnx"
                     )
+        if self.instance_choice == "consolidated" and self.slo.tpot_s is None:
+            raise ValueError(
+                "instance_choice: consolidated fills instances up to slo.tpot_s: set that, or "
+                "choose another"
+            )
         return self

@@ -6,13 +6,11 @@ from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
-from services.kit.net import split_address
+from services.kit.net import address_of, split_address
 
 
 def _address(value: str) -> str:
-    if value:
-        split_address(value)
-    return value
+    return address_of(*split_address(value)) if value else value
 
 
 Address = Annotated[str, AfterValidator(_address), Field(description='"host:port"')]

@@ -1,7 +1,7 @@
 """Reads an ONNX file as a graph of operators with shapes and work."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +15,7 @@ from services.kit.operators.random_inputs import Sizes
 from services.kit.operators.shape_trace import Seen, Tracer
 
 _PROBES: Final = (Sizes(2, 7), Sizes(3, 11))
-"""Two runs that differ in every free size show which sizes of inner tensors are free."""
+"""Two runs that differ in every free size that is not given show which inner sizes are free."""
 
 
 def load(file: Path) -> onnx.ModelProto:
@@ -77,7 +77,9 @@ def read(model: onnx.ModelProto, name: str, sizes: Sizes) -> Graph:
     """
     tracer = Tracer(model)
     traced = tracer.trace(sizes)
-    probes = [tracer.trace(probe) for probe in _PROBES] if tracer.free else [traced, traced]
+    probes = [traced, traced]
+    if tracer.free:
+        probes = [tracer.trace(replace(probe, items=sizes.items)) for probe in _PROBES]
     weights = {each.name: _weight(each) for each in model.graph.initializer}
     reader = _Reader(traced, probes, weights, _fixed(model, weights), batches=tracer.batches)
     operators = tuple(reader.operators(model.graph.node))

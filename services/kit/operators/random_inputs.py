@@ -1,7 +1,7 @@
 """Random inputs for a model, with chosen free sizes."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -24,10 +24,17 @@ DATATYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Free sizes of a model. Attributes: batch (the first of a tensor), other."""
+    """Free sizes of a model.
+
+    Attributes:
+        batch: The first of a tensor.
+        other: Any other that `items` does not give.
+        items: Shapes of one item, without the batch, by the input's name.
+    """
 
     batch: int = 1
     other: int = 16
+    items: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 def drawn(inputs: Sequence[Any], sizes: Sizes, seed: int) -> Mapping[str, Array]:
@@ -57,11 +64,20 @@ def free(inputs: Sequence[Any]) -> bool:
     return any(not _fixed(size) for each in inputs for size in each.shape)
 
 
+def free_items(inputs: Sequence[Any]) -> tuple[str, ...]:
+    """Return the names of inputs with a free size other than the first."""
+    return tuple(each.name for each in inputs if not all(map(_fixed, each.shape[1:])))
+
+
 def _array(wanted: Any, sizes: Sizes, rng: np.random.Generator) -> Array:
-    shape = tuple(
-        size if _fixed(size) else sizes.other if axis else sizes.batch
-        for axis, size in enumerate(wanted.shape)
-    )
+    item = sizes.items.get(wanted.name) or (sizes.other,) * len(wanted.shape[1:])
+    if len(item) != len(wanted.shape[1:]):
+        raise InvalidArgument(
+            f"input {wanted.name} has {len(wanted.shape[1:])} sizes after the first; {len(item)} "
+            f"were given: {','.join(map(str, item))}"
+        )
+    free = (sizes.batch, *item)
+    shape = tuple(size if _fixed(size) else free[axis] for axis, size in enumerate(wanted.shape))
     datatype = DATATYPES.get(wanted.type)
     if datatype is None:
         raise InvalidArgument(f"input {wanted.name} is {wanted.type}: numbers are needed")

@@ -142,9 +142,13 @@ class Suite:
                 await self._keeper
         except TimeoutError:
             await self._end()
-            late = [name for name, one in self.members.items() if not one.served.is_set()]
+            late = [
+                f"{name} did not serve at {one.program.health}"
+                for name, one in self.members.items()
+                if not one.served.is_set()
+            ]
             raise DeadlineExceeded(
-                f"{', '.join(late)} did not serve within {self._start_s:g} s; see {self.logs}"
+                f"{', '.join(late)} within {self._start_s:g} s; see {self.logs}"
             ) from None
         except BaseException:
             await self._end()

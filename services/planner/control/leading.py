@@ -1,14 +1,20 @@
 """The term of this planner: kept while it can be, and what may be done only in it."""
 
 import asyncio
+import math
+from collections.abc import Coroutine
+from typing import Any, Final
 
 from services.kit.clock import Clock
 from services.kit.errors import Unavailable
 from services.kit.telemetry import logs
 from services.planner.adapters.store import Deposed, Store
-from services.planner.core.lease import RENEW_S
+from services.planner.core.lease import EXPIRES_S, RENEW_S
 
 _log = logs.get("leadership")
+
+_LEAST_TURNS: Final = 50
+"""Turns of the loop in which the database has not answered, before it is taken for lost."""
 
 
 class Leading:
@@ -52,13 +58,14 @@ class Leading:
             asked_s = self._clock.monotonic()
             try:
                 limit_s = self._left_s() or RENEW_S
-                async with asyncio.timeout(limit_s if self._steps_down else None):
-                    await self._store.renew()
+                await _within(limit_s if self._steps_down else math.inf, self._store.renew())
             except Deposed:
                 raise
             except (TimeoutError, Unavailable) as error:
                 if well:
-                    _log.warning("the lease was not renewed", error=str(error))
+                    _log.warning(
+                        "the lease was not renewed", error=str(error) or "no answer in time"
+                    )
                 well = False
                 if self._steps_down and not self._left_s() and not await self._is_stored():
                     raise Deposed("the lease was not renewed in time") from error
@@ -90,8 +97,7 @@ class Leading:
             Deposed: It holds another's.
         """
         try:
-            async with asyncio.timeout(RENEW_S):
-                await self._store.check_lease()
+            await _within(EXPIRES_S, self._store.check_lease())
         except Deposed:
             raise
         except (TimeoutError, Unavailable):
@@ -100,3 +106,22 @@ class Leading:
 
     def _left_s(self) -> float:
         return self._store.leadership.tenure.lasts_s(self._clock.monotonic())
+
+
+async def _within(limit_s: float, work: Coroutine[Any, Any, None]) -> None:
+    """Do `work`, in so much time and so many turns of the loop: of one held up, time says nothing.
+
+    Raises:
+        TimeoutError: It is not done.
+    """
+    doing = asyncio.create_task(work, name="planner.lease")
+    try:
+        for _ in range(_LEAST_TURNS):
+            done, _waiting = await asyncio.wait(
+                {doing}, timeout=None if math.isinf(limit_s) else limit_s / _LEAST_TURNS
+            )
+            if done:
+                return await doing
+    finally:
+        doing.cancel()
+    raise TimeoutError

@@ -74,6 +74,9 @@ class Pool:
     pue: float
     intensity_gco2e_per_kwh: float
 
+    def __hash__(self) -> int:
+        return hash(self.zone)  # tells most apart, and is what tells them apart soonest
+
     def carbon_gco2e(self, energy_j: float) -> float:
         """Return the carbon of device energy spent here, PUE included."""
         return energy_j * self.pue * self.intensity_gco2e_per_kwh / 3.6e6
@@ -240,10 +243,13 @@ class SegmentKind:
     energy_j: float
     accuracy: float
     clock_mhz: int = 0
-    # Kinds are dictionary keys everywhere; the figures tell most stages apart already.
-    stage: PipelineStage = field(default=IN_ONE_PIECE, hash=False)
-    times_s: tuple[tuple[float, ...], ...] = field(default=(), hash=False, repr=False)
-    token_times: TokenTimes | None = field(default=None, hash=False, repr=False)
+    stage: PipelineStage = IN_ONE_PIECE
+    times_s: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
+    token_times: TokenTimes | None = field(default=None, repr=False)
+
+    def __hash__(self) -> int:
+        # Kinds are dictionary keys everywhere; these tell most of them apart already.
+        return hash((self.model, self.variant, self.profile, self.latency_s, self.clock_mhz))
 
     @property
     def single_times_s(self) -> tuple[float, ...]:

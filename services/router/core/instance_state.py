@@ -6,6 +6,7 @@ from services.router.core.latency_estimator import LatencyEstimator
 from services.router.core.model import Instance
 from services.router.core.pending_request import PendingRequest
 from services.router.core.prefix_cache import PrefixCache
+from services.router.core.token_times import Held, TokenTimes
 
 _LENGTH_WEIGHT = 1 / 64  # of the newest length
 
@@ -28,6 +29,7 @@ class InstanceState:
         latency: Estimate of its latency.
         usual_tokens: Running mean of the lengths of its texts, tokens; 0: it generated none.
         prefixes: Prompts that it has taken, where the instance choice is "prefix".
+        token_times: Times of its tokens, where the instance choice is "consolidated".
     """
 
     instance: Instance
@@ -43,12 +45,19 @@ class InstanceState:
     latency: LatencyEstimator = field(default_factory=LatencyEstimator)
     usual_tokens: float = 0.0
     prefixes: PrefixCache = field(default_factory=PrefixCache)
+    token_times: TokenTimes = field(default_factory=TokenTimes)
 
     def learn_length(self, output_tokens: int) -> None:
         """Take the length of a text that it generated."""
         if not self.usual_tokens:
             self.usual_tokens = float(output_tokens)
         self.usual_tokens += _LENGTH_WEIGHT * (output_tokens - self.usual_tokens)
+
+    def with_one_more(self, body_bytes: int) -> Held:
+        """Return what it holds, and a request with a body of so many bytes."""
+        waiting = (each for each in self.in_flight.values() if not each.answering)
+        prompt_bytes = body_bytes + sum(len(each.request.body) for each in waiting)
+        return Held(len(self.in_flight) + 1, prompt_bytes)
 
     @property
     def takes_requests(self) -> bool:

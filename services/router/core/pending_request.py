@@ -38,6 +38,8 @@ class PendingRequest:
         predicted_tokens: Predicted length of its answer, tokens; 0: no prediction has come.
         known_client: Identity of the client, once it was needed.
         known_prefix: Names of its prompt's blocks (`prefix_cache.chain`), once they were needed.
+        prompt_bytes: Bodies, its own included, that its instance had still to read when it came
+            there, where the instance choice is "consolidated".
     """
 
     request: Request
@@ -59,6 +61,7 @@ class PendingRequest:
     predicted_tokens: float = 0.0
     known_client: str = ""
     known_prefix: tuple[int, ...] | None = None
+    prompt_bytes: int = 0
     _responded_s: float = 0.0
     _single: SingleResponse | None = None
 
@@ -115,6 +118,10 @@ class PendingRequest:
         """Give it to an instance that now holds `load` requests."""
         self.holder = instance
         self._count_attempt(load, now_s)
+
+    def queue_behind(self, prompt_bytes: int) -> None:
+        """Note what its instance has to read before it answers, its own body included."""
+        self.prompt_bytes = prompt_bytes
 
     def assign_hedge(self, instance: InstanceId, load: int, now_s: float) -> None:
         """Give it to a second instance as well."""

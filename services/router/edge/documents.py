@@ -23,7 +23,7 @@ class _Object(RootModel[dict[str, Any]]):
     """Any JSON object."""
 
 
-def parsed(model: type[D], document: bytes) -> D:
+def parsed(model: type[D], document: bytes | bytearray) -> D:
     """Return a JSON document as `model`.
 
     Raises:
@@ -41,7 +41,7 @@ def parsed(model: type[D], document: bytes) -> D:
         raise _refused(error) from None
 
 
-def parsed_object(document: bytes) -> dict[str, Any]:
+def parsed_object(document: bytes | bytearray) -> dict[str, Any]:
     """Return a JSON object of any fields; b"" is an empty one; errors as of `parsed`."""
     return parsed(_Object, document).root if document.strip() else {}
 

@@ -178,19 +178,16 @@ class Guard:
 
 
 class Body:
-    """The body of a request.
-
-    Attributes:
-        content: All of it.
-    """
+    """The body of a request; it is handed over once, and not kept here."""
 
     def __init__(self, guard: Guard) -> None:
-        self.content = b""
+        self._content = bytearray()
         self._guard = guard
         self._size = 0
 
-    def __enter__(self) -> bytes:
-        return self.content
+    def __enter__(self) -> bytearray:
+        content, self._content = self._content, bytearray()
+        return content
 
     def __exit__(self, *_: object) -> None:
         self.release()
@@ -199,7 +196,6 @@ class Body:
         """Read it, `limit` bytes at most; errors as of `Guard.body`."""
         if (request.content_length or 0) > limit:
             raise _too_large(request.content_length or 0, limit)
-        pieces: list[bytes] = []
         try:
             while not request.content.at_eof():
                 async with asyncio.timeout(_SILENT_S):
@@ -208,12 +204,11 @@ class Body:
                 self._size += len(piece)
                 if self._size > limit:
                     raise _too_large(self._size, limit)
-                pieces.append(piece)
+                self._content += piece  # grows where it lies: a gigabyte is not there twice
         except TimeoutError:
             raise DeadlineExceeded(
                 f"nothing came of the request's body for {_SILENT_S:g} s", reason="SLOW_CLIENT"
             ) from None
-        self.content = pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def release(self) -> None:
         """Let it go."""

@@ -155,6 +155,7 @@ class InferenceProtocol:
             wanted, after = tensor_json.read(body, _json_bytes(request))
             given = request.match_info
             message = tensor_json.message(wanted, given["model"], given.get("version", ""), after)
+            del body, after  # the message has all of it
             answer = await self._calls.infer(request, message)
         content, json_bytes = tensor_json.answer(answer.body, wanted)
         headers = dict(self._calls.receipt(answer))

@@ -91,7 +91,7 @@ class InferRequest(Document):
         return default
 
 
-def read(body: bytes, json_bytes: int | None) -> tuple[InferRequest, memoryview]:
+def read(body: bytes | bytearray, json_bytes: int | None) -> tuple[InferRequest, memoryview]:
     """Return a request's document, and the bytes after it.
 
     Args:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from services.kit.backoff import Backoff
 from services.kit.config import Deployment
-from services.kit.net import split_address
+from services.kit.net import address_of, split_address
 from services.kit.process import service
 from services.kit.process.reload import Reloads
 from services.kit.telemetry import logs
@@ -115,8 +115,8 @@ def own_part(deployment: Deployment, addresses: tuple[str, str], index: int) -> 
     router = deployment.router
     metrics = router.metrics
     if metrics:
-        host, port = metrics.rpartition(":")[0], split_address(metrics)[1]
-        metrics = f"{host}:{port + index if port else 0}"
+        host, port = split_address(metrics)
+        metrics = address_of(host, port + index if port else 0)
     file = router.routing_file and router.routing_file.with_name(
         f"{router.routing_file.name}.{index}"
     )

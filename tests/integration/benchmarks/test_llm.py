@@ -8,6 +8,7 @@ from benchmarks.llm.bound import bound_j_per_token
 from benchmarks.llm.engine import CLOCKS, KV_TOKENS, Engine, Limits, Replica, Request, serve
 from benchmarks.llm.policies import (
     GPUS,
+    AsRouter,
     Consolidated,
     Setup,
     always,
@@ -71,6 +72,16 @@ def test_consolidated_saves_energy_and_keeps_the_objective() -> None:
     assert together["gpus"] < static["gpus"]
     assert together["j_per_token"] < static["j_per_token"]
     assert together["attainment"] == 1.0
+
+
+def test_the_routers_choice_saves_energy_and_keeps_the_objective_by_what_it_measured() -> None:
+    """It knows no profile: the first answers tell how many a replica may generate at a time."""
+    trace = [replace(each, arrived_s=each.arrived_s + 3.0 * k) for k in range(4) for each in TRACE]
+    setup = replace(STATIC, choose=lambda requests: AsRouter(requests, GPUS, LIMITS))
+    static, routed = run(trace, LIMITS, STATIC), run(trace, LIMITS, setup)
+
+    assert routed["j_per_token"] < 0.9 * static["j_per_token"]
+    assert routed["attainment"] == 1.0
 
 
 def test_a_power_limit_lowers_the_clock() -> None:

@@ -106,6 +106,11 @@ def test_a_good_file_is_fine(tmp_path: Path) -> None:
             "line 13: models.digits.discipline: ssjf orders requests by predicted length",
         ),
         (
+            "    demand_rps: 60\n",
+            "    demand_rps: 60\n    instance_choice: consolidated\n",
+            "models.digits: instance_choice: consolidated fills instances up to slo.tpot_s",
+        ),
+        (
             "latency_s: 0.2",
             "latency_s: 0.2, tpot_s: 0.05",
             "line 10: models.digits: slo.tpot_s: only of models that generate text, and the",

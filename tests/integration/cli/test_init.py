@@ -1,5 +1,8 @@
 """`cinquefoil init` for models that exist: real networks, a real validation set, real files."""
 
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +15,9 @@ from services.cli.init.document import _rounded_up
 from services.cli.main import app
 from services.kit.config import Deployment
 from services.kit.config.loader import load
+from services.kit.net import free_port
 from services.local.demo.digits import held_out
+from tests.support.hub import Hub, hub_of
 from tests.support.paths import ROOT
 
 CONFIG = "cinquefoil.yaml"
@@ -96,7 +101,9 @@ def test_a_fixed_batch_is_named_and_never_planned_as_a_batch(
         (("--onnx", "{tree}", "--onnx", "{conv}"), "--data: needed to measure the accuracies"),
         (("--onnx", "{conv}", "--data", "{conv}"), "is not an .npz file of numbers"),
         (("--onnx", "missing.onnx"), "there is no missing.onnx"),
-        (("--hf", "missing"), "`hf download NAME --local-dir FOLDER`"),
+        (("--pytorch", "net.py"), "--pytorch net.py: FILE:CLASS is needed, such as net.py:Net"),
+        (("--pytorch", "missing.py:Net"), "--pytorch: there is no missing.py"),
+        (("--hf", "missing"), "no folder missing, and it is not ORG/NAME[@REVISION][/FILE.onnx]"),
         (("--triton-repo", "{folder}"), "has no model: no MODEL/config.pbtxt in it"),
     ],
 )
@@ -119,6 +126,88 @@ def test_a_validation_set_without_the_inputs_array_names_it(tmp_path: Path, conv
     np.savez(tmp_path / "val.npz", a=np.zeros((4, 64)), b=np.zeros((4, 64)), labels=np.zeros(4))
     result = init(tmp_path, "--onnx", convnets / "conv-16.onnx", "--data", tmp_path / "val.npz")
     assert "no array for input 'image'; it has a, b" in result.stderr
+
+
+def test_without_pytorch_the_command_that_installs_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before any code of the user runs."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+    (tmp_path / "net.py").write_text("raise SystemExit('it ran')")
+    result = init(tmp_path, "--pytorch", f"{tmp_path / 'net.py'}:Net")
+    assert "pip install torch onnxscript" in result.stderr, result.output
+
+
+def test_a_module_of_pytorch_is_exported_with_its_weights(tmp_path: Path) -> None:
+    """Its batch is free, its input has the name that `forward` gives it; a state dict is read."""
+    torch = pytest.importorskip("torch", reason="pip install torch onnxscript")
+    pytest.importorskip("onnxscript", reason="pip install torch onnxscript")
+    (tmp_path / "net.py").write_text(
+        "import torch\n"
+        "class Net(torch.nn.Linear):\n"
+        "    def __init__(self): super().__init__(4, 4, bias=False)\n"
+        "    def forward(self, row): return super().forward(row)\n"
+    )
+    torch.save({"weight": torch.eye(4)}, tmp_path / "net.pt")
+    np.savez(tmp_path / "val.npz", row=np.eye(4), labels=np.arange(4))
+    words = ("--weights", tmp_path / "net.pt", "--data", tmp_path / "val.npz")
+
+    result = init(tmp_path, "--pytorch", f"{tmp_path / 'net.py'}:Net", *words)
+
+    assert result.exit_code == 0, result.output
+    (variant,) = load(tmp_path / CONFIG).models["Net"].variants.values()
+    assert (variant.file, variant.accuracy) == (tmp_path / "Net.onnx", 1.0)
+    assert "takes row float[?, 4]" in (tmp_path / CONFIG).read_text()
+
+
+@pytest.fixture(scope="module")
+def any_size(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A convolution of 3 x 3 over images of any size, 3 channels to 8, then its mean."""
+    make, free = onnx.helper, ("batch", 3, "height", "width")
+    graph = make.make_graph(
+        [
+            make.make_node("Conv", ["image", "weight"], ["seen"], pads=[1, 1, 1, 1]),
+            make.make_node("ReduceMean", ["seen", "axes"], ["scores"], keepdims=0),
+        ],
+        "any-size",
+        [make.make_tensor_value_info("image", onnx.TensorProto.FLOAT, free)],
+        [make.make_tensor_value_info("scores", onnx.TensorProto.FLOAT, ["batch", 8])],
+        [
+            onnx.numpy_helper.from_array(np.ones((8, 3, 3, 3), "float32"), "weight"),
+            onnx.numpy_helper.from_array(np.array([2, 3]), "axes"),
+        ],
+    )
+    file = tmp_path_factory.mktemp("any-size") / "net.onnx"
+    onnx.save(make.make_model(graph, opset_imports=[make.make_opsetid("", 18)], ir_version=8), file)
+    return file
+
+
+@pytest.mark.parametrize("given", ["--shape", "--data"])
+def test_arithmetic_is_counted_at_the_size_of_an_item(
+    tmp_path: Path, any_size: Path, given: str
+) -> None:
+    """Where the file leaves height and width free: as --shape says, or as the samples have it."""
+    np.savez(tmp_path / "val.npz", image=np.ones((4, 3, 100, 50)), labels=np.zeros(4))
+    value = "3,100,50" if given == "--shape" else tmp_path / "val.npz"
+    assert init(tmp_path, "--onnx", any_size, given, value).exit_code == 0
+    (variant,) = load(tmp_path / CONFIG).models["net"].variants.values()
+    macs = 3 * 3 * 3 * 8 * 100 * 50
+    assert variant.profile.gmacs_per_item == pytest.approx(macs / 1e9, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "give those of an item, --shape image=3,224,224"),
+        (("--shape", "8,8"), "input image has 3 sizes after the first; 2 were given: 8,8"),
+        (("--shape", "picture=3,8,8"), "no input 'picture'; it has image"),
+    ],
+)
+def test_a_size_that_nobody_gives_is_requested(
+    tmp_path: Path, any_size: Path, words: tuple[str, ...], said: str
+) -> None:
+    """A count at a made-up size would be a made-up figure."""
+    assert said in init(tmp_path, "--onnx", any_size, *words).stderr
 
 
 REPOSITORY = {
@@ -169,6 +258,87 @@ def test_a_snapshot_of_the_hub_gives_its_onnx_files_as_variants(
     assert init(tmp_path, "--hf", folder, "--data", samples).exit_code == 0
     variants = load(tmp_path / CONFIG).models["tiny-digits"].variants
     assert variants["model"].accuracy > variants["model_quantized"].accuracy
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[dict[str, bytes]], Hub]]:
+    """Has the hub's client ask a hub here, which has one model, someone/tiny."""
+    with ExitStack() as stack:
+
+        def serving(files: dict[str, bytes]) -> Hub:
+            hub = stack.enter_context(hub_of("someone/tiny", files))
+            monkeypatch.setenv("HF_ENDPOINT", hub.url)
+            return hub
+
+        yield serving
+
+
+Serve = Callable[[dict[str, bytes]], Hub]
+
+
+def test_onnx_files_of_the_hub_are_brought_and_nothing_else(
+    tmp_path: Path, any_size: Path, serve: Serve
+) -> None:
+    """By the hub's own client; code, pickles and other forms of the weights stay where they are."""
+    network = any_size.read_bytes()
+    others = {"pytorch_model.bin": b"pickle", "modeling.py": b"code", "model.safetensors": b"w"}
+    hub = serve({"onnx/model.onnx": network, "README.md": b"text"} | others)
+
+    result = init(tmp_path, "--hf", "someone/tiny", "--shape", "3,8,8")
+
+    assert result.exit_code == 0, result.output
+    (variant,) = load(tmp_path / CONFIG).models["tiny"].variants.values()
+    assert variant.file == tmp_path / "tiny/onnx/model.onnx"
+    assert hub.sent == ["onnx/model.onnx"]
+
+
+def test_a_file_that_is_not_the_hubs_is_not_kept(tmp_path: Path, serve: Serve) -> None:
+    """The hub's list has its SHA-256."""
+    hub = serve({"model.onnx": b"another"})
+    hub.digests["model.onnx"] = "0" * 64
+    result = init(tmp_path, "--hf", "someone/tiny")
+    assert "is damaged or another version: its SHA-256 is" in result.stderr, result.output
+    assert not (tmp_path / "tiny/model.onnx").exists()
+
+
+@pytest.mark.parametrize(
+    ("files", "name", "said"),
+    [
+        (("model.safetensors",), "someone/tiny", "optimum-cli export onnx --model someone/tiny"),
+        (("tiny-q4.gguf",), "someone/tiny", "`uri: hf://someone/tiny/tiny-q4.gguf` and `runtime:"),
+        (("model.onnx",), "someone/tiny/other.onnx", "someone/tiny has no other.onnx"),
+        (("model.onnx",), "someone/else", "has no someone/else, or shows it to others only"),
+    ],
+)
+def test_a_repository_without_a_usable_file_is_refused_by_name(
+    tmp_path: Path, serve: Serve, files: tuple[str, ...], name: str, said: str
+) -> None:
+    """The message has what would be usable."""
+    hub = serve(dict.fromkeys(files, b"content"))
+    assert said in init(tmp_path, "--hf", name).stderr
+    assert not hub.sent
+
+
+def test_a_hub_that_does_not_answer_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one sentence, with its address."""
+    monkeypatch.setenv("HF_ENDPOINT", address := f"http://127.0.0.1:{free_port()}")
+    said = init(tmp_path, "--hf", "someone/tiny").stderr
+    assert f"--hf: someone/tiny at {address}: " in said
+
+
+def test_a_model_larger_than_the_bound_is_not_brought(
+    tmp_path: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of its files may be within it: the message names the first."""
+    monkeypatch.setattr("services.cli.init.hub.MAX_MIB", 1)
+    hub = serve({"model.onnx": b"0" * 900_000, "model.onnx_data": b"0" * 900_000})
+    assert (
+        "name one file, --hf someone/tiny/model.onnx"
+        in init(tmp_path, "--hf", hub.repository).stderr
+    )
+    assert not hub.sent
 
 
 @pytest.mark.parametrize(("value", "rounded"), [(0.3, 0.5), (0.1, 0.1), (0.11, 0.2), (6, 10)])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import grpc
 import pytest
@@ -15,11 +17,14 @@ from cinquefoil.planner.v1 import planner_pb2
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
 from services.kit.net import free_port
 from services.kit.rpc import dial
+from services.planner.adapters.agent_sessions import AgentSession, AgentSessions
 from tests.support.certificates import issued
 from tests.support.fake_agent import Agent, carbon, deployment, living, planner, reconciler
+from tests.support.planner.planner_client import eventually
 
 if TYPE_CHECKING:
     from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
+    from tests.support.fake_agent import Grid
 
 
 def joining(node: inventory_pb2.Node) -> AsyncIterator[planner_pb2.JoinRequest]:
@@ -55,6 +60,36 @@ async def test_workers_that_are_elsewhere_are_refused_and_nothing_changes(tmp_pa
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert "nodes.node-a.worker_host is 127.0.0.1" in str(error.details())
     assert not any(each.connected for each in fleet.nodes)
+
+
+async def test_agents_that_join_at_once_do_so_in_turns_of_the_loop_of_their_own(
+    tmp_path: Path, grid: Grid
+) -> None:
+    """A thousand in one turn take seconds, in which the planner could not renew its lease."""
+    agents = [Agent(f"node-{index}", (f"GPU-{index}",)) for index in range(20)]
+    settings = deployment(tmp_path, grid.port, tuple(each.node for each in agents))
+    turn, joined_in = 0, []
+    join = AgentSessions.join
+
+    async def count() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    def noted(*arguments: Any) -> AgentSession:
+        joined_in.append(turn)
+        return join(*arguments)
+
+    async with planner(settings) as stub, AsyncExitStack() as stack:
+        counting = asyncio.create_task(count())
+        with patch.object(AgentSessions, "join", noted):
+            for each in agents:
+                await stack.enter_async_context(living(each, stub))
+            await eventually(lambda: len(joined_in) == len(agents))
+        counting.cancel()
+
+    assert len(set(joined_in)) == len(agents)
 
 
 async def test_a_node_that_joins_again_and_again_is_told_to_wait(tmp_path: Path) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import grpc
 import pytest
@@ -12,8 +15,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from cinquefoil.planner.v1 import planner_pb2
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
+from services.kit.errors import Unavailable
 from services.kit.net import free_port
-from services.kit.rpc import dial
+from services.kit.rpc import dial, serving
+from services.planner import app
+from services.planner.adapters.store import Store, open_store
 from services.planner.app import run
 from tests.support.fake_agent import Agent, Grid, active, deployment, living, planner, watch
 from tests.support.planner.planner_client import connected, eventually, in_term
@@ -54,6 +60,33 @@ async def test_the_planner_that_stands_by_takes_over_routes_agents_and_plans(
     assert after.routing == in_term(2, before.routing)
     assert fleet.leader.term == 2
     assert len(agent.steps) == taken
+
+
+async def test_a_planner_that_cannot_write_stands_by_until_it_can(
+    tmp_path: Path, grid: Grid
+) -> None:
+    """Its server answers health checks all the time: it is not begun anew with each attempt."""
+    full, listening = [Unavailable("planner.database: database or disk is full")] * 2, 0
+
+    @asynccontextmanager
+    async def opened(*arguments: Any, **settings: Any) -> AsyncIterator[Store]:
+        if full:
+            raise full.pop()
+        async with open_store(*arguments, **settings) as store:
+            yield store
+
+    def served(*arguments: Any, **settings: Any) -> Any:
+        nonlocal listening
+        listening += 1
+        return serving(*arguments, **settings)
+
+    settings = deployment(tmp_path, grid.port, standby=True)
+    with patch.object(app, "open_store", opened), patch.object(app, "serving", served):
+        async with planner(settings) as stub:
+            fleet = await stub.GetFleet(planner_pb2.GetFleetRequest())
+
+    assert fleet.leader.term == 1
+    assert listening == 2  # once as it stood by, once as it led
 
 
 async def test_a_planner_whose_database_was_restored_leads_in_a_term_that_agents_accept(

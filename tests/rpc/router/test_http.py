@@ -10,12 +10,10 @@ import httpx
 import numpy as np
 import pytest
 
-from cinquefoil.gpuagent.v1 import worker_pb2
-from inference import grpc_service_pb2 as oip
 from services.kit.net import free_port, split_address
 from tests.support.paths import SUPPORT
-from tests.support.router.router_client import client, queued
-from tests.support.router.router_service import World, infer_request, running, until
+from tests.support.router.router_client import queued
+from tests.support.router.router_service import World, running, until
 
 PROGRAM = SUPPORT / "router/triton_http_calls.py"
 INFER = "/v2/models/digits/infer"
@@ -253,34 +251,3 @@ async def test_a_request_without_head_end_does_not_keep_the_router_from_stopping
     async with asyncio.timeout(5):
         await asyncio.shield(world.task)
     writer.close()
-
-
-@pytest.mark.may_block  # copying 66 MiB, in the worker that shares the test's loop, too
-async def test_requests_of_more_than_64_mib_pass_over_http_and_grpc() -> None:
-    """As bytes, without a limit of gRPC's own between the router and its worker."""
-    row = bytes(66 * 2**20)
-    size = len(row) // 16
-    wide = ROW | {"data": None, "shape": [size, 4], "parameters": {"binary_data_size": len(row)}}
-    head = json.dumps({"inputs": [wide]}).encode()
-    async with running(http_listen=f"127.0.0.1:{free_port()}", max_request_bytes=2**27) as world:
-        await world.route(await world.worker("a", summed))
-        http = await open_http(world)
-        length = {"Inference-Header-Content-Length": str(len(head))}
-        answer = await http.post(INFER, content=head + row, headers=length)
-        request = infer_request()
-        request.inputs[0].shape[:] = [size, 4]
-        request.raw_input_contents[:] = [row]
-        over_grpc = await asyncio.wait_for(client(world).ModelInfer(request), 10)
-
-    assert answer.status_code == 200, answer.text
-    assert answer.json()["outputs"][0]["data"] == [len(row)]
-    assert over_grpc.outputs[0].shape == [1]
-
-
-def summed(work: worker_pb2.Work) -> worker_pb2.Result:
-    """Answer with the size of the first input, bytes."""
-    request = oip.ModelInferRequest.FromString(work.request)
-    response = oip.ModelInferResponse(model_name="digits", model_version="1")
-    response.outputs.add(name="y", datatype="INT64", shape=[1])
-    response.raw_output_contents.append(len(request.raw_input_contents[0]).to_bytes(8, "little"))
-    return worker_pb2.Result(id=work.id, response=response.SerializeToString())

@@ -21,7 +21,7 @@ from services.gpuagent.worker.onnx_engine import Engine
 from services.gpuagent.worker.onnx_model import LocalModel
 from services.gpuagent.worker.servicer import WorkerServicer, add_worker
 from services.kit.clock import RealClock
-from services.kit.rpc import serving
+from services.kit.rpc import Limits, serving
 from tests.support.worker.worker_process import worker_spec
 
 
@@ -81,6 +81,8 @@ async def running(
                 lambda server: add_worker(servicer, server),
                 (),
                 grace_s=0,
+                limits=Limits(message_bytes=spec.message_bytes),
+                transport="own",
             ) as server:
                 yield Worker(f"127.0.0.1:{server.port}", counters, batcher, credits_)
         finally:

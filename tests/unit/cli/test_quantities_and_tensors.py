@@ -32,6 +32,7 @@ def test_quantities_choose_the_unit_that_keeps_them_short() -> None:
         (100.0, 80.0, False, "-20.0 % better", "green"),
         (0.8, 0.9, True, "+12.5 % better", "green"),
         (0.0, 3.0, False, "worse", "red"),
+        (-0.06, 0.15, True, "better", "green"),
         (math.inf, 0.2, False, "better", "green"),
         (0.2, math.inf, False, "worse", "red"),
         (5.0, 5.0, True, "-", ""),

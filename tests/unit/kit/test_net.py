@@ -2,7 +2,15 @@
 
 import pytest
 
-from services.kit.net import host_of, is_host, is_loopback, split_address, without_password
+from services.kit.config.section import Address, Section
+from services.kit.net import (
+    address_of,
+    host_of,
+    is_host,
+    is_loopback,
+    split_address,
+    without_password,
+)
 
 
 @pytest.mark.parametrize(
@@ -11,10 +19,24 @@ from services.kit.net import host_of, is_host, is_loopback, split_address, witho
         ("127.0.0.1:8461", ("127.0.0.1", 8461)),
         ("carbon:0", ("carbon", 0)),
         ("[::1]:65535", ("::1", 65535)),
+        ("fd00::5:8463", ("fd00::5", 8463)),  # as $(POD_IP):8463 becomes
     ],
 )
 def test_host_and_port_are_taken_apart(address: str, parts: tuple[str, int]) -> None:
     assert split_address(address) == parts
+
+
+def test_an_ipv6_address_gets_its_brackets() -> None:
+    """Without them gRPC takes the port for a part of the address; in deployment files as well."""
+    assert address_of("fd00::5", 8463) == "[fd00::5]:8463"
+    assert address_of("10.0.0.1", 0) == "10.0.0.1:0"
+    assert NodeSettings.model_validate({"node": "fd00::5:8463"}).node == "[fd00::5]:8463"
+
+
+class NodeSettings(Section):
+    """A part of a deployment file."""
+
+    node: Address
 
 
 @pytest.mark.parametrize(

@@ -846,7 +846,8 @@ class ModelRoutes(_message.Message):
     """Percentile of the objective, for example 95."""
     instance_choice: _builtins.str
     """Which instance takes the next request: "shares", "idle_longest", "least_expected_completion";
-    for language models "prefix"; where GPUs differ also "carbondis" or "carbon_aware".
+    for language models "prefix", "predicted_tokens" or "consolidated"; where GPUs differ also
+    "carbondis" or "carbon_aware".
     """
     discipline: _builtins.str
     """Which request is next: "fcfs", "edf", "priority" or "ssjf". Empty: "fcfs"."""

@@ -140,25 +140,29 @@ def _segments(
     spots: Mapping[SlicePlace, SegmentKind],
     new_id: Callable[[], str],
 ) -> Iterator[Segment]:
-    ids = {
-        (segment.gpu_uuid, segment.placement, row(segment.kind)): segment.segment_id
-        for segment in problem.running
-    }
+    before: dict[tuple[str, int], list[Segment]] = {}
+    for segment in problem.running:
+        before.setdefault((segment.gpu_uuid, segment.placement.start), []).append(segment)
     shares = shares_of(configuration)
-    places: dict[str, list[Placement]] = {}
-    for uuid, placement in spots:
-        places.setdefault(uuid, []).append(placement)
+    places: dict[str, list[tuple[Placement, SegmentKind]]] = {}
+    for (uuid, placement), kind in spots.items():
+        places.setdefault(uuid, []).append((placement, kind))
     for gpu in problem.gpus:
-        for placement in sorted(places.get(gpu.uuid, ()), key=lambda each: each.start):
-            kind = spots[gpu.uuid, placement]
+        for placement, kind in sorted(places.get(gpu.uuid, ()), key=lambda each: each[0].start):
+            there = before.get((gpu.uuid, placement.start), ())
+            stays = (old for old in there if _is_same(old, placement, kind))
             yield Segment(
-                segment_id=ids.get((gpu.uuid, placement, row(kind))) or new_id(),
+                segment_id=next((old.segment_id for old in stays), "") or new_id(),
                 kind=kind,
                 node=gpu.node,
                 gpu_uuid=gpu.uuid,
                 placement=placement,
                 share=shares[kind],
             )
+
+
+def _is_same(segment: Segment, placement: Placement, kind: SegmentKind) -> bool:
+    return segment.placement == placement and row(segment.kind) == row(kind)
 
 
 def shares_of(configuration: Configuration) -> dict[SegmentKind, float]:

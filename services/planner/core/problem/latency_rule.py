@@ -13,7 +13,12 @@ from functools import lru_cache
 
 from services.kit.config import Objective
 from services.planner.core.model import Model, SegmentKind
-from services.planner.core.problem.queueing import NEARLY_FULL, Station, late_share
+from services.planner.core.problem.queueing import (
+    NEARLY_FULL,
+    Station,
+    late_share,
+    late_share_bound,
+)
 
 GRID = 1.02
 """Demands are rounded up to a power of it, so that what was found for one serves its neighbours."""
@@ -85,7 +90,9 @@ def _share_rps(
     allowed = 1.0 - percentile / 100.0
 
     def keep(segments: int) -> bool:
-        return late_share([Station(kind, segments, demand_rps)], time_s) <= allowed
+        station = Station(kind, segments, demand_rps)
+        surely = late_share_bound(station, time_s) <= allowed
+        return surely or late_share([station], time_s) <= allowed
 
     sparse = allowed >= LATE and demand_rps <= SPARSE * kind.throughput_rps
     if sparse and time_s >= 2 * kind.latency_s:

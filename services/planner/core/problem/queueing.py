@@ -51,6 +51,9 @@ MEANS = 64
 RATIOS = 40
 """Times of small batches are rounded up to so many parts of a full one's."""
 
+ROUGH_RATIOS, ROUGH_GRID = 4, 1.5
+"""As `RATIOS` and `GRID` where a bound does: most segments keep their percentile by far."""
+
 RARE = 1e-6
 """Share of all requests that makes no difference to a percentile."""
 
@@ -133,6 +136,18 @@ def late_share(stations: Sequence[Station], time_s: float) -> float:
     """Return the share of requests that take longer than `time_s`, 0..1."""
     pool = _Pool.of(stations) if stations else None
     return 1.0 if pool is None else pool.later_than(time_s)
+
+
+def late_share_bound(station: Station, time_s: float) -> float:
+    """Return what `late_share` of one station is not above, 0..1; few are computed, for many.
+
+    Its times and its load are rounded up; 1 where it runs requests one by one.
+    """
+    kind = station.kind
+    if kind.batch_size == 1 or station.load_rps >= station.segments * kind.throughput_rps:
+        return 1.0
+    turns, rate_rps = min(station.processes, TURNS), station.load_rps / station.processes
+    return _batches(kind, turns, rate_rps, roughly=True).later_than(time_s)
 
 
 @dataclass(frozen=True)
@@ -325,14 +340,15 @@ class _Batches:
         return float(self._late[math.floor(at + NOTHING)])
 
 
-def _batches(kind: SegmentKind, turns: int, rate_rps: float) -> _Scaled:
+def _batches(kind: SegmentKind, turns: int, rate_rps: float, *, roughly: bool = False) -> _Scaled:
     """Return the batches of a kind; those whose times have the same ratios are one computation."""
-    full_s = kind.full_times_s[-1]
+    full_s, parts = kind.full_times_s[-1], ROUGH_RATIOS if roughly else RATIOS
     ends = (kind.single_times_s, kind.half_times_s, kind.full_times_s)
-    ratios = tuple(
-        tuple(math.ceil(RATIOS * t / full_s - NOTHING) / RATIOS for t in e) for e in ends
-    )
+    ratios = tuple(tuple(math.ceil(parts * t / full_s - NOTHING) / parts for t in e) for e in ends)
     utilisation = min(rate_rps * full_s / kind.batch_size, NEARLY_FULL)
+    if roughly and utilisation > 0:
+        below = math.floor(math.log(NEARLY_FULL / utilisation, ROUGH_GRID) + NOTHING)
+        utilisation = NEARLY_FULL / ROUGH_GRID**below
     return _Scaled(_known_batches(ratios, kind.batch_size, turns, _on_grid(utilisation)), full_s)
 
 

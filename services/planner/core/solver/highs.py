@@ -46,8 +46,14 @@ SPARE_OF_BLOCK = 6
 MANY = 100
 """Items per block from which a decomposition rarely finds better ones than a quick answer has."""
 
+SMALL = 1_500
+"""Integer columns up to which one quick search is for all goals of an overload."""
+
 ROOM = 0.4
 """Share of what a shortage may miss its least by that whole numbers get as room, twice."""
+
+ALL_ROOM = 0.99
+"""The same where it gets this room once."""
 
 SKETCH = 0.3
 """Share of the tolerance for a quick answer: precision costs little in a small program."""
@@ -107,7 +113,6 @@ class Solver:
         self._linear, self._blocks = linear, blocks
         self._integers = np.flatnonzero(linear.integer).astype(np.int32)
         self._upper, self._allowed = linear.upper.copy(), linear.upper.copy()
-        self._held = 0
         self._highs = _solver()
         self._highs.passModel(_model(linear))
         self._started_s = time.monotonic()
@@ -141,24 +146,50 @@ class Solver:
             self.bar(columns)
         else:
             self._limit_goal(goal, outcome.value)
-            self._held += 1
 
     def share_out(
         self, shortages: Sequence[Goal], goal: Goal, time_limit_s: float
     ) -> Solution | None:
         """Return a good answer where the goals before `goal` cannot be 0; None: none is at hand.
 
-        The relaxation says what is lacking at least, and where. There some of what may be missed by
-        is added, so that whole numbers have room, and the search has nothing left to do but `goal`.
+        The relaxation says how small these can be at least. Each may be a little more, so that
+        whole numbers have room, and the search has nothing left to do but `goal`. Where that counts
+        things, no column may be more than a little above what the relaxation has, which is quick in
+        large programs, too; else the goals' sums may not, in programs that are not large.
 
         Args:
             shortages: Goals whose columns are never below 0, the most important first.
             goal: The goal after them.
             time_limit_s: Counts from when the solver was made.
         """
-        rooms = [ROOM * each.allowed(0.0) for each in shortages]
+        if goal.step:
+            found = self._within_columns(shortages, goal, time_limit_s)
+        elif len(self._integers) <= SMALL:
+            found = self._within_sums(shortages, goal, time_limit_s)
+        else:
+            return None
+        if found is None:
+            return None
+        goals, rows = (*shortages, goal), self._highs.getNumRow()
+        values = [each.value(found.values) for each in goals]
+        bounds = self._in_turn(goals, lambda at, _: values[at], time_limit_s)
+        self._drop_rows(rows)
+        if len(bounds) < len(goals):
+            return None
+        outcomes = (
+            each.outcome(value, bound.value)
+            for each, value, bound in zip(goals, values, bounds, strict=True)
+        )
+        answer = Solution(found.values, tuple(outcomes))
+        return answer if goal.met(answer.outcomes[-1]) else None
+
+    def _within_columns(
+        self, shortages: Sequence[Goal], goal: Goal, time_limit_s: float
+    ) -> Solution | None:
+        rooms, rows = [ROOM * each.allowed(0.0) for each in shortages], self._highs.getNumRow()
         least = self._in_turn(shortages, lambda at, value: value + rooms[at], time_limit_s)
-        if not least:
+        self._drop_rows(rows)
+        if len(least) < len(shortages):
             return None
         columns = np.array(
             sorted({each for goal in shortages for each in goal.terms}), dtype=np.int32
@@ -166,23 +197,25 @@ class Solver:
         self.cap(columns, least[-1].values[columns] + min(rooms))
         found = self.search(goal, time_limit_s)
         self.free(columns)
-        if found is None:
-            return None
-        goals = (*shortages, goal)
-        values = [each.value(found.values) for each in goals]
-        bounds = self._in_turn(goals, lambda at, _: values[at], time_limit_s)
-        if len(bounds) < len(goals):
-            return None
-        outcomes = (
-            each.outcome(value, bound.value)
-            for each, value, bound in zip(goals, values, bounds, strict=True)
-        )
-        return Solution(found.values, tuple(outcomes))
+        return found
+
+    def _within_sums(
+        self, shortages: Sequence[Goal], goal: Goal, time_limit_s: float
+    ) -> Solution | None:
+        goals, rows = (*shortages, goal), self._highs.getNumRow()
+        rooms = [ALL_ROOM * each.allowed(0.0) for each in goals]
+        least = self._in_turn(goals, lambda at, value: value + rooms[at], time_limit_s)
+        whole = len(least) == len(goals)
+        found = self._near(goal, least[-1], time_limit_s, None) if whole else None
+        self._drop_rows(rows)
+        return found
 
     def _in_turn(
         self, goals: Sequence[Goal], limit: Callable[[int, float], float], time_limit_s: float
     ) -> Sequence[_Relaxed]:
         """Return the relaxation's answers to one goal after the other, as far as it has any.
+
+        Every goal but the last is left with a row that limits it.
 
         Args:
             goals: The most important first.
@@ -190,17 +223,20 @@ class Solver:
             time_limit_s: Counts from when the solver was made.
         """
         found: list[_Relaxed] = []
-        rows = self._highs.getNumRow()
         for at, goal in enumerate(goals):
+            if found:
+                self._limit_goal(goals[at - 1], limit(at - 1, found[-1].value))
             self._aim(goal)
             relaxed = self._relaxed(time_limit_s)
             if relaxed is None:
                 break
             found.append(relaxed)
-            self._limit_goal(goal, limit(at, relaxed.value))
-        added = np.arange(rows, self._highs.getNumRow(), dtype=np.int32)
-        self._highs.deleteRows(len(added), added)
         return found
+
+    def _drop_rows(self, first: int) -> None:
+        """Delete the rows from the `first` on."""
+        rows = np.arange(first, self._highs.getNumRow(), dtype=np.int32)
+        self._highs.deleteRows(len(rows), rows)
 
     def _aim(self, goal: Goal) -> None:
         costs = goal.costs(len(self._upper))
@@ -248,6 +284,11 @@ class Solver:
                 if best is not None and goal.met(best.outcomes[0]):
                     return best
         return _better(goal, self._run(goal, time_limit_s, best), best)
+
+    @property
+    def _held(self) -> bool:
+        """Whether rows limit goals."""
+        return bool(self._highs.getNumRow() > len(self._linear.low))
 
     @property
     def _lacking(self) -> bool:

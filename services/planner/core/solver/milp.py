@@ -109,7 +109,7 @@ class Program:
         solver = Solver(self.linear, blocks)
         first = goals[: hopes + 1]
         answer = self._hope(solver, first, time_limit_s) if hopes else None
-        if answer is None and first[-1].step and all(goal.nodes for goal in first[:-1]):
+        if answer is None and hopes and all(goal.nodes for goal in first[:-1]):
             answer = self._share_out(solver, first, time_limit_s)
         for goal in goals[len(answer.outcomes) if answer else 0 :]:
             found = self._reach(solver, goal, answer, time_limit_s)

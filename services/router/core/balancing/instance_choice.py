@@ -6,6 +6,7 @@ from services.kit.config import InstanceChoice
 from services.router.core.instance_state import InstanceState
 from services.router.core.pending_request import PendingRequest
 from services.router.core.prefix_cache import BLOCK_BYTES
+from services.router.core.token_times import TokenObjective
 
 Choose = Callable[[Sequence[InstanceState]], InstanceState]
 """Returns, of instances with a free credit (at least one), the one that takes the next request."""
@@ -101,10 +102,28 @@ def fewest_tokens_left(states: Sequence[InstanceState]) -> InstanceState:
     return min(states, key=left)
 
 
+def consolidated(
+    states: Sequence[InstanceState], pending: PendingRequest, objective: TokenObjective
+) -> InstanceState:
+    """Return the first instance that keeps the objective with one answer more.
+
+    The first is by identity, so that all routers fill the same ones, and the others have nothing to
+    do. Where none has room, the least loaded takes it.
+    """
+    body_bytes = len(pending.request.body)
+    room = [
+        state
+        for state in states
+        if state.token_times.has_room(state.with_one_more(body_bytes), objective)
+    ]
+    return min(room, key=lambda state: state.instance.id) if room else idle_longest(states)
+
+
 CHOICES: Mapping[InstanceChoice, Choose] = {
     "idle_longest": idle_longest,
     "shares": by_shares,
     "least_expected_completion": least_expected_completion,
     "predicted_tokens": fewest_tokens_left,
+    "consolidated": idle_longest,  # where nothing is promised, or the request is not known yet
     "prefix": idle_longest,  # where the request is not known yet, or has no prompt
 }

@@ -11,8 +11,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-_MIN_WEIGHT = 1 / 64  # of the newest value, so that a change shows after some dozens
-_MIN_VARIANCE = 1e-9
+from services.router.core.regression import MIN_WEIGHT, Regression
 
 
 class Estimate(NamedTuple):
@@ -40,42 +39,12 @@ class _Observed:
 
     def add(self, latency_s: float, energy_j: float) -> None:
         self.count += 1
-        weight = max(1 / self.count, _MIN_WEIGHT)
+        weight = max(1 / self.count, MIN_WEIGHT)
         error_s = latency_s - self.latency_s
         self.latency_s += weight * error_s
         self.energy_j += weight * (energy_j - self.energy_j)
         if self.count > 1:
             self.deviation_s += weight * (abs(error_s) - self.deviation_s)
-
-
-@dataclass(slots=True)
-class _Regression:
-    """Least squares of one quantity over the size, newer values weighted more."""
-
-    weight: float = 0.0
-    size: float = 0.0
-    value: float = 0.0
-    variance: float = 0.0
-    covariance: float = 0.0
-
-    def add(self, size: float, value: float) -> None:
-        self.weight = min(self.weight + 1.0, 1 / _MIN_WEIGHT)
-        share = 1.0 / self.weight
-        off = size - self.size
-        self.size += share * off
-        self.value += share * (value - self.value)
-        self.variance += share * (off * (size - self.size) - self.variance)
-        self.covariance += share * (off * (value - self.value) - self.covariance)
-
-    def at(self, size: float) -> float:
-        """Return the value on the line; where only one size was seen, the least it can be.
-
-        That is in proportion for smaller sizes, and the same for larger ones: what counted as more
-        than it is would never be tried.
-        """
-        if self.variance <= _MIN_VARIANCE:
-            return self.value * min(size / self.size, 1.0) if self.size > 0 else self.value
-        return max(self.value + self.covariance / self.variance * (size - self.size), 0.0)
 
 
 @dataclass(slots=True)
@@ -88,8 +57,8 @@ class LatencyHistory:
 
     max_sizes: int = 256
     _sizes: OrderedDict[int, _Observed] = field(default_factory=OrderedDict)
-    _latency: _Regression = field(default_factory=_Regression)
-    _energy: _Regression = field(default_factory=_Regression)
+    _latency: Regression = field(default_factory=Regression)
+    _energy: Regression = field(default_factory=Regression)
 
     def add(self, size: int, latency_s: float, energy_j: float = 0.0) -> None:
         """Learn from a served request; values that are not finite are ignored."""

@@ -11,6 +11,7 @@ from services.router.core.instance_state import InstanceState
 from services.router.core.model import ModelRoutes
 from services.router.core.pending_request import PendingRequest
 from services.router.core.queue.request_queue import RequestQueue
+from services.router.core.token_times import TokenObjective
 
 
 class Assigner:
@@ -41,6 +42,7 @@ class Assigner:
             routes.instance_choice,
             overloaded=self._admission.overload.active,
             intensity_threshold=routes.intensity_threshold,
+            tokens=TokenObjective(routes.slo_first_token_s, routes.slo_token_s),
         )
         return [*self.end_hopeless(), *self.assign_waiting(now_s)]
 
@@ -132,7 +134,7 @@ class Assigner:
     ) -> list[Decision]:
         decisions: list[Decision] = []
         state: InstanceState | None = None
-        each_asks = unsuspected or self._pool.by_prefix
+        each_asks = unsuspected or self._pool.by_prompt
         while queue and (before is None or queue.front(1)[0].order < before):
             state = state or self._pool.free(
                 unsuspected=unsuspected, pending=queue.front(1)[0] if each_asks else None

@@ -10,6 +10,7 @@ from services.kit.request_cost import Cost
 from services.router.core.balancing.instance_choice import (
     CHOICES,
     by_prefix,
+    consolidated,
     least_expected_completion,
 )
 from services.router.core.balancing.weigher import (
@@ -21,8 +22,10 @@ from services.router.core.balancing.weigher import (
 from services.router.core.instance_state import InstanceState
 from services.router.core.model import Instance, InstanceId
 from services.router.core.pending_request import PendingRequest
+from services.router.core.token_times import Held, TokenObjective
 
 _RATE_AGE = 0.01  # of the objective: how old an estimate may be
+_ANY = TokenObjective(math.inf, math.inf)
 
 
 class Capacity(NamedTuple):
@@ -47,7 +50,7 @@ class InstancePool:
         eligible: Those that may be given requests.
         weigher: Decides where the instance choice may let requests wait; None: any free instance
             takes the next request.
-        by_prefix: Whether the choice of an instance depends on the request's prompt.
+        by_prefix: Whether the choice of an instance depends on the prompt's beginning.
         closed: Variants that take no requests: the next stage of their pipeline could not go on.
     """
 
@@ -59,12 +62,18 @@ class InstancePool:
         self.closed: frozenset[str] = frozenset()
         self.weigher: InstanceWeigher | None = None
         self.by_prefix = choice == "prefix"
+        self._tokens: TokenObjective | None = None
         self._choose = CHOICES.get(choice, least_expected_completion)
         self._carbon = carbon or UnknownCarbon()
         self._weighers: dict[InstanceChoice, InstanceWeigher] = {}
         self._ticks = count(1)
         self._capacity = Capacity(0.0, 0.0, 0.0)
         self._estimated_s = -math.inf
+
+    @property
+    def by_prompt(self) -> bool:
+        """Whether the choice of an instance depends on the request's prompt."""
+        return self.by_prefix or self._tokens is not None
 
     @property
     def slots(self) -> int:
@@ -91,7 +100,12 @@ class InstancePool:
         return tuple(new)
 
     def refresh(
-        self, choice: InstanceChoice, *, overloaded: bool, intensity_threshold: float = 1.0
+        self,
+        choice: InstanceChoice,
+        *,
+        overloaded: bool,
+        intensity_threshold: float = 1.0,
+        tokens: TokenObjective = _ANY,
     ) -> None:
         """Determine which instances may take requests, and how to choose among them.
 
@@ -111,6 +125,8 @@ class InstancePool:
         plain = None if overloaded else CHOICES.get(choice)
         self._choose = plain or least_expected_completion
         self.by_prefix = choice == "prefix" and not overloaded
+        promised = choice == "consolidated" and not overloaded and tokens.token_s < math.inf
+        self._tokens = tokens if promised else None
         weighs = working and not overloaded
         self.weigher = self._weigher(choice, intensity_threshold) if weighs else None
         self._estimated_s = -math.inf
@@ -146,6 +162,8 @@ class InstancePool:
             free = [state for state in states if len(state.in_flight) < state.most]
         if pending is not None and self.by_prefix and len(free) > 1 and pending.prefix():
             return by_prefix(free, pending)
+        if pending is not None and self._tokens is not None and free:
+            return consolidated(free, pending, self._tokens)
         return self._choose(free) if free else None
 
     def least_accuracy(self, floor: float) -> float:
@@ -162,15 +180,25 @@ class InstancePool:
     def learn(
         self, state: InstanceState, pending: PendingRequest, hold_s: float, cost: Cost | None
     ) -> None:
-        """Learn from the length of an answer; its time and energy are the policy's to learn."""
-        if cost is not None and cost.output_tokens:
+        """Learn from an answer's tokens; its time and energy are the policy's to learn."""
+        if cost is not None and cost.usage is not None and cost.output_tokens:
             state.learn_length(cost.output_tokens)
+            answers = (pending.load + len(state.in_flight) + 1) / 2  # as it came, and as it ends
+            waited_s = pending.assigned_s - pending.request.arrived_s
+            state.token_times.add(
+                Held(answers, pending.prompt_bytes),
+                cost.usage.first_token_s - waited_s,
+                cost.usage.token_s,
+            )
         if self.weigher is not None and pending.hedge is None:
             energy_j = 0.0 if cost is None else cost.energy_j
             self.weigher.learn(state, pending.request, hold_s, energy_j)
 
     def hold(self, state: InstanceState, pending: PendingRequest) -> int:
         """Let an instance hold a request; return how many it then holds."""
+        if self._tokens is not None:
+            held = state.with_one_more(len(pending.request.body))
+            pending.queue_behind(held.prompt_bytes)
         state.in_flight[pending.request.number] = pending
         if self.by_prefix:
             state.prefixes.add(pending.prefix())

@@ -11,6 +11,7 @@ from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.model import Limits
 from services.router.core.prefix_cache import BLOCK_BYTES
 from services.router.core.queue.request_queue import ByteBudget
+from services.router.core.token_times import Held
 from tests.support.router.dispatching import ROUTES, dispatcher, instance, of, request
 
 
@@ -451,3 +452,32 @@ def test_many_who_wait_for_the_best_variant_keep_nobody_from_the_next_best() -> 
     (sent,) = of(Send, core.result(instance("a").id, 2, refused=False))
 
     assert sent.pending is last
+
+
+def test_consolidated_fills_one_instance_as_far_as_the_objective_allows_and_then_the_next() -> None:
+    """The second instance has nothing to do until the first would be too slow."""
+    core, workers = dispatcher(), (instance("a"), instance("b"))
+    routes = replace(core.routes, instances=workers, instance_choice="consolidated")
+    core.swap(replace(routes, slo_token_s=0.021))
+    for each in workers:
+        core.up(each.id, 16)
+        for answers in (1, 2, 3, 4):
+            core.states[each.id].token_times.add(Held(answers, 0), 0.0, 0.01 + 1e-3 * answers)
+
+    for number in range(8):
+        core.offer(request(number))
+
+    assert [len(core.states[each.id].in_flight) for each in workers] == [6, 2]
+
+
+def test_consolidated_without_an_objective_of_tokens_uses_all_instances_alike() -> None:
+    """Nothing says how many are too many: a policy may be changed at run time."""
+    core, workers = dispatcher(), (instance("a"), instance("b"))
+    core.swap(replace(core.routes, instances=workers, instance_choice="consolidated"))
+    for each in workers:
+        core.up(each.id, 16)
+
+    for number in range(8):
+        core.offer(request(number))
+
+    assert [len(core.states[each.id].in_flight) for each in workers] == [4, 4]
