@@ -18,6 +18,7 @@ import structlog
 import yaml
 from hypothesis import HealthCheck, Phase, settings
 
+from services.kit import net
 from services.kit.config import Deployment
 from services.kit.config.loader import ENV_FILE, ENV_PREFIX, load
 
@@ -208,7 +209,10 @@ _run_handle = asyncio.Handle._run
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker that turns the detector off."""
+    """Register the marker that turns the detector off; give each test process ports of its own."""
+    worker = getattr(config, "workerinput", {"workerid": "gw0", "workercount": 1})
+    first, each = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
+    net.PORTS = net.PORTS[first::each]  # type: ignore[misc]
     config.addinivalue_line("markers", "may_block: this test may hold its event loop")
 
 

@@ -5,6 +5,7 @@ import ipaddress
 import re
 import secrets
 import socket
+from collections import deque
 from contextlib import suppress
 from typing import Final
 
@@ -12,6 +13,8 @@ PORTS: Final = range(20_000, 30_000)
 """Preferred ports of `free_port`, below Kubernetes' node ports."""
 
 _TRIES: Final = 20
+
+_given: Final[deque[int]] = deque(maxlen=1024)  # whoever asked may not listen yet
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -84,13 +87,17 @@ def free_port(host: str = "127.0.0.1") -> int:
     """Return a TCP port that is free now on `host`.
 
     Preferably in `PORTS`, below the ports that Linux gives to outgoing connections by default, so
-    that none of these takes it before the caller listens.
+    that none of these takes it before the caller listens, and none that this process was given
+    lately.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     tried = (PORTS[secrets.randbelow(len(PORTS))] for _ in range(_TRIES))
     for port in (*tried, 0):
+        if port in _given:
+            continue
         with socket.socket(family) as probe, suppress(OSError):
             probe.bind((host, port))
             found: int = probe.getsockname()[1]
+            _given.append(found)
             return found
     raise OSError(errno.EADDRNOTAVAIL, f"no port is free on {host}")

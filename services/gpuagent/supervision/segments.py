@@ -144,8 +144,7 @@ class Segments:
             ResourceExhausted: The GPU's ledger has no free slots.
             Unavailable: The agent is stopping.
         """
-        if self._closing:
-            raise Unavailable("this agent is stopping")
+        self._check_open()
         spec = config.spec
         known = self._running.get(spec.segment_id)
         if known is not None:
@@ -161,10 +160,15 @@ class Segments:
         await self._sharing.host(config, _nobody)
         try:
             await self._remember(spec)
+            self._check_open()  # `stop_all` may have come and gone since
             return self._launch(config, {})
         except (OSError, ServiceError):
             await self._sharing.leave(config)
             raise
+
+    def _check_open(self) -> None:
+        if self._closing:
+            raise Unavailable("this agent is stopping")
 
     def _check_room(self, spec: SegmentSpec) -> None:
         """Make sure that a slice takes one more segment: the first, or a successor.

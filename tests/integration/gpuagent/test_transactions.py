@@ -1,6 +1,7 @@
 """Changes on simulated hardware, one at a time."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from services.gpuagent.core.model import SetMigMode, StartSegment, StopSegment, 
 from services.gpuagent.core.transaction_rules import UNDO_GRACE_S, PriorState, undo
 from services.gpuagent.devices.fake_nvml import Code
 from services.gpuagent.devices.nvml import reading
+from services.gpuagent.supervision.journal import SegmentJournal
 from services.kit.mig import Placement
 from services.kit.segment import CreateSlice, DestroySlice, LockClock, SegmentSpec
 from services.kit.state_file import not_written
@@ -197,3 +199,31 @@ def test_a_caller_that_goes_away_takes_its_change_back(tmp_path: Path) -> None:
         assert not world.table.pids()
 
     on_one_gpu(tmp_path, body)
+
+
+def test_a_segment_that_begins_while_the_agent_stops_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its workers were started after all others had been stopped, and nobody ended the agent."""
+    writing, stopped, save = threading.Event(), threading.Event(), SegmentJournal.save
+
+    def slow(journal: SegmentJournal, specs: tuple[SegmentSpec, ...]) -> None:
+        writing.set()
+        assert stopped.wait(30)
+        save(journal, specs)
+
+    async def stop_meanwhile(agent: Agent, world: World, uuid: str) -> None:
+        spec = SegmentSpec("s", "m", "v", 1, 1, uuid, LEFT)
+        await agent.do(Transaction(((CreateSlice(uuid, LEFT),),)))
+        monkeypatch.setattr(SegmentJournal, "save", slow)
+        change = asyncio.create_task(agent.do(Transaction(((StartSegment(spec),),))))
+        await until(writing.is_set)
+        await agent.segments.stop_all(0.0)
+        stopped.set()
+
+        outcome = await change
+        assert "is stopping" in str(outcome.error)
+        assert agent.segments.running == ()
+        assert world.table.pids() == {}
+
+    on_one_gpu(tmp_path, stop_meanwhile)

@@ -15,6 +15,15 @@ def test_a_free_port_can_be_bound_and_no_outgoing_connection_takes_it() -> None:
         server.bind(("127.0.0.1", port))
 
 
+def test_no_port_is_given_twice_before_anybody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two services of a suite were given one port, about once in five thousand suites."""
+    monkeypatch.setattr("services.kit.net.PORTS", range(20_000, 20_004))
+
+    given = [free_port() for _ in range(8)]
+
+    assert len(set(given)) == len(given)
+
+
 def test_where_all_ports_are_taken_any_other_does(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
