@@ -8,7 +8,7 @@ from pathlib import Path
 from services.gpuagent.core.gpu_types import GpuModel
 from services.gpuagent.core.restart_policy import RestartPolicy
 from services.gpuagent.core.worker_config import Variant, WorkerConfigBuilder
-from services.gpuagent.core.worker_spec import External, Generative, TlsFiles
+from services.gpuagent.core.worker_spec import External, Generative, TextObjectives, TlsFiles
 from services.gpuagent.devices.mps.control_program import LegacyMps
 from services.gpuagent.energy.metering import MeteredGpu
 from services.gpuagent.supervision.slice_sharing import MpsSharing, SliceSharing
@@ -25,6 +25,7 @@ from services.kit.config import (
     OpenAiRuntime,
     Runtime,
     ServerRuntime,
+    Slo,
     Workers,
 )
 from services.kit.errors import FailedPrecondition
@@ -53,6 +54,7 @@ def config_builder_of(deployment: Deployment, node: Node) -> WorkerConfigBuilder
             load_profile(variant.profile, clock_sensitivity(variant)),
             external_of(variant.runtime),
             generative_of(variant.runtime),
+            text_objectives_of(model.slo),
             stages=stages_of(deployment, variant),
             provider=provider_of(variant.runtime),
             sha256=variant.sha256,
@@ -61,6 +63,13 @@ def config_builder_of(deployment: Deployment, node: Node) -> WorkerConfigBuilder
         for name, variant in model.variants.items()
     }
     return WorkerConfigBuilder(variants, simulated=node.simulated is not None)
+
+
+def text_objectives_of(slo: Slo) -> TextObjectives | None:
+    """Return what a model's texts were promised of their tokens; None: nothing."""
+    if slo.ttft_s is None and slo.tpot_s is None:
+        return None
+    return TextObjectives(slo.latency_s, slo.ttft_s or 0.0, slo.tpot_s or 0.0)
 
 
 def stages_of(deployment: Deployment, variant: config.Variant) -> tuple[Variant, ...]:

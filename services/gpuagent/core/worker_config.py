@@ -9,7 +9,7 @@ from typing import Final
 
 from services.gpuagent.core.batch_costs import CostCurve, Costs
 from services.gpuagent.core.gpu_types import GpuInfo
-from services.gpuagent.core.worker_spec import External, Generative, WorkerSpec
+from services.gpuagent.core.worker_spec import External, Generative, TextObjectives, WorkerSpec
 from services.kit.errors import FailedPrecondition, NotFound
 from services.kit.profiles.core.profile import BatchCost, Profile, SliceShape
 from services.kit.segment import SegmentSpec
@@ -31,6 +31,7 @@ class Variant:
         profile: What batches take and cost.
         external: Who runs it; None: the worker.
         generative: How it generates text; None: it does not.
+        objectives: Of its texts' tokens; None: none.
         stages: What runs in its stead, where it is a pipeline.
         passes_on: It is a stage whose answers are the requests of a next one.
         provider: ONNX Runtime's execution provider on real GPUs, a key of `ONNX_PROVIDERS`.
@@ -41,6 +42,7 @@ class Variant:
     profile: Profile
     external: External | None = None
     generative: Generative | None = None
+    objectives: TextObjectives | None = None
     stages: tuple[Variant, ...] = ()
     passes_on: bool = False
     provider: str = "cuda"
@@ -136,6 +138,7 @@ class WorkerConfigBuilder:
             provider=ONNX_PROVIDERS[variant.provider] if on_gpu else "CPUExecutionProvider",
             external=variant.external,
             generative=variant.generative,
+            objectives=variant.objectives,
             passes_on=variant.passes_on,
             cores=cores,
             threads=threads,

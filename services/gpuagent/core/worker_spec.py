@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from services.gpuagent.core.batch_costs import CostCurve, Costs
+from services.kit.request_cost import Usage
 
 ADDRESS_TAKEN: Final = 98
 """Exit status of a worker whose address is in use (EADDRINUSE)."""
@@ -70,6 +71,34 @@ class Generative:
     sha256: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class TextObjectives:
+    """What the requests of a language model were promised.
+
+    Attributes:
+        latency_s: Time from arrival to the end of the text, s, > 0.
+        first_token_s: Time from arrival to the first token, s; 0: any.
+        token_s: Mean time between tokens, s; 0: any.
+    """
+
+    latency_s: float
+    first_token_s: float = 0.0
+    token_s: float = 0.0
+
+    def binding_latency_s(self, latency_s: float, usage: Usage) -> float:
+        """Return the latency that uses as much of its objective as was used of the scarcest.
+
+        So one count of latencies says how near a text came to any of its objectives.
+
+        Args:
+            latency_s: Of the whole text, s.
+            usage: When its tokens came.
+        """
+        first = usage.first_token_s / self.first_token_s if self.first_token_s else 0.0
+        between = usage.token_s / self.token_s if self.token_s else 0.0
+        return max(latency_s, self.latency_s * max(first, between))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSpec:
     """One process of one segment.
@@ -85,6 +114,7 @@ class WorkerSpec:
         external: Server that computes: of the OpenAI API where the model is a language model, of
             the Open Inference Protocol otherwise. None: this process computes.
         generative: How text is generated; None: the model is no language model.
+        objectives: Of a text's tokens; None: it has none, latency is all that counts.
         passes_on: Answers are the requests of a pipeline's next stage: they have every output,
             whichever outputs of the last stage the client requested.
         cores: CPU cores to run on, by number; (): any.
@@ -116,6 +146,7 @@ class WorkerSpec:
     provider: str = "CPUExecutionProvider"
     external: External | None = None
     generative: Generative | None = None
+    objectives: TextObjectives | None = None
     passes_on: bool = False
     cores: tuple[int, ...] = ()
     threads: int = 1
@@ -165,6 +196,8 @@ def load(path: Path) -> WorkerSpec:
         data["external"] = _external(data["external"])
     if data.get("generative") is not None:
         data["generative"] = Generative(**data["generative"])
+    if data.get("objectives") is not None:
+        data["objectives"] = TextObjectives(**data["objectives"])
     return WorkerSpec(**data)
 
 

@@ -100,8 +100,15 @@ class WorkerDevice:
         """Give the slot back."""
         self._counters.settle(self._spec.slot)
 
-    def answered(self, latency_s: float) -> None:
-        """Count a request by the time from its arrival at the router to its end here, s."""
+    def answered(self, latency_s: float, usage: Usage | None = None) -> None:
+        """Count a request by its latency; a text by whatever used most of its objective.
+
+        Args:
+            latency_s: From its arrival at the router to its end here, s.
+            usage: A text's tokens.
+        """
+        if self._spec.objectives and usage:
+            latency_s = self._spec.objectives.binding_latency_s(latency_s, usage)
         self._latencies.add(latency_s)
 
     async def run(self, batch: Batch, compute: Callable[[], Awaitable[Outputs]]) -> Ran[Outputs]:

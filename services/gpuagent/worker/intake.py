@@ -14,6 +14,7 @@ from services.gpuagent.worker.session import Answer, Session
 from services.gpuagent.worker.work_messages import Body
 from services.kit.clock import Clock
 from services.kit.errors import Cancelled, DeadlineExceeded, ServiceError, Unavailable
+from services.kit.request_cost import Usage
 
 M = TypeVar("M", bound=Reader[Any])
 
@@ -211,7 +212,7 @@ class Intake(Generic[R, M]):
             late = DeadlineExceeded("the deadline passed while it was computed")
             answer = replace(answer, error=late, response=b"")
         self._end(job.session, answer)
-        self._count(pending)
+        self._count(pending, answer.cost.usage if answer.cost else None)
 
     def _end(self, session: Session, answer: Answer) -> None:
         """Answer a piece of work; its credit is free again."""
@@ -226,5 +227,5 @@ class Intake(Generic[R, M]):
         for session in self._sessions:
             session.look_at_credits()
 
-    def _count(self, pending: Pending[Job[R]]) -> None:
-        self._device.answered(self._clock.monotonic() - pending.work.came_s)
+    def _count(self, pending: Pending[Job[R]], usage: Usage | None = None) -> None:
+        self._device.answered(self._clock.monotonic() - pending.work.came_s, usage)
