@@ -14,6 +14,7 @@ from services.planner.core.autoscaling import wanted_gpus
 from services.planner.core.fixed_inputs import FixedInputs
 from services.planner.core.fleet import RunningSegment
 from services.planner.core.forecast.horizon import FORESEEING, plan_ahead
+from services.planner.core.forecast.text_lengths import TextLength
 from services.planner.core.model import (
     Configuration,
     Gpu,
@@ -67,6 +68,7 @@ class Snapshot:
         objective_by: Identity of the operator who ordered objective and strategy; "": not known.
         cordoned: Nodes of `leaving` that cause no plan by themselves.
         absent: Variants that are left out because no node has their file, as (model, variant).
+        text_lengths: Usual lengths of texts as they are seen, by model; left out: as profiles say.
     """
 
     gpus: tuple[Gpu, ...]
@@ -88,6 +90,7 @@ class Snapshot:
     objective_by: str = ""
     cordoned: frozenset[str] = frozenset()
     absent: frozenset[tuple[str, str]] = frozenset()
+    text_lengths: Mapping[str, TextLength] = field(default_factory=dict)
 
     @property
     def all_gpus(self) -> tuple[Gpu, ...]:

@@ -17,6 +17,7 @@ from services.kit.segment import SegmentSpec
 from services.kit.units import S_PER_H
 from services.planner.core.decide import Snapshot
 from services.planner.core.fixed_inputs import FixedInputs, differences
+from services.planner.core.forecast.text_lengths import TextLength
 from services.planner.core.plan import ordered_by
 from services.planner.core.service_level import Violation
 
@@ -72,6 +73,7 @@ class Observation:
         leaving: GPUs that segments are to be moved off, as (node, GPU UUID).
         cordoned: Nodes that nothing is planned on; their GPUs are among `gpus` all the same.
         absent: Variants whose file no node has, as (model, variant).
+        text_lengths: Usual lengths of texts, where they are not as profiles say, by model.
     """
 
     intensity_gco2e_per_kwh: Mapping[str, float]
@@ -89,6 +91,7 @@ class Observation:
     leaving: frozenset[tuple[str, str]] = frozenset()
     cordoned: frozenset[str] = frozenset()
     absent: frozenset[tuple[str, str]] = frozenset()
+    text_lengths: Mapping[str, TextLength] = field(default_factory=dict)
 
     @classmethod
     def of(cls, now: Snapshot) -> Observation:
@@ -114,6 +117,7 @@ class Observation:
             leaving=frozenset((gpu.node, gpu.uuid) for gpu in now.leaving),
             cordoned=now.cordoned,
             absent=now.absent,
+            text_lengths=now.text_lengths,
         )
 
     def wanting(self, segments: frozenset[SegmentSpec]) -> Observation:
@@ -140,6 +144,7 @@ def cause(before: Observation | None, now: Observation, settings: Triggers) -> T
         *_fleet(before, now),
         *_broken(now),
         *_relative(Kind.DEMAND, before.demand_rps, now.demand_rps, "req/s", settings.demand_change),
+        *_text_lengths(before, now),
         *_carbon(before, now, settings.intensity_change),
     ]
     if not found:
@@ -278,6 +283,17 @@ def _relative(
                 share = f"{change:+.1%}".replace("%", " %") if math.isfinite(change) else "new"
                 text = f"{kind}: {name} {old:.1f} -> {new:.1f} {unit} ({share})"
                 yield Trigger(kind, text, needed)
+
+
+def _text_lengths(before: Observation, now: Observation) -> Iterator[Trigger]:
+    """Yield models whose texts are longer or shorter than those planned for."""
+    for model, length in sorted(now.text_lengths.items()):
+        old = before.text_lengths.get(model)
+        if old != length:
+            longer = old is None or length.answer_tokens_worth > old.answer_tokens_worth
+            text = f"{length.prompt_tokens:.0f} + {length.answer_tokens:.0f} tokens a request"
+            was = f" ({old.prompt_tokens:.0f} + {old.answer_tokens:.0f} before)" if old else ""
+            yield Trigger(Kind.DEMAND, f"demand: {model} {text}{was}", longer)
 
 
 def _carbon(before: Observation, now: Observation, limit: float) -> Iterator[Trigger]:

@@ -15,6 +15,7 @@ from services.planner.core.decide import Snapshot
 from services.planner.core.fixed_inputs import FixedInputs, fixed_inputs
 from services.planner.core.fleet import Fleet
 from services.planner.core.forecast.demand import Demand
+from services.planner.core.forecast.text_lengths import TextLengths, with_lengths
 from services.planner.core.grid_signal import GridSignal
 from services.planner.core.load_report import LoadReport
 from services.planner.core.model import Model, Period, Variant
@@ -58,7 +59,9 @@ class ClusterState:
         readings: Work done, as counted by agents and routers.
         fixed: Settings that plans are made from.
         beliefs: What live measurements taught about the profiles.
-        profiled: The models with the profiles as they are; empty: `models`.
+        profiled: The models with the profiles as they are, for texts of the usual lengths.
+        deployed: The models with the profiles as the deployment states them; empty: `models`.
+        lengths: How long texts usually are, by the routers' reports.
         removed: Variants that the deployment has no more since a change at run time, by model: they
             may still run.
         settings: The planner's; objective and strategy in them are the deployment's.
@@ -83,6 +86,8 @@ class ClusterState:
     fixed: FixedInputs = field(default_factory=dict)
     beliefs: Beliefs = field(default_factory=Beliefs)
     profiled: tuple[Model, ...] = ()
+    deployed: tuple[Model, ...] = ()
+    lengths: TextLengths = field(default_factory=TextLengths)
     objective_by: str = ""
     removed: tuple[Model, ...] = ()
     settings: Settings = field(default_factory=Settings)
@@ -91,7 +96,8 @@ class ClusterState:
     of_nodes: tuple[int, tuple[Condition, ...], tuple[str, ...]] = (-1, (), ())
 
     def __post_init__(self) -> None:
-        self.profiled = self.profiled or self.models
+        self.deployed = self.deployed or self.models
+        self.profiled = self.profiled or self.deployed
 
     @classmethod
     def of(
@@ -147,7 +153,8 @@ class ClusterState:
         update = {"objective": now.objective, "strategy": now.strategy}
         self.settings = before.model_copy(update=update)
         self.removed = _removed((*self.removed, *self.profiled), models)
-        self.profiled = models
+        self.deployed = models
+        self.profiled = with_lengths(models, self.lengths.usual)
         self.believe(self.beliefs)
         self.fleet.configure(deployment.nodes, deployment.join)
         self.demand.configure({name: model.demand_rps for name, model in deployment.models.items()})
@@ -167,7 +174,7 @@ class ClusterState:
             seen = known_rps > configured_rps.get(model.name, 0.0)
             return max(model.demand_rps, known_rps if seen else 0.0)
 
-        believed = corrected(models, self.beliefs)
+        believed = corrected(with_lengths(models, self.lengths.usual), self.beliefs)
         return replace(
             now,
             models=tuple(
@@ -226,9 +233,13 @@ class ClusterState:
         """Take in a router's report."""
         self.demand.observe(report.router_id, report.arrivals, report.window_s)
         self.level.observe(report.late, report.by_variant, self.clock.monotonic(), report.refused)
+        answers = {model: sum(each.values()) for model, each in report.by_variant.items()}
         for model, latency_s in report.latency_s.items():
-            answers = sum(report.by_variant.get(model, {}).values())
-            self.readings.answered(model, answers, latency_s)
+            self.readings.answered(model, answers.get(model, 0), latency_s)
+        tokens = {model: (each.input, each.output) for model, each in report.tokens.items()}
+        if self.lengths.observe(report.router_id, tokens, answers, self.deployed):
+            self.profiled = with_lengths(self.deployed, self.lengths.usual)
+            self.believe(self.beliefs)
         self.changed.notify()
 
     def need_more(self, models: Iterable[str], why: str) -> None:
@@ -302,6 +313,7 @@ class ClusterState:
             objective_by=self.objective_by,
             cordoned=self.fleet.cordoned(),
             absent=absent,
+            text_lengths=self.lengths.usual,
         )
 
     def refreshed(self, now: Snapshot, shares: Mapping[str, float]) -> Snapshot:

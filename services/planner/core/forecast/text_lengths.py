@@ -1,0 +1,148 @@
+"""How long the texts of language models usually are, from the routers' counts of tokens.
+
+A profile states a usual request: tokens of its prompt and of its answer. Load in requests says
+little where requests grow; so plans are made for the lengths that are seen, once they differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from services.kit.profiles.core.language import PROMPT_TOKENS_PER_STEP, LanguageProfile
+from services.planner.core.model import Model, Variant
+
+LEAST_ANSWERS: Final = 100
+"""Answers before lengths count: of lengths that scatter as conversations do (a standard deviation
+as large as the mean) their mean is then within 20 % 19 times in 20."""
+
+REMEMBERED_ANSWERS: Final = 1000.0
+CHANGE: Final = 1.25
+"""Lengths are others once prompts or answers are so many times longer or shorter."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextLength:
+    """A usual request. Attributes: prompt_tokens, answer_tokens (means, >= 1)."""
+
+    prompt_tokens: float
+    answer_tokens: float
+
+    @property
+    def answer_tokens_worth(self) -> float:
+        """The request's work in tokens of answers: those of prompts take far less time."""
+        return self.prompt_tokens / PROMPT_TOKENS_PER_STEP + self.answer_tokens
+
+    def differs(self, other: TextLength) -> bool:
+        """Return whether plans for the other would be wrong for this."""
+        pairs = (
+            (self.prompt_tokens, other.prompt_tokens),
+            (self.answer_tokens, other.answer_tokens),
+        )
+        return any(not 1 / CHANGE < mine / its < CHANGE for mine, its in pairs)
+
+
+@dataclass(slots=True)
+class _Seen:
+    answers: float = 0.0
+    prompt_tokens: float = 0.0
+    answer_tokens: float = 0.0
+
+    def add(self, answers: int, prompt_tokens: int, answer_tokens: int) -> None:
+        kept = max(1.0 - answers / REMEMBERED_ANSWERS, 0.0)
+        self.answers = kept * self.answers + answers
+        self.prompt_tokens = kept * self.prompt_tokens + prompt_tokens
+        self.answer_tokens = kept * self.answer_tokens + answer_tokens
+
+    @property
+    def mean(self) -> TextLength | None:
+        if self.answers < LEAST_ANSWERS:
+            return None
+        means = (each / self.answers for each in (self.prompt_tokens, self.answer_tokens))
+        return TextLength(*(max(mean, 1.0) for mean in means))
+
+
+class TextLengths:
+    """Usual lengths by model.
+
+    Attributes:
+        usual: Those that plans are to be made for, by model; left out: as the profiles say.
+    """
+
+    def __init__(self) -> None:
+        self.usual: Mapping[str, TextLength] = {}
+        self._seen: dict[str, _Seen] = {}
+        self._counted: dict[tuple[str, str], tuple[int, int]] = {}
+
+    def observe(
+        self,
+        router_id: str,
+        tokens: Mapping[str, tuple[int, int]],
+        answers: Mapping[str, int],
+        models: Iterable[Model],
+    ) -> bool:
+        """Take in a router's report; return whether usual lengths are others from now on.
+
+        Args:
+            router_id: The router.
+            tokens: Of prompts and of answers since it started, by model.
+            answers: In the window, by model.
+            models: The deployment's, with their profiles.
+        """
+        for model, counted in tokens.items():
+            before = self._counted.get((router_id, model), counted)
+            self._counted[router_id, model] = counted
+            new = [now - then for now, then in zip(counted, before, strict=True)]
+            if answers.get(model) and max(new) > 0 <= min(new):
+                self._seen.setdefault(model, _Seen()).add(answers[model], *new)
+        changed = {
+            model.name: mean
+            for model in models
+            if model.name in tokens
+            and (known := self.usual.get(model.name) or stated(model))
+            and (mean := self._seen.get(model.name, _Seen()).mean)
+            and mean.differs(known)
+        }
+        self.usual = {**self.usual, **changed}
+        return bool(changed)
+
+    def forget(self, router_id: str) -> None:
+        """Drop the counts of a router that has disconnected; what they said of lengths stays."""
+        self._counted = {key: each for key, each in self._counted.items() if key[0] != router_id}
+
+
+def stated(model: Model) -> TextLength | None:
+    """Return the usual request that a model's profiles state; None: they state none."""
+    profiles = (variant.profile for variant in model.variants)
+    found = next((each for each in profiles if isinstance(each, LanguageProfile)), None)
+    return TextLength(found.prompt_tokens, found.answer_tokens) if found else None
+
+
+def with_lengths(models: Iterable[Model], usual: Mapping[str, TextLength]) -> tuple[Model, ...]:
+    """Return models whose profiles are for texts of the usual lengths.
+
+    Args:
+        models: With the profiles as they are.
+        usual: By model; others stay.
+    """
+
+    def of(variant: Variant, length: TextLength) -> Variant:
+        profile = variant.profile
+        if not isinstance(profile, LanguageProfile):
+            return variant
+        longest = profile.long_prompt_tokens
+        profile = replace(
+            profile,
+            prompt_tokens=length.prompt_tokens,
+            answer_tokens=length.answer_tokens,
+            long_prompt_tokens=longest and max(longest, length.prompt_tokens),
+        )
+        return replace(variant, profile=profile)
+
+    return tuple(
+        replace(model, variants=tuple(of(each, usual[model.name]) for each in model.variants))
+        if model.name in usual
+        else model
+        for model in models
+    )

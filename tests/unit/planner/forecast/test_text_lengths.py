@@ -1,0 +1,135 @@
+"""Load in tokens: plans are made for texts as long as those that are seen."""
+
+import math
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.kit.config import Objective, Triggers
+from services.kit.profiles.core.language import LanguageProfile
+from services.planner.change_event import ChangeEvent
+from services.planner.core.accounting.account import Tokens
+from services.planner.core.cycle.cluster_state import ClusterState
+from services.planner.core.fleet import Fleet
+from services.planner.core.forecast.demand import Demand
+from services.planner.core.forecast.text_lengths import (
+    CHANGE,
+    LEAST_ANSWERS,
+    TextLength,
+    TextLengths,
+    with_lengths,
+)
+from services.planner.core.load_report import LoadReport
+from services.planner.core.model import Model, Variant
+from services.planner.core.problem import catalog
+from services.planner.core.service_level import ServiceLevel
+from services.planner.core.triggers import Kind, Observation, cause
+from tests.support.examples import examples
+from tests.support.planner import fleets
+from tests.support.virtual_clock import VirtualClock
+
+H100 = fleets.pool("h100-80gb")
+PROFILE = LanguageProfile(8.0, long_prompt_tokens=1000.0)
+CHAT = Model("chat", 60.0, 95.0, 1.0, (Variant("8b", 1.0, PROFILE),), slo_token_s=0.03)
+OTHER = fleets.model()
+
+
+def reported(
+    lengths: TextLengths, router_id: str, answers: int, length: TextLength, windows: int
+) -> bool:
+    """Report windows of so many answers of one length; return whether any changed the lengths."""
+    changed = False
+    for window in range(windows + 1):
+        counted = (
+            round(window * answers * length.prompt_tokens),
+            round(window * answers * length.answer_tokens),
+        )
+        told = {"chat": counted}
+        changed |= lengths.observe(router_id, told, {"chat": answers}, [CHAT, OTHER])
+    return changed
+
+
+@examples(1.0)
+@given(prompt=st.floats(1, 5000), answer=st.floats(2, 5000), routers=st.integers(1, 3))
+def test_lengths_are_the_mean_seen_or_the_profiles_where_they_hardly_differ(
+    prompt: float, answer: float, routers: int
+) -> None:
+    lengths = TextLengths()
+    for router in range(routers):
+        reported(lengths, f"r{router}", 50, TextLength(prompt, answer), windows=10)
+
+    ratios = [prompt / PROFILE.prompt_tokens, answer / PROFILE.answer_tokens]
+    farthest = max(math.exp(abs(math.log(ratio))) for ratio in ratios)
+    if farthest > 1.02 * CHANGE:
+        usual = lengths.usual["chat"]
+        assert usual.prompt_tokens == pytest.approx(prompt, rel=0.02)
+        assert usual.answer_tokens == pytest.approx(answer, rel=0.02)
+    elif farthest < CHANGE / 1.02:
+        assert lengths.usual == {}
+
+
+def test_few_answers_and_a_router_that_started_again_say_nothing() -> None:
+    lengths = TextLengths()
+    assert not reported(lengths, "r", LEAST_ANSWERS - 1, TextLength(9000.0, 9000.0), windows=1)
+    assert not lengths.observe("r", {"chat": (10, 10)}, {"chat": 500}, [CHAT])
+    assert lengths.usual == {}
+
+
+def test_longer_answers_take_more_replicas_and_smaller_objectives_smaller_batches() -> None:
+    """By tokens: twice as many take half the requests per second from a segment."""
+
+    def best_rps(model: Model) -> float:
+        kinds = catalog.build([model], [H100], Objective(), (1, 8, 64), 1)
+        return max(kind.throughput_rps for kind in kinds)
+
+    (longer,) = with_lengths([CHAT], {"chat": TextLength(1024.0, 512.0)})
+
+    assert best_rps(CHAT) / best_rps(longer) == pytest.approx(2.0, rel=0.15)
+    assert best_rps(replace(CHAT, slo_token_s=0.012)) < best_rps(CHAT)
+
+
+def test_only_language_models_have_lengths_and_long_prompts_stay_the_longest() -> None:
+    usual = {"chat": TextLength(4000.0, 10.0), OTHER.name: TextLength(1.0, 1.0)}
+    chat, other = with_lengths([CHAT, OTHER], usual)
+
+    profile = chat.variants[0].profile
+    assert isinstance(profile, LanguageProfile)
+    assert (profile.prompt_tokens, profile.answer_tokens) == (4000.0, 10.0)
+    assert profile.long_prompt_tokens == 4000.0
+    assert other.variants == OTHER.variants
+
+
+def test_reports_of_longer_texts_change_the_models_and_cause_a_plan() -> None:
+    """Other lengths, once; a reload of the deployment keeps what was seen."""
+    clock = VirtualClock(datetime(2026, 6, 1, tzinfo=UTC))
+    state = ClusterState(
+        clock,
+        ChangeEvent(),
+        (CHAT,),
+        Fleet({}, 0.0),
+        Demand({"chat": 1.0}, now_s=clock.monotonic),
+        ServiceLevel({}),
+        Objective(),
+        "exact",
+    )
+    before = Observation({}, {"chat": 1.0}, {}, frozenset(), "exact", 0.5)
+    for window in range(5):
+        tokens = {"chat": Tokens(window * 50 * 512, window * 50 * 1000)}
+        by_variant = {"chat": {"8b": 50}}
+        state.update_load(LoadReport("r", 1, 1.0, {}, 50, {}, by_variant=by_variant, tokens=tokens))
+
+    (model,) = state.models
+    assert model.variants[0].profile == replace(PROFILE, answer_tokens=1000.0)
+    assert state.deployed == (CHAT,)
+    now = replace(before, text_lengths=state.lengths.usual)
+    found = cause(before, now, Triggers())
+    assert found is not None
+    assert (found.kind, found.reason, found.needed) == (
+        Kind.DEMAND,
+        "demand: chat 512 + 1000 tokens a request",
+        True,
+    )
+    assert cause(now, now, Triggers()) is None
