@@ -59,7 +59,6 @@ class Engine:
     """
 
     def __init__(self, file: Path, provider: str, threads: int = 1) -> None:
-        ort.disable_telemetry_events()  # what is served here is nobody's business
         if provider not in ort.get_available_providers():
             raise RuntimeError(f"no {provider}: {providers.missing(provider)}")
         providers.preload(provider)

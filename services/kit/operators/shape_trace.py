@@ -80,7 +80,6 @@ def session(model: bytes, *, optimised: bool = True, provider: str = "CPUExecuti
     Raises:
         InvalidArgument: ONNX Runtime refuses the model.
     """
-    ort.disable_telemetry_events()  # models are private
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 4  # errors are raised too

@@ -1,7 +1,9 @@
 """What the services do not import when they start."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 
 def test_services_start_without_the_libraries_of_single_decisions() -> None:
@@ -21,3 +23,12 @@ def test_an_agent_of_gpus_starts_without_a_runtime() -> None:
     """Only its workers compute; on a CPU node it measures a core, and imports ONNX Runtime then."""
     code = "import sys, services.gpuagent.app; assert 'onnxruntime' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_no_library_tells_anybody_what_is_served(tmp_path: Path) -> None:
+    """ONNX Runtime's telemetry begins at its import, with a database below the cache folder."""
+    code = "import services.gpuagent.worker.onnx_engine, services.predictor.embedding.minilm"
+    ours = {key: each for key, each in os.environ.items() if key != "ORT_DISABLE_TELEMETRY"}
+    home = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code], check=True, env=ours | home)
+    assert not list(tmp_path.rglob("*"))

@@ -22,7 +22,6 @@ def gmacs_per_s(most_s: float = MOST_S) -> float:
     """
     import onnxruntime as ort  # noqa: PLC0415  # agents of GPUs start without it
 
-    ort.disable_telemetry_events()
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = ort.InferenceSession(_FILE.read_bytes(), options, providers=["CPUExecutionProvider"])
