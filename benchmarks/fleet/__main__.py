@@ -3,10 +3,11 @@
     python -m benchmarks.fleet [--agents N ...] [--routers N] [--quick] [--json FILE]
 
 A real planner with one that stands by, and a carbon service, each a process of its own; agents of
-eight GPUs and routers are light, in this process (`peers.py`), each with its own connections. All
-agents join at once. Once the first plan is active, each reports energy once a second; each router
-reports its load. Then the planner is killed. `base` plans: what is measured is the way from reports
-to plans and routes, not a strategy (`benchmarks.planner_scale`).
+eight GPUs are light, some hundred in a process (`crowd.py`), and so are routers, in this process
+(`peers.py`), each with its own connections. All agents join at once. Once the first plan is active,
+each reports energy once a second; each router reports its load. Then the planner is killed. `base`
+plans: what is measured is the way from reports to plans and routes, not a strategy
+(`benchmarks.planner_scale`).
 
     planned_s      from the first agent's attempt to join until all have joined and a plan is active
     first_plan_s   from kill -9 until an operator has the next leader's plan and routes
@@ -31,6 +32,7 @@ import yaml
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from benchmarks._agent import beside
+from benchmarks.fleet.crowd import Crowd, crowds
 from benchmarks.fleet.peers import GPU_TYPE, MODEL, ZONE, Agent, Observer, Router
 from benchmarks.harness import Figures, Report, options, publish
 from services.kit.net import free_port
@@ -157,7 +159,7 @@ async def measured(count: int, routers: int) -> dict[str, Any]:
 
 async def _measure(count: int, routers: int, found: dict[str, Any]) -> None:
     """Measure a planner; what is known already stands in `found` where the rest takes too long."""
-    agents = [Agent(f"node-{index}", index, GPUS) for index in range(count)]
+    agents = [Agent(f"node-{index}", index, GPUS) for index in range(count)]  # their names only
     watching = [Router(f"router-{index}") for index in range(routers)]
     observer = Observer()
     with TemporaryDirectory(prefix="bench-fleet-") as name:
@@ -167,18 +169,20 @@ async def _measure(count: int, routers: int, found: dict[str, Any]) -> None:
             async with beside([*works, observer.run(listen)]):
                 await all_answered(watching)
                 _progress(f"{routers} routers are connected; {count} agents join")
-                before_s, began_s = planner.cpu_s, time.monotonic()
-                async with beside(each.run(listen) for each in agents):
+                async with crowds(count, GPUS, listen) as crowd:
+                    before_s, began_s = planner.cpu_s, time.monotonic()
+                    for each in crowd:
+                        each.join()
                     await observer.until_joined()
                     found["join_s"] = time.monotonic() - began_s
                     found["cpu_ms_per_join"] = (planner.cpu_s - before_s) / count * 1e3
                     await observer.until_active()
                     found["planned_s"] = time.monotonic() - began_s
                     _progress(f"all joined in {found['join_s']:.1f} s")
-                    for agent in agents:
-                        agent.meters.set()
+                    for each in crowd:
+                        each.meter()
                     found["steady_cores"] = await steady_cores(planner)
-                    found |= await fan_out(agents, watching)
+                    found |= await fan_out(crowd, watching)
                     found["rss_mib"] = planner.rss_mib
                     await taken_over(planner, observer, watching, found)
 
@@ -192,18 +196,20 @@ async def steady_cores(planner: Planner) -> float:
     return (planner.cpu_s - before_s) / (time.monotonic() - began_s)
 
 
-async def fan_out(agents: Sequence[Agent], routers: Sequence[Router]) -> dict[str, float]:
+async def fan_out(crowd: Sequence[Crowd], routers: Sequence[Router]) -> dict[str, float]:
     """Let a worker move, again and again; return how long and how many bytes routers hear of it."""
     _progress(f"{CHANGES} changed endpoints")
-    draw, delays_ms = Random(1), []
+    draw = Random(1)
+    delays_ms: list[float] = []
     messages = sum(each.messages for each in routers)
     received = sum(each.received_bytes for each in routers)
-    serving_agents = [each for each in agents if each.serves]
-    for _ in range(CHANGES):
-        agent = draw.choice(serving_agents)
-        began_s, endpoint = time.monotonic(), agent.move()
+    while len(delays_ms) < CHANGES * len(routers):
+        agents = draw.choice(crowd)
+        if not (endpoint := await agents.chosen()):
+            continue
         for router in routers:
             router.seek(endpoint)
+        began_s = await agents.move()
         async with asyncio.timeout(_LIMIT_S):
             await asyncio.gather(*(router.found.wait() for router in routers))
         delays_ms += [(router.found_s - began_s) * 1e3 for router in routers]

@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 import grpc
@@ -37,6 +38,7 @@ _REPORT_S: Final = 1.0
 _WATCH: Final = "/cinquefoil.planner.v1.PlannerService/Watch"
 
 
+@cache
 def _gpu_type() -> inventory_pb2.GpuType:
     record = fleets.gpu_type(GPU_TYPE)
     message = to_message(record, inventory_pb2.GpuType)
@@ -68,9 +70,11 @@ class Agent:
     meters: asyncio.Event = field(default_factory=asyncio.Event)
     _said: asyncio.Queue[pb.JoinRequest] = field(default_factory=asyncio.Queue)
     _spent_j: float = 0.0
+    _metered: pb.JoinRequest = field(default_factory=pb.JoinRequest)
 
     def __post_init__(self) -> None:
         self._slices = {f"GPU-{self.name}-{number}": set() for number in range(self.gpus)}
+        self._meter()
 
     @property
     def serves(self) -> bool:
@@ -82,6 +86,10 @@ class Agent:
         self.moves += 1
         self._said.put_nowait(pb.JoinRequest(node=self.report()))
         return self._endpoint(0)
+
+    def next_endpoint(self) -> str:
+        """Return where `move` will have the first worker listen."""
+        return self._endpoint(0, self.moves + 1)
 
     async def run(self, planner: Sequence[str]) -> None:
         """Stay joined until cancelled, and report energy once a second where it is metered."""
@@ -113,20 +121,26 @@ class Agent:
                 due_s += _REPORT_S
                 if not self.meters.is_set():
                     continue
-                report = pb.JoinRequest(energy=self._energy())
+                report = self._energy()
             yield report
 
-    def _energy(self) -> list[inventory_pb2.GpuEnergy]:
+    def _energy(self) -> pb.JoinRequest:
+        """Return the next report; the same message with other figures while no segment changes."""
         self._spent_j += 100.0 * _REPORT_S
-        found = {
-            uuid: inventory_pb2.GpuEnergy(gpu_uuid=uuid, total_j=self._spent_j)
-            for uuid in self._slices
-        }
+        for gpu in self._metered.energy:
+            gpu.total_j = self._spent_j
+            for each in gpu.segments:
+                each.active_j = self._spent_j / 2
+        return self._metered
+
+    def _meter(self) -> None:
+        """Have reports of energy name what runs now."""
+        self._metered = pb.JoinRequest(
+            energy=[inventory_pb2.GpuEnergy(gpu_uuid=uuid) for uuid in self._slices]
+        )
+        by_uuid = {gpu.gpu_uuid: gpu for gpu in self._metered.energy}
         for name, spec in self._segments.items():
-            found[spec.gpu_uuid].segments.add(
-                segment_id=name, model=spec.model, active_j=self._spent_j / 2
-            )
-        return list(found.values())
+            by_uuid[spec.gpu_uuid].segments.add(segment_id=name, model=spec.model)
 
     def report(self) -> inventory_pb2.Node:
         """Return the node as it is."""
@@ -165,13 +179,15 @@ class Agent:
         """Where its workers listen."""
         return f"127.1.{self.index // 256}.{self.index % 256}"
 
-    def _endpoint(self, number: int) -> str:
-        return f"{self.host}:{20_000 + number + (64 * self.moves if number == 0 else 0)}"
+    def _endpoint(self, number: int, moves: int | None = None) -> str:
+        moved = 0 if number else self.moves if moves is None else moves
+        return f"{self.host}:{20_000 + number + 64 * moved}"
 
     def _carry_out(self, step: steps_pb2.Step) -> None:
         for group in step.change.groups or (steps_pb2.ActionGroup(actions=[_alone(step)]),):
             for action in group.actions:
                 self._act(action)
+        self._meter()
         result = steps_pb2.StepResult(step_id=step.step_id, ok=True)
         self._said.put_nowait(pb.JoinRequest(node=self.report(), step_result=result))
 

@@ -9,11 +9,8 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-import grpc
-
 from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceStub
 from cinquefoil.planner.v1 import planner_pb2
-from cinquefoil.planner.v1.planner_pb2_grpc import add_PlannerServiceServicer_to_server
 from services.kit.backoff import Backoff
 from services.kit.clock import RealClock
 from services.kit.config import Deployment
@@ -40,6 +37,7 @@ from services.planner.control.serving_policies import ServingPolicies
 from services.planner.core.accounting.fleet_sites import FleetSites
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.conditions import cluster_conditions
+from services.planner.front import Front
 from services.planner.servicer import PlannerServicer
 
 if TYPE_CHECKING:
@@ -115,88 +113,70 @@ async def _lead(
     Raises:
         Deposed: Another planner leads.
     """
-    tls = deployment.identity("planner")
-    async with AsyncExitStack() as stack:
-        store = await _opened(stack, deployment, stop, health)
+    tls, front = deployment.identity("planner"), Front()
+    async with AsyncExitStack() as clients, AsyncExitStack() as stack:
+        if deployment.planner.standby:
+            server = await clients.enter_async_context(_served(deployment, front, health))
+        store = await _opened(stack, deployment, stop)
         if store is None:
             return
+        if not deployment.planner.standby:
+            server = await clients.enter_async_context(_served(deployment, front, health))
         channel = await stack.enter_async_context(dial(deployment.carbon.dials, tls))
         planner = _Planner(await InForce.restored(deployment, store), store)
         if reloads is not None:
             reloads.serve(_USED, _LIVE, planner.changes.reload)
         broker = mqtt.broker_tasks(deployment.mqtt, planner.publisher.board, RealClock())
-        await planner.membership.restore()
-        await planner.reconciler.restore()
-        if planner.publisher.board.value.plan is not None:
-            planner.routers.expect()
-        async with _served(deployment, planner.servicer, health) as server:
-            if started is not None:
-                started(server.port)
-            try:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                lease = tasks.create_task(planner.leading.keep(), name="planner.lease")
+                await planner.restore()
+                front.planner = planner.servicer
+                await server.set_ready(ready=True)
+                if started is not None:
+                    started(server.port)
                 await _work(planner, CarbonServiceStub(channel), broker, stop)
-            finally:
-                planner.servicer.drain()
+                lease.cancel()
+        finally:
+            planner.servicer.drain()
+            await clients.aclose()  # no call may find the database closed
         await planner.account_writer.save()
 
 
 async def _opened(
-    stack: AsyncExitStack, deployment: Deployment, stop: asyncio.Event, health: HealthServicer
+    stack: AsyncExitStack, deployment: Deployment, stop: asyncio.Event
 ) -> Store | None:
-    """Return the open database, when this planner leads; None: `stop` came first.
-
-    A planner that stands by answers health checks meanwhile: NOT_SERVING.
-    """
+    """Return the open database, when this planner leads; None: `stop` came first."""
     settings = deployment.planner
     if not settings.standby:
         return await stack.enter_async_context(open_store(settings.database))
     backoff = Backoff()
-    async with _served(deployment, None, health):
-        while not stop.is_set():
-            opening = open_store(settings.database, patience_s=math.inf, stop=stop)
-            try:
-                return await stack.enter_async_context(opening)
-            except Cancelled:
-                return None
-            except Unavailable as error:
-                _log.warning("this planner cannot lead", why=error.message)
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), backoff.next_s())
+    while not stop.is_set():
+        opening = open_store(settings.database, patience_s=math.inf, stop=stop)
+        try:
+            return await stack.enter_async_context(opening)
+        except Cancelled:
+            return None
+        except Unavailable as error:
+            _log.warning("this planner cannot lead", why=error.message)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), backoff.next_s())
     return None
 
 
-def _stands_by() -> grpc.GenericRpcHandler:
-    """Return what refuses every call of the service: clients try another planner."""
-    service = planner_pb2.DESCRIPTOR.services_by_name["PlannerService"]
-
-    async def refuse(_request: bytes, _context: object) -> bytes:
-        raise Unavailable("this planner stands by: another leads", reason="STANDS_BY")
-
-    handler: Any = grpc.unary_unary_rpc_method_handler(refuse)
-    return grpc.method_handlers_generic_handler(
-        service.full_name, {method.name: handler for method in service.methods}
-    )
-
-
 def _served(
-    deployment: Deployment, servicer: PlannerServicer | None, health: HealthServicer
+    deployment: Deployment, front: Front, health: HealthServicer
 ) -> AbstractAsyncContextManager[Serving]:
-    """Serve while the block runs; None: this planner stands by, and answers health checks only."""
-
-    def register(server: grpc.aio.Server) -> None:
-        if servicer is None:
-            server.add_generic_rpc_handlers((_stands_by(),))
-        else:
-            add_PlannerServiceServicer_to_server(servicer, server)
-
+    """Serve while the block runs: NOT_SERVING, until this planner leads and says so."""
     return serving(
         deployment.planner.listen,
-        register,
+        front.register,
         _SERVICES,
         tls=deployment.identity("planner"),
         access=Access.of(deployment),
         limits=Limits(message_bytes=_MAX_MESSAGE_BYTES),
-        grace_s=0.0 if servicer is None else _GRACE_S,
-        ready=servicer is not None,
+        grace_s=_GRACE_S,
+        ready=False,
         probes=deployment.planner.health,
         health_servicer=health,
     )
@@ -286,6 +266,13 @@ class _Planner:
             ),
         )
 
+    async def restore(self) -> None:
+        """Take up the state of before a restart."""
+        await self.membership.restore()
+        await self.reconciler.restore()
+        if self.publisher.board.value.plan is not None:
+            self.routers.expect()
+
     def use(self, now: InForce, principal: str) -> None:
         """Have all that uses the deployment take it over, at once."""
         self.agents.book_all()  # a node that is removed has no site to be booked at
@@ -312,7 +299,6 @@ async def _work(
                         carbon, planner.zones, planner.horizon, state, RealClock()
                     ),
                 ),
-                ("lease", planner.leading.keep()),
                 ("account_writer", planner.account_writer.keep()),
                 ("counterfactual", planner.counterfactual.keep()),
                 ("publisher", planner.publisher.follow(planner.changed)),

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from services.kit.backoff import Backoff
 from services.kit.broadcast import Broadcast
+from services.kit.clock import RealClock
 from services.kit.conditions import Condition
 from services.kit.config import Deployment
 from services.kit.errors import Unavailable
@@ -14,6 +15,7 @@ from services.kit.telemetry import logs
 from services.planner.adapters import prometheus
 from services.planner.adapters.store import Store
 from services.planner.change_event import ChangeEvent
+from services.planner.control.pacing import Pacing
 from services.planner.control.serving_policies import ServingPolicies
 from services.planner.core.fleet import Fleet
 from services.planner.core.plan import Plan, PlannedSegment, PlanState
@@ -21,12 +23,9 @@ from services.planner.core.routing_table import Announcement, HardwareReport, Ro
 
 _log = logs.get("publisher")
 
-_PAUSE = 4.0
-_MAX_PAUSE_S = 0.5
-"""At most a fifth of the time is spent on tables, or one is published every half second."""
-
 _CONDITIONS_PAUSE_S = 0.002
-"""For each node, up to `_MAX_PAUSE_S`: all subscribers are sent what changes as each one joins."""
+_MAX_PAUSE_S = 0.5
+"""For each node, and at most: all subscribers are sent what changes as each one joins."""
 
 
 class Publisher:
@@ -172,9 +171,9 @@ class Publisher:
             await self._follow_routes(changed)
 
     async def _follow_routes(self, changed: ChangeEvent) -> None:
-        backoff = Backoff()
+        backoff, pacing = Backoff(), Pacing(RealClock())
         while True:
-            seen, began_s = changed.count, time.monotonic()
+            seen, began_s = changed.count, time.thread_time()
             try:
                 if self._routed != self._fleet.routed_revision:
                     await self.refresh()
@@ -185,7 +184,7 @@ class Publisher:
                 await asyncio.sleep(backoff.next_s())
             else:
                 backoff.reset()
-                await asyncio.sleep(min(_PAUSE * (time.monotonic() - began_s), _MAX_PAUSE_S))
+                await asyncio.sleep(pacing.pause_s(time.thread_time() - began_s))
                 await changed.after(seen)
 
     async def _follow_conditions(self, changed: ChangeEvent) -> None:

@@ -164,20 +164,21 @@ class Reconciler:
     async def restore(self) -> None:
         """Take up the state of before a restart, so that subscribers are served at once."""
         standing = self._standing
-        standing.active = await self._store.active()
+        found = await self._store.newest_first(1)
+        newest = found[0] if found else None
+        is_active = newest is not None and newest.state is PlanState.ACTIVE
+        standing.active = newest if is_active else await self._store.active()
         standing.pinned = await self._store.pin()
         standing.freeze = await self._store.freeze()
         self._state.believe(await self._store.beliefs())
         await self._account_writer.restore(standing.active)
-        found = await self._store.newest_first(1)
-        if not found:
+        if newest is None:
             return
-        newest = found[0]
         if newest.state in _UNFINISHED:
             standing.unfinished = newest
         elif newest.state is PlanState.FAILED:
             standing.failed = newest
-        plans = [plan for plan in (newest, standing.active) if plan is not None]
+        plans = [newest] if is_active or not standing.active else [newest, standing.active]
         await self._publisher.restore(plans)
         nodes = frozenset(segment.node for plan in plans for segment in plan.segments)
         self._state.fleet.expect(nodes, self._state.clock.monotonic())

@@ -1,5 +1,6 @@
 """Where the database is, and what is made of one that is already there."""
 
+import re
 import shutil
 import sqlite3
 from datetime import UTC, datetime
@@ -158,6 +159,17 @@ def test_every_migration_says_who_reads_it_and_how_it_is_taken_back() -> None:
         source = file.read_text()
         assert "\nreadable_from = " in source, file
         assert file.name < "v0004" or "\ndef downgrade()" in source, file
+
+
+async def test_a_planner_that_looks_at_the_lease_does_not_wait_for_the_leaders_transaction(
+    tmp_path: Path,
+) -> None:
+    """Nor does the leader wait for it: it only reads, and is told at once who leads."""
+    path = tmp_path / "planner.sqlite3"
+    async with open_store(path) as leader, leader.connection.transaction():
+        with pytest.raises(FailedPrecondition, match=re.escape(leader.leadership.holder)):
+            async with open_store(path, patience_s=0.0):
+                pass
 
 
 async def test_a_planner_that_waits_takes_a_file_that_is_being_made_for_no_damage(

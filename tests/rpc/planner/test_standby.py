@@ -19,7 +19,7 @@ from services.kit.errors import Unavailable
 from services.kit.net import free_port
 from services.kit.rpc import dial, serving
 from services.planner import app
-from services.planner.adapters.store import Store, open_store
+from services.planner.adapters.store import Store, open_store, rows
 from services.planner.app import run
 from tests.support.fake_agent import Agent, Grid, active, deployment, living, planner, watch
 from tests.support.planner.planner_client import connected, eventually, in_term
@@ -86,7 +86,22 @@ async def test_a_planner_that_cannot_write_stands_by_until_it_can(
             fleet = await stub.GetFleet(planner_pb2.GetFleetRequest())
 
     assert fleet.leader.term == 1
-    assert listening == 2  # once as it stood by, once as it led
+    assert listening == 1  # its clients stay connected as it begins to lead
+
+
+async def test_a_planner_that_begins_reads_the_plan_in_force_once(
+    tmp_path: Path, grid: Grid
+) -> None:
+    """That of a large fleet takes most of the time until routers have their tables again."""
+    settings = deployment(tmp_path, grid.port)
+    async with planner(settings) as stub, living(Agent("node-a", ("GPU-1",)), stub):
+        await active(stub, 1)
+    with patch.object(rows, "plan_of", wraps=rows.plan_of) as read:
+        async with planner(settings) as stub:
+            seen = await watch(stub, lambda _: True)
+
+    assert seen.plan.version == 1
+    assert read.call_count == 1
 
 
 async def test_a_planner_whose_database_was_restored_leads_in_a_term_that_agents_accept(

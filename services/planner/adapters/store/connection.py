@@ -22,6 +22,7 @@ from services.kit.errors import Unavailable
 from services.kit.state_file import Damaged
 from services.kit.telemetry import logs
 from services.planner.adapters.store.checks import REMEDY
+from services.planner.adapters.store.leadership import READS
 
 _log = logs.get("store")
 
@@ -197,7 +198,8 @@ def _set_up_sqlite(connection: Any, _record: object) -> None:
 
 
 def _begin_sqlite(connection: Any) -> None:
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
+    reads = connection.get_execution_options().get(READS)
+    connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
 
 
 def _is_data(error: DBAPIError | OSError) -> bool:

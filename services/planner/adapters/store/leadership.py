@@ -36,6 +36,9 @@ _AGAIN_S: Final = 5.0
 
 _KEY: Final = "lease"
 
+READS: Final = "cinquefoil_reads"
+"""Execution option of a connection whose transactions write nothing."""
+
 
 class Deposed(Unavailable):
     """Another planner leads: this one may not act any more."""
@@ -139,6 +142,7 @@ class Leadership:
         self._lock = lock
         self._shown = shown
         self._clock = clock
+        self._made = False  # whether the lease's table is known to be there
         self.tenure = Tenure(clock.monotonic())
 
     async def take(
@@ -161,7 +165,7 @@ class Leadership:
             waited_s = self._clock.monotonic() - began_s
             if stop.is_set():
                 raise Cancelled("stopped while another planner led")
-            found = await _stored(connection)
+            found = await self._stored(connection)
             if waited_s >= (_AGAIN_S if self.lease.term else patience_s):
                 holder = f" ({found.holder})" if found.holder else ""
                 raise FailedPrecondition(
@@ -209,18 +213,26 @@ class Leadership:
         await _write(connection, lease)
         self.lease = lease
 
+    async def _stored(self, connection: AsyncConnection) -> Lease:
+        """Return the lease, in a transaction of its own; the first one where there is no table yet.
+
+        It only reads: the holder need not wait for planners that look.
+        """
+        await connection.execution_options(**{READS: True})
+        try:
+            async with connection.begin():
+                if not self._made:
+                    self._made = await connection.run_sync(
+                        lambda each: inspect(each).has_table(meta.name)
+                    )
+                return await _read(connection) if self._made else Lease()
+        finally:
+            await connection.execution_options(**{READS: False})
+
     def _deposed(self, stored: Lease) -> Deposed:
         return Deposed(
             f"planner.database: {stored.holder} leads in term {stored.term}", reason="NOT_LEADING"
         )
-
-
-async def _stored(connection: AsyncConnection) -> Lease:
-    """Return the lease, in a transaction of its own; the first one where there is no table yet."""
-    async with connection.begin():
-        if not await connection.run_sync(lambda each: inspect(each).has_table(meta.name)):
-            return Lease()
-        return await _read(connection)
 
 
 async def _read(connection: AsyncConnection) -> Lease:
