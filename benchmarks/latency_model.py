@@ -152,19 +152,22 @@ def simulated(problem: Problem, found: Configuration, seed: int) -> NDArray[np.f
     arrivals_s = np.cumsum(gaps_s)
     deployment = _deployment(model)
     timeline = Timeline(Environment())
-    recorder = Recorder({NAME: arrivals_s}, {}, {NAME: model.slo_latency_s}, client_s=0.0)
+    slos = {NAME: deployment.models[NAME].slo}
+    recorder = Recorder({NAME: arrivals_s}, {}, slos, client_s=0.0)
     empty = ModelRoutes(NAME, model.slo_latency_s, model.slo_percentile, "shares", ())
     registry = ModelRegistry(
         RoutingTable(0, 0, (empty,)), limits(deployment), byte_budget(deployment)
     )
-    router = Router(deployment, registry, timeline, recorder, link_s=0.0, request_bytes=0)
+    router = Router(
+        deployment, registry, timeline, recorder, link_s=0.0, request_bytes=0, lengths={}
+    )
     instances = tuple(_started(problem, found, timeline, router))
     router.swap(RoutingTable(1, 1, (replace(empty, instances=instances),)))
 
     def send() -> Waiting:
-        for gap_s in gaps_s:
+        for index, gap_s in enumerate(gaps_s):
             yield timeline.env.timeout(gap_s)
-            router.infer(NAME)
+            router.infer(NAME, index)
 
     timeline.env.process(send())
     timeline.env.run(until=float(arrivals_s[-1]) + 100 * model.slo_latency_s)

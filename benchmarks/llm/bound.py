@@ -26,7 +26,6 @@ from scipy.optimize import linprog
 from scipy.sparse import lil_matrix
 
 from benchmarks.llm.engine import (
-    BLOCK_TOKENS,
     CLOCKS,
     KV_TOKENS,
     SLOTS,
@@ -34,6 +33,7 @@ from benchmarks.llm.engine import (
     Limits,
     Request,
 )
+from services.simulator.continuous_batching import BLOCK_TOKENS
 
 INTERVAL_S: Final = 10.0
 ANSWERS: Final = (0, 1, 32, SLOTS)

@@ -20,8 +20,8 @@ from benchmarks.llm.engine import (
     Choose,
     Engine,
     Limits,
-    Replica,
     Request,
+    gpu,
     serve,
 )
 from benchmarks.llm.prefixes import ByPrefix
@@ -37,6 +37,7 @@ from services.router.core.model import Request as RouterRequest
 from services.router.core.pending_request import PendingRequest
 from services.router.core.prefix_cache import PrefixCache
 from services.router.core.token_times import HEADROOM, TokenObjective
+from services.simulator.continuous_batching import ClockAt, Replica
 
 GPUS: Final = 8
 CACHE_BLOCKS: Final = 800  # of a replica; beside `KV_TOKENS`, which a server would share with it
@@ -48,7 +49,6 @@ HEADROOMS: Final = (0.5, 0.6, 0.7, 0.8, 0.9)
 _MINUTE_S: Final = 60.0
 _ROUNDING: Final = 1 + 1e-9
 
-ClockAt = Callable[[Replica, float], float]
 Window = Sequence[Request]
 
 
@@ -205,7 +205,7 @@ def run(window: Window, limits: Limits, setup: Setup) -> dict[str, Any]:
     """Return the figures of a window."""
     requests = [replace(request) for request in window]
     replicas = [
-        Replica(Engine(), setup.clock_at, setup.chunk, PrefixCache(CACHE_BLOCKS))
+        gpu(Engine(), setup.clock_at, setup.chunk, PrefixCache(CACHE_BLOCKS))
         for _ in range(setup.gpus)
     ]
     span_s = serve(requests, replicas, setup.choose(requests))

@@ -10,14 +10,13 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.llm.engine import (
-    BLOCK_TOKENS,
     CLOCKS,
     SLOTS,
     Choose,
     Engine,
     Limits,
-    Replica,
     Request,
+    gpu,
     serve,
 )
 from inference import grpc_service_pb2 as oip
@@ -27,6 +26,7 @@ from services.router.core.model import Instance
 from services.router.core.model import Request as RouterRequest
 from services.router.core.pending_request import PendingRequest
 from services.router.core.prefix_cache import PrefixCache
+from services.simulator.continuous_batching import BLOCK_TOKENS, Replica
 
 TEXT_BYTES: Final = 4  # of a token
 CACHES: Final = {"GPU memory": 800, "with host memory": 8000}
@@ -86,8 +86,7 @@ def reuse(
     for (memory, blocks), choice in product(CACHES.items(), (*choices, "prefix")):
         requests = [replace(request) for request in trace]
         replicas = [
-            Replica(Engine(), lambda _, __: CLOCKS[-1], cache=PrefixCache(blocks))
-            for _ in range(gpus)
+            gpu(Engine(), lambda _, __: CLOCKS[-1], cache=PrefixCache(blocks)) for _ in range(gpus)
         ]
         by = ByPrefix(requests, gpus)
         serve(requests, replicas, choices.get(choice, by))

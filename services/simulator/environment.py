@@ -36,7 +36,7 @@ def send(model: str, times_s: NDArray[np.float64], timeline: Timeline, router: R
             yield env.timeout(max(at_s - env.now, 0.0))
             if not timeline.going:
                 break
-            infer(model)
+            infer(model, first)
             first += 1
 
 

@@ -20,6 +20,7 @@ from services.simulator.scenario import (
     ConstantLoad,
     DailyLoad,
     Load,
+    Texts,
     TraceLoad,
 )
 
@@ -82,6 +83,23 @@ def arrivals(steps: Rate, process: Arrivals, rng: Generator) -> Numbers:
     expected = steps.expected
     operational = np.concatenate(list(_renewals(_gaps(process, rng), float(expected[-1]))))
     return np.asarray(np.interp(operational, expected, steps.edges_s), dtype=np.float64)
+
+
+def text_lengths(
+    texts: Texts, usual: tuple[float, float], count: int, rng: Generator
+) -> NDArray[np.int64]:
+    """Return the tokens of prompts and answers, >= 1, shape (count, 2).
+
+    Args:
+        texts: The settings.
+        usual: Means of prompts and of answers where the settings have none.
+        count: Of requests.
+        rng: Random numbers.
+    """
+    means = (texts.prompt_tokens or usual[0], texts.answer_tokens or usual[1])
+    sigma = np.sqrt(np.log1p(np.square([texts.prompt_cv, texts.answer_cv])))
+    drawn = rng.lognormal(np.log(means) - sigma**2 / 2, sigma, (count, 2))
+    return np.maximum(np.rint(drawn), 1).astype(np.int64)
 
 
 def _edges(duration_s: float, step_s: float) -> Numbers:

@@ -48,6 +48,7 @@ class Setting:
         start: Grid time at the start.
         sources: Carbon intensity by zone.
         columns: Rates (req/s) or arrivals (s) by model, where a file has them.
+        lengths: Tokens of prompts and answers by model, shape (requests, 2), where a file has them.
     """
 
     scenario: schema.Scenario
@@ -56,6 +57,7 @@ class Setting:
     start: datetime
     sources: Mapping[str, Source]
     columns: Mapping[str, Numbers]
+    lengths: Mapping[str, NDArray[np.int64]]
 
 
 def read(path: Path) -> Setting:
@@ -94,6 +96,7 @@ def read(path: Path) -> Setting:
         start=start,
         sources=sources,
         columns=dict(_columns(found.load)),
+        lengths=dict(_lengths(found.load)),
     )
 
 
@@ -135,6 +138,7 @@ def _refuse_unreachable(
 def _unknown(found: schema.Scenario, deployment: Deployment) -> Iterator[Finding]:
     for section, names, known in (
         ("load", found.load, deployment.models),
+        ("texts", found.texts, deployment.models),
         ("slowdown", found.slowdown, deployment.models),
         ("carbon", found.carbon, deployment.carbon.zones),
     ):
@@ -163,6 +167,14 @@ def _columns(loads: Mapping[str, schema.Load]) -> Iterator[tuple[str, Numbers]]:
                 if np.any(np.diff(times_s) < 0):
                     raise InvalidArgument(f"{each.path}: arrivals must be in order of time")
                 yield model, times_s
+
+
+def _lengths(loads: Mapping[str, schema.Load]) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    for model, each in loads.items():
+        if isinstance(each, schema.RecordedLoad) and each.prompt_column:
+            columns = (each.prompt_column, each.answer_column)
+            tokens = [read_column(each.path, column) for column in columns]
+            yield model, np.maximum(np.column_stack(tokens), 1).astype(np.int64)
 
 
 def read_column(path: Path, column: str) -> Numbers:

@@ -5,18 +5,21 @@ from dataclasses import dataclass
 
 from services.gpuagent.core.batch_costs import Costs
 from services.gpuagent.core.worker_config import tabulate
-from services.kit.config import Deployment
+from services.kit.config import Deployment, GenerativeRuntime, OpenAiRuntime
 from services.kit.config import Node as NodeSettings
+from services.kit.profiles.core.language import LanguageProfile
 from services.kit.segment import CreateSlice, DestroySlice, LockClock, SegmentSpec, SegmentState
 from services.planner.core.fleet import Fleet, Node, NodeGpu, RunningSegment
 from services.planner.core.model import GpuType, Model, Variant
 from services.planner.core.online_search.counter_readings import SegmentCounters
 from services.planner.core.placement.actions import Action, StartSegment, StopSegment
 from services.router.core.model import InstanceId
+from services.simulator.continuous_batching import StepCosts, kv_tokens
 from services.simulator.device import Device, gpu_type
 from services.simulator.router import Router
 from services.simulator.scenario import Scenario, Timing
 from services.simulator.stats.sampled_intervals import Meters
+from services.simulator.text_worker import TextJob, TextWorker
 from services.simulator.timeline import Timeline, Waiting
 from services.simulator.worker import Job, Worker
 
@@ -26,7 +29,7 @@ class Running:
     """A segment with its workers."""
 
     spec: SegmentSpec
-    workers: tuple[Worker, ...]
+    workers: tuple[Worker, ...] | tuple[TextWorker, ...]
     state: SegmentState = SegmentState.READY
 
     def report(self) -> RunningSegment:
@@ -53,6 +56,7 @@ class Nodes:
         parks = deployment.planner.objective.park_idle_gpus
         self.devices = {each.uuid: each for each in _devices(deployment.nodes, parks=parks)}
         self._nodes = deployment.nodes
+        self._models = deployment.models
         self._variants = {(m.name, v.name): v for m in models for v in m.variants}
         self._time = timeline
         self._router = router
@@ -133,6 +137,21 @@ class Nodes:
 
     def _start(self, spec: SegmentSpec, variant: Variant) -> None:
         device = self.devices[spec.gpu_uuid]
+        runtime = self._models[spec.model].variants[spec.variant].runtime
+        workers: tuple[Worker, ...] | tuple[TextWorker, ...]
+        if isinstance(runtime, OpenAiRuntime | GenerativeRuntime):
+            workers = self._text_workers(spec, variant, device, runtime)
+        else:
+            workers = self._batch_workers(spec, variant, device)
+        for worker in workers:
+            self._router.workers[worker.job.instance] = worker
+            self._time.env.process(worker.run())
+        device.join(workers, self._time.env.now)
+        self._segments[spec.segment_id] = Running(spec, workers)
+
+    def _batch_workers(
+        self, spec: SegmentSpec, variant: Variant, device: Device
+    ) -> tuple[Worker, ...]:
         costs = _costs(spec, variant, device.type, self._slowdown.get(spec.model, 1.0))
         workers = tuple(
             Worker(
@@ -146,10 +165,36 @@ class Nodes:
         )
         for worker in workers:
             worker.peers = workers
-            self._router.workers[worker.job.instance] = worker
-            self._time.env.process(worker.run())
-        device.join(workers, self._time.env.now)
-        self._segments[spec.segment_id] = Running(spec, workers)
+        return workers
+
+    def _text_workers(
+        self,
+        spec: SegmentSpec,
+        variant: Variant,
+        device: Device,
+        runtime: OpenAiRuntime | GenerativeRuntime,
+    ) -> tuple[TextWorker, ...]:
+        profile = variant.profile
+        if not isinstance(profile, LanguageProfile):
+            raise TypeError(f"{spec.variant} has no language profile")  # `supported` refuses it
+        shape = device.type.shape(device.type.geometry.kind(spec.placement.profile))
+        costs = StepCosts(profile, shape, self._slowdown.get(spec.model, 1.0))
+        fits = kv_tokens(profile, shape, spec.processes)
+        slots, context_tokens = runtime.slots or spec.batch_size, runtime.context_tokens
+        workers = tuple(
+            TextWorker(
+                TextJob(instance, spec.model, slots, costs, fits, context_tokens),
+                device,
+                self._time,
+                self._router.results,
+                self._router.text_lengths,
+                self._link_s,
+            )
+            for instance in _instances(spec)
+        )
+        for worker in workers:
+            worker.peers = workers
+        return workers
 
     def _stop(self, segment_id: str, grace_s: float, timing: Timing) -> Waiting:
         """Let a segment's workers finish what they hold; at the end of its grace it is lost."""

@@ -8,6 +8,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 
+import numpy as np
+from numpy.typing import NDArray
 from simpy import Event
 
 from services.kit.config import Deployment
@@ -20,14 +22,19 @@ from services.router.core.model import Instance, InstanceId, Request, RoutingTab
 from services.router.core.model_registry import ModelRegistry
 from services.router.core.outcome import Ended
 from services.router.core.pending_request import PendingRequest
-from services.router.core.worker_port import Hello, Result, WorkerListener
+from services.router.core.worker_port import Result, WorkerListener
 from services.router.runtime.decision_executor import DecisionExecutor
 from services.simulator.stats.sampled_intervals import Recorder
+from services.simulator.text_worker import TextWorker
 from services.simulator.timeline import Timeline, Waiting
 from services.simulator.worker import Worker
 
 _DEADLINE = "DEADLINE"
 _RESPONSE = b"response"
+_TOKEN_BYTES = 4  # of a prompt's text
+
+Lengths = Mapping[str, NDArray[np.int64]]
+"""Tokens of each request's prompt and of its answer, by language model, shape (requests, 2)."""
 
 
 class _WorkerStream:
@@ -38,7 +45,7 @@ class _WorkerStream:
         closed: Happens when it holds nothing and is in no table any more.
     """
 
-    def __init__(self, instance: Instance, worker: Worker, closed: Event) -> None:
+    def __init__(self, instance: Instance, worker: Worker | TextWorker, closed: Event) -> None:
         self.instance = instance
         self.closed = closed
         self._worker = worker
@@ -65,7 +72,8 @@ class Router:
         timeline: Requests' time.
         recorder: Records how each request ended.
         link_s: Router to worker or back, s.
-        request_bytes: Size of each request.
+        request_bytes: Size of each request, the prompts of language models apart.
+        lengths: Of their texts.
 
     Attributes:
         workers: Workers that can be dialled.
@@ -79,14 +87,17 @@ class Router:
         recorder: Recorder,
         link_s: float,
         request_bytes: int,
+        lengths: Lengths,
     ) -> None:
-        self.workers: dict[InstanceId, Worker] = {}
+        self.workers: dict[InstanceId, Worker | TextWorker] = {}
         self._registry = registry
         self._timeout_s = deployment.router.default_timeout_s
         self._time = timeline
         self._recorder = recorder
         self._link_s = link_s
         self._body = bytes(request_bytes)
+        self._lengths = lengths
+        self._of_text: dict[int, tuple[int, int]] = {}  # tokens of the requests that have not ended
         self._numbers = count(1)
         self._streams: dict[InstanceId, _WorkerStream] = {}
         self._requests: dict[int, Request] = {}  # that have not ended
@@ -105,15 +116,25 @@ class Router:
 
     # ---- callers -------------------------------------------------------------------------------
 
-    def infer(self, model: str) -> None:
-        """Take a request."""
+    def infer(self, model: str, index: int) -> None:
+        """Take a request.
+
+        Args:
+            model: What it names.
+            index: Which of the model's arrivals it is.
+        """
         now_s = self._time.monotonic()
         dispatcher = self._registry.model(model)
         arrived = self._arrived[model]
         while arrived and (arrived[0].ended or arrived[0].request.deadline_s <= now_s):
             self._executor.execute(dispatcher.expire(arrived.popleft()))
         timeout_s = dispatcher.limits.default_deadline_s or self._timeout_s
-        request = Request(next(self._numbers), model, self._body, now_s, now_s + timeout_s)
+        number, body = next(self._numbers), self._body
+        if model in self._lengths:
+            prompt, answer = self._lengths[model][index].tolist()
+            self._of_text[number] = prompt, answer
+            body = bytes(len(body) + _TOKEN_BYTES * prompt)
+        request = Request(number, model, body, now_s, now_s + timeout_s)
         pending = PendingRequest(request)
         self._requests[request.number] = request
         try:
@@ -173,17 +194,28 @@ class Router:
             stream.instance, [Result(each, late, response=_RESPONSE, cost=cost) for each in numbers]
         )
 
+    def results(self, instance: InstanceId, results: Sequence[Result]) -> None:
+        """Take a language model's results: first tokens, and ends of texts."""
+        self._executor.results(self._streams[instance].instance, results)
+
+    def text_lengths(self, number: int) -> tuple[int, int]:
+        """Return the tokens of an open request's prompt and of its answer."""
+        return self._of_text[number]
+
     # ---- inside --------------------------------------------------------------------------------
 
     def _end(self, number: int, ended: Ended) -> bool:
         """Record how a request ended, once."""
         request = self._requests.pop(number, None)
+        self._of_text.pop(number, None)
         if request is None:
             return False
         if isinstance(ended, ServiceError):
             self._recorder.fail(request.model, ended.reason or _DEADLINE)
         else:
-            self._recorder.answer(ended.instance, self._time.monotonic() - request.arrived_s)
+            cost = ended.result.cost
+            latency_s = self._time.monotonic() - request.arrived_s
+            self._recorder.answer(ended.instance, latency_s, cost.usage if cost else None)
         return True
 
     def _hedge(self, dispatcher: Dispatcher, pending: PendingRequest, after_s: float) -> Waiting:
@@ -199,7 +231,6 @@ class Router:
         worker = self.workers[instance.id]
         stream = _WorkerStream(instance, worker, self._time.env.event())
         self._streams[instance.id] = stream
-        hello = Hello(worker.job.batch_size, b"", in_batches=worker.job.batch_size > 1)
         greeted = self._time.env.timeout(self._link_s)
-        greeted.callbacks.append(lambda _: listener.hello(instance, hello))
+        greeted.callbacks.append(lambda _: listener.hello(instance, worker.hello))
         return stream

@@ -5,16 +5,17 @@ from collections.abc import Callable
 import numpy as np
 from simpy import Environment
 
-from services.kit.config import Deployment
+from services.kit.config import Deployment, OnnxRuntime
 from services.kit.errors import FailedPrecondition
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.cycle import DecisionCycle
+from services.planner.core.forecast.text_lengths import stated
 from services.planner.core.load_report import LoadReport
 from services.router.adapters.convert import first_table
 from services.router.core.limits import byte_budget, limits
 from services.router.core.model_registry import ModelRegistry
 from services.simulator.environment import Grid, send
-from services.simulator.load import arrivals, rate
+from services.simulator.load import arrivals, rate, text_lengths
 from services.simulator.loader import Setting
 from services.simulator.nodes import Nodes
 from services.simulator.planner import (
@@ -23,8 +24,8 @@ from services.simulator.planner import (
     VirtualEnvironment,
     process_of,
 )
-from services.simulator.router import Router
-from services.simulator.scenario import ConstantLoad, Policy, RecordedLoad
+from services.simulator.router import Lengths, Router
+from services.simulator.scenario import ConstantLoad, Policy, RecordedLoad, Texts
 from services.simulator.stats.run_record import RunRecord
 from services.simulator.stats.sampled_intervals import Arrivals, Lately, Recorder
 from services.simulator.stats.sampling import Sampler
@@ -55,6 +56,31 @@ def draw_arrivals(setting: Setting) -> Arrivals:
             rng = np.random.default_rng((scenario.seed, number))
             steps = rate(load, column, scenario.duration_s, hour)
             found[model.name] = arrivals(steps, scenario.arrivals, rng)
+    return found
+
+
+def draw_lengths(setting: Setting, requests: Arrivals) -> Lengths:
+    """Return the lengths of all texts, by language model; every policy gets the same.
+
+    Args:
+        setting: The scenario.
+        requests: As `draw_arrivals` returns them.
+    """
+    found = {}
+    for number, model in enumerate(setting.models):
+        runtimes = (
+            each.runtime for each in setting.deployment.models[model.name].variants.values()
+        )
+        usual = stated(model)
+        if usual is None or all(isinstance(each, OnnxRuntime) for each in runtimes):
+            continue
+        if model.name in setting.lengths:
+            found[model.name] = setting.lengths[model.name]
+            continue
+        texts = setting.scenario.texts.get(model.name) or Texts()
+        rng = np.random.default_rng((setting.scenario.seed, number, 1))
+        means = (usual.prompt_tokens, usual.answer_tokens)
+        found[model.name] = text_lengths(texts, means, len(requests[model.name]), rng)
     return found
 
 
@@ -101,8 +127,8 @@ class _Suite:
         self.timeline = timeline = Timeline(Environment())
         env = timeline.env
         self._grid = Grid(deployment.carbon, setting.sources, setting.start, planner.horizon)
-        slo_s = {model.name: model.slo_latency_s for model in setting.models}
-        self.recorder = Recorder(requests, self._grid.at(0.0), slo_s, timing.client_s)
+        slos = {name: model.slo for name, model in deployment.models.items()}
+        self.recorder = Recorder(requests, self._grid.at(0.0), slos, timing.client_s)
         self.router = Router(
             deployment,
             ModelRegistry(
@@ -115,6 +141,7 @@ class _Suite:
             self.recorder,
             timing.link_s,
             int(scenario.request_kib * 1024),
+            draw_lengths(setting, requests),
         )
         self._nodes = nodes = Nodes(deployment, setting.models, timeline, self.router, scenario)
         self.recorder.measure(nodes.meters)
@@ -184,6 +211,7 @@ class _Suite:
                     late=lately.late,
                     by_variant=lately.by_variant(),
                     refused=refused,
+                    tokens=dict(self.recorder.tokens),
                 )
             )
             seen = self.recorder.arrived(env.now - _LOOKBACK_S, env.now)

@@ -72,11 +72,21 @@ class RecordedLoad(Section):
     Attributes:
         path: The file.
         column: Header of the arrivals, s from the start of the simulation.
+        prompt_column, answer_column: Of a language model: headers of the tokens of prompts and of
+            answers. Empty: drawn, as `texts` says.
     """
 
     kind: Literal["recorded"]
     path: Path
     column: str = "arrival_s"
+    prompt_column: str = ""
+    answer_column: str = ""
+
+    @model_validator(mode="after")
+    def _both(self) -> Self:
+        if bool(self.prompt_column) != bool(self.answer_column):
+            raise ValueError("prompt_column, answer_column: give both, or none")
+        return self
 
 
 Load = Annotated[ConstantLoad | DailyLoad | TraceLoad | RecordedLoad, Field(discriminator="kind")]
@@ -93,6 +103,21 @@ class Arrivals(Section):
 
     kind: Literal["poisson", "gamma", "regular"] = "poisson"
     cv: Positive = 1.0
+
+
+class Texts(Section):
+    """Lengths of a language model's prompts and answers: log-normal, each request's drawn.
+
+    Attributes:
+        prompt_tokens, answer_tokens: Means. None: those of the profile of the first variant.
+        prompt_cv, answer_cv: Standard deviation over mean; 0: all alike. Defaults: of Azure's
+            conversations (AzureLLMInferenceTrace_conv, 2023).
+    """
+
+    prompt_tokens: Annotated[float, Field(ge=1)] | None = None
+    answer_tokens: Annotated[float, Field(ge=1)] | None = None
+    prompt_cv: NonNegative = 0.96
+    answer_cv: NonNegative = 0.77
 
 
 # ---- policies ----------------------------------------------------------------------------------
@@ -228,9 +253,12 @@ class Scenario(Section):
         carbon: Sources of zones, in place of the deployment's.
         load: Load by model; a model without: constant, its `demand_rps`.
         arrivals: How requests follow one another; recorded ones as they were.
-        request_kib: Size of each request, KiB: what the queues' bounds of bytes count.
-        slowdown: Time and energy of a batch over its profile's, by model; a model without: 1.
-            Plans are made from the profiles, so that they are wrong by so much.
+        texts: Lengths of texts by language model; a model without: `Texts`' defaults.
+        request_kib: Size of each request, KiB: what the queues' bounds of bytes count. Prompts of
+            language models come on top.
+        slowdown: Time and energy of a batch, or of a language model's step, over its profile's, by
+            model; a model without: 1. Plans are made from the profiles, so that they are wrong by
+            so much.
         timing: How long other things take.
         sampling: What is simulated request by request.
     """
@@ -246,6 +274,7 @@ class Scenario(Section):
     carbon: dict[Name, Source] = Field(default_factory=dict)
     load: dict[Name, Load] = Field(default_factory=dict)
     arrivals: Arrivals = Arrivals()
+    texts: dict[Name, Texts] = Field(default_factory=dict)
     request_kib: NonNegative = 0.0
     slowdown: dict[Name, Positive] = Field(default_factory=dict)
     timing: Timing = Timing()

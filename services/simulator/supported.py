@@ -7,7 +7,13 @@ fails in a simulation, and there are no wires and no files.
 from collections.abc import Iterator
 
 from services.gpuagent.core import gpu_types
-from services.kit.config import Deployment, Model, Node, OnnxRuntime
+from services.kit.config import (
+    Deployment,
+    ExternalRuntime,
+    Model,
+    Node,
+    OnnxRuntime,
+)
 from services.simulator.scenario import Scenario
 
 Finding = tuple[tuple[int | str, ...], str]
@@ -19,6 +25,13 @@ _DISCIPLINES = {
 }
 
 
+_CHOICES = {
+    "prefix": "needs the texts of prompts, and a scenario's requests have only lengths",
+    "predicted_tokens": "needs predictions of lengths, and a simulation has no predictor",
+}
+"""Choices of the instance that cannot be simulated for language models."""
+
+
 def unsupported(scenario: Scenario, deployment: Deployment) -> Iterator[Finding]:
     """Yield what of a scenario and its deployment cannot be simulated."""
     for where, problem in _deployment(scenario, deployment):
@@ -26,6 +39,12 @@ def unsupported(scenario: Scenario, deployment: Deployment) -> Iterator[Finding]
     for index, policy in enumerate(scenario.policies):
         if policy.discipline is not None:
             yield from _discipline(("policies", index, "discipline"), policy.discipline)
+        if any(map(generates_text, deployment.models.values())):
+            where = ("policies", index, "instance_choice")
+            yield from _choice(where, policy.instance_choice or "")
+    for name in scenario.texts:
+        if name in deployment.models and not generates_text(deployment.models[name]):
+            yield ("texts", name), f"{name} is no language model; omit it"
 
 
 def _deployment(scenario: Scenario, deployment: Deployment) -> Iterator[Finding]:
@@ -66,17 +85,36 @@ def _node(node: Node) -> Iterator[Finding]:
         yield ("clock_loop",), "only clocks that plans set are simulated; use off"
 
 
+def generates_text(model: Model) -> bool:
+    """Return whether a model is simulated token by token."""
+    variants = model.variants.values()
+    return not any(isinstance(v.runtime, OnnxRuntime | ExternalRuntime) for v in variants)
+
+
 def _model(model: Model) -> Iterator[Finding]:
     yield from _discipline(("discipline",), model.discipline)
+    if generates_text(model):
+        yield from _choice(("instance_choice",), model.instance_choice)
+    kinds = {each.runtime.kind for each in model.variants.values()}
+    if "onnx" in kinds and kinds & {"openai", "generative"}:
+        yield ("variants",), "of one model, all or none can be simulated token by token"
     for name, variant in model.variants.items():
         if variant.stages:
             text = "pipelines cannot be simulated; give the variant one file"
             yield ("variants", name, "stages"), text
-        if not isinstance(variant.runtime, OnnxRuntime):
-            text = f"{variant.runtime.kind} runtimes cannot be simulated; use onnx"
+        if isinstance(variant.runtime, ExternalRuntime):
+            text = "external runtimes cannot be simulated; use onnx, or openai for texts"
             yield ("variants", name, "runtime"), text
+        elif not isinstance(variant.runtime, OnnxRuntime) and variant.profile.kind != "language":
+            text = f"{variant.runtime.kind} runtimes are simulated with kind: language only"
+            yield ("variants", name, "profile"), text
 
 
 def _discipline(where: tuple[int | str, ...], discipline: str) -> Iterator[Finding]:
     if discipline in _DISCIPLINES:
         yield where, f"{discipline} {_DISCIPLINES[discipline]}; use fcfs or edf"
+
+
+def _choice(where: tuple[int | str, ...], choice: str) -> Iterator[Finding]:
+    if choice in _CHOICES:
+        yield where, f"{choice} {_CHOICES[choice]}; use shares or consolidated"

@@ -15,6 +15,7 @@ from services.gpuagent.core.worker_slot import Slot
 from services.gpuagent.worker.core.batcher import Batcher, Pending
 from services.kit.request_cost import Cost
 from services.router.core.model import InstanceId, Request
+from services.router.core.worker_port import Hello
 from services.simulator.device import Device
 from services.simulator.timeline import Timeline, Waiting
 
@@ -70,6 +71,11 @@ class Worker:
     def model(self) -> str:
         """Name of the model that the worker serves."""
         return self.job.model
+
+    @property
+    def hello(self) -> Hello:
+        """What it says when a router connects."""
+        return Hello(self.job.batch_size, b"", in_batches=self.job.batch_size > 1)
 
     def deliver(self, request: Request) -> None:
         """Take in a request; the batcher decides when it runs."""

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from services.cli.console import quantities
 from services.cli.console.tables import table
-from services.simulator.report.figures import Figures, ModelFigures
+from services.simulator.report.figures import Figures, ModelFigures, TextFigures
 from services.simulator.report.report import Report
 
 Row = tuple[str, ...]
@@ -60,9 +60,40 @@ def _model_rows(models: list[ModelFigures]) -> Iterator[Row]:
     for percentile in (50, 95, 99):
         quantiles = (getattr(m, f"p{percentile}_s") for m in models)
         yield f"latency p{percentile}", *(quantities.milliseconds(value) for value in quantiles)
+    if slo.texts is not None:
+        yield from _text_rows([m.texts for m in models if m.texts is not None])
+        yield f"p{slo.slo_percentile:g} {_objectives(slo)}", *(_met(m) for m in models)
+        yield "  later", *(f"{_share(m.late, m.answered)}" for m in models)
+        return
     objective = f"p{slo.slo_percentile:g} <= {quantities.milliseconds(slo.slo_latency_s)}"
-    yield objective, *("met" if m.met else "missed" for m in models)
+    yield objective, *(_met(m) for m in models)
     yield "  later", *(f"{_share(m.late, m.answered)}" for m in models)
+
+
+def _text_rows(texts: list[TextFigures]) -> Iterator[Row]:
+    yield "tokens of prompts", *(f"{one.input_tokens:,}" for one in texts)
+    yield "tokens of answers", *(f"{one.output_tokens:,}" for one in texts)
+    for name, label in (("ttft", "first token"), ("tpot", "between tokens")):
+        for percentile in (50, 99):
+            times = (getattr(one, f"{name}_p{percentile}_s") for one in texts)
+            yield f"{label} p{percentile}", *(quantities.milliseconds(each) for each in times)
+    per_token = (one.active_j_per_token for one in texts)
+    yield "active J per token", *("-" if each is None else f"{each:.3g}" for each in per_token)
+
+
+def _objectives(model: ModelFigures) -> str:
+    limits = {
+        "first": model.slo_ttft_s,
+        "between": model.slo_tpot_s,
+        "end": model.slo_latency_s,
+    }
+    return ", ".join(
+        f"{name} <= {quantities.milliseconds(limit)}" for name, limit in limits.items() if limit
+    )
+
+
+def _met(model: ModelFigures) -> str:
+    return "met" if model.met else "missed"
 
 
 def _uncertain(one: Figures) -> str:

@@ -18,6 +18,31 @@ from services.simulator.stats.estimate import (
 )
 from services.simulator.stats.run_record import RunRecord
 from services.simulator.stats.sampled_intervals import SampledInterval
+from services.simulator.supported import generates_text
+
+
+@dataclass(frozen=True, slots=True)
+class TextFigures:
+    """Texts of a language model; quantiles are of the answered, None: none was.
+
+    Attributes:
+        input_tokens, output_tokens: Of all prompts and of all answers.
+        output_tokens_per_s: Over all of the time.
+        active_j_per_token: Active energy of the model's GPUs over the tokens of answers, J.
+        ttft_p50_s, ttft_p99_s: Time to the first token, s.
+        tpot_p50_s, tpot_p99_s: Mean time between the tokens of an answer, s.
+        in_time: Share of the answered that met every objective, 0..1.
+    """
+
+    input_tokens: int
+    output_tokens: int
+    output_tokens_per_s: float
+    active_j_per_token: float | None
+    ttft_p50_s: float | None
+    ttft_p99_s: float | None
+    tpot_p50_s: float | None
+    tpot_p99_s: float | None
+    in_time: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +60,8 @@ class ModelFigures:
         latency_s: The same at the objective's percentile.
         latency_range_s: Its 95 % range; None where too few intervals show it.
         slo_percentile, slo_latency_s: The objective.
+        slo_ttft_s, slo_tpot_s: Of a language model's tokens; None: any.
+        texts: Of a language model; None: it is none.
     """
 
     sent: int
@@ -52,10 +79,16 @@ class ModelFigures:
     latency_range_s: Range | None
     slo_percentile: float
     slo_latency_s: float
+    slo_ttft_s: float | None
+    slo_tpot_s: float | None
+    texts: TextFigures | None
 
     @property
     def met(self) -> bool:
         """The objective was met, over all of the time."""
+        if self.texts is not None:
+            in_time = self.texts.in_time
+            return in_time is not None and 100 * in_time >= self.slo_percentile
         return self.latency_s is not None and self.latency_s <= self.slo_latency_s
 
 
@@ -184,6 +217,11 @@ def _model(seen: RunRecord, name: str, weight: Numbers) -> ModelFigures:
     def quantile_s(percentile: float) -> float | None:
         return latencies.quantile_s(percentile / 100) if total else None
 
+    texts = _texts(seen, name, weight) if generates_text(settings) else None
+    late_share = latencies.above(slo.latency_s)
+    if texts is not None:
+        late_share = 0.0 if texts.in_time is None else 1.0 - texts.in_time
+
     return ModelFigures(
         sent=sent,
         simulated=sum(interval.ended(name) for interval in intervals),
@@ -191,7 +229,7 @@ def _model(seen: RunRecord, name: str, weight: Numbers) -> ModelFigures:
         failed=failed,
         open=still_open,
         failures=lost,
-        late=round(latencies.above(slo.latency_s) * answered),
+        late=round(late_share * answered),
         accuracy=right / total if total else None,
         p50_s=quantile_s(50),
         p95_s=quantile_s(95),
@@ -200,4 +238,36 @@ def _model(seen: RunRecord, name: str, weight: Numbers) -> ModelFigures:
         latency_range_s=quantile_range_s(intervals, latencies, name, slo.percentile / 100),
         slo_percentile=slo.percentile,
         slo_latency_s=slo.latency_s,
+        slo_ttft_s=slo.ttft_s,
+        slo_tpot_s=slo.tpot_s,
+        texts=texts,
+    )
+
+
+def _texts(seen: RunRecord, name: str, weight: Numbers) -> TextFigures:
+    texts = [interval.texts[name] for interval in seen.intervals]
+    first = Latencies.times([each.first_token_s for each in texts], weight)
+    between = Latencies.times([each.token_s for each in texts], weight)
+    answered = float(weight @ [len(each.first_token_s) for each in texts])
+    output_tokens = float(weight @ [each.output_tokens for each in texts])
+    active_j = [
+        sum(used_j for (_, model), used_j in each.spent.active_j.items() if model == name)
+        for each in seen.intervals
+    ]
+
+    def quantile_s(times: Latencies, share: float) -> float | None:
+        return times.quantile_s(share) if answered else None
+
+    return TextFigures(
+        input_tokens=round(float(weight @ [each.input_tokens for each in texts])),
+        output_tokens=round(output_tokens),
+        output_tokens_per_s=output_tokens / seen.intervals[-1].end_s,
+        active_j_per_token=float(weight @ active_j) / output_tokens if output_tokens else None,
+        ttft_p50_s=quantile_s(first, 0.5),
+        ttft_p99_s=quantile_s(first, 0.99),
+        tpot_p50_s=quantile_s(between, 0.5),
+        tpot_p99_s=quantile_s(between, 0.99),
+        in_time=1.0 - float(weight @ [each.late for each in texts]) / answered
+        if answered
+        else None,
     )

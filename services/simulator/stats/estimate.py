@@ -67,7 +67,12 @@ class Latencies:
     @classmethod
     def of(cls, intervals: Sequence[SampledInterval], weight: Numbers, model: str) -> Latencies:
         """Return the latencies of a model in all intervals."""
-        parts = [np.asarray(interval.latency_s[model]) for interval in intervals]
+        return cls.times([interval.latency_s[model] for interval in intervals], weight)
+
+    @classmethod
+    def times(cls, by_interval: Sequence[Sequence[float]], weight: Numbers) -> Latencies:
+        """Return the times, s, that intervals have of their requests."""
+        parts = [np.asarray(each) for each in by_interval]
         value_s = np.concatenate([*parts, np.zeros(0)])
         counts = [len(part) for part in parts]
         order = np.argsort(value_s, kind="stable")

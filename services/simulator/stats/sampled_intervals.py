@@ -15,6 +15,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from services.kit.config import Slo
+from services.kit.request_cost import Usage
+from services.planner.core.accounting.account import Tokens
 from services.router.core.model import Instance
 
 Arrivals = Mapping[str, NDArray[np.float64]]
@@ -40,6 +43,32 @@ def _latencies() -> defaultdict[str, array[float]]:
 
 
 @dataclass(slots=True)
+class Texts:
+    """Answered requests for text.
+
+    Attributes:
+        input_tokens, output_tokens: Of all prompts and of all answers.
+        first_token_s: Time to the first token of each, s.
+        token_s: Mean time between tokens of each, s; 0: it had one.
+        late: Those that missed an objective.
+    """
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    first_token_s: array[float] = field(default_factory=lambda: array("d"))
+    token_s: array[float] = field(default_factory=lambda: array("d"))
+    late: int = 0
+
+    def add(self, usage: Usage, *, client_s: float, late: bool) -> None:
+        """Count an answer; `client_s`: client to router and back."""
+        self.input_tokens += usage.input_tokens
+        self.output_tokens += usage.output_tokens
+        self.first_token_s.append(usage.first_token_s + client_s)
+        self.token_s.append(usage.token_s)
+        self.late += late
+
+
+@dataclass(slots=True)
 class SampledInterval:
     """A stretch of time; counts are of its part that was simulated unless stated otherwise.
 
@@ -52,6 +81,7 @@ class SampledInterval:
         latency_s: Of the answered, by model.
         answers: Answered requests, by model and variant.
         failures: Requests that failed, by model and reason.
+        texts: Of the answered, by language model.
         spent: Idle energy of all of it; active energy of the part that was simulated.
     """
 
@@ -65,6 +95,7 @@ class SampledInterval:
     latency_s: defaultdict[str, array[float]] = field(default_factory=_latencies)
     answers: Counter[tuple[str, str]] = field(default_factory=Counter)
     failures: Counter[tuple[str, str]] = field(default_factory=Counter)
+    texts: defaultdict[str, Texts] = field(default_factory=lambda: defaultdict(Texts))
     spent: Meters = field(default_factory=Meters)
 
     def ended(self, model: str) -> int:
@@ -102,20 +133,22 @@ class Recorder:
         intervals: Those that have ended, oldest first.
         intensity_gco2e_per_kwh: By zone, now.
         table: Revision of the routing table in use.
+        tokens: Since the start, by language model.
     """
 
     def __init__(
         self,
         arrivals: Arrivals,
         intensity_gco2e_per_kwh: dict[str, float],
-        slo_s: Mapping[str, float],
+        slos: Mapping[str, Slo],
         client_s: float,
     ) -> None:
         self.intervals: list[SampledInterval] = []
         self.intensity_gco2e_per_kwh = intensity_gco2e_per_kwh
         self.table = 0
         self._arrivals = arrivals
-        self._slo_s = slo_s
+        self._slos = slos
+        self.tokens: dict[str, Tokens] = {}
         self._client_s = client_s
         self._lately = Lately()
         self._meters: Callable[[], Meters] = Meters
@@ -126,14 +159,21 @@ class Recorder:
         """Say how to read the meters."""
         self._meters = meters
 
-    def answer(self, instance: Instance, latency_s: float) -> None:
+    def answer(self, instance: Instance, latency_s: float, usage: Usage | None = None) -> None:
         """Count an answer."""
-        interval = self._interval
+        interval, slo = self._interval, self._slos[instance.model]
+        if usage is not None:
+            late = not _in_time(slo, latency_s + self._client_s, usage, self._client_s)
+            interval.texts[instance.model].add(usage, client_s=self._client_s, late=late)
+            before = self.tokens.get(instance.model, Tokens())
+            self.tokens[instance.model] = Tokens(
+                before.input + usage.input_tokens, before.output + usage.output_tokens
+            )
         interval.latency_s[instance.model].append(latency_s + self._client_s)
         interval.answers[instance.model, instance.variant] += 1
         self._lately.answers[instance.model, instance.variant] += 1
         self._lately.latency_s[instance.model].append(latency_s)
-        if latency_s > self._slo_s[instance.model]:
+        if not _in_time(slo, latency_s, usage):
             self._lately.late[instance.model] += 1
 
     def fail(self, model: str, reason: str) -> None:
@@ -177,3 +217,13 @@ class Recorder:
         return SampledInterval(
             now_s, np.inf, np.inf, self.table, dict(self.intensity_gco2e_per_kwh)
         )
+
+
+def _in_time(slo: Slo, latency_s: float, usage: Usage | None, client_s: float = 0.0) -> bool:
+    """Return whether an answer met every objective; `client_s` is added to the first token's."""
+    if latency_s > slo.latency_s:
+        return False
+    return usage is None or (
+        (slo.ttft_s is None or usage.first_token_s + client_s <= slo.ttft_s)
+        and (slo.tpot_s is None or usage.token_s <= slo.tpot_s)
+    )

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.llm.bound import bound_j_per_token
-from benchmarks.llm.engine import CLOCKS, KV_TOKENS, Engine, Limits, Replica, Request, serve
+from benchmarks.llm.engine import CLOCKS, KV_TOKENS, Engine, Limits, Request, gpu, serve
 from benchmarks.llm.policies import (
     GPUS,
     AsRouter,
@@ -30,10 +30,10 @@ TOGETHER = Consolidated(LIMITS, 0.7, 12.5)
 def test_every_request_has_its_tokens_in_order() -> None:
     """A single request takes its prompt and its steps; with others, it takes no less."""
     requests = [replace(request) for request in TRACE]
-    replicas = [Replica(Engine(), fixed(1.0)) for _ in range(2)]
+    replicas = [gpu(Engine(), fixed(1.0)) for _ in range(2)]
     serve(requests, replicas, least_requests)
     alone = replace(TRACE[0])
-    serve([alone], [Replica(Engine(), fixed(1.0))], least_requests)
+    serve([alone], [gpu(Engine(), fixed(1.0))], least_requests)
 
     assert all(each.arrived_s < each.first_s < each.ended_s for each in requests)
     assert all(not replica.requests and abs(replica.context) < 1e-6 for replica in replicas)
@@ -44,7 +44,7 @@ def test_every_request_has_its_tokens_in_order() -> None:
 def test_contexts_that_do_not_fit_into_memory_wait() -> None:
     """Two prompts that fill a GPU's memory one by one are not answered at the same time."""
     first, second = (Request(0.0, KV_TOKENS - 100, 50) for _ in range(2))
-    serve([first, second], [Replica(Engine(), fixed(1.0))], least_requests)
+    serve([first, second], [gpu(Engine(), fixed(1.0))], least_requests)
 
     assert second.first_s > first.ended_s
 

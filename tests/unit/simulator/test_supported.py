@@ -1,5 +1,6 @@
 """Every setting of a deployment is simulated, means nothing in a simulation, or is refused."""
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
@@ -26,7 +27,11 @@ REFUSED: Mapping[str, Mapping[str, Any]] = {
     "models.discipline": {"models": {"m": {"discipline": "ssjf"}}},
     "models.variants.stages": {"models": {"m": {"variants": {"v": PIPELINE}}}},
     "models.variants.runtime": {
-        "models": {"m": {"variants": {"small": {"runtime": {"kind": "generative"}}}}}
+        "models": {
+            "m": {
+                "variants": {"small": {"runtime": {"kind": "external", "address": "localhost:1"}}}
+            }
+        }
     },
     "planner.online.enabled": {"planner": {"online": {"enabled": True}}},
     "planner.accounting.embodied": {"planner": {"accounting": {"embodied": {}}}},
@@ -46,6 +51,8 @@ SIMULATED = [
     "nodes.pue",
     "models.slo.percentile",
     "models.slo.latency_s",
+    "models.slo.ttft_s",
+    "models.slo.tpot_s",
     "models.demand_rps",
     "models.instance_choice",
     "models.intensity_threshold",
@@ -135,7 +142,7 @@ NO_MEANING = {
     "no provider is asked": "carbon.zones.provider_forecast",
     "of real GPUs": "nodes.allow_mig_mode nodes.allow_clocks nodes.mps",
     "of a loop or discipline that is refused": """
-        nodes.clock_floor models.overtaking_s predictor models.slo.ttft_s models.slo.tpot_s
+        nodes.clock_floor models.overtaking_s predictor
     """,
     "all requests are of one client": "router.fair_clients",
     "how agents tell idle energy apart": "nodes.idle_share",
@@ -206,3 +213,48 @@ def test_a_policy_of_what_cannot_be_simulated_is_refused_by_name() -> None:
 
     assert list(found) == [("policies", 1, "discipline")]
     assert "use fcfs or edf" in found["policies", 1, "discipline"]
+
+
+SERVER = {"kind": "openai", "command": ["vllm", "serve", "--port", "{port}"]}
+
+
+@pytest.mark.parametrize(
+    ("variants", "changes", "where"),
+    [
+        (("small",), {}, ("models", "m", "variants")),
+        (("small", "large"), {"instance_choice": "prefix"}, ("models", "m", "instance_choice")),
+        (("small", "large"), {}, None),
+    ],
+    ids=["some variants only", "a choice by texts", "all of it is known"],
+)
+def test_of_language_models_only_what_lengths_tell_is_simulated(
+    variants: tuple[str, ...], changes: dict[str, Any], where: tuple[str, ...] | None
+) -> None:
+    """A scenario knows how long texts are, and not what they say."""
+    language = {"runtime": SERVER, "profile": {"kind": "language", "parameters_b": 8}}
+    deployment = json.loads(json.dumps(SMALL["deployment"]))
+    model = deployment["models"]["m"] | changes
+    deployment["models"]["m"] = model
+    for name in variants:
+        model["variants"][name] |= language
+    scenario = Scenario(**{**SMALL, "deployment": deployment})
+    assert isinstance(scenario.deployment, Deployment)
+
+    found = [path for path, _ in unsupported(scenario, scenario.deployment)]
+
+    assert found == ([("deployment", *where)] if where else [])
+
+
+def test_texts_need_a_language_profile_and_a_language_model() -> None:
+    """The variant's profile, and the scenario's lengths, are refused where they mean nothing."""
+    texts = Scenario(**merged(SMALL, {"texts": {"m": {"answer_cv": 0}}}))
+    small = {"small": {"runtime": SERVER}, "large": {"runtime": SERVER}}
+    served = Scenario(**merged(SMALL, {"deployment": {"models": {"m": {"variants": small}}}}))
+    assert isinstance(texts.deployment, Deployment)
+    assert isinstance(served.deployment, Deployment)
+
+    assert [path for path, _ in unsupported(texts, texts.deployment)] == [("texts", "m")]
+    assert [path[-2:] for path, _ in unsupported(served, served.deployment)] == [
+        ("small", "profile"),
+        ("large", "profile"),
+    ]

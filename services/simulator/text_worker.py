@@ -1,0 +1,203 @@
+"""A worker of a language model in virtual time: slots that batch continuously.
+
+What a server of the OpenAI API, or llama.cpp in the worker, does live: requests take slots in
+order of arrival, prompts are taken in by chunks, and every open answer has a token of each step. A
+slot is free again after the step in which its request ended, was withdrawn, or ran out of time.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from simpy import Event
+
+from services.gpuagent.core.worker_slot import Slot
+from services.kit.errors import DeadlineExceeded, InvalidArgument
+from services.kit.request_cost import Cost, Usage
+from services.router.core.model import InstanceId, Request
+from services.router.core.worker_port import Hello, Result
+from services.simulator.continuous_batching import Replica, StepCosts, Text
+from services.simulator.device import Device
+from services.simulator.timeline import Timeline, Waiting
+
+LengthsOf = Callable[[int], tuple[int, int]]
+"""Returns the tokens of a request's prompt and of its answer, by the request's number."""
+
+Results = Callable[[InstanceId, Sequence[Result]], None]
+"""Takes a worker's results."""
+
+_RESPONSE = b"response"
+
+
+@dataclass(frozen=True, slots=True)
+class TextJob:
+    """What a worker is.
+
+    Attributes:
+        instance: Its identity in the routing table.
+        model: What it serves.
+        slots: Answers that are generated at a time.
+        costs: What a step takes.
+        kv_tokens: Tokens of context that fit.
+        context_tokens: Of a prompt and its answer at most; None: any.
+    """
+
+    instance: InstanceId
+    model: str
+    slots: int
+    costs: StepCosts
+    kv_tokens: int
+    context_tokens: int | None = None
+
+
+class TextWorker:
+    """A worker process.
+
+    Attributes:
+        job: What it is.
+        device: The GPU it is on.
+        slot: Its account; a batch is a step.
+        peers: All workers of its segment, itself included; set by the node that starts them.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917  # one argument per collaborator, all made in nodes.py
+        self,
+        job: TextJob,
+        device: Device,
+        timeline: Timeline,
+        results: Results,
+        lengths: LengthsOf,
+        link_s: float,
+    ) -> None:
+        self.job = job
+        self.device = device
+        self.slot = Slot()
+        self.peers: Sequence[TextWorker] = (self,)
+        self._time = timeline
+        self._results = results
+        self._lengths = lengths
+        self._link_s = link_s
+        self._replica = Replica(
+            job.costs,
+            lambda _, __: device.clock_ratio,
+            job.slots,
+            job.kv_tokens,
+            beside=self._beside,
+        )
+        self._texts: dict[int, Text] = {}  # that have not ended
+        self._by_arrival: deque[Text] = deque()
+        self._gone: list[Text] = []  # to drop after the present step
+        self._work: Event | None = None  # what it sleeps on
+
+    @property
+    def model(self) -> str:
+        """Name of the model that the worker serves."""
+        return self.job.model
+
+    @property
+    def hello(self) -> Hello:
+        """What it says when a router connects."""
+        return Hello(self.job.slots, b"")
+
+    @property
+    def answering(self) -> int:
+        """Answers that are generated now."""
+        return len(self._replica.open)
+
+    def deliver(self, request: Request) -> None:
+        """Take in a request; it begins when a slot, and memory for its context, is free."""
+        prompt, answer = self._lengths(request.number)
+        limit = self.job.context_tokens
+        if limit is not None:
+            if prompt >= limit:
+                text = f"{prompt} tokens leave no room in a context of {limit}"
+                self._send([Result(request.number, InvalidArgument.status, text)])
+                return
+            answer = min(answer, limit - prompt)
+        text_ = Text(
+            request.arrived_s,
+            prompt,
+            answer,
+            number=request.number,
+            deadline_s=request.deadline_s,
+        )
+        self._texts[text_.number] = text_
+        self._by_arrival.append(text_)
+        self._replica.add(text_)
+        if self._work is not None:
+            self._work.succeed()
+            self._work = None
+
+    def withdraw(self, number: int) -> None:
+        """Drop a request whose caller has gone; its slot is free after the present step."""
+        text = self._texts.pop(number, None)
+        if text is not None:
+            self._gone.append(text)
+
+    def run(self) -> Waiting:
+        """Run steps for ever."""
+        while True:
+            self._drop()
+            if self._replica.requests:
+                yield from self._step()
+            else:
+                self._work = self._time.env.event()
+                yield self._work
+                yield from self._time.wait(self._link_s)
+
+    def _step(self) -> Waiting:
+        replica, began_s = self._replica, self._time.now_s
+        end_s = replica.begin(began_s)
+        step = replica.present
+        self.slot = replace(
+            self.slot,
+            # The ledger's mark of an idle slot is 0, which virtual time starts with.
+            busy_since_s=max(began_s, 1e-9),
+            power_w=step.energy_j / step.time_s,
+            batch_energy_j=step.energy_j,
+        )
+        yield from self._time.wait(end_s - began_s)
+        found = replica.end(self._time.now_s)
+        for text in found.ended:
+            self._texts.pop(text.number, None)
+        self._gone = [each for each in self._gone if not each.ended_s]
+        self.slot = self.slot.ended(self._time.now_s, step.energy_j, len(found.ended))
+        parts = [Result(each.number, more=True) for each in found.first if not each.ended_s]
+        if parts or found.ended:
+            self._send([*parts, *map(self._result, found.ended)])
+
+    def _drop(self) -> None:
+        """Drop those that were withdrawn or are out of time; none is in a step now."""
+        while self._by_arrival and (
+            self._by_arrival[0].number not in self._texts
+            or self._by_arrival[0].deadline_s <= self._time.now_s
+        ):
+            text = self._by_arrival.popleft()
+            if self._texts.pop(text.number, None) is not None:
+                self._gone.append(text)
+        for text in self._gone:
+            self._replica.drop(text)
+        if self._gone:
+            late = DeadlineExceeded.status
+            self._send([Result(each.number, late, cost=self._cost(each)) for each in self._gone])
+            self._gone = []
+
+    def _result(self, text: Text) -> Result:
+        return Result(text.number, response=_RESPONSE, cost=self._cost(text))
+
+    def _cost(self, text: Text) -> Cost:
+        """Return what a request took that has ended, or was dropped."""
+        now_s = self._time.now_s
+        done = text.output_tokens if text.ended_s else 0
+        first_s = text.ttft_s + self._link_s if done else 0.0
+        token_s = text.tpot_s if done > 1 else 0.0
+        usage = Usage(text.input_tokens, done, first_s, token_s)
+        return Cost(text.energy_j, 0.0, "model", 0.0, now_s - text.arrived_s, 1, usage=usage)
+
+    def _beside(self) -> int:
+        return sum(other.answering for other in self.peers if other is not self)
+
+    def _send(self, results: Sequence[Result]) -> None:
+        """Send results on their way; the next step does not wait for it."""
+        sent = self._time.env.timeout(self._link_s)
+        sent.callbacks.append(lambda _: self._results(self.job.instance, results))

@@ -1,0 +1,229 @@
+"""Language models in virtual time: no token and no joule comes from nowhere."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from services.kit.profiles.core.language import LanguageProfile
+from services.simulator.continuous_batching import Replica, StepCosts, Text
+from services.simulator.device import gpu_type
+from services.simulator.loader import Setting, read
+from services.simulator.report.figures import TextFigures, figures
+from services.simulator.report.report import run
+from services.simulator.run import draw_arrivals, draw_lengths, simulate
+from services.simulator.stats.run_record import RunRecord
+from tests.support.scenarios import merged
+
+VARIANT = {
+    "accuracy": 0.6,
+    "profile": {"kind": "language", "parameters_b": 8, "prompt_tokens": 200, "answer_tokens": 40},
+    "runtime": {"kind": "openai", "command": ["vllm", "serve", "--port", "{port}"]},
+}
+CHAT: Mapping[str, Any] = {
+    "version": "v1",
+    "duration_s": 60,
+    "detail": "full",
+    "policies": ["exact"],
+    "deployment": {
+        "version": "v1",
+        "carbon": {"zones": {"Z": {"source": {"kind": "static", "intensity_gco2e_per_kwh": 200}}}},
+        "nodes": {"n": {"zone": "Z", "simulated": ["h100-80gb", "h100-80gb"]}},
+        "planner": {"batch_sizes": [1, 8, 64], "clock_ratios": [0.6, 1.0]},
+        "models": {
+            "chat": {
+                "slo": {"percentile": 95, "latency_s": 30, "ttft_s": 1.0, "tpot_s": 0.05},
+                "demand_rps": 5,
+                "variants": {"8b": VARIANT},
+            }
+        },
+    },
+}
+H100 = gpu_type("h100-80gb")
+WHOLE = H100.shape(max(H100.geometry.kinds, key=lambda kind: kind.sm_count))
+
+Scene = Callable[[Mapping[str, Any]], Setting]
+
+
+@pytest.fixture
+def chat(tmp_path: Path) -> Scene:
+    """Return a function that reads a scenario of one language model, changed as told."""
+
+    def scene(changes: Mapping[str, Any]) -> Setting:
+        path = tmp_path / "chat.yaml"
+        path.write_text(yaml.safe_dump(merged(CHAT, changes), sort_keys=False))
+        return read(path)
+
+    return scene
+
+
+def model(**changes: Any) -> dict[str, Any]:
+    """Return a change of the model's settings."""
+    return {"deployment": {"models": {"chat": changes}}}
+
+
+def constant(rate_rps: float) -> dict[str, Any]:
+    """Return a load."""
+    return {"chat": {"kind": "constant", "rate_rps": rate_rps}}
+
+
+def recorded(folder: Path, *rows: tuple[float, int, int]) -> dict[str, Any]:
+    """Return a load of requests: when each arrives, tokens of its prompt and of its answer."""
+    path = folder / "requests.csv"
+    path.write_text("\n".join(["arrival_s,prompt,answer", *(f"{a},{p},{o}" for a, p, o in rows)]))
+    columns = {"prompt_column": "prompt", "answer_column": "answer"}
+    return {"load": {"chat": {"kind": "recorded", "path": str(path), **columns}}}
+
+
+def see(setting: Setting) -> RunRecord:
+    """Simulate the scenario's first policy."""
+    return simulate(setting, setting.scenario.policies[0], draw_arrivals(setting))
+
+
+def texts(seen: RunRecord) -> TextFigures:
+    """Return the figures of the model's tokens."""
+    found = figures(seen).models["chat"].texts
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_joule_of_a_replica_is_some_texts(seed: int) -> None:
+    """Also of texts that were dropped half-way; at the end nothing is left in the replica."""
+    rng = np.random.default_rng(seed)
+    replica = Replica(StepCosts(LanguageProfile(8.0), WHOLE), lambda _, __: 1.0, 4, 3000)
+    made = [Text(0.0, int(p), int(a)) for p, a in rng.integers(1, 1200, (20, 2))]
+    for text in made:
+        replica.add(text)
+    now_s = power_j = 0.0
+    dropped = list(rng.choice(len(made), 6, replace=False))
+    for step in range(100_000):
+        if not replica.requests:
+            break
+        began_s, now_s = now_s, replica.begin(now_s)
+        power_j += replica.present.energy_j / replica.present.time_s * (now_s - began_s)
+        replica.end(now_s)
+        if step % 40 == 0 and dropped:
+            text = made[dropped.pop()]
+            if not text.ended_s:
+                replica.drop(text)
+
+    assert (replica.requests, replica.waiting_tokens, replica.kept) == (0, 0, 0)
+    assert replica.context == pytest.approx(0.0)
+    assert sum(text.energy_j for text in made) == pytest.approx(replica.active_j)
+    assert power_j == pytest.approx(replica.active_j)
+    assert all(text.energy_j >= 0 for text in made)
+
+
+def test_tokens_and_energy_are_conserved(chat: Scene, tmp_path: Path) -> None:
+    """Tokens are those of the file, and energy is the integral of the power over time."""
+    rows = [(0.2 * k, 50 + 37 * k % 900, 1 + 13 * k % 120) for k in range(200)]
+    seen = see(chat(recorded(tmp_path, *rows)))
+    found = figures(seen)
+    report = texts(seen)
+
+    assert (found.sent, found.lost, found.still_open) == (200, 0, 0)
+    assert report.input_tokens == sum(prompt for _, prompt, _ in rows)
+    assert report.output_tokens == sum(answer for _, _, answer in rows)
+    assert found.idle_j == pytest.approx(2 * H100.idle_power_w * 60)
+    assert report.active_j_per_token == pytest.approx(found.active_j / report.output_tokens)
+    assert found.models["chat"].met
+
+
+def test_a_lone_text_takes_what_the_profile_says(chat: Scene, tmp_path: Path) -> None:
+    """First the prompt's step, then a step for each token of the answer."""
+    setting = chat(recorded(tmp_path, (10.0, 300, 2)) | {"policies": ["base"]})
+    profile, report = LanguageProfile(8.0), texts(see(setting))
+    timing = setting.scenario.timing
+
+    prompt_s = profile.step_s(WHOLE, 0, 0, 300)
+    assert report.ttft_p50_s == pytest.approx(prompt_s + 2 * timing.link_s + timing.client_s)
+    assert report.tpot_p50_s == pytest.approx(profile.step_s(WHOLE, 1, 301))
+
+
+def test_the_same_seed_gives_the_same_report(chat: Scene) -> None:
+    """Lengths of texts are drawn by the scenario's seed, for every policy alike."""
+
+    def document(seed: int) -> str:
+        setting = chat({"seed": seed, "duration_s": 20})
+        return json.dumps(run("t", setting, setting.scenario.policies, lambda *_: None).document())
+
+    assert document(1) == document(1)
+    assert document(1) != document(2)
+
+
+def test_drawn_lengths_have_the_means_and_variations_asked_for(chat: Scene) -> None:
+    """The profile's means, or the scenario's."""
+    setting = chat({
+        "texts": {"chat": {"answer_tokens": 90, "answer_cv": 0}},
+        "load": constant(500),
+    })  # fmt: skip
+    drawn = draw_lengths(setting, draw_arrivals(setting))["chat"]
+
+    assert drawn[:, 0].mean() == pytest.approx(200, rel=0.03)
+    assert drawn[:, 0].std() / drawn[:, 0].mean() == pytest.approx(0.96, rel=0.1)
+    assert set(drawn[:, 1].tolist()) == {90}
+
+
+def test_a_context_that_is_full_ends_the_answer(chat: Scene, tmp_path: Path) -> None:
+    """A prompt that leaves no room is refused, as live."""
+    limited = model(variants={"8b": {"runtime": {"context_tokens": 256}}})
+    load = recorded(tmp_path, (1.0, 200, 100), (2.0, 256, 10))
+    seen = see(chat(merged(limited, load)))
+
+    assert figures(seen).models["chat"].failures == {"INVALID_ARGUMENT": 1}
+    assert texts(seen).output_tokens == 56
+
+
+def test_a_text_that_is_out_of_time_frees_its_slot(chat: Scene, tmp_path: Path) -> None:
+    """The next one is answered, whose slot it would be in for half a minute."""
+    slow = model(variants={"8b": {"runtime": {"slots": 1}}}, default_deadline_s=2.0)
+    one = {"deployment": {"nodes": {"n": {"simulated": ["h100-80gb"]}}}}
+    load = recorded(tmp_path, (1.0, 200, 5000), (2.5, 200, 20), (9.0, 200, 20))
+    seen = see(chat(merged(merged(slow, one), load)))
+
+    assert figures(seen).models["chat"].failures == {"DEADLINE_EXCEEDED": 1}
+    assert texts(seen).output_tokens == 40
+
+
+def test_what_is_late_is_late_by_any_of_its_objectives(chat: Scene, tmp_path: Path) -> None:
+    """A first token later than promised counts, although the text ends in time."""
+    load = recorded(tmp_path, (1.0, 20_000, 20), (20.0, 200, 20))
+    seen = see(chat(load))
+
+    assert figures(seen).models["chat"].late == 1
+    assert texts(seen).in_time == 0.5
+
+
+def test_few_full_replicas_take_less_energy(chat: Scene) -> None:
+    """The router's own choice `consolidated`, fed by simulated tokens, against equal shares."""
+    busy = {"load": constant(20), "policies": ["base"], "duration_s": 40}
+    shares, together = (
+        texts(see(chat(busy | model(instance_choice=choice))))
+        for choice in ("shares", "consolidated")
+    )
+
+    assert together.active_j_per_token is not None
+    assert shares.active_j_per_token is not None
+    assert together.active_j_per_token < 0.95 * shares.active_j_per_token
+    assert together.in_time == 1.0
+
+
+def test_a_sample_is_near_the_whole(chat: Scene) -> None:
+    """Tokens, J per token and times of a quarter of the requests stand for all of them."""
+    steady = {
+        "duration_s": 160,
+        "texts": {"chat": {"prompt_cv": 0.3, "answer_cv": 0.3}},
+        "sampling": {"window_s": 10, "period_s": 40, "settle_s": 4, "least_requests": 20},
+    }
+    full, sampled = (see(chat(steady | {"detail": detail})) for detail in ("full", "sampled"))
+    whole, part = texts(full), texts(sampled)
+
+    assert figures(sampled).simulated < 0.5 * figures(full).simulated
+    assert part.output_tokens == pytest.approx(whole.output_tokens, rel=0.05)
+    assert part.active_j_per_token == pytest.approx(whole.active_j_per_token, rel=0.1)
+    assert part.tpot_p50_s == pytest.approx(whole.tpot_p50_s, rel=0.1)
