@@ -1,4 +1,4 @@
-"""Cinquefoil's services. What they serve is nobody's business but their operator's."""
+"""Cinquefoil's services. What they serve is their operator's business alone."""
 
 import os
 

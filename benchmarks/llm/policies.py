@@ -270,6 +270,11 @@ def policies(window: Window, limits: Limits) -> dict[str, Setup]:
         choose=lambda requests: AsRouter(requests, GPUS, limits),
         chosen=f"headroom {HEADROOM}",
     )
+    setups["router, plan's clock"] = replace(
+        setups["router, highest clock"],
+        clock_at=fixed(clock),
+        chosen=f"headroom {HEADROOM}, at {clock}",
+    )
     return setups
 
 

@@ -277,7 +277,9 @@ class Replica:
 
     def _share(self) -> None:
         """Give every token that the step computed, of prompts or answers, as much of its energy."""
-        tokens = len(self.open) + sum(taken for _, taken in self._taken)
+        tokens = len(self.open)
+        for _, taken in self._taken:
+            tokens += taken
         token_j = self.present.energy_j / tokens
         self._token_j += token_j
         for request, taken in self._taken:

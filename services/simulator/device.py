@@ -1,15 +1,59 @@
 """A simulated GPU in virtual time: its slices, its clock, and its energy."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Protocol
 
 from services.gpuagent.core import gpu_types
-from services.gpuagent.core.worker_slot import Slot
 from services.kit.errors import FailedPrecondition
 from services.kit.mig import Placement
 from services.planner.core.model import GpuType
+
+
+@dataclass(slots=True)
+class Ledger:
+    """A worker's account, by the rules of the live one (`services.gpuagent.core.worker_slot`).
+
+    That one is frozen, which costs more than all else of a batch.
+
+    Attributes:
+        requests: Requests answered.
+        batches: Batches that ended.
+        active_j: Energy of all batches that ended, J.
+        busy_s: Time of all batches that ended, s.
+        busy: A batch runs.
+    """
+
+    requests: int = 0
+    batches: int = 0
+    active_j: float = 0.0
+    busy_s: float = 0.0
+    busy: bool = False
+    _since_s: float = 0.0
+    _power_w: float = 0.0
+    _batch_j: float = 0.0
+
+    def begin(self, now_s: float, power_w: float, energy_j: float) -> None:
+        """Begin a batch of this power, W, and energy, J."""
+        self.busy, self._since_s = True, now_s
+        self._power_w, self._batch_j = power_w, energy_j
+
+    def end(self, now_s: float, requests: int) -> None:
+        """End the batch, which answered so many requests."""
+        self.busy_s += now_s - self._since_s
+        self.active_j += self._batch_j
+        self.requests += requests
+        self.batches += 1
+        self.busy = False
+
+    def energy_at(self, now_s: float) -> float:
+        """Return the energy up to `now_s`, the present batch's part included, J."""
+        if not self.busy:
+            return self.active_j
+        return self.active_j + min(self._power_w * (now_s - self._since_s), self._batch_j)
 
 
 class WorkerProcess(Protocol):
@@ -21,7 +65,7 @@ class WorkerProcess(Protocol):
         ...
 
     @property
-    def slot(self) -> Slot:
+    def ledger(self) -> Ledger:
         """Its energy account."""
         ...
 
@@ -86,7 +130,7 @@ class Device:
         """
         for worker in workers:
             self._workers.remove(worker)
-            used_j = worker.slot.active_j
+            used_j = worker.ledger.active_j
             self._active_j[worker.model] = self._active_j.get(worker.model, 0.0) + used_j
         if self.parks and not self._workers:
             self._idle_s += now_s - self._powered_since_s
@@ -106,7 +150,7 @@ class Device:
         used_j = dict(self._active_j)
         for worker in self._workers:
             model = worker.model
-            used_j[model] = used_j.get(model, 0.0) + worker.slot.energy_at(request_time_s)
+            used_j[model] = used_j.get(model, 0.0) + worker.ledger.energy_at(request_time_s)
         return used_j
 
 

@@ -97,12 +97,12 @@ class Nodes:
         """Return what each segment has done since it began, by node and segment id."""
         found: dict[str, dict[str, SegmentCounters]] = {}
         for name, segment in self._segments.items():
-            slots = [worker.slot for worker in segment.workers]
+            ledgers = [worker.ledger for worker in segment.workers]
             found.setdefault(self.devices[segment.spec.gpu_uuid].node, {})[name] = SegmentCounters(
-                requests=sum(slot.requests for slot in slots),
-                batches=sum(slot.batches for slot in slots),
-                busy_s=sum(slot.busy_s for slot in slots),
-                energy_j=sum(slot.active_j for slot in slots),
+                requests=sum(each.requests for each in ledgers),
+                batches=sum(each.batches for each in ledgers),
+                busy_s=sum(each.busy_s for each in ledgers),
+                energy_j=sum(each.active_j for each in ledgers),
             )
         return found
 

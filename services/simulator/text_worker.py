@@ -7,17 +7,16 @@ slot is free again after the step in which its request ended, was withdrawn, or 
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from simpy import Event
 
-from services.gpuagent.core.worker_slot import Slot
 from services.kit.errors import DeadlineExceeded, InvalidArgument
 from services.kit.request_cost import Cost, Usage
 from services.router.core.model import InstanceId, Request
 from services.router.core.worker_port import Hello, Result
 from services.simulator.continuous_batching import Replica, StepCosts, Text
-from services.simulator.device import Device
+from services.simulator.device import Device, Ledger
 from services.simulator.timeline import Timeline, Waiting
 
 LengthsOf = Callable[[int], tuple[int, int]]
@@ -56,7 +55,7 @@ class TextWorker:
     Attributes:
         job: What it is.
         device: The GPU it is on.
-        slot: Its account; a batch is a step.
+        ledger: Its account; a batch is a step.
         peers: All workers of its segment, itself included; set by the node that starts them.
     """
 
@@ -71,7 +70,7 @@ class TextWorker:
     ) -> None:
         self.job = job
         self.device = device
-        self.slot = Slot()
+        self.ledger = Ledger()
         self.peers: Sequence[TextWorker] = (self,)
         self._time = timeline
         self._results = results
@@ -149,19 +148,14 @@ class TextWorker:
         replica, began_s = self._replica, self._time.now_s
         end_s = replica.begin(began_s)
         step = replica.present
-        self.slot = replace(
-            self.slot,
-            # The ledger's mark of an idle slot is 0, which virtual time starts with.
-            busy_since_s=max(began_s, 1e-9),
-            power_w=step.energy_j / step.time_s,
-            batch_energy_j=step.energy_j,
-        )
+        self.ledger.begin(began_s, step.energy_j / step.time_s, step.energy_j)
         yield from self._time.wait(end_s - began_s)
-        found = replica.end(self._time.now_s)
+        now_s = self._time.now_s
+        found = replica.end(now_s)
         for text in found.ended:
             self._texts.pop(text.number, None)
         self._gone = [each for each in self._gone if not each.ended_s]
-        self.slot = self.slot.ended(self._time.now_s, step.energy_j, len(found.ended))
+        self.ledger.end(now_s, len(found.ended))
         parts = [Result(each.number, more=True) for each in found.first if not each.ended_s]
         if parts or found.ended:
             self._send([*parts, *map(self._result, found.ended)])

@@ -1,22 +1,20 @@
 """One worker process of a segment in virtual time: batches as the real one forms and times them.
 
 What `services.gpuagent.worker` does with asyncio, ONNX Runtime and a clock, this does in virtual
-time: the same batcher decides what runs together, the same table says what a batch costs, the same
-slot keeps the account.
+time: the same batcher decides what runs together, and the same table says what a batch costs.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from simpy import Event
 
 from services.gpuagent.core.batch_costs import Costs
-from services.gpuagent.core.worker_slot import Slot
 from services.gpuagent.worker.core.batcher import Batcher, Pending
 from services.kit.request_cost import Cost
 from services.router.core.model import InstanceId, Request
 from services.router.core.worker_port import Hello
-from services.simulator.device import Device
+from services.simulator.device import Device, Ledger
 from services.simulator.timeline import Timeline, Waiting
 
 _ONE_KIND = "one"
@@ -50,7 +48,7 @@ class Worker:
     Attributes:
         job: What it is.
         device: The GPU it is on.
-        slot: Its account.
+        ledger: Its account.
         peers: All workers of its segment, itself included; set by the node that starts them.
     """
 
@@ -59,7 +57,7 @@ class Worker:
     ) -> None:
         self.job = job
         self.device = device
-        self.slot = Slot()
+        self.ledger = Ledger()
         self.peers: Sequence[Worker] = (self,)
         self._time = timeline
         self._answered = answered
@@ -105,17 +103,11 @@ class Worker:
                 yield from self._time.wait(self._link_s)
 
     def _execute(self, numbers: Sequence[int]) -> Waiting:
-        busy = 1 + sum(other.slot.busy_since_s > 0 for other in self.peers if other is not self)
+        busy = 1 + sum(other.ledger.busy for other in self.peers if other is not self)
         cost = self.job.costs.at(len(numbers), busy, self.device.clock_ratio)
-        self.slot = replace(
-            self.slot,
-            # The ledger's mark of an idle slot is 0, which virtual time starts with.
-            busy_since_s=max(self._time.now_s, 1e-9),
-            power_w=cost.power_w,
-            batch_energy_j=cost.energy_j,
-        )
+        self.ledger.begin(self._time.now_s, cost.power_w, cost.energy_j)
         yield from self._time.wait(cost.latency_s)
-        self.slot = self.slot.ended(self._time.now_s, cost.energy_j, len(numbers))
+        self.ledger.end(self._time.now_s, len(numbers))
         used = Cost(cost.energy_j / len(numbers), 0.0, "model", 0.0, cost.latency_s, len(numbers))
         self._answer(numbers, used)
 
