@@ -3,16 +3,21 @@
 A case plans from nothing, or again after a change: by `exact`, then where segments go, then the
 rollout. Targets: a proven gap of at most 0.1 % or one GPU, in 0.3 s at 1,000 GPUs and 20 models, in
 2 s at 10,000 and 100, in 20 s at 100,000 and 300; placement and rollout in 2 s each at 10,000.
+
+`--seeds N` draws the models of the smallest size N times.
 """
 
+import argparse
+import math
 import random
+import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from benchmarks import _fleets as fleets
-from benchmarks.harness import Figures, Report, main
+from benchmarks.harness import Figures, Report, options, publish
 from services.kit.config import Goals, Objective
 from services.planner.core.model import Gpu, Model, Pool, Problem, Segment
 from services.planner.core.placement.placement import place
@@ -124,6 +129,29 @@ def quick() -> Report:
     return _report(list(_cases(SIZES[:1])))
 
 
+def swept(seeds: int) -> Report:
+    """Plan every case in the smallest size with that many draws of the models.
+
+    Returns:
+        The worst and the median of each case; a gap that is not known counts as infinite.
+    """
+    (gpus, models), *_ = SIZES
+    found = [[_planned(case, gpus, models, seed) for seed in range(seeds)] for case in CASES]
+    rows = [_spread(each) for each in found]
+    title = f"{gpus} GPUs x {models} models, {seeds} draws of the models"
+    note = "cpu_s: processor time of exact; place_s and rollout_s: by the clock"
+    return Report([Figures(title, rows, note)], document={"planner_scale": {"seeds": rows}})
+
+
+def _spread(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the median and the worst of one case's runs."""
+    row: dict[str, Any] = {"name": runs[0]["name"]}
+    for key in ("cpu_s", "gap", "gap_gpus"):
+        values = [math.inf if run[key] is None else run[key] for run in runs]
+        row |= {f"{key}_median": statistics.median(values), f"{key}_worst": max(values)}
+    return row | {f"{key}_worst": max(run[key] for run in runs) for key in ("place_s", "rollout_s")}
+
+
 def _report(rows: list[dict[str, Any]]) -> Report:
     note = "70 % A100-40GB, 30 % H100-80GB; seconds: exact alone; cpu_s: its processor time"
     figures = [
@@ -140,9 +168,9 @@ def _cases(sizes: Sequence[tuple[int, int]]) -> Iterator[dict[str, Any]]:
                 yield _planned(case, gpus, models)
 
 
-def _planned(case: Case, gpus: int, models: int) -> dict[str, Any]:
+def _planned(case: Case, gpus: int, models: int, seed: int = 0) -> dict[str, Any]:
     fleet: Sequence[Gpu] = fleets.fleet([(A100, gpus * 7 // 10), (H100, gpus - gpus * 7 // 10)])
-    served: Sequence[Model] = _models(models, gpus * case.load_rps / models, case.variants)
+    served: Sequence[Model] = _models(models, gpus * case.load_rps / models, case.variants, seed)
     new_id = fleets.ids()
     running: tuple[Segment, ...] = ()
     if case.change is not None:
@@ -189,8 +217,8 @@ def _problem(
     )
 
 
-def _models(number: int, demand_rps: float, variants: int) -> list[Model]:
-    draw = random.Random(0)
+def _models(number: int, demand_rps: float, variants: int, seed: int) -> list[Model]:
+    draw = random.Random(seed)
     made = [
         fleets.efficientnet(
             f"model-{index}",
@@ -210,5 +238,24 @@ def _timed_s(call: Callable[[], T]) -> tuple[T, float, float]:
     return found, time.perf_counter() - started_s, time.process_time() - cpu_s
 
 
+def _seeds(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number
+
+
 if __name__ == "__main__":
-    main("planner_scale", measure, quick=quick)
+    parser = options("planner_scale")
+    parts = parser.add_mutually_exclusive_group()
+    parts.add_argument("--quick", action="store_true", help="run a small part only")
+    parts.add_argument(
+        "--seeds",
+        type=_seeds,
+        metavar="N",
+        help="draw the models N times, at the smallest size: the worst and the median",
+    )
+    arguments = parser.parse_args()
+    if arguments.seeds:
+        publish("planner_scale", swept(arguments.seeds), arguments)
+    else:
+        publish("planner_scale", quick() if arguments.quick else measure(), arguments)

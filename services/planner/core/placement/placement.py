@@ -66,8 +66,10 @@ def _gathers(objective: Objective) -> bool:
 
 def _running(problem: Problem) -> Running:
     running: dict[str, dict[Placement, Row]] = {}
+    rows: dict[SegmentKind, Row] = {}
     for segment in problem.running:
-        running.setdefault(segment.gpu_uuid, {})[segment.placement] = row(segment.kind)
+        what = rows.get(segment.kind) or rows.setdefault(segment.kind, row(segment.kind))
+        running.setdefault(segment.gpu_uuid, {})[segment.placement] = what
     return running
 
 
@@ -140,29 +142,27 @@ def _segments(
     spots: Mapping[SlicePlace, SegmentKind],
     new_id: Callable[[], str],
 ) -> Iterator[Segment]:
-    before: dict[tuple[str, int], list[Segment]] = {}
+    before: dict[str, dict[tuple[Placement, Row], str]] = {}
+    rows = {kind: row(kind) for kind in configuration.segments}
     for segment in problem.running:
-        before.setdefault((segment.gpu_uuid, segment.placement.start), []).append(segment)
+        what = rows.get(segment.kind) or rows.setdefault(segment.kind, row(segment.kind))
+        there = before.setdefault(segment.gpu_uuid, {})
+        there.setdefault((segment.placement, what), segment.segment_id)
     shares = shares_of(configuration)
     places: dict[str, list[tuple[Placement, SegmentKind]]] = {}
     for (uuid, placement), kind in spots.items():
         places.setdefault(uuid, []).append((placement, kind))
     for gpu in problem.gpus:
+        there = before.get(gpu.uuid, {})
         for placement, kind in sorted(places.get(gpu.uuid, ()), key=lambda each: each[0].start):
-            there = before.get((gpu.uuid, placement.start), ())
-            stays = (old for old in there if _is_same(old, placement, kind))
             yield Segment(
-                segment_id=next((old.segment_id for old in stays), "") or new_id(),
+                segment_id=there.get((placement, rows[kind])) or new_id(),
                 kind=kind,
                 node=gpu.node,
                 gpu_uuid=gpu.uuid,
                 placement=placement,
                 share=shares[kind],
             )
-
-
-def _is_same(segment: Segment, placement: Placement, kind: SegmentKind) -> bool:
-    return segment.placement == placement and row(segment.kind) == row(kind)
 
 
 def shares_of(configuration: Configuration) -> dict[SegmentKind, float]:

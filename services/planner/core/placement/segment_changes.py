@@ -67,6 +67,8 @@ def sort_changes(
     standing = _by_gpu(running)
     wanted = _by_gpu(target)
     for gpu in gpus:
+        if gpu.uuid not in leaving and gpu.uuid not in coming:
+            continue
         site = _Site(
             gpu,
             existing=frozenset(gpu.slices) | _slots(standing.get(gpu.uuid, ())),

@@ -21,6 +21,9 @@ ABSOLUTE_GAP = 1e-7
 LENIENT = 2.0
 """How many times what it may miss the optimum by an answer may where nothing quick comes closer."""
 
+PATIENT = 4.0
+"""The same where goals before this one could not be brought to 0, and a proof takes minutes."""
+
 ROUNDING = 1e-6
 """Share of a step that floating point may add to a bound."""
 
@@ -96,6 +99,11 @@ class Goal:
         """Return whether an answer is good enough where nothing quick comes closer."""
         most = max(self.last_resort, LENIENT * self.allowed(outcome.value))
         return self.reached(outcome) or outcome.distance <= most
+
+    def nearly_met(self, outcome: GoalOutcome) -> bool:
+        """Return whether an answer is good enough where a better one takes minutes."""
+        patient = PATIENT * self.allowed(outcome.value)
+        return self.met(outcome) or outcome.distance <= patient
 
     def bound(self, bound: float) -> float:
         """Return the least value of the sum that is not below `bound`, ties apart."""

@@ -55,6 +55,12 @@ ROOM = 0.4
 ALL_ROOM = 0.99
 """The same where it gets this room once."""
 
+HALF_ROOM = 0.5
+"""The same where it gets this room for nothing, and the rest at its price."""
+
+DEAR = 20.0
+"""What more room than that costs, times its price: a search then begins with an answer."""
+
 SKETCH = 0.3
 """Share of the tolerance for a quick answer: precision costs little in a small program."""
 
@@ -99,6 +105,9 @@ class _Relaxed:
     values: Values
     duals: Values
     prices: Values
+
+
+_SharesOut = Callable[[Sequence[Goal], Goal, float], Solution | None]
 
 
 class Solver:
@@ -155,23 +164,31 @@ class Solver:
         The relaxation says how small these can be at least. Each may be a little more, so that
         whole numbers have room, and the search has nothing left to do but `goal`. Where that counts
         things, no column may be more than a little above what the relaxation has, which is quick in
-        large programs, too; else the goals' sums may not, in programs that are not large.
+        large programs, too; else the goals' sums may not, or only at a price, in programs that are
+        not large.
 
         Args:
             shortages: Goals whose columns are never below 0, the most important first.
             goal: The goal after them.
             time_limit_s: Counts from when the solver was made.
         """
+        searches: Sequence[_SharesOut] = ()
         if goal.step:
-            found = self._within_columns(shortages, goal, time_limit_s)
+            searches = (self._within_columns,)
         elif len(self._integers) <= SMALL:
-            found = self._within_sums(shortages, goal, time_limit_s)
-        else:
-            return None
-        if found is None:
-            return None
-        goals, rows = (*shortages, goal), self._highs.getNumRow()
-        values = [each.value(found.values) for each in goals]
+            searches = (self._within_sums, self._beyond_sums)
+        for search in searches:
+            found = search(shortages, goal, time_limit_s)
+            answer = found and self._judged((*shortages, goal), found, time_limit_s)
+            if answer and goal.met(answer.outcomes[-1]):
+                return answer
+        return None
+
+    def _judged(
+        self, goals: Sequence[Goal], found: Solution, time_limit_s: float
+    ) -> Solution | None:
+        """Return the answer with what is proven of each goal, given those before it."""
+        rows, values = self._highs.getNumRow(), [each.value(found.values) for each in goals]
         bounds = self._in_turn(goals, lambda at, _: values[at], time_limit_s)
         self._drop_rows(rows)
         if len(bounds) < len(goals):
@@ -180,8 +197,7 @@ class Solver:
             each.outcome(value, bound.value)
             for each, value, bound in zip(goals, values, bounds, strict=True)
         )
-        answer = Solution(found.values, tuple(outcomes))
-        return answer if goal.met(answer.outcomes[-1]) else None
+        return Solution(found.values, tuple(outcomes))
 
     def _within_columns(
         self, shortages: Sequence[Goal], goal: Goal, time_limit_s: float
@@ -209,6 +225,33 @@ class Solver:
         found = self._near(goal, least[-1], time_limit_s, None) if whole else None
         self._drop_rows(rows)
         return found
+
+    def _beyond_sums(
+        self, shortages: Sequence[Goal], goal: Goal, time_limit_s: float
+    ) -> Solution | None:
+        """As `_within_sums`, but what needs more room pays for it: this finds an answer at once."""
+        goals, rows, width = (*shortages, goal), self._highs.getNumRow(), len(self._upper)
+        rooms = [HALF_ROOM * each.allowed(0.0) for each in goals]
+        least = self._in_turn(goals, lambda at, value: value + rooms[at], time_limit_s)
+        found = None
+        if len(least) == len(goals):
+            allowed = goal.allowed(least[-1].value)
+            for at, shortage in enumerate(shortages):
+                price = abs(float(least[-1].duals[rows + at]))
+                self._sell_room(rows + at, price, (ALL_ROOM - HALF_ROOM) * shortage.allowed(0.0))
+                dear = DEAR * max(price, allowed / shortage.allowed(0.0))
+                self._sell_room(rows + at, dear, highspy.kHighsInf)
+            precise = replace(goal, tolerance=goal.tolerance / 2)
+            found = self._near(precise, least[-1], time_limit_s, None)
+            sold = np.arange(width, self._highs.getNumCol(), dtype=np.int32)
+            self._highs.deleteCols(len(sold), sold)
+        self._drop_rows(rows)
+        return found and Solution(found.values[:width], found.outcomes)
+
+    def _sell_room(self, row: int, price: float, most: float) -> None:
+        """Let a row be above its limit, for its price."""
+        where = np.array([row], dtype=np.int32)
+        self._highs.addCol(price, 0.0, most, 1, where, np.array([-1.0]))
 
     def _in_turn(
         self, goals: Sequence[Goal], limit: Callable[[int, float], float], time_limit_s: float
@@ -281,9 +324,14 @@ class Solver:
                 searches.insert(int(self._many(relaxed)), self._decomposed)
             for search in searches:
                 best = _better(goal, search(goal, relaxed, time_limit_s, best), best)
-                if best is not None and goal.met(best.outcomes[0]):
+                if best is not None and self._does(goal, best.outcomes[0]):
                     return best
         return _better(goal, self._run(goal, time_limit_s, best), best)
+
+    def _does(self, goal: Goal, outcome: GoalOutcome) -> bool:
+        """Return whether a quick answer does: sooner in overload, where the proof takes longest."""
+        hard = bool(goal.tolerance) and (self._held or self._lacking)
+        return goal.nearly_met(outcome) if hard else goal.met(outcome)
 
     @property
     def _held(self) -> bool:
