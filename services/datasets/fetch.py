@@ -4,7 +4,6 @@ Only a file with the catalog's SHA-256 ever gets its name.
 """
 
 import hashlib
-import os
 from pathlib import Path
 
 import httpx
@@ -14,6 +13,7 @@ from services.datasets.conversions import converted
 from services.kit.download import HttpSource, Progress, complete
 from services.kit.errors import FailedPrecondition, Unavailable
 from services.kit.package_data import require_sha256
+from services.kit.whole_file import replacing
 
 
 def present(file: DataFile, folder: Path) -> bool:
@@ -91,10 +91,5 @@ def _place(file: DataFile, content: bytes, folder: Path) -> None:
     if found != file.sha256:
         raise FailedPrecondition(f"{file.path}: SHA-256 {found}, expected {file.sha256}")
     path = folder / file.path
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.draft")
-    with draft.open("wb") as out:
-        out.write(content)
-        out.flush()
-        os.fsync(out.fileno())
-    draft.replace(path)
+    with replacing(path, durable=True) as draft:
+        draft.write_bytes(content)

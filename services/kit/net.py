@@ -83,6 +83,32 @@ def matches(pattern: str, name: str) -> bool:
     return len(name) >= len(pattern) and name.startswith(pattern[:-1])
 
 
+def bound_socket(address: str, *, shared: bool = False) -> socket.socket:
+    """Return a TCP socket to listen on.
+
+    Args:
+        address: "host:port"; no host: every interface, port 0 picks a free one.
+        shared: Whether other processes listen there, too.
+
+    Raises:
+        OSError: It cannot be bound.
+    """
+    host, port = split_address(address)
+    family, kind, protocol, _, place = socket.getaddrinfo(
+        host.encode() or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        bound.bind(place)
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
 def free_port(host: str = "127.0.0.1") -> int:
     """Return a TCP port that is free now on `host`.
 

@@ -10,17 +10,17 @@ begun again. The others stop their service with a sentence that says what to do.
 
 import errno
 import json
-import os
 import re
 import zlib
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from services.kit import whole_file
 from services.kit.errors import FailedPrecondition, ServiceError, Unavailable
 from services.kit.telemetry import logs
+from services.kit.whole_file import replacing
 
 _log = logs.get("state")
 
@@ -52,20 +52,10 @@ def write_json(path: Path, data: dict[str, Any], *, durable: bool = True) -> Non
             where there is no room, else STATE_NOT_WRITABLE.
     """
     body = json.dumps(data).encode()[1:]
-    draft = path.with_name(f"{path.name}.draft")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with draft.open("wb") as file:
-            file.write(b'{"crc32": "%08x", ' % zlib.crc32(body) + body)
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
-        draft.replace(path)
-        if durable:
-            sync_folder(path.parent)
+        with replacing(path, durable=durable) as draft:
+            draft.write_bytes(b'{"crc32": "%08x", ' % zlib.crc32(body) + body)
     except OSError as error:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)  # half a file takes room that others need
         raise not_written(path, error) from error
 
 
@@ -82,9 +72,7 @@ def remove(path: Path) -> None:
         Unavailable: The disk does not let it go.
     """
     try:
-        if path.exists():
-            path.unlink()
-            sync_folder(path.parent)
+        whole_file.remove(path)
     except OSError as error:
         raise not_written(path, error) from error
 
@@ -183,12 +171,3 @@ def _checked(content: bytes) -> bytes:
     elif not _UNSEALED.match(content):
         raise ValueError("it does not begin as such a file does")
     return content
-
-
-def sync_folder(folder: Path) -> None:
-    """Make what was renamed or removed in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

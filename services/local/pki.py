@@ -7,7 +7,6 @@ authority lies on the disk of a machine that serves.
 from __future__ import annotations
 
 import ipaddress
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -24,6 +23,7 @@ from services.kit.config import Deployment, Endpoint, Tls
 from services.kit.config.loader import load
 from services.kit.errors import AlreadyExists, FailedPrecondition
 from services.kit.net import split_address
+from services.kit.whole_file import replacing
 
 CA_DAYS: Final = 3650
 TRUST_DOMAIN: Final = "cinquefoil"
@@ -278,10 +278,5 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _write(path: Path, data: bytes, mode: int) -> None:
-    """Replace a file as a whole; no other user ever sees it with wider rights."""
-    draft = path.with_name(f"{path.name}.draft")
-    draft.unlink(missing_ok=True)
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-    draft.replace(path)
+    with replacing(path, mode=mode) as draft:
+        draft.write_bytes(data)

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from services.gpuagent.core.batch_costs import CostCurve, Costs
 from services.kit.request_cost import Usage
+from services.kit.whole_file import replacing
 
 ADDRESS_TAKEN: Final = 98
 """Exit status of a worker whose address is in use (EADDRINUSE)."""
@@ -100,7 +101,34 @@ class TextObjectives:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerSpec:
+class WorkerEnvironment:
+    """What all workers of a node run with.
+
+    Attributes:
+        orphan_timeout_s: They end themselves when no agent showed life for so long, s.
+        log_level: As the deployment's.
+        message_bytes: Largest message between routers and workers.
+        tls: Certificates that they serve with; None: plaintext.
+        node: Name of the node.
+        principals: Patterns of identities by role; None: every caller may do everything.
+        lent: Patterns of those that agents of several nodes share.
+        user: User and group to run as, by number; None: the agent's.
+        transport: What carries their streams; the deployment's `rpc.transport`.
+    """
+
+    orphan_timeout_s: float = 60.0
+    log_level: str = "info"
+    message_bytes: int = 64 * 2**20
+    tls: TlsFiles | None = None
+    node: str = ""
+    principals: dict[str, tuple[str, ...]] | None = None
+    lent: tuple[str, ...] = ()
+    user: tuple[int, int] | None = None
+    transport: str = "own"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSpec(WorkerEnvironment):
     """One process of one segment.
 
     Attributes:
@@ -123,15 +151,6 @@ class WorkerSpec:
         ledger: The file of the GPU's shared counters.
         slot: Its slot there.
         siblings: Slots of all the segment's processes, its own included.
-        orphan_timeout_s: It ends when no agent showed life for so long, s.
-        log_level: As the deployment's.
-        message_bytes: Largest message between routers and workers.
-        tls: Certificates; None: plaintext.
-        node: Name of its node.
-        principals: Patterns of identities by role; None: every caller may do everything.
-        lent: Patterns of those that agents of several nodes share.
-        user: User and group to run as, by number; None: the agent's.
-        transport: What carries its stream; the deployment's `rpc.transport`.
         sha256: Expected SHA-256 of `file`, hexadecimal; "": not compared.
     """
 
@@ -154,15 +173,6 @@ class WorkerSpec:
     ledger: Path = Path()
     slot: int = 0
     siblings: tuple[int, ...] = ()
-    orphan_timeout_s: float = 60.0
-    log_level: str = "info"
-    message_bytes: int = 64 * 2**20
-    tls: TlsFiles | None = None
-    node: str = ""
-    principals: dict[str, tuple[str, ...]] | None = None
-    lent: tuple[str, ...] = ()
-    user: tuple[int, int] | None = None
-    transport: str = "own"
     sha256: str = ""
 
     @property
@@ -173,10 +183,8 @@ class WorkerSpec:
     def save(self, path: Path) -> None:
         """Write the spec so that a reader sees all of it or the one before."""
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        draft = path.with_suffix(".draft")
-        draft.touch(mode=0o600)  # before it holds an external server's environment
-        draft.write_text(json.dumps(asdict(self), default=str), encoding="utf-8")
-        draft.replace(path)
+        with replacing(path, mode=0o600) as draft:  # it may hold a server's secrets
+            draft.write_text(json.dumps(asdict(self), default=str), encoding="utf-8")
 
 
 def load(path: Path) -> WorkerSpec:

@@ -25,6 +25,7 @@ from services.gpuagent.shared_memory.latency_counters import LatencyCounters
 from services.gpuagent.shared_memory.records import Record
 from services.kit.errors import InvalidArgument, NotFound
 from services.kit.state_file import not_written, set_aside
+from services.kit.whole_file import replacing
 
 SLOTS: Final = 64
 NAME_BYTES: Final = 128
@@ -261,18 +262,10 @@ def _make(path: Path) -> None:
     """Put an empty ledger in place of what is there; a process that has that mapped keeps it."""
     if path.exists() and not _is_older(path):
         set_aside(path, "it is no ledger, or not all of one")
-    draft = path.with_name(f"{path.name}.draft")
-    descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        os.ftruncate(descriptor, _FILE_BYTES)
-        _allocate(descriptor)
-        os.pwrite(descriptor, _PREFIX.pack(_MAGIC, SLOTS), 0)
-    except OSError:
-        draft.unlink()
-        raise
-    finally:
-        os.close(descriptor)
-    draft.replace(path)
+    with replacing(path, mode=0o600) as draft, draft.open("r+b", buffering=0) as file:
+        file.truncate(_FILE_BYTES)
+        _allocate(file.fileno())
+        file.write(_PREFIX.pack(_MAGIC, SLOTS))
 
 
 def _allocate(descriptor: int) -> None:

@@ -2,14 +2,14 @@
 
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Final
 
 from services.gpuagent.core import worker_spec
 from services.gpuagent.core.worker_config import WorkerConfig
 from services.gpuagent.core.worker_slot import Grant
-from services.gpuagent.core.worker_spec import TlsFiles, WorkerSpec
+from services.gpuagent.core.worker_spec import WorkerEnvironment, WorkerSpec
 from services.gpuagent.shared_memory.shared_counters import SLOTS, SharedCounters
 from services.kit.errors import ResourceExhausted
 from services.kit.net import address_of, free_port
@@ -21,34 +21,16 @@ _UNREADABLE: Final = (OSError, ValueError, LookupError, TypeError, AttributeErro
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerDefaults:
+class WorkerDefaults(WorkerEnvironment):
     """Where and how workers run on this node.
 
     Attributes:
         folder: Of spec files and logs; absolute.
         host: Address they bind.
-        orphan_timeout_s: They end themselves when no agent looked after them for so long, s.
-        log_level: As the deployment's.
-        message_bytes: Largest message between routers and workers.
-        tls: Certificates they serve with; None: plaintext.
-        node: Name of the node.
-        principals: Patterns of identities by role; None: every caller may do everything.
-        lent: Patterns of those that agents of several nodes share.
-        user: User and group that they run as, by number; None: the agent's.
-        transport: What carries their streams; the deployment's `rpc.transport`.
     """
 
     folder: Path
     host: str
-    orphan_timeout_s: float
-    log_level: str = "info"
-    message_bytes: int = 64 * 2**20
-    tls: TlsFiles | None = None
-    node: str = ""
-    principals: dict[str, tuple[str, ...]] | None = None
-    lent: tuple[str, ...] = ()
-    user: tuple[int, int] | None = None
-    transport: str = "own"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,13 +139,5 @@ class WorkerAllocator:
             ledger=self._gpu_counters[config.spec.gpu_uuid].path,
             slot=slot,
             siblings=siblings,
-            orphan_timeout_s=self._home.orphan_timeout_s,
-            log_level=self._home.log_level,
-            message_bytes=self._home.message_bytes,
-            tls=self._home.tls,
-            node=self._home.node,
-            principals=self._home.principals,
-            lent=self._home.lent,
-            user=self._home.user,
-            transport=self._home.transport,
+            **{each.name: getattr(self._home, each.name) for each in fields(WorkerEnvironment)},
         )

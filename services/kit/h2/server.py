@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from services.kit.h2.call import Handler
 from services.kit.h2.server_connection import ServerConnection, ServerState
-from services.kit.net import split_address
+from services.kit.net import bound_socket
 
 _BACKLOG: Final = 1024
 _FAREWELL_S: Final = 0.25
@@ -96,19 +96,7 @@ class Server:
         Raises:
             OSError: It cannot be bound.
         """
-        host, port = split_address(address)
-        family, kind, protocol, _, name = socket.getaddrinfo(
-            host.encode() or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        bound = socket.socket(family, kind, protocol)
-        try:
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if shared:
-                bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            bound.bind(name)
-        except OSError:
-            bound.close()
-            raise
+        bound = bound_socket(address, shared=shared)
         self._ports.append((bound, context))
         return int(bound.getsockname()[1])
 

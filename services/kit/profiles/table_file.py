@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from services.kit.errors import InvalidArgument
 from services.kit.profiles.core.measurement import Fingerprint, Measurement
+from services.kit.whole_file import replacing
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -95,18 +96,16 @@ def write_table(path: Path, fingerprint: Fingerprint, measurements: Iterable[Mea
     """
     rows = [asdict(each) for each in measurements]
     notes = {key: json.dumps(value) for key, value in asdict(fingerprint).items()}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}.draft")
-    if path.suffix == _PARQUET:
-        polars = _polars(path)
-        polars.DataFrame(rows, schema=_COLUMNS).write_parquet(draft, metadata=notes)
-    else:
+    with replacing(path) as draft:
+        if path.suffix == _PARQUET:
+            polars = _polars(path)
+            polars.DataFrame(rows, schema=_COLUMNS).write_parquet(draft, metadata=notes)
+            return
         with draft.open("w", encoding="utf-8", newline="") as file:
             file.writelines(f"{_COMMENT} {key}: {value}\n" for key, value in notes.items())
             table = csv.DictWriter(file, list(_COLUMNS), lineterminator="\n")
             table.writeheader()
             table.writerows(rows)
-    draft.replace(path)
 
 
 def _csv_rows(path: Path) -> tuple[Row, ...]:

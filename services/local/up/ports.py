@@ -1,10 +1,8 @@
 """Whether another process has a deployment's addresses already."""
 
-import socket
-
 from services.kit.config import Deployment
 from services.kit.errors import FailedPrecondition
-from services.kit.net import split_address
+from services.kit.net import bound_socket
 from services.local.endpoints import endpoints
 
 
@@ -29,13 +27,8 @@ def refuse_taken(deployment: Deployment) -> None:
 
 
 def _bind(name: str, address: str) -> None:
-    host, port = split_address(address)
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        family, kind, protocol, _, place = found[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(place)
+        bound_socket(address).close()
     except OSError as error:
         raise FailedPrecondition(
             f"{name}: cannot listen at {address}: {error.strerror}; does this deployment, or "

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aiohttp import web
 
 from services.kit.errors import FailedPrecondition
-from services.kit.net import split_address
+from services.kit.net import bound_socket
 from services.kit.rpc import ADDRESS_TAKEN
 from services.kit.rpc.certificates import CertificateFiles
 from services.kit.telemetry import logs
@@ -140,20 +140,11 @@ class _Refused(asyncio.Protocol):
 
 
 def _bound(address: str, *, shared_port: bool) -> socket.socket:
-    host, port = split_address(address)
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    family, kind, protocol, _, place = found[0]
-    listening = socket.socket(family, kind, protocol)
     try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if shared_port:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        listening.bind(place)
+        return bound_socket(address, shared=shared_port)
     except OSError as error:
-        listening.close()
         message = f"cannot listen at {address}: {error.strerror}"
         raise FailedPrecondition(message, reason=ADDRESS_TAKEN) from error
-    return listening
 
 
 class HttpContext:

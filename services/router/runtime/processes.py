@@ -11,7 +11,6 @@ import asyncio
 import multiprocessing
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from services.kit.backoff import Backoff
 from services.kit.config import Deployment
-from services.kit.net import address_of, split_address
+from services.kit.net import address_of, bound_socket, split_address
 from services.kit.process import service
 from services.kit.process.reload import Reloads
 from services.kit.telemetry import logs
@@ -323,14 +322,7 @@ def shared_port(address: str) -> Iterator[str]:
     Raises:
         OSError: Another program has the port.
     """
-    host, port = split_address(address)
-    family, kind, protocol, _, bound = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    with socket.socket(family, kind, protocol) as probe:
-        # Without SO_REUSEPORT: another suite's routers must not share the port unnoticed.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind(bound)
-    with socket.socket(family, kind, protocol) as reserved:
-        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        reserved.bind(bound)
+    # First without SO_REUSEPORT: another suite's routers must not share the port unnoticed.
+    bound_socket(address).close()
+    with bound_socket(address, shared=True) as reserved:
         yield f"{address.rpartition(':')[0]}:{reserved.getsockname()[1]}"

@@ -43,7 +43,7 @@ async def _accounts(
             asyncio.TaskGroup() as tasks,
         ):
             segments = Segments(
-                WorkerAllocator(WorkerDefaults(folder, "127.0.0.1", 60.0), {uuid: counters}),
+                WorkerAllocator(WorkerDefaults(folder, "127.0.0.1"), {uuid: counters}),
                 SegmentJournal(folder / "journal.json"),
                 SupervisionContext(clock, _nothing, lambda: None),
                 tasks,

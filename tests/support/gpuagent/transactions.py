@@ -239,7 +239,7 @@ def machine(folder: Path, types: tuple[str, ...] = TYPES, **options: Any) -> Ite
     with ExitStack() as stack:
         tapped: Any = Tapped(library, death)
         stack.callback(install(tapped))
-        stack.enter_context(mock.patch("services.kit.state_file.os.fsync", death.at_disk))
+        stack.enter_context(mock.patch("services.kit.whole_file.os.fsync", death.at_disk))
         stack.enter_context(mock.patch.object(processes, "start", table.start))
         stack.enter_context(mock.patch.object(processes, "running", table.running))
         gpu_counters = {
@@ -283,7 +283,7 @@ class Agent:
 
 def _wired(world: World, device: DeviceThread, keeping: asyncio.TaskGroup) -> Agent:
     clock, folder = InstantClock(), world.folder
-    home = WorkerDefaults(folder / "workers", "127.0.0.1", 60.0)
+    home = WorkerDefaults(folder / "workers", "127.0.0.1")
     segments = Segments(
         WorkerAllocator(home, world.gpu_counters),
         SegmentJournal(folder / "journal.json"),

@@ -5,7 +5,6 @@ Several processes may use a file at a time.
 
 import sqlite3
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from services.gpuagent.profiling.core.operator_bucket import Bucket
@@ -49,12 +48,7 @@ class Database:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def find(self, bucket: Bucket, device: str, method: str) -> Cost | None:

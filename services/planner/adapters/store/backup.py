@@ -1,6 +1,5 @@
 """Copies of the planner's database, made while it runs, and put back while it does not."""
 
-import os
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime
@@ -8,7 +7,8 @@ from pathlib import Path
 
 from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound
 from services.kit.lock_file import LockFile
-from services.kit.state_file import Damaged, not_written, sync_folder
+from services.kit.state_file import Damaged, not_written
+from services.kit.whole_file import replacing
 from services.planner.adapters.store import checks
 from services.planner.adapters.store.opening import address, shown
 
@@ -31,20 +31,14 @@ def back_up(database: Path | str, target: Path) -> None:
     path = _file_of(database, "pg_dump --format=custom --file={file} '{url}'", target)
     if not path.exists():
         raise NotFound(f"planner.database: there is no {path} yet", field="planner.database")
-    draft = target.with_name(f"{target.name}.draft")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        draft.unlink(missing_ok=True)
-        draft.touch(mode=0o600)
-        _copy(path, draft)
-        if why := checks.damage_of(draft):
-            draft.unlink()
-            raise Damaged(path, why, checks.REMEDY)
-        _put(draft, target)
+        with replacing(target, mode=0o600, durable=True) as draft:
+            _copy(path, draft)
+            if why := checks.damage_of(draft):
+                raise Damaged(path, why, checks.REMEDY)
     except OSError as error:
         raise not_written(target, error) from error
     except sqlite3.DatabaseError as error:
-        draft.unlink(missing_ok=True)
         raise Damaged(path, error, checks.REMEDY) from error
 
 
@@ -76,13 +70,10 @@ def restore(database: Path | str, backup: Path) -> Path | None:
                 f"planner.database: a planner is using {path}: {lock.holder()}; stop it first",
                 reason="PLANNER_RUNNING",
             )
-        draft = path.with_name(f"{path.name}.draft")
         try:
-            draft.unlink(missing_ok=True)
-            draft.touch(mode=0o600)
-            _copy(backup, draft)
-            before = _moved_aside(path)
-            _put(draft, path)
+            with replacing(path, mode=0o600, durable=True) as draft:
+                _copy(backup, draft)
+                before = _moved_aside(path)
         except OSError as error:
             raise not_written(path, error) from error
         return before
@@ -104,17 +95,6 @@ def _copy(source: Path, target: Path) -> None:
     with closing(sqlite3.connect(source)) as reader, closing(sqlite3.connect(target)) as writer:
         reader.backup(writer)
         writer.execute("PRAGMA journal_mode = DELETE")  # one file, with nothing beside it
-
-
-def _put(draft: Path, path: Path) -> None:
-    """Rename a file, and have the disk take both."""
-    descriptor = os.open(draft, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    draft.replace(path)
-    sync_folder(path.parent)
 
 
 def _moved_aside(path: Path) -> Path | None:
