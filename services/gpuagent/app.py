@@ -230,6 +230,7 @@ class _Agent:
         self.outbox.node_changed()
         with suppress(TimeoutError):
             async with asyncio.timeout(self.place.settings.leave_timeout_s):
+                await self.clock.sleep(_LOOK_S)  # the planner hears that this node leaves for good
                 while self.actuators.segments.running and not uplink.released:
                     await self.clock.sleep(_LOOK_S)
 

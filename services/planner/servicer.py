@@ -341,7 +341,8 @@ class PlannerServicer(PlannerServiceServicer):
         if not self._routers.served:
             return True
         if not fleet.takes_over(node, now_s):
-            return fleet.unsettled_s(now_s) <= 0  # others may be about to come back
+            # Others may be about to come back.
+            return fleet.unsettled_s(now_s, leavers=False) <= 0
         report = fleet.node(node)
         rolling = plan is not None and plan.state in (PlanState.PROPOSED, PlanState.ROLLING)
         return not rolling and (report is None or not report.segments)

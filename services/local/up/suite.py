@@ -8,6 +8,7 @@ import secrets
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Self
 
@@ -52,7 +53,8 @@ class Suite:
     """Runs programs while its block runs; leaves no process behind.
 
     Entering waits until every program serves. A program that dies later is restarted. Leaving
-    stops them one after the other, the last first, and then ends whatever they left.
+    stops them one service after the other, the last first and all agents together, and then ends
+    whatever they left.
     """
 
     def __init__(
@@ -171,9 +173,12 @@ class Suite:
 
     async def _end(self) -> None:
         try:
-            for name, keeping in reversed(self._keeping.items()):
-                self.members[name].stop()
-                await asyncio.wait({keeping})
+            # Agents together, or the planner would move one's segments to the next that stops.
+            for _, group in groupby(reversed(self._keeping), lambda name: name.partition("-")[0]):
+                names = tuple(group)
+                for name in names:
+                    self.members[name].stop()
+                await asyncio.wait({self._keeping[name] for name in names})
         finally:
             self._keeper.cancel()
             await asyncio.wait({self._keeper})

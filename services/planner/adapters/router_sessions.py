@@ -16,6 +16,9 @@ _MOST_ROUTERS: Final = 1024
 _RETURN_S: Final = 2.0
 """Time in which routers find a planner that takes over, s; they try every second."""
 
+_RESTART_S: Final = 10.0
+"""Time in which the last router that left may be back, s; a restart takes 2 to 9 s."""
+
 _log = logs.get("routers")
 
 
@@ -49,7 +52,7 @@ class RouterSessions:
         self._sums: dict[
             str, tuple[int, float]
         ] = {}  # over all windows: answers, latency x answers
-        self._return_by_s = -math.inf
+        self._return_by_s = self._restart_by_s = -math.inf
 
     def expect(self) -> None:
         """Expect those of the planner before this one, as if they had just left."""
@@ -58,7 +61,8 @@ class RouterSessions:
     @property
     def served(self) -> bool:
         """Whether any router is connected, or may be about to come back."""
-        return bool(self._links) or self._state.clock.monotonic() < self._return_by_s
+        by_s = max(self._return_by_s, self._restart_by_s)
+        return bool(self._links) or self._state.clock.monotonic() < by_s
 
     def report(self, link: RouterSession, report: LoadReport) -> LoadReport:
         """Take in a report, as far as it can be true; the first one makes the router known.
@@ -105,6 +109,8 @@ class RouterSessions:
 
     def leave(self, link: RouterSession) -> None:
         """A stream ended. A router that has another one open keeps its load."""
+        if self._links == {link}:
+            self._restart_by_s = self._state.clock.monotonic() + _RESTART_S
         self._links.discard(link)
         for model, answers in link.answers.items():
             self._add(model, answers, -1)

@@ -232,17 +232,21 @@ class Fleet:
         member = self._members.get(name)
         return member is not None and member.left_s is None
 
-    def unsettled_s(self, now_s: float) -> float:
+    def unsettled_s(self, now_s: float, *, leavers: bool = True) -> float:
         """Return how long to wait before the fleet is worth planning for, s.
 
         0: now. Infinite: until a node joins.
+
+        Args:
+            now_s: Monotonic time, s.
+            leavers: Wait also for nodes that said that they leave: their agents may start again.
         """
         if self._first_join_s is None:
             return math.inf
         joined = not self.settings.grows and all(name in self._members for name in self.settings)
         waits = [0.0 if joined else self._first_join_s + self._settle_s - now_s]
         for name, member in self._members.items():
-            if member.left_s is not None:
+            if member.left_s is not None and (leavers or not self.leaves(name)):
                 waits.append(member.left_s + self._lost_after_s(name) - now_s)
         return max(0.0, *waits)
 

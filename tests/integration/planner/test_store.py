@@ -325,6 +325,14 @@ async def test_who_stands_by_leaves_a_planner_alone_that_renews_its_lease(
         await leader.add(PLAN, GPUS)
 
 
+async def test_a_folder_that_cannot_be_written_is_named_with_its_setting(tmp_path: Path) -> None:
+    """Where its lock cannot be made a planner ends with a sentence; a folder lies in its place."""
+    (tmp_path / "planner.sqlite3.lock").mkdir()
+    with pytest.raises(FailedPrecondition, match=r"^planner\.database: .* cannot be written: "):
+        async with open_store(tmp_path / "planner.sqlite3"):
+            pass
+
+
 async def test_a_full_disk_can_be_read(tmp_path: Path) -> None:
     """What was stored is answered, and is added to when there is room."""
     async with open_store(tmp_path / "planner.sqlite3") as store:

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from tests.support.fake_agent import Grid
 
 
+@pytest.mark.parametrize("restarts", [False, True], ids=["router", "router-restarts"])
 async def test_an_agent_that_leaves_is_released_when_its_segments_serve_elsewhere(
-    tmp_path: Path, grid: Grid
+    tmp_path: Path, grid: Grid, restarts: bool
 ) -> None:
-    """Make before break: the other node serves before the segment is stopped."""
+    """Make before break: the other node serves first, also where the only router is to return."""
     settings = deployment(tmp_path, grid.port, ("node-a", "node-b"))
     agents = {name: Agent(name, (f"GPU-{name}",)) for name in settings.nodes}
     async with (
@@ -32,6 +33,9 @@ async def test_an_agent_that_leaves_is_released_when_its_segments_serve_elsewher
         router = Router(stub)
         router.say(1)
         await eventually(lambda: bool(known_routers(stub)))
+        if restarts:
+            router.call.cancel()
+            await eventually(lambda: not known_routers(stub))
         serving.leaving = True
         serving.say()
         second = (await active(stub, 2)).plan

@@ -62,6 +62,18 @@ def test_a_node_that_comes_back_in_time_was_never_away() -> None:
     assert joined.unsettled_s(106.0) == 0.0
 
 
+def test_who_leaves_last_need_not_wait_for_nodes_that_said_that_they_leave() -> None:
+    """A plan waits for them all the same: an agent that was stopped may be started again."""
+    joined, leaving = fleet(), node("a")
+    joined.report(replace(leaving, gpus=(replace(leaving.gpus[0], wanted=True),)), 0.0)
+    joined.report(node("b"), 0.0)
+    joined.leave("a", 100.0)
+    assert joined.unsettled_s(105.0) == pytest.approx(5.0)
+    assert joined.unsettled_s(105.0, leavers=False) == 0.0
+    joined.leave("b", 100.0)
+    assert joined.unsettled_s(105.0, leavers=False) > 0.0
+
+
 def test_a_node_that_stays_away_is_given_up_well_before_its_workers_end() -> None:
     joined = fleet()
     joined.report(node("a"), 0.0)

@@ -144,11 +144,23 @@ def _lock_of(url: URL) -> Iterator[Lock]:
         ) from error
     lock = FileLock(path)
     try:
-        if lock.try_take():  # else another planner may be making the file at this moment
+        if _taken(lock, path):  # else another planner may be making the file at this moment
             _refuse_empty(path)
         yield lock
     finally:
         lock.release()
+
+
+def _taken(lock: FileLock, path: Path) -> bool:
+    """Take the lock; return whether it was free."""
+    try:
+        return lock.try_take()
+    except OSError as error:
+        raise FailedPrecondition.at(
+            "planner.database",
+            f"{path.parent} cannot be written: {error.strerror}",
+            reason="STATE_NOT_WRITABLE",
+        ) from error
 
 
 def _refuse_empty(path: Path) -> None:

@@ -19,6 +19,15 @@ from tests.support.virtual_clock import VirtualClock
 NOW_S = 1000.5
 
 
+class SetClock(VirtualClock):
+    """A clock that is set."""
+
+    now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
 class Planner:
     """What routers report to."""
 
@@ -26,8 +35,9 @@ class Planner:
         self.demand = Demand({"m": 1.0}, now_s=lambda: NOW_S)
         self.level = ServiceLevel({"m": ServiceTarget(0.05, {"v": 0.9})})
         self.readings = CounterReadings()
+        self.clock = SetClock(datetime(2026, 1, 1, tzinfo=UTC))
         state = ClusterState(
-            VirtualClock(datetime(2026, 1, 1, tzinfo=UTC)),
+            self.clock,
             ChangeEvent(),
             (),
             Fleet({}, 0.0),
@@ -90,6 +100,22 @@ def test_routers_of_the_planner_before_have_time_to_come_back() -> None:
     assert not routers.served
     routers.expect()
     assert routers.served
+
+
+def test_the_last_router_that_leaves_is_expected_back_for_the_time_of_its_restart() -> None:
+    """An agent that leaves meanwhile has its segments moved first; one of several is not missed."""
+    planner = Planner()
+    routers, one, other = planner.routers, RouterSession(), RouterSession()
+    routers.report(one, report("one", 0))
+    routers.report(other, report("other", 0))
+    planner.clock.now_s = 60.0
+    routers.leave(other)
+    routers.leave(one)
+    routers.leave(other)  # again: it was not there any more
+    planner.clock.now_s = 69.9
+    assert routers.served
+    planner.clock.now_s = 70.1
+    assert not routers.served
 
 
 def test_a_flood_of_reports_counts_as_one() -> None:
