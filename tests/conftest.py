@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, Phase, settings
 from services.kit import net
 from services.kit.config import Deployment
 from services.kit.config.loader import ENV_FILE, ENV_PREFIX, load
+from tests.support import zygote
 
 # Test processes share the cores: with algebra threads of their own each would mostly wait for the
 # others (training the demo's models took 20 times the processor time). Numpy comes after this.
@@ -84,6 +85,22 @@ MINIMAL: Mapping[str, Any] = {
     "planner": {"listen": "127.0.0.1:0"},
     "router": {"listen": "127.0.0.1:0"},
 }
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _services_are_forked(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Services that tests start are forked, but under TEST_PROCESSES=started."""
+    unit = Path(__file__).parent / "unit"
+    pure = all(item.path.is_relative_to(unit) for item in request.session.items)
+    if pure or os.environ.get(zygote.SWITCH) == "started":
+        yield
+        return
+    zygotes = zygote.started()
+    restore = zygote.install(zygotes)
+    yield
+    restore()
+    for each in zygotes.values():
+        each.close()
 
 
 Train = Callable[..., Path]

@@ -1,0 +1,270 @@
+"""Services that tests start as processes are forked from one that has imported them already.
+
+A third of the suite's processor time went into imports: half a second in each worker, two in each
+planner. Whoever starts `python -m services...` by `subprocess` or asyncio gets a child of its own
+nevertheless: with its pid, pipes, environment, working directory, session, command line and exit
+status. What a test starts starts its workers the same way.
+
+Only what the suite itself starts time and again is forked; everything else, and everything under
+TEST_PROCESSES=started, is started as usual.
+
+A zygote forks a process that forks the child and ends, so that the child becomes that of whoever
+called for it: that one is the subreaper meanwhile (prctl(2)).
+"""
+
+import ctypes
+import gc
+import importlib
+import inspect
+import json
+import os
+import runpy
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tests.support.paths import ROOT
+
+SWITCH: Final = "TEST_PROCESSES"
+WORKER: Final = "services.gpuagent.worker"
+COMMANDS: Final = "services.cli"
+OF_WORKERS: Final = ("services.gpuagent.worker.app",)
+SERVICES: Final = ("carbon", "gpuagent", "planner", "predictor", "router")
+OF_SERVICES: Final = (
+    *OF_WORKERS,
+    "services.cli.commands.serve",
+    *(f"services.{service}.app" for service in SERVICES),
+)
+
+_SUBREAPER: Final = 36
+_MOST_BYTES: Final = 2**18
+_ARGUMENT_ROOM: Final = "-" * 4096
+_ENVIRONMENT_ROOM: Final = {"ZYGOTE_ROOM": "-" * 2**16}
+_READ_AT_START: Final = ("PYTHON", "LD_")
+"""Variables that the interpreter and the loader read: the zygote's hold for all that it forks."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Zygote:
+    """A process that has imported what it forks.
+
+    Args:
+        connection: To it.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._turn = threading.Lock()
+
+    @classmethod
+    def started(cls, *imports: str) -> "Zygote":
+        """Start one that imports these modules."""
+        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with its:
+            subprocess.Popen(  # it ends with our side of the connection
+                [sys.executable, "-m", __name__, str(its.fileno()), _ARGUMENT_ROOM, *imports],
+                stdin=subprocess.DEVNULL,
+                cwd=ROOT,
+                env={**os.environ, **_ENVIRONMENT_ROOM},
+                pass_fds=(its.fileno(),),
+                start_new_session=True,
+            ).returncode = 0  # nobody waits for it
+        return cls(ours)
+
+    def close(self) -> None:
+        """Let it end; what it forked runs on."""
+        self._connection.close()
+
+    def wait(self) -> None:
+        """Wait until it has imported what it forks."""
+        self._connection.recv(_MOST_BYTES)
+
+    def fork(self, order: Mapping[str, Any], files: Sequence[int]) -> int:
+        """Return the pid of a new child of this process."""
+        with self._turn:
+            _libc.prctl(_SUBREAPER, 1, 0, 0, 0)
+            try:
+                socket.send_fds(self._connection, [json.dumps(order).encode()], files)
+                return int(self._connection.recv(_MOST_BYTES) or -1)
+            finally:
+                _libc.prctl(_SUBREAPER, 0, 0, 0, 0)
+
+
+def started() -> dict[str, Zygote]:
+    """Return zygotes by the module that they are for."""
+    found = {WORKER: Zygote.started(*OF_WORKERS), COMMANDS: Zygote.started(*OF_SERVICES)}
+    for zygote in found.values():
+        zygote.wait()
+    return found
+
+
+def install(zygotes: Mapping[str, Zygote]) -> Callable[[], None]:
+    """Have this process's services forked; return what undoes it.
+
+    Args:
+        zygotes: By the module that they are for; others are started as usual.
+    """
+    start = subprocess.Popen._execute_child  # type: ignore[attr-defined]
+    names = inspect.signature(start)
+    preset = _read_at_start(os.environ)
+
+    def execute(self: subprocess.Popen[bytes], *positional: Any) -> None:
+        how = names.bind(self, *positional).arguments
+        command = how["args"]
+        module = _module(command)
+        plain = not (how["pass_fds"] or how["preexec_fn"] or how["executable"] or how["shell"])
+        owner = [how[each] for each in ("gid", "gids", "uid")]
+        environment = dict(os.environ if how["env"] is None else how["env"])
+        alike = _read_at_start(environment) == preset
+        if not (module in zygotes and plain and alike and owner == [None, None, None]):
+            start(self, *positional)
+            return
+        given = [how[each] for each in ("p2cread", "c2pwrite", "errwrite")]
+        order = {
+            "command": [str(each) for each in command],
+            "module": module,
+            "environment": environment,
+            "folder": os.fspath(how["cwd"] or Path.cwd()),
+            "session": bool(how["start_new_session"]),
+        }
+        files = [file if file >= 0 else number for number, file in enumerate(given)]
+        self.pid = zygotes[module].fork(order, files)
+        self._child_created = True  # type: ignore[attr-defined]
+        pipes = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+        self._close_pipe_fds(*(how[each] for each in pipes))  # type: ignore[attr-defined]
+
+    subprocess.Popen._execute_child = execute  # type: ignore[attr-defined]
+    return lambda: setattr(subprocess.Popen, "_execute_child", start)
+
+
+def _module(command: object) -> str:
+    """Return the module that a command starts, or "" where it is started as usual."""
+    if not isinstance(command, (list, tuple)) or str(command[0]) != sys.executable:
+        return ""
+    words = [str(each) for each in command[1:] if each != "-P"]
+    if words[:2] == ["-m", WORKER]:
+        return WORKER
+    serves = words[2:3] and words[2] in SERVICES and words[3:4] == ["serve"]
+    return COMMANDS if words[:2] == ["-m", COMMANDS] and serves else ""
+
+
+def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in environment.items() if key.startswith(_READ_AT_START)}
+
+
+# ---- the zygote ---------------------------------------------------------------------------------
+
+
+def serve(connection: socket.socket) -> None:
+    """Fork whatever is requested, until nobody is there to request it; run it in the child."""
+    while True:
+        order = _next(connection)
+        if order is None:
+            return
+        own = _own_zygote() if "gpuagent" in order["command"] else None
+        if own is not None and own.its_side:
+            connection = own.connection
+            continue
+        _become(order)
+        if own is not None:
+            install({WORKER: Zygote(own.connection)})
+        runpy.run_module(order["module"], run_name="__main__", alter_sys=True)
+        return
+
+
+def _next(connection: socket.socket) -> dict[str, Any] | None:
+    """Serve until the end; return in each child, with what it is to be."""
+    while True:
+        told, files, *_ = socket.recv_fds(connection, _MOST_BYTES, 3)
+        if not told:
+            return None
+        (pid_from, pid_to), (may_go, go) = os.pipe(), os.pipe()
+        between = os.fork()
+        if not between:
+            child = os.fork()
+            if child:
+                os.write(pid_to, str(child).encode())
+                os._exit(0)
+            os.close(go)
+            os.read(may_go, 1)  # until the process between has gone
+            for number, file in enumerate(files):
+                os.dup2(file, number)
+            os.closerange(3, 2**16)
+            order: dict[str, Any] = json.loads(told)
+            return order
+        os.waitpid(between, 0)
+        pid = os.read(pid_from, 16)
+        for file in (*files, pid_from, pid_to, may_go, go):
+            os.close(file)
+        connection.send(pid)
+
+
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """A zygote that an agent has for its workers. Attributes: its_side (this process is it)."""
+
+    connection: socket.socket
+    its_side: bool
+
+
+def _own_zygote() -> _Own:
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if os.fork():
+        its.close()
+        return _Own(ours, its_side=False)
+    ours.close()
+    os.setsid()
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number in range(3):  # or whoever reads the agent's output waits for this one's end
+        os.dup2(nothing, number)
+    os.close(nothing)
+    return _Own(its, its_side=True)
+
+
+def _become(order: Mapping[str, Any]) -> None:
+    """Be in every respect that others see what a started process would be."""
+    if order["session"]:
+        os.setsid()
+    os.chdir(order["folder"])
+    os.environ.clear()
+    os.environ.update(order["environment"])
+    time.tzset()
+    command: list[str] = order["command"]
+    sys.argv = command[command.index("-m") + 1 :]
+    sys.orig_argv = command
+    _show(command, order["environment"])
+
+
+def _show(command: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Write what /proc/PID/cmdline and environ tell of this process, as setproctitle(3) does."""
+    places = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    arguments, its_end, variables, their_end = (int(each) for each in places[45:49])
+    room = its_end - arguments
+    title = " ".join(command).encode()[: room - 2]
+    # No zero at the end of the room: the kernel then ends the command line at the first.
+    ctypes.memmove(arguments, title.ljust(room - 1, b"\0") + b"-", room)
+    pairs = b"".join(f"{key}={value}\0".encode() for key, value in environment.items())
+    room = their_end - variables
+    ctypes.memmove(variables, pairs[:room].ljust(room, b"\0"), room)
+
+
+def main() -> None:
+    """Import what is to be forked, and serve."""
+    for module in sys.argv[3:]:
+        importlib.import_module(module)
+    gc.collect()
+    gc.freeze()
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    connection.send(b"ready")
+    serve(connection)
+
+
+if __name__ == "__main__":
+    main()
