@@ -87,22 +87,6 @@ MINIMAL: Mapping[str, Any] = {
 }
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _services_are_forked(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Services that tests start are forked, but under TEST_PROCESSES=started."""
-    unit = Path(__file__).parent / "unit"
-    pure = all(item.path.is_relative_to(unit) for item in request.session.items)
-    if pure or os.environ.get(zygote.SWITCH) == "started":
-        yield
-        return
-    zygotes = zygote.started()
-    restore = zygote.install(zygotes)
-    yield
-    restore()
-    for each in zygotes.values():
-        each.close()
-
-
 Train = Callable[..., Path]
 
 
@@ -199,10 +183,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for hand in hands for item in hand]
 
 
-def pytest_collection_finish() -> None:
-    """Look for cycles again, but only among what tests make."""
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Look for cycles again, but only among what tests make; get ready to fork services."""
     gc.freeze()
     gc.enable()
+    unit = Path(__file__).parent / "unit"
+    if not all(item.path.is_relative_to(unit) for item in session.items):
+        _fork_services(session.config)
+
+
+def _fork_services(config: pytest.Config) -> None:
+    """Fork the services that tests start, but under TEST_PROCESSES=started."""
+    if os.environ.get(zygote.SWITCH) != "started":
+        zygotes = zygote.started()
+        for each in zygotes.values():
+            config.add_cleanup(each.close)
+        config.add_cleanup(zygote.install(zygotes))
 
 
 def _path(item: pytest.Item) -> Path:
