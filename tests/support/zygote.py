@@ -29,6 +29,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from prometheus_client import REGISTRY
+from prometheus_client.registry import Collector
+
 from tests.support.paths import ROOT
 
 SWITCH: Final = "TEST_PROCESSES"
@@ -228,6 +231,34 @@ def _own_zygote() -> _Own:
     return _Own(its, its_side=True)
 
 
+_metrics_of: Final[dict[Collector, str]] = {}
+"""Module that a metric was made in."""
+
+
+def _note_metrics() -> None:
+    """Note from now on who makes metrics: they are the whole process's."""
+    register = REGISTRY.register
+
+    def noting(metric: Collector) -> None:
+        frame = sys._getframe(1)
+        while frame.f_back and not frame.f_globals["__name__"].startswith("services."):
+            frame = frame.f_back
+        _metrics_of[metric] = frame.f_globals["__name__"]
+        register(metric)
+
+    REGISTRY.register = noting  # type: ignore[assignment]
+
+
+def _forget_metrics(service: str) -> None:
+    """Forget the metrics of other services, and of what only they import."""
+    others = tuple(f"services.{each}." for each in SERVICES if each != service)
+    if service in {"predictor", "router"}:
+        others += ("services.kit.mqtt.",)
+    for metric, module in _metrics_of.items():
+        if module.startswith(others):
+            REGISTRY.unregister(metric)
+
+
 def _become(order: Mapping[str, Any]) -> None:
     """Be in every respect that others see what a started process would be."""
     if order["session"]:
@@ -237,6 +268,8 @@ def _become(order: Mapping[str, Any]) -> None:
     os.environ.update(order["environment"])
     time.tzset()
     command: list[str] = order["command"]
+    if order["module"] == COMMANDS:
+        _forget_metrics(command[command.index("serve") - 1])
     sys.argv = command[command.index("-m") + 1 :]
     sys.orig_argv = command
     _show(command, order["environment"])
@@ -257,6 +290,7 @@ def _show(command: Sequence[str], environment: Mapping[str, str]) -> None:
 
 def main() -> None:
     """Import what is to be forked, and serve."""
+    _note_metrics()
     for module in sys.argv[3:]:
         importlib.import_module(module)
     gc.collect()
