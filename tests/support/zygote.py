@@ -46,6 +46,10 @@ OF_SERVICES: Final = (
 )
 
 _SUBREAPER: Final = 36
+_READY: Final = 3
+"""Descriptor that a child closes once it is what it is to be; whoever called for it waits for that,
+as for exec."""
+
 _MOST_BYTES: Final = 2**18
 _ARGUMENT_ROOM: Final = "-" * 4096
 _ENVIRONMENT_ROOM: Final = {"ZYGOTE_ROOM": "-" * 2**16}
@@ -90,14 +94,21 @@ class Zygote:
         self._connection.recv(_MOST_BYTES)
 
     def fork(self, order: Mapping[str, Any], files: Sequence[int]) -> int:
-        """Return the pid of a new child of this process."""
+        """Return the pid of a new child of this process.
+
+        Raises:
+            ChildProcessError: There is none.
+        """
         with self._turn:
             _libc.prctl(_SUBREAPER, 1, 0, 0, 0)
             try:
                 socket.send_fds(self._connection, [json.dumps(order).encode()], files)
-                return int(self._connection.recv(_MOST_BYTES) or -1)
+                told = self._connection.recv(_MOST_BYTES)
             finally:
                 _libc.prctl(_SUBREAPER, 0, 0, 0, 0)
+        if not told.isdigit():  # never a pid of -1, which is every process there is
+            raise ChildProcessError("the zygote forked nothing")
+        return int(told)
 
 
 def started() -> dict[str, Zygote]:
@@ -176,6 +187,7 @@ def serve(connection: socket.socket) -> None:
             connection = own.connection
             continue
         _become(order)
+        os.close(_READY)
         if own is not None:
             install({WORKER: Zygote(own.connection)})
         runpy.run_module(order["module"], run_name="__main__", alter_sys=True)
@@ -188,25 +200,32 @@ def _next(connection: socket.socket) -> dict[str, Any] | None:
         told, files, *_ = socket.recv_fds(connection, _MOST_BYTES, 3)
         if not told:
             return None
-        (pid_from, pid_to), (may_go, go) = os.pipe(), os.pipe()
+        (pid_from, pid_to), (may_go, go), (ready, is_ready) = os.pipe(), os.pipe(), os.pipe()
         between = os.fork()
         if not between:
             child = os.fork()
             if child:
+                os.close(is_ready)
                 os.write(pid_to, str(child).encode())
                 os._exit(0)
             os.close(go)
             os.read(may_go, 1)  # until the process between has gone
             for number, file in enumerate(files):
                 os.dup2(file, number)
-            os.closerange(3, 2**16)
+            os.dup2(is_ready, _READY)
+            os.closerange(_READY + 1, 2**16)
+            connection.detach()
             order: dict[str, Any] = json.loads(told)
             return order
         os.waitpid(between, 0)
+        os.close(pid_to)  # or there is no end where nothing was forked
         pid = os.read(pid_from, 16)
-        for file in (*files, pid_from, pid_to, may_go, go):
+        os.close(go)
+        os.close(is_ready)
+        os.read(ready, 1)
+        for file in (*files, pid_from, may_go, ready):
             os.close(file)
-        connection.send(pid)
+        connection.send(pid or b"none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +242,7 @@ def _own_zygote() -> _Own:
         its.close()
         return _Own(ours, its_side=False)
     ours.close()
+    os.close(_READY)
     os.setsid()
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in range(3):  # or whoever reads the agent's output waits for this one's end
