@@ -120,8 +120,6 @@ async def _lead(
         store = await _opened(stack, deployment, stop)
         if store is None:
             return
-        if not deployment.planner.standby:
-            server = await clients.enter_async_context(_served(deployment, front, health))
         channel = await stack.enter_async_context(dial(deployment.carbon.dials, tls))
         planner = _Planner(await InForce.restored(deployment, store), store)
         if reloads is not None:
@@ -132,6 +130,8 @@ async def _lead(
                 lease = tasks.create_task(planner.leading.keep(), name="planner.lease")
                 await planner.restore()
                 front.planner = planner.servicer
+                if not deployment.planner.standby:
+                    server = await clients.enter_async_context(_served(deployment, front, health))
                 await server.set_ready(ready=True)
                 if started is not None:
                     started(server.port)
