@@ -193,8 +193,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def _fork_services(config: pytest.Config) -> None:
-    """Fork the services that tests start, but under TEST_PROCESSES=started."""
-    if os.environ.get(zygote.SWITCH) != "started":
+    """Fork the services that tests start, under TEST_PROCESSES=forked."""
+    if os.environ.get(zygote.SWITCH) == "forked":
         zygotes = zygote.started()
         for each in zygotes.values():
             config.add_cleanup(each.close)

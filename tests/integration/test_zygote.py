@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 
 import psutil
 import pytest
@@ -13,7 +14,18 @@ from tests.support import zygote
 from tests.support.zygote import Zygote
 
 
-@pytest.mark.skipif(os.environ.get(zygote.SWITCH) == "started", reason="nothing is forked")
+@pytest.fixture
+def forking() -> Iterator[None]:
+    """Services are forked while the test runs."""
+    own = Zygote.started("services.cli.commands.serve")
+    own.wait()
+    restore = zygote.install({zygote.COMMANDS: own})
+    yield
+    restore()
+    own.close()
+
+
+@pytest.mark.usefixtures("forking")
 def test_a_forked_service_is_a_child_with_its_own_command_line_environment_and_status() -> None:
     command = [sys.executable, "-P", "-m", "services.cli", "carbon", "serve", "--config", "/none"]
     child = subprocess.Popen(

@@ -5,8 +5,8 @@ planner. Whoever starts `python -m services...` by `subprocess` or asyncio gets 
 nevertheless: with its pid, pipes, environment, working directory, session, command line and exit
 status. What a test starts starts its workers the same way.
 
-Only what the suite itself starts time and again is forked; everything else, and everything under
-TEST_PROCESSES=started, is started as usual.
+Only with TEST_PROCESSES=forked, and only what the suite starts time and again; everything else is
+started as usual.
 
 A zygote forks a process that forks the child and ends, so that the child becomes that of whoever
 called for it: that one is the subreaper meanwhile (prctl(2)).
