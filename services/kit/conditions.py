@@ -45,6 +45,7 @@ class ConditionKind(IntEnum):
     REDUNDANCY_MISSING = 19
     STATE_DAMAGED = 20
     MODEL_FILE_DAMAGED = 21
+    TEXTS_TOO_LONG = 22
 
 
 _EFFECTS = {
@@ -64,6 +65,7 @@ _EFFECTS = {
         ConditionKind.ACCURACY_FLOOR_MISSED,
         ConditionKind.REDUNDANCY_MISSING,
         ConditionKind.STATE_DAMAGED,
+        ConditionKind.TEXTS_TOO_LONG,
     ),
 }
 _EFFECT_OF = {kind: effect for effect, kinds in _EFFECTS.items() for kind in kinds}

@@ -291,9 +291,8 @@ def _text_lengths(before: Observation, now: Observation) -> Iterator[Trigger]:
         old = before.text_lengths.get(model)
         if old != length:
             longer = old is None or length.answer_tokens_worth > old.answer_tokens_worth
-            text = f"{length.prompt_tokens:.0f} + {length.answer_tokens:.0f} tokens a request"
-            was = f" ({old.prompt_tokens:.0f} + {old.answer_tokens:.0f} before)" if old else ""
-            yield Trigger(Kind.DEMAND, f"demand: {model} {text}{was}", longer)
+            was = f" ({old} before)" if old else ""
+            yield Trigger(Kind.DEMAND, f"demand: {model} {length} a request{was}", longer)
 
 
 def _carbon(before: Observation, now: Observation, limit: float) -> Iterator[Trigger]:

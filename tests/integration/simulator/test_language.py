@@ -227,3 +227,24 @@ def test_a_sample_is_near_the_whole(chat: Scene) -> None:
     assert part.output_tokens == pytest.approx(whole.output_tokens, rel=0.05)
     assert part.active_j_per_token == pytest.approx(whole.active_j_per_token, rel=0.1)
     assert part.tpot_p50_s == pytest.approx(whole.tpot_p50_s, rel=0.1)
+
+
+def test_replicas_follow_the_load_although_no_text_can_be_in_time(
+    chat: Scene, tmp_path: Path
+) -> None:
+    """Texts of 12 times the usual answer take longer than the objective, in any batch."""
+    path = tmp_path / "load.csv"
+    path.write_text("rps\n4\n16")
+    long = model(demand_rps=4, slo={"latency_s": 3}, default_deadline_s=100)
+    rising = {
+        "duration_s": 150,
+        "texts": {"chat": {"answer_tokens": 500, "prompt_cv": 0, "answer_cv": 0}},
+        "load": {"chat": {"kind": "trace", "path": str(path), "step_s": 75}},
+    }
+    four = {"deployment": {"nodes": {"n": {"simulated": 4 * ["h100-80gb"]}}}}
+    seen = see(chat(merged(merged(long, rising), four)))
+
+    replicas = [sum(plan.slices.values()) for plan in seen.plans]
+    assert replicas[0] == 1
+    assert replicas[-1] >= 3
+    assert figures(seen).models["chat"].failed == 0

@@ -12,6 +12,7 @@ from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.conditions import cluster_conditions
 from services.planner.core.fleet import Fleet, Node, NodeGpu, RunningSegment
 from services.planner.core.forecast.demand import Demand
+from services.planner.core.forecast.text_lengths import TextLength
 from services.planner.core.model import GpuType
 from services.planner.core.service_level import ServiceLevel
 from tests.support.virtual_clock import VirtualClock
@@ -107,3 +108,14 @@ def test_a_variant_that_was_given_up_keeps_its_reason_after_its_segment_has_gone
     (condition,) = cluster_conditions(seen)
     assert condition.kind is ConditionKind.QUARANTINED
     assert "cannot load the model" in condition.sentence
+
+
+def test_texts_that_cannot_be_in_time_are_named_with_those_that_could() -> None:
+    seen = working()
+    seen.lengths.usual = {"chat": TextLength(200.0, 9000.0)}
+    seen.settle_texts(seen.lengths.usual, {"chat": TextLength(200.0, 40.0)}, ())
+
+    (condition,) = cluster_conditions(seen)
+    assert condition.kind is ConditionKind.TEXTS_TOO_LONG
+    assert "200 + 9000 tokens" in condition.sentence
+    assert "200 + 40 tokens" in condition.sentence

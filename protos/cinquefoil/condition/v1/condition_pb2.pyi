@@ -66,6 +66,8 @@ class _ConditionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Conditi
     """A file of state was damaged, set aside and begun again."""
     CONDITION_KIND_MODEL_FILE_DAMAGED: _ConditionKind.ValueType  # 21
     """The file on the node has another SHA-256 than the deployment file says: workers refuse it."""
+    CONDITION_KIND_TEXTS_TOO_LONG: _ConditionKind.ValueType  # 22
+    """A model's texts are usually so long that no batch of them is in time: plans are for shorter ones."""
 
 class ConditionKind(_ConditionKind, metaclass=_ConditionKindEnumTypeWrapper):
     """What is wrong. docs/conditions.md has a row for each."""
@@ -113,6 +115,8 @@ CONDITION_KIND_STATE_DAMAGED: ConditionKind.ValueType  # 20
 """A file of state was damaged, set aside and begun again."""
 CONDITION_KIND_MODEL_FILE_DAMAGED: ConditionKind.ValueType  # 21
 """The file on the node has another SHA-256 than the deployment file says: workers refuse it."""
+CONDITION_KIND_TEXTS_TOO_LONG: ConditionKind.ValueType  # 22
+"""A model's texts are usually so long that no batch of them is in time: plans are for shorter ones."""
 Global___ConditionKind: _TypeAlias = ConditionKind  # noqa: Y015
 
 @_typing.final

@@ -26,7 +26,7 @@ energy (github.com/mertside/ai-inference-energy).
 
 import math
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, Protocol, runtime_checkable
 
 from services.kit.profiles.core import cpu
 from services.kit.profiles.core.clock_curve import curve_of
@@ -118,6 +118,17 @@ class TokenTimes:
 
     first_token_s: float
     token_s: float
+
+
+@runtime_checkable
+class TokenProfile(Protocol):
+    """A profile that knows tokens."""
+
+    def token_times(
+        self, shape: SliceShape, batch_size: int, processes: int, *, clock_ratio: float = 1.0
+    ) -> TokenTimes | None:
+        """Return the times of a usual request's tokens; None: not known."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

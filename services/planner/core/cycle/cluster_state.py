@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from services.kit.conditions import Condition
@@ -15,7 +15,7 @@ from services.planner.core.decide import Snapshot
 from services.planner.core.fixed_inputs import FixedInputs, fixed_inputs
 from services.planner.core.fleet import Fleet
 from services.planner.core.forecast.demand import Demand
-from services.planner.core.forecast.text_lengths import TextLengths, with_lengths
+from services.planner.core.forecast.text_lengths import TextLength, TextLengths, with_lengths
 from services.planner.core.grid_signal import GridSignal
 from services.planner.core.load_report import LoadReport
 from services.planner.core.model import Model, Period, Variant
@@ -154,8 +154,7 @@ class ClusterState:
         self.settings = before.model_copy(update=update)
         self.removed = _removed((*self.removed, *self.profiled), models)
         self.deployed = models
-        self.profiled = with_lengths(models, self.lengths.usual)
-        self.believe(self.beliefs)
+        self._lengthen()
         self.fleet.configure(deployment.nodes, deployment.join)
         self.demand.configure({name: model.demand_rps for name, model in deployment.models.items()})
         self.level.configure(aims(deployment))
@@ -174,12 +173,12 @@ class ClusterState:
             seen = known_rps > configured_rps.get(model.name, 0.0)
             return max(model.demand_rps, known_rps if seen else 0.0)
 
-        believed = corrected(with_lengths(models, self.lengths.usual), self.beliefs)
+        lengths = self.lengths
         return replace(
             now,
             models=tuple(
                 replace(model, demand_rps=load_rps(model))
-                for model in without_absent(without_blocked(believed, now.blocked), now.absent)
+                for model in self._offered(now, models, lengths.usual, lengths.promised)
             ),
             objective=now.objective
             if planner.objective == self.settings.objective
@@ -188,6 +187,31 @@ class ClusterState:
             if planner.strategy == self.settings.strategy
             else planner.strategy,
         )
+
+    def with_texts(
+        self,
+        now: Snapshot,
+        usual: Mapping[str, TextLength],
+        promised: Mapping[str, TextLength],
+    ) -> Snapshot:
+        """Return a snapshot of those models only whose usual lengths were seen; `with_lengths`."""
+        seen = [model for model in self.deployed if model.name in usual]
+        return replace(now, models=self._offered(now, seen, usual, promised))
+
+    def _offered(
+        self,
+        now: Snapshot,
+        models: Iterable[Model],
+        usual: Mapping[str, TextLength],
+        promised: Mapping[str, TextLength],
+    ) -> tuple[Model, ...]:
+        believed = corrected(with_lengths(models, usual, promised), self.beliefs)
+        return without_absent(without_blocked(believed, now.blocked), now.absent)
+
+    def _lengthen(self) -> None:
+        """Have plans made for texts as long as they usually are."""
+        self.profiled = with_lengths(self.deployed, self.lengths.usual, self.lengths.promised)
+        self.believe(self.beliefs)
 
     # ---- reports -------------------------------------------------------------------------------
 
@@ -238,8 +262,7 @@ class ClusterState:
             self.readings.answered(model, answers.get(model, 0), latency_s)
         tokens = {model: (each.input, each.output) for model, each in report.tokens.items()}
         if self.lengths.observe(report.router_id, tokens, answers, self.deployed):
-            self.profiled = with_lengths(self.deployed, self.lengths.usual)
-            self.believe(self.beliefs)
+            self._lengthen()
         self.changed.notify()
 
     def need_more(self, models: Iterable[str], why: str) -> None:
@@ -360,6 +383,19 @@ class ClusterState:
         """Take in what live measurements taught: plans are made from corrected profiles."""
         self.beliefs = beliefs
         self.models = corrected(self.profiled, beliefs)
+
+    def settle_texts(
+        self,
+        usual: Mapping[str, TextLength],
+        promised: Mapping[str, TextLength],
+        in_time: Collection[str],
+    ) -> bool:
+        """Take in whose usual texts some batch serves in time; see `TextLengths.settle`."""
+        changed = self.lengths.settle(usual, promised, in_time)
+        if changed:
+            self._lengthen()
+            self.changed.notify()
+        return changed
 
     def raise_requirements(
         self, trigger: Trigger, now: Snapshot, learned: Mapping[str, str]

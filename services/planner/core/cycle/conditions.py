@@ -21,7 +21,7 @@ def cluster_conditions(state: ClusterState) -> tuple[Condition, ...]:
         zones = tuple(dict.fromkeys(node.zone for node in fleet.settings.values()))
         state.of_nodes = fleet.revision, tuple(found), zones
     _, of_nodes, zones = state.of_nodes
-    return (*of_nodes, *_of_zones(zones, state), *_of_variants(state))
+    return (*of_nodes, *_of_zones(zones, state), *_of_variants(state), *_of_texts(state))
 
 
 def _of_node(name: str, node: config.Node, state: ClusterState) -> Iterator[Condition]:
@@ -72,4 +72,15 @@ def _of_variants(state: ClusterState) -> Iterator[Condition]:
             f"variant/{model}/{variant}",
             f"plans leave {variant} of {model} out, since an agent gave up on it"
             f"{f': {why}' if why else ''}",
+        )
+
+
+def _of_texts(state: ClusterState) -> Iterator[Condition]:
+    for model, promised in sorted(state.lengths.promised.items()):
+        yield Condition(
+            ConditionKind.TEXTS_TOO_LONG,
+            f"model/{model}",
+            f"{model}: requests usually have {state.lengths.usual[model]}, and no batch of those "
+            f"is in time: plans give them more time, by as much as they exceed {promised}",
+            f"models.{model}.slo.latency_s",
         )

@@ -22,6 +22,7 @@ from services.planner.core.cycle.plan_lifecycle import PlanLifecycle
 from services.planner.core.cycle.planning import Planning, Undecided
 from services.planner.core.cycle.rollout_executor import StepFailed
 from services.planner.core.decide import Snapshot, pose, staying
+from services.planner.core.forecast.text_lengths import TextLength
 from services.planner.core.maintenance import Hold, hold, holding
 from services.planner.core.online_search.corrected_profile import learned, slower
 from services.planner.core.plan import Plan
@@ -232,6 +233,7 @@ class DecisionCycle:
     async def _changed(self, trigger: Trigger, now: Snapshot) -> bool:
         """Decide and carry out; return whether something came of it."""
         held = self.held is not None
+        now = await self._for_texts(now)
         if self.standing.pinned is None and not held and self._search.applies(now.strategy):
             await self._search.run(trigger, now, self._interrupted)
             return False  # it keeps the accuracy floor where it can: to search again is no use
@@ -258,6 +260,30 @@ class DecisionCycle:
                 return draft
             if not level.may_demand_more(clock.monotonic(), learned):
                 return draft
+
+    async def _for_texts(self, now: Snapshot) -> Snapshot:
+        """Return the snapshot with objectives eased of models whose texts are too long for them."""
+        state = self._state
+        usual = state.lengths.usual
+        if not usual:
+            return now
+        served = state.lengths.last_served(state.deployed)
+
+        def servable(promised: Mapping[str, TextLength]) -> set[str]:
+            posed = pose(state.with_texts(now, usual, promised), self._settings)
+            return {kind.model for kind in posed.catalog}
+
+        in_time, eased = await self._environment.think(
+            now.strategy, lambda: (servable({}), servable(served))
+        )
+        promised = {model: served[model] for model in sorted(eased - in_time)}
+        if not state.settle_texts(usual, promised, in_time):
+            return now
+        for model in promised:
+            self._environment.log.warning(
+                "texts are too long to be in time", model=model, texts=str(usual[model])
+            )
+        return state.snapshot(self._environment.shares) or now
 
     async def _learned(self, now: Snapshot) -> Mapping[str, str]:
         """Correct the profiles of models whose requests are late by what their batches took.

@@ -1,12 +1,14 @@
 """How long the texts of language models usually are, from the routers' counts of tokens.
 
 A profile states a usual request: tokens of its prompt and of its answer. Load in requests says
-little where requests grow; so plans are made for the lengths that are seen, once they differ.
+little where requests grow; so plans are made for the lengths that are seen, once they differ. Where
+no batch of those is in time, plans give each request as many times the objectives as it is longer
+than the last that could be: its tokens count, and what cannot be kept keeps no plan from growing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -33,6 +35,9 @@ class TextLength:
     def answer_tokens_worth(self) -> float:
         """The request's work in tokens of answers: those of prompts take far less time."""
         return self.prompt_tokens / PROMPT_TOKENS_PER_STEP + self.answer_tokens
+
+    def __str__(self) -> str:
+        return f"{self.prompt_tokens:.0f} + {self.answer_tokens:.0f} tokens"
 
     def differs(self, other: TextLength) -> bool:
         """Return whether plans for the other would be wrong for this."""
@@ -68,10 +73,14 @@ class TextLengths:
 
     Attributes:
         usual: Those that plans are to be made for, by model; left out: as the profiles say.
+        promised: Those that the objectives are for, of models whose usual texts no batch serves in
+            time: the last that one did; left out: all.
     """
 
     def __init__(self) -> None:
         self.usual: Mapping[str, TextLength] = {}
+        self.promised: Mapping[str, TextLength] = {}
+        self._served: Mapping[str, TextLength] = {}
         self._seen: dict[str, _Seen] = {}
         self._counted: dict[tuple[str, str], tuple[int, int]] = {}
 
@@ -107,6 +116,32 @@ class TextLengths:
         self.usual = {**self.usual, **changed}
         return bool(changed)
 
+    def last_served(self, models: Iterable[Model]) -> Mapping[str, TextLength]:
+        """Return the last lengths of which a batch was in time; before any, those profiles state.
+
+        Args:
+            models: The deployment's, with their profiles.
+        """
+        known = {model.name: self._served.get(model.name) or stated(model) for model in models}
+        return {name: length for name, length in known.items() if length and name in self.usual}
+
+    def settle(
+        self,
+        usual: Mapping[str, TextLength],
+        promised: Mapping[str, TextLength],
+        in_time: Collection[str],
+    ) -> bool:
+        """Take in whose usual texts some batch serves in time; return whether others' were before.
+
+        Args:
+            usual: Lengths that were usual when it was found out.
+            promised: Of the models that none does: what their objectives are for from now on.
+            in_time: Models that one does.
+        """
+        before, self.promised = self.promised, promised
+        self._served = {**self._served, **{name: usual[name] for name in in_time if name in usual}}
+        return before != promised
+
     def forget(self, router_id: str) -> None:
         """Drop the counts of a router that has disconnected; what they said of lengths stays."""
         self._counted = {key: each for key, each in self._counted.items() if key[0] != router_id}
@@ -119,13 +154,20 @@ def stated(model: Model) -> TextLength | None:
     return TextLength(found.prompt_tokens, found.answer_tokens) if found else None
 
 
-def with_lengths(models: Iterable[Model], usual: Mapping[str, TextLength]) -> tuple[Model, ...]:
+def with_lengths(
+    models: Iterable[Model],
+    usual: Mapping[str, TextLength],
+    promised: Mapping[str, TextLength] | None = None,
+) -> tuple[Model, ...]:
     """Return models whose profiles are for texts of the usual lengths.
 
     Args:
         models: With the profiles as they are.
         usual: By model; others stay.
+        promised: Those that objectives are for, by model: usual texts that are longer have more
+            time by as much. Left out: objectives stay.
     """
+    promised = promised or {}
 
     def of(variant: Variant, length: TextLength) -> Variant:
         profile = variant.profile
@@ -140,9 +182,23 @@ def with_lengths(models: Iterable[Model], usual: Mapping[str, TextLength]) -> tu
         )
         return replace(variant, profile=profile)
 
-    return tuple(
-        replace(model, variants=tuple(of(each, usual[model.name]) for each in model.variants))
-        if model.name in usual
-        else model
-        for model in models
+    def right(model: Model) -> Model:
+        length = usual.get(model.name)
+        if length is None:
+            return model
+        model = replace(model, variants=tuple(of(each, length) for each in model.variants))
+        return _eased(model, length, promised.get(model.name, length))
+
+    return tuple(right(model) for model in models)
+
+
+def _eased(model: Model, length: TextLength, promised: TextLength) -> Model:
+    longer = length.answer_tokens_worth / promised.answer_tokens_worth
+    prompts = length.prompt_tokens / promised.prompt_tokens
+    answers = length.answer_tokens / promised.answer_tokens
+    return replace(
+        model,
+        slo_latency_s=model.slo_latency_s * max(longer, 1.0),
+        slo_first_token_s=model.slo_first_token_s * max(prompts, 1.0),
+        slo_token_s=model.slo_token_s * max(longer / answers, 1.0),
     )

@@ -12,6 +12,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from services.kit.profiles.core.language import TokenProfile, TokenTimes
 from services.kit.profiles.core.profile import BatchCost, Profile, SliceShape
 from services.planner.core.model import Model, Variant
 from services.planner.core.online_search.measurement import Measurement, ratios
@@ -84,9 +85,23 @@ class CorrectedProfile:
         cost = self.profile.batch(shape, batch_size, processes, clock_ratio=clock_ratio)
         if cost is None:
             return None
-        cell = Cell(self.model, self.variant, shape.gpu, shape.profile)
-        correction = self.corrections.of(cell)
+        correction = self._correction(shape)
         return BatchCost(cost.latency_s * correction.time, cost.energy_j * correction.energy)
+
+    def token_times(
+        self, shape: SliceShape, batch_size: int, processes: int, *, clock_ratio: float = 1.0
+    ) -> TokenTimes | None:
+        """Return the times of a usual request's tokens; None: the profile knows none."""
+        if not isinstance(self.profile, TokenProfile):
+            return None
+        times = self.profile.token_times(shape, batch_size, processes, clock_ratio=clock_ratio)
+        if times is None:
+            return None
+        slower = self._correction(shape).time
+        return TokenTimes(slower * times.first_token_s, slower * times.token_s)
+
+    def _correction(self, shape: SliceShape) -> Correction:
+        return self.corrections.of(Cell(self.model, self.variant, shape.gpu, shape.profile))
 
 
 def corrected(models: Iterable[Model], beliefs: Beliefs) -> tuple[Model, ...]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from services.kit.config import Objective
 from services.kit.mig import SliceKind
-from services.kit.profiles.core.language import LanguageProfile, TokenTimes
+from services.kit.profiles.core.language import TokenProfile, TokenTimes
 from services.kit.profiles.core.profile import (
     BatchCost,
     Profile,
@@ -157,7 +157,7 @@ def _points(
 def _token_times(
     profile: Profile, shape: SliceShape, batch_size: int, processes: int, clock_ratio: float
 ) -> TokenTimes | None:
-    if not isinstance(profile, LanguageProfile):
+    if not isinstance(profile, TokenProfile):
         return None
     return profile.token_times(shape, batch_size, processes, clock_ratio=clock_ratio)
 

@@ -102,6 +102,31 @@ def test_only_language_models_have_lengths_and_long_prompts_stay_the_longest() -
     assert other.variants == OTHER.variants
 
 
+def test_objectives_are_for_the_promised_lengths_and_longer_texts_have_more_time() -> None:
+    """Prompts count for the first token, all tokens for the end; shorter texts have no less."""
+    promised = {"chat": TextLength(500.0, 250.0)}
+
+    def limits(length: TextLength) -> tuple[float, float, float]:
+        (chat,) = with_lengths([CHAT], {"chat": length}, promised)
+        return chat.slo_latency_s, chat.slo_first_token_s, chat.slo_token_s
+
+    assert limits(TextLength(500.0, 2500.0)) == pytest.approx((593.0, math.inf, 0.03), rel=0.01)
+    assert limits(TextLength(50_000.0, 250.0))[2] == pytest.approx(0.03 * 2.3, rel=0.01)
+    assert limits(TextLength(50.0, 25.0)) == (60.0, math.inf, 0.03)
+
+
+def test_what_no_batch_serves_in_time_is_known_until_one_does() -> None:
+    lengths, served, long = TextLengths(), TextLength(512.0, 400.0), TextLength(512.0, 9000.0)
+    for length, in_time in ((served, {"chat"}), (long, set[str]())):
+        lengths.usual = {"chat": length}
+        promised = {} if in_time else lengths.last_served([CHAT, OTHER])
+        assert lengths.settle(lengths.usual, promised, in_time) == (not in_time)
+
+    assert lengths.promised == {"chat": served}
+    assert lengths.settle(lengths.usual, {}, {"chat"})
+    assert lengths.last_served([CHAT]) == {"chat": long}
+
+
 def test_reports_of_longer_texts_change_the_models_and_cause_a_plan() -> None:
     """Other lengths, once; a reload of the deployment keeps what was seen."""
     clock = VirtualClock(datetime(2026, 6, 1, tzinfo=UTC))

@@ -6,11 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.kit.profiles.core.language import LanguageProfile, TokenProfile
 from services.planner.core.decide import pose
-from services.planner.core.model import SegmentKind
+from services.planner.core.model import SegmentKind, Variant
 from services.planner.core.online_search.corrected_profile import corrected, learned, slower
 from services.planner.core.online_search.measurement import Measurement, Observed
-from services.planner.core.online_search.profile_corrections import Beliefs
+from services.planner.core.online_search.profile_corrections import Beliefs, Cell
+from services.planner.core.problem import catalog
+from tests.support.planner import fleets
 from tests.support.planner.decisions import MODEL, SETTINGS, snapshot
 
 POSED = pose(snapshot(), SETTINGS)
@@ -45,6 +48,23 @@ def test_what_was_measured_to_be_slow_is_planned_as_slow_and_so_is_what_was_not(
         assert latency_s == pytest.approx(slowdown * profiled[key], rel=1e-6)
     assert set(slower(Beliefs(), beliefs, seen)) == {"digits"}
     assert slower(beliefs, learned(beliefs, seen, (MODEL,), {"digits"}), seen) == {}
+
+
+def test_tokens_are_slower_by_as_much() -> None:
+    """So that a corrected language model keeps its objectives of tokens."""
+    pool, profile = fleets.pool("h100-80gb"), LanguageProfile(8.0)
+    shape = pool.type.shape(catalog.whole(pool))
+    cell = Cell("digits", "8b", "h100-80gb", shape.profile)
+    beliefs = Beliefs().measured(cell, 1.5, 1.0)
+    model = replace(MODEL, variants=(Variant("8b", 1.0, profile),))
+    (slow,) = (each.variants[0].profile for each in corrected([model], beliefs))
+
+    assert isinstance(slow, TokenProfile)
+    times, right = slow.token_times(shape, 8, 1), profile.token_times(shape, 8, 1)
+    assert times is not None
+    assert right is not None
+    assert times.token_s == pytest.approx(1.5 * right.token_s)
+    assert times.first_token_s == pytest.approx(1.5 * right.first_token_s)
 
 
 def test_a_model_whose_requests_are_in_time_keeps_its_profile() -> None:
