@@ -87,6 +87,7 @@ class StepCosts:
         self.shape = shape
         self.profile = profile
         self._slowdown = slowdown
+        self._steps = profile.steps(shape)
         self._curve = curve_of(shape.gpu)
         self._ratios: dict[float, tuple[float, float, float]] = {}
 
@@ -100,10 +101,11 @@ class StepCosts:
             prompt: Tokens of prompts that are taken in.
         """
         decode, prefill, power = self._ratios.get(clock) or self._at(clock)
-        fast_s = self.profile.step_s(self.shape, sequences, context)
-        whole_s = self.profile.step_s(self.shape, sequences, context, prompt) if prompt else fast_s
+        steps = self._steps
+        fast_s = steps.time_s(sequences, context)
+        whole_s = steps.time_s(sequences, context, prompt) if prompt else fast_s
         time_s = fast_s * decode + (whole_s - fast_s) * prefill
-        power_w = self.profile.step_power_w(self.shape, sequences, context, prompt, step_s=whole_s)
+        power_w = steps.power_w(sequences, context, prompt, whole_s)
         return Step(time_s * self._slowdown, power_w * power * time_s * self._slowdown)
 
     def _at(self, clock: float) -> tuple[float, float, float]:

@@ -66,10 +66,13 @@ class PlannerClock:
     def __init__(self, env: Environment, start: datetime) -> None:
         self._env = env
         self._start = start
+        self._read = (0.0, start)
 
     def now(self) -> datetime:
         """Return the time of day."""
-        return self._start + timedelta(seconds=self._env.now)
+        if self._env.now != self._read[0]:
+            self._read = (self._env.now, self._start + timedelta(seconds=self._env.now))
+        return self._read[1]
 
     def monotonic(self) -> float:
         """Return virtual time, s."""

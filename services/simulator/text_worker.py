@@ -135,9 +135,11 @@ class TextWorker:
 
     def run(self) -> Waiting:
         """Run steps for ever."""
+        replica = self._replica
         while True:
-            self._drop()
-            if self._replica.requests:
+            if self._by_arrival or self._gone:
+                self._drop()
+            if replica.open or replica.waiting:
                 yield from self._step()
             else:
                 self._work = self._time.env.event()
@@ -151,14 +153,16 @@ class TextWorker:
         self.ledger.begin(began_s, step.energy_j / step.time_s, step.energy_j)
         yield from self._time.wait(end_s - began_s)
         now_s = self._time.now_s
-        found = replica.end(now_s)
-        for text in found.ended:
+        first, ended = replica.end(now_s)
+        self.ledger.end(now_s, len(ended))
+        if not (first or ended):
+            return
+        for text in ended:
             self._texts.pop(text.number, None)
         self._gone = [each for each in self._gone if not each.ended_s]
-        self.ledger.end(now_s, len(found.ended))
-        parts = [Result(each.number, more=True) for each in found.first if not each.ended_s]
-        if parts or found.ended:
-            self._send([*parts, *map(self._result, found.ended)])
+        parts = [Result(each.number, more=True) for each in first if not each.ended_s]
+        if parts or ended:
+            self._send([*parts, *map(self._result, ended)])
 
     def _drop(self) -> None:
         """Drop those that were withdrawn or are out of time; none is in a step now."""
@@ -189,6 +193,8 @@ class TextWorker:
         return Cost(text.energy_j, 0.0, "model", 0.0, now_s - text.arrived_s, 1, usage=usage)
 
     def _beside(self) -> int:
+        if len(self.peers) == 1:
+            return 0
         return sum(other.answering for other in self.peers if other is not self)
 
     def _send(self, results: Sequence[Result]) -> None:

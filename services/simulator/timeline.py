@@ -50,10 +50,10 @@ class Timeline:
 
     def wait(self, duration_s: float) -> Waiting:
         """Wait for so much of this clock's time, s."""
+        env, left_s = self.env, duration_s
         end_s = self.now_s + duration_s
-        left_s = duration_s
         while left_s > _ROUNDING_S:
-            yield self.env.timeout(left_s)
+            yield env.timeout(left_s)
             if not self.going:
                 yield self.resumed
-            left_s = end_s - self.now_s
+            left_s = end_s - (env.now - self._skipped_s)

@@ -65,6 +65,8 @@ def without_blocked(
     models: Iterable[Model], distrusted: frozenset[VariantName]
 ) -> tuple[Model, ...]:
     """Return models without the variants named; one that would have none left keeps all."""
+    if not distrusted:
+        return tuple(models)
     return tuple(
         replace(
             model,

@@ -24,6 +24,8 @@ at 0.83 of a V100's clock (a sensitivity of 0.07), and no longer at 0.57 of an A
 energy (github.com/mertside/ai-inference-energy).
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol, runtime_checkable
@@ -118,6 +120,52 @@ class TokenTimes:
 
     first_token_s: float
     token_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """A model's steps on one slice, at the highest clock.
+
+    Attributes:
+        factors: How far the GPU type is from its data sheet.
+        fixed_s: Of every step, s.
+        weights_gb: Read by every step, GB.
+        kv_kib_per_token: Keys and values of a token, KiB.
+        bandwidth_gb_per_s: The slice's.
+        flops_s: The data sheet's time of one token's arithmetic, s.
+        share: Of the GPU's SMs, or how many GPUs.
+        idle_w, limit_w: Power of the whole GPU, W.
+    """
+
+    factors: TokenFactors
+    fixed_s: float
+    weights_gb: float
+    kv_kib_per_token: float
+    bandwidth_gb_per_s: float
+    flops_s: float
+    share: float
+    idle_w: float
+    limit_w: float
+
+    def time_s(self, sequences: float, context_tokens: float, prompt_tokens: float = 0.0) -> float:
+        """Return the time of a step, s; see `LanguageProfile.step_s`."""
+        factors = self.factors
+        kv_gb = sequences * context_tokens * self.kv_kib_per_token * BYTES_PER_KIB / 1e9
+        read_gb = factors.read * self.weights_gb + factors.kv * kv_gb
+        computed = factors.decode * sequences + factors.prefill * prompt_tokens
+        return self.fixed_s + read_gb / self.bandwidth_gb_per_s + computed * self.flops_s
+
+    def power_w(
+        self, sequences: float, context_tokens: float, prompt_tokens: float, step_s: float
+    ) -> float:
+        """Return the active power of a step, W; see `LanguageProfile.step_power_w`."""
+        factors = self.factors
+        kv_gb = sequences * context_tokens * self.kv_kib_per_token * BYTES_PER_KIB / 1e9
+        bandwidth_share = (self.weights_gb + kv_gb) / step_s / self.bandwidth_gb_per_s
+        peak_share = (sequences + prompt_tokens) * self.flops_s / step_s
+        used = factors.base + factors.reading * bandwidth_share
+        used += factors.computing * math.sqrt(peak_share)
+        return self.share * max(min(used, 1.0) * self.limit_w - self.idle_w, 0.0)
 
 
 @runtime_checkable
@@ -227,16 +275,7 @@ class LanguageProfile:
             context_tokens: Mean tokens of their prompts and answers so far.
             prompt_tokens: Tokens of other prompts that the step takes in.
         """
-        factors, share = _factors(shape), shape.sm_count / shape.gpu_sm_count
-        fixed_s = factors.fixed_s + factors.parallel_s * max(share - 1.0, 0.0)
-        computed = factors.decode * sequences + factors.prefill * prompt_tokens
-        read_gb = factors.read * self._weights_gb
-        read_gb += factors.kv * self._kv_gb(sequences, context_tokens)
-        return (
-            fixed_s * math.cbrt(self.parameters_b / _FIXED_OF_B)
-            + read_gb / _bandwidth_gb_per_s(shape)
-            + computed * self._flops_s(shape)
-        )
+        return self.steps(shape).time_s(sequences, context_tokens, prompt_tokens)
 
     def power_w(self, shape: SliceShape, sequences: int) -> float:
         """Return the active power of a slice at the highest clock while usual answers come, W."""
@@ -262,14 +301,24 @@ class LanguageProfile:
             prompt_tokens: As of `step_s`.
             step_s: What that returned.
         """
+        return self.steps(shape).power_w(sequences, context_tokens, prompt_tokens, step_s)
+
+    def steps(self, shape: SliceShape) -> Steps:
+        """Return the steps on a slice; arguments as of `step_s`."""
         factors, share = _factors(shape), shape.sm_count / shape.gpu_sm_count
-        read_gb = self._weights_gb + self._kv_gb(sequences, context_tokens)
-        bandwidth_share = read_gb / step_s / _bandwidth_gb_per_s(shape)
-        peak_share = (sequences + prompt_tokens) * self._flops_s(shape) / step_s
-        used = factors.base + factors.reading * bandwidth_share
-        used += factors.computing * math.sqrt(peak_share)
-        whole_w = min(used, 1.0) * shape.max_power_w
-        return share * max(whole_w - shape.idle_power_w, 0.0)
+        fixed_s = factors.fixed_s + factors.parallel_s * max(share - 1.0, 0.0)
+        bandwidth = DATA_SHEETS[shape.gpu].bandwidth_gb_per_s
+        return Steps(
+            factors=factors,
+            fixed_s=fixed_s * math.cbrt(self.parameters_b / _FIXED_OF_B),
+            weights_gb=self._weights_gb,
+            kv_kib_per_token=self.kv_kib_per_token,
+            bandwidth_gb_per_s=bandwidth * shape.sm_count / shape.gpu_sm_count,
+            flops_s=self._flops_s(shape),
+            share=share,
+            idle_w=shape.idle_power_w,
+            limit_w=shape.max_power_w,
+        )
 
     @property
     def _weights_gb(self) -> float:
@@ -279,10 +328,6 @@ class LanguageProfile:
     def _context_tokens(self) -> float:
         """Mean context of a usual answer while it is generated."""
         return self.prompt_tokens + self.answer_tokens / 2
-
-    def _kv_gb(self, sequences: float, context_tokens: float) -> float:
-        """Return the size of the keys and values that a step reads, GB."""
-        return sequences * context_tokens * self.kv_kib_per_token * BYTES_PER_KIB / 1e9
 
     def _flops_s(self, shape: SliceShape) -> float:
         """Return the time of one token's arithmetic at the FP16 peak, s."""
@@ -297,7 +342,3 @@ class LanguageProfile:
 
 def _factors(shape: SliceShape) -> TokenFactors:
     return FACTORS.get(shape.gpu, H100)
-
-
-def _bandwidth_gb_per_s(shape: SliceShape) -> float:
-    return DATA_SHEETS[shape.gpu].bandwidth_gb_per_s * shape.sm_count / shape.gpu_sm_count

@@ -354,7 +354,10 @@ class ClusterState:
 
     def _objective(self, now_s: float) -> Objective:
         """Return the objective to plan with: a higher floor where answers were too inaccurate."""
-        floor = self.objective.accuracy_floor + self.level.floor_lift(now_s)
+        lift = self.level.floor_lift(now_s)
+        if not lift:
+            return self.objective
+        floor = self.objective.accuracy_floor + lift
         return self.objective.model_copy(update={"accuracy_floor": min(floor, 1.0)})
 
     def _forecast(self, zones: set[str]) -> tuple[Period, ...]:
