@@ -36,6 +36,7 @@ from services.planner.control.accounting_writer import AccountingWriter
 from services.planner.control.deployment_in_force import DeploymentChanges
 from services.planner.control.leading import Leading
 from services.planner.control.membership import Membership
+from services.planner.control.pacing import Turns
 from services.planner.control.publisher import Publisher
 from services.planner.control.queries import Queries
 from services.planner.control.reconciler import Reconciler
@@ -83,7 +84,7 @@ class PlannerServicer(PlannerServiceServicer):
         self._queries = queries
         self._account_reader = account_reader
         self._draining = asyncio.Event()
-        self._joining = asyncio.Lock()
+        self._joining = Turns()
         self._encoder = AnnouncementEncoder(lambda: changes.now.file.digest)
 
     def drain(self) -> None:
@@ -294,8 +295,7 @@ class PlannerServicer(PlannerServiceServicer):
     ) -> AsyncIterator[pb.JoinResponse]:
         """Take an agent's reports, send it steps."""
         first = await _first(request_iterator)
-        async with self._joining:  # at most one in a turn of the loop: a fleet must not hold it up
-            await asyncio.sleep(0)
+        await self._joining.next()  # a fleet must not hold up the loop
         if first.HasField("node"):
             node = JoinedNode(first.node.name, first.node.zone, first.address)
             await self._membership.admit(node, caller())

@@ -1,5 +1,7 @@
 """How often work may be done that costs more the larger the fleet is."""
 
+import asyncio
+from collections import deque
 from typing import Final
 
 from services.kit.clock import Clock
@@ -7,6 +9,7 @@ from services.kit.clock import Clock
 _SHARE: Final = 0.2
 _AT_ONCE_S: Final = 0.5
 _MAX_PAUSE_S: Final = 0.5
+_MOST_IN_A_TURN: Final = 16
 
 
 class Pacing:
@@ -30,3 +33,35 @@ class Pacing:
         owed_s = max(0.0, self._owed_s - (now_s - self._since_s)) + spent_s / _SHARE
         self._owed_s, self._since_s = min(owed_s, _AT_ONCE_S + _MAX_PAUSE_S), now_s
         return max(0.0, self._owed_s - _AT_ONCE_S)
+
+
+class Turns:
+    """Work that many callers ask for at once is begun a little in each turn of the event loop.
+
+    Whatever else there is to do in a turn, some of it is begun: a busy loop does not starve it,
+    and it does not hold up the loop.
+
+    Args:
+        most: How much is begun in a turn.
+    """
+
+    def __init__(self, most: int = _MOST_IN_A_TURN) -> None:
+        self._most = most
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def next(self) -> None:
+        """Return when it is the caller's turn: the first who asked is the first."""
+        loop = asyncio.get_running_loop()
+        turn = loop.create_future()
+        self._waiting.append(turn)
+        if len(self._waiting) == 1:
+            loop.call_soon(self._begin)
+        await turn
+
+    def _begin(self) -> None:
+        for _ in range(min(self._most, len(self._waiting))):
+            turn = self._waiting.popleft()
+            if not turn.done():  # whoever waited may have gone
+                turn.set_result(None)
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._begin)

@@ -17,7 +17,7 @@ from services.planner.adapters.store import Store
 from services.planner.change_event import ChangeEvent
 from services.planner.control.pacing import Pacing
 from services.planner.control.serving_policies import ServingPolicies
-from services.planner.core.fleet import Fleet
+from services.planner.core.fleet import Fleet, NodeRoutes
 from services.planner.core.plan import Plan, PlannedSegment, PlanState
 from services.planner.core.routing_table import Announcement, HardwareReport, RoutingTable, routes
 
@@ -29,7 +29,11 @@ _MAX_PAUSE_S = 0.5
 
 
 class Publisher:
-    """The one writer of the routing table. A table is on the disk before anybody reads it."""
+    """The one writer of the routing table. A table is on the disk before anybody reads it.
+
+    Attributes:
+        routed_before: What the table of before the restart has of nodes, by name.
+    """
 
     def __init__(  # noqa: PLR0913, PLR0917 - one argument per collaborator, all made in app.py
         self,
@@ -60,6 +64,7 @@ class Publisher:
         self._serving: tuple[PlannedSegment, ...] = ()
         self._remembered: dict[str, tuple[str, ...]] = {}
         self._reported_before = HardwareReport()
+        self.routed_before: dict[str, NodeRoutes] = {}
         self._routed = -1  # revision of the fleet that the table was made of
         self._publishing = asyncio.Lock()
         table = RoutingTable(0, 0, routes(deployment, (), {}), term())
@@ -99,6 +104,7 @@ class Publisher:
                 shares[instance.segment_id] = known + instance.share
         planned = {s.spec.segment_id: s for plan in reversed(plans) for s in plan.segments}
         self._reported_before = _reported_in(table, planned)
+        self.routed_before = _of_nodes(table, planned)
         self._plan_version = table.plan_version
         self._serving = tuple(
             replace(planned[segment_id], share=share)
@@ -258,6 +264,24 @@ def _noted(conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:
     for each in conditions:
         prometheus.CONDITION.labels(each.kind.name, each.subject, each.setting).set(1)
     return conditions
+
+
+def _of_nodes(table: RoutingTable, planned: Mapping[str, PlannedSegment]) -> dict[str, NodeRoutes]:
+    """Return what a table has of each node; arguments as of `_reported_in`."""
+    pues: dict[str, float] = {}
+    idle_power_w: dict[str, dict[str, float]] = {}
+    endpoints: dict[str, dict[str, tuple[str, ...]]] = {}
+    for model in table.models:
+        for each in model.instances:
+            if (segment := planned.get(each.segment_id)) is None:
+                continue
+            pues[segment.node] = each.pue
+            idle_power_w.setdefault(segment.node, {})[segment.spec.gpu_uuid] = each.gpu_idle_power_w
+            found = endpoints.setdefault(segment.node, {})
+            found[each.segment_id] = (*found.get(each.segment_id, ()), each.endpoint)
+    return {
+        name: NodeRoutes(found, pues[name], idle_power_w[name]) for name, found in endpoints.items()
+    }
 
 
 def _reported_in(table: RoutingTable, planned: Mapping[str, PlannedSegment]) -> HardwareReport:

@@ -181,7 +181,8 @@ class Reconciler:
         plans = [newest] if is_active or not standing.active else [newest, standing.active]
         await self._publisher.restore(plans)
         nodes = frozenset(segment.node for plan in plans for segment in plan.segments)
-        self._state.fleet.expect(nodes, self._state.clock.monotonic())
+        now_s = self._state.clock.monotonic()
+        self._state.fleet.expect(nodes, now_s, self._publisher.routed_before)
         if standing.active is not None:
             gpus, fixed = await self._store.gpus(), await self._store.fixed()
             standing.wanted = remembered(standing.active, gpus, fixed)

@@ -86,10 +86,26 @@ class Node:
     conditions: tuple[Condition, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class NodeRoutes:
+    """What routes are made of, of a node.
+
+    Attributes:
+        endpoints: "host:port" of the workers of each segment that serves, by segment id.
+        pue: Of the node.
+        idle_power_w: Of the GPUs where those segments run, by UUID, W.
+    """
+
+    endpoints: Mapping[str, tuple[str, ...]]
+    pue: float
+    idle_power_w: Mapping[str, float]
+
+
 @dataclass(slots=True)
 class _Member:
     node: Node | None
     left_s: float | None  # monotonic time its stream broke; None: connected
+    routed: NodeRoutes | None = None  # None: nothing serves there
 
 
 class Fleet:
@@ -162,10 +178,19 @@ class Fleet:
         self.revision += 1
         self.routed_revision += 1
 
-    def expect(self, nodes: frozenset[str], now_s: float) -> None:
-        """Expect nodes that a plan from before a restart uses, as if they had just left."""
+    def expect(
+        self, nodes: frozenset[str], now_s: float, routed: Mapping[str, NodeRoutes] | None = None
+    ) -> None:
+        """Expect nodes that a plan from before a restart uses, as if they had just left.
+
+        Args:
+            nodes: Their names.
+            now_s: Monotonic time, s.
+            routed: What the routes of before the restart have of nodes: one that comes back with
+                just that changes no route.
+        """
         for name in nodes & self.settings.keys():
-            self._members.setdefault(name, _Member(None, now_s))
+            self._members.setdefault(name, _Member(None, now_s, (routed or {}).get(name)))
 
     def report(self, node: Node, now_s: float) -> bool:
         """Take in a node as it is now; return whether anything is new in it.
@@ -190,12 +215,12 @@ class Fleet:
             return False
         self._check_identities(node)
         self._forget(self.node(node.name))
-        self._members[node.name] = _Member(node, None)
+        routed = self._routed(node)
+        self._members[node.name] = _Member(node, None, routed)
         self._running.update((run.spec.segment_id, run) for run in node.segments)
         self._nodes_of.update(dict.fromkeys(_identities(node), node.name))
         self.revision += 1
-        expected = before is not None and before.node is None  # until now its old endpoints held
-        if expected or _routed(node) != _routed(None if before is None else before.node):
+        if routed != (None if before is None else before.routed):
             self.routed_revision += 1
         if node.name in self._removed:
             self._let_go(node.name)
@@ -357,6 +382,18 @@ class Fleet:
         self._offers[node.name] = key, offer
         return offer
 
+    def _routed(self, node: Node) -> NodeRoutes | None:
+        """Return what routes are made of, as a node reports it; None: nothing serves there."""
+        serving = [run for run in node.segments if run.serves]
+        if not serving:
+            return None
+        idle_power_w = {gpu.uuid: gpu.type.idle_power_w for gpu in node.gpus}
+        return NodeRoutes(
+            {run.spec.segment_id: run.endpoints for run in serving},
+            self.settings[node.name].pue if node.pue is None else node.pue,
+            {run.spec.gpu_uuid: idle_power_w.get(run.spec.gpu_uuid, 0.0) for run in serving},
+        )
+
     def _lost_after_s(self, name: str) -> float:
         return self.settings[name].orphan_timeout_s * _LOST_SHARE
 
@@ -368,13 +405,6 @@ def _identities(node: Node) -> tuple[str, ...]:
 
 # One object for each value: GPUs of a pool are soon compared.
 _pool = lru_cache(maxsize=2**12)(Pool)
-
-
-def _routed(node: Node | None) -> tuple[object, ...]:
-    """Return what routes are made of, as a node reports it: of one that runs nothing, nothing."""
-    if node is None or not node.segments:
-        return ()
-    return node.segments, node.pue, tuple(gpu.type.idle_power_w for gpu in node.gpus)
 
 
 def _coarse(pue: float) -> float:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import MappingProxyType
+from typing import Final
 
 from services.kit.conditions import Condition
 from services.kit.config import Deployment, Discipline, InstanceChoice, Model
@@ -62,6 +64,8 @@ class ServingPolicy:
         """Return what the deployment says of a model."""
         return ServingPolicy(model.discipline, model.instance_choice, model.intensity_threshold)
 
+
+_ROUNDING: Final = 1e-9
 
 _FROM_FILE: Mapping[str, ServingPolicy] = MappingProxyType({})
 
@@ -217,6 +221,12 @@ def _instances(
     for segment, endpoints in serving:
         totals[segment.queue] = totals.get(segment.queue, 0.0) + segment.share
         counts[segment.queue] = counts.get(segment.queue, 0) + len(endpoints)
+    # Shares that sum to 1 but for rounding stay what they are: of the same segments, whether
+    # planned or restored, the same table is made.
+    totals = {
+        queue: 1.0 if math.isclose(total, 1.0, abs_tol=_ROUNDING) else total
+        for queue, total in totals.items()
+    }
     for segment, endpoints in serving:
         spec, node, queue = segment.spec, deployment.nodes[segment.node], segment.queue
         variant = model.variants[spec.variant]

@@ -1,10 +1,11 @@
-"""How often tables are published."""
+"""How often tables are published, and how work that is asked for at once takes turns."""
 
+import asyncio
 from datetime import UTC, datetime
 
 import pytest
 
-from services.planner.control.pacing import Pacing
+from services.planner.control.pacing import Pacing, Turns
 from tests.support.virtual_clock import VirtualClock
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -34,3 +35,30 @@ async def test_changes_without_end_take_a_fifth_of_the_time_or_half_a_second_apa
         await clock.advance(pacing.pause_s(spent_s))
 
     assert busy_s / clock.monotonic() == pytest.approx(share, abs=0.02)
+
+
+async def test_of_what_is_asked_for_at_once_some_is_begun_in_each_turn_of_the_loop() -> None:
+    """A thousand agents neither hold up the loop, nor wait for ever while it is busy."""
+    turn, turns = 0, Turns(most=3)
+    begun: list[tuple[int, int]] = []
+
+    async def count() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    async def work(number: int) -> None:
+        await turns.next()
+        begun.append((number, turn))
+
+    counting = asyncio.create_task(count())
+    works = [asyncio.create_task(work(number)) for number in range(10)]
+    await asyncio.sleep(0)
+    works[1].cancel()
+    await asyncio.wait(works)
+    counting.cancel()
+
+    assert [number for number, _ in begun] == [0, *range(2, 10)]
+    first = begun[0][1]
+    assert [at - first for _, at in begun] == [0, 0, 1, 1, 1, 2, 2, 2, 3]

@@ -17,7 +17,9 @@ from cinquefoil.planner.v1 import planner_pb2
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
 from services.kit.net import free_port
 from services.kit.rpc import dial
+from services.planner import servicer
 from services.planner.adapters.agent_sessions import AgentSession, AgentSessions
+from services.planner.control.pacing import Turns
 from tests.support.certificates import issued
 from tests.support.fake_agent import Agent, carbon, deployment, living, planner, reconciler
 from tests.support.planner.planner_client import eventually
@@ -62,11 +64,11 @@ async def test_workers_that_are_elsewhere_are_refused_and_nothing_changes(tmp_pa
     assert not any(each.connected for each in fleet.nodes)
 
 
-async def test_agents_that_join_at_once_do_so_in_turns_of_the_loop_of_their_own(
+async def test_agents_that_join_at_once_do_so_a_few_in_a_turn_of_the_loop(
     tmp_path: Path, grid: Grid
 ) -> None:
     """A thousand in one turn take seconds, in which the planner could not renew its lease."""
-    agents = [Agent(f"node-{index}", (f"GPU-{index}",)) for index in range(20)]
+    agents = [Agent(f"node-{index}", (f"GPU-{index}",)) for index in range(5)]
     settings = deployment(tmp_path, grid.port, tuple(each.node for each in agents))
     turn, joined_in = 0, []
     join = AgentSessions.join
@@ -81,13 +83,16 @@ async def test_agents_that_join_at_once_do_so_in_turns_of_the_loop_of_their_own(
         joined_in.append(turn)
         return join(*arguments)
 
-    async with planner(settings) as stub, AsyncExitStack() as stack:
-        counting = asyncio.create_task(count())
-        with patch.object(AgentSessions, "join", noted):
+    with (
+        patch.object(servicer, "Turns", lambda: Turns(most=1)),
+        patch.object(AgentSessions, "join", noted),
+    ):
+        async with planner(settings) as stub, AsyncExitStack() as stack:
+            counting = asyncio.create_task(count())
             for each in agents:
                 await stack.enter_async_context(living(each, stub))
             await eventually(lambda: len(joined_in) == len(agents))
-        counting.cancel()
+            counting.cancel()
 
     assert len(set(joined_in)) == len(agents)
 

@@ -9,7 +9,7 @@ from services.kit import config
 from services.kit.errors import FailedPrecondition
 from services.kit.mig import WHOLE, Geometry, Placement, SliceKind
 from services.kit.segment import SegmentSpec, SegmentState
-from services.planner.core.fleet import Fleet, Node, NodeGpu, RunningSegment
+from services.planner.core.fleet import Fleet, Node, NodeGpu, NodeRoutes, RunningSegment
 from services.planner.core.model import GpuType
 
 WHOLE_KIND = SliceKind(WHOLE, 1, 1, (0,), 1, 40, 16 * 2**30)
@@ -161,9 +161,33 @@ def test_routes_depend_on_nodes_that_run_something_only() -> None:
     joined.report(node("a", "Z", moved), 4.0)
     assert joined.routed_revision == 2
 
-    joined.expect(frozenset("b"), 5.0)
-    joined.report(node("b"), 6.0)  # until now the endpoints of before the restart held
-    assert joined.routed_revision == 3
+
+@pytest.mark.parametrize(
+    ("reported", "changes"),
+    [
+        (("s-1", "h:1", 1.2), 0),
+        (("s-2", "h:1", 1.2), 1),
+        (("s-1", "h:2", 1.2), 1),
+        (("s-1", "h:1", 1.3), 1),
+        (None, 1),
+    ],
+)
+def test_a_node_that_comes_back_as_the_stored_routes_have_it_changes_none(
+    reported: tuple[str, str, float] | None, changes: int
+) -> None:
+    """A thousand nodes that return to the next leader do not have its table made again."""
+    joined = fleet()
+    stored = NodeRoutes({"s-1": ("h:1",)}, 1.2, {"GPU-b": T4.idle_power_w})
+    joined.expect(frozenset("b"), 0.0, {"b": stored})
+    back = node("b")
+    if reported is not None:
+        segment_id, endpoint, pue = reported
+        run = replace(running(segment_id, "GPU-b"), endpoints=(endpoint,))
+        back = replace(back, segments=(run,), pue=pue)
+    joined.report(back, 1.0)
+
+    assert joined.heard("b")
+    assert joined.routed_revision == changes
 
 
 @pytest.mark.parametrize("state", SegmentState)
