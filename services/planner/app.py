@@ -177,6 +177,7 @@ def _served(
         limits=Limits(message_bytes=_MAX_MESSAGE_BYTES),
         grace_s=_GRACE_S,
         ready=False,
+        transport=deployment.rpc.transport,
         probes=deployment.planner.health,
         health_servicer=health,
     )

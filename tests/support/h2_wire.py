@@ -15,6 +15,7 @@ from services.kit.rpc import Limits, serving
 
 PATH = "/test.Service/Echo"
 STREAM_PATH = "/test.Service/Talk"
+REFUSED_PATH = "/test.Service/Refuse"
 _LIMIT_S = 20.0
 
 
@@ -119,10 +120,16 @@ class Echo:
             await self.free.wait()
             await context.write(bytes(request))
 
+    async def refuse(
+        self, requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[bytes, bytes]
+    ) -> None:
+        await context.abort(grpc.StatusCode.PERMISSION_DENIED, "not you")
+
     def register(self, server: grpc.aio.Server) -> None:
         handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
             "Echo": grpc.unary_unary_rpc_method_handler(self.echo),
             "Talk": grpc.stream_stream_rpc_method_handler(self.talk),
+            "Refuse": grpc.stream_stream_rpc_method_handler(self.refuse),
         }
         server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler("test.Service", handlers),)

@@ -198,8 +198,8 @@ class Rpc(Section):
     """How requests are carried.
 
     Attributes:
-        transport: Of the router's clients, and of the router and the workers: "own" is HTTP/2 on
-            the service's event loop; "grpcio" gRPC's C core, some times slower.
+        transport: Of the router's and the planner's clients, and of the router and the workers:
+            "own" is HTTP/2 on the service's event loop; "grpcio" gRPC's C core, some times slower.
     """
 
     transport: Literal["own", "grpcio"] = "own"

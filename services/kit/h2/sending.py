@@ -176,7 +176,8 @@ class SendingSide(Generic[Streams]):
     def close(self) -> None:
         """Close once all is sent."""
         self._write_out()
-        self.transport.close()
+        if not self.transport.is_closing():  # asyncio's TLS, closed twice, cannot be aborted
+            self.transport.close()
 
     def new_send_window(self) -> int:
         """Return the window that the peer gives to a new stream."""

@@ -9,6 +9,7 @@ import re
 import ssl
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from struct import Struct
 from typing import Any, Final
@@ -33,6 +34,9 @@ _OK_HEAD: Final = b"\x88\x0f\x10\x10" + _CONTENT_TYPE.encode()
 _HEAD_AND_DATA: Final = Struct(f">IBI{len(_OK_HEAD)}sIBIBI")
 _OK_TRAILER: Final = literal("grpc-status", b"0")
 _UNARY_BYTES: Final = 16 * 1024  # answers up to here leave as one piece
+
+_FIRST_REQUEST_S: Final = 1.0
+"""How long a call that is refused at once waits for the first request of its stream, s."""
 
 _TIMEOUT: Final = re.compile(rb"(\d{1,8})([HMSmun])")
 _UNITS_S: Final = {b"n": 1e-9, b"u": 1e-6, b"m": 1e-3, b"S": 1.0, b"M": 60.0, b"H": 3600.0}
@@ -346,10 +350,24 @@ class ServerConnection(Connection[RequestHead, Call]):
                 async for response in behaviour(request, call):
                     await call.write(response)
             self.end(call, *call.status())
+        except Exception as error:  # noqa: BLE001 - the border: every error becomes a status here
+            await self._first_request(call)
+            self._failed(call, error)
         except BaseException as error:
             self._failed(call, error)
-            if not isinstance(error, Exception):
-                raise
+            raise
+
+    async def _first_request(self, call: Call) -> None:
+        """Wait a little for the first request of a stream, before its call is refused.
+
+        A client of grpc.aio that is just sending it would say INTERNAL, not why it was refused.
+        """
+        if call.inbox is None or call.reader is not None or call.ended or call.over:
+            return
+        call.waiter = self.loop.create_future()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_FIRST_REQUEST_S):
+                await call.waiter
 
     def _failed(self, call: Call, error: BaseException) -> None:
         if call.over:

@@ -38,12 +38,14 @@ class _Way:
         write, read: Its value to the message's, and back.
         optional: Unset is None.
         default: The record has one.
+        presence: The message knows whether the field is set.
     """
 
     write: Convert
     read: Convert
     optional: bool = False
     default: bool = False
+    presence: bool = False
 
 
 def to_message(record: Any, kind: type[M]) -> M:
@@ -64,16 +66,11 @@ def from_message(message: Message, kind: Callable[..., R], **given: object) -> R
     for name, way in _ways(kind, message.DESCRIPTOR).items():
         if name in given:
             continue
-        if _is_set(message, name) or not (way.optional or way.default):
+        if not way.presence or message.HasField(name) or not (way.optional or way.default):
             values[name] = way.read(getattr(message, name))
         elif not way.default:
             values[name] = None
     return kind(**values)
-
-
-def _is_set(message: Message, name: str) -> bool:
-    field = message.DESCRIPTOR.fields_by_name[name]
-    return not field.has_presence or message.HasField(name)
 
 
 @cache
@@ -81,7 +78,11 @@ def _ways(record: Callable[..., Any], descriptor: Descriptor) -> Mapping[str, _W
     """Return how each field that both have is converted."""
     fields, parameters = descriptor.fields_by_name, signature(record).parameters
     return {
-        name: replace(_way(hint, fields[name]), default=parameters[name].default is not _REQUIRED)
+        name: replace(
+            _way(hint, fields[name]),
+            default=parameters[name].default is not _REQUIRED,
+            presence=fields[name].has_presence,
+        )
         for name, hint in get_type_hints(record).items()
         if name in fields
     }

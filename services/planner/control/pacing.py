@@ -36,7 +36,7 @@ class Pacing:
 
 
 class Turns:
-    """Work that many callers ask for at once is begun a little in each turn of the event loop.
+    """Work that many callers bring at once is begun a little in each turn of the event loop.
 
     Whatever else there is to do in a turn, some of it is begun: a busy loop does not starve it,
     and it does not hold up the loop.
@@ -50,7 +50,7 @@ class Turns:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def next(self) -> None:
-        """Return when it is the caller's turn: the first who asked is the first."""
+        """Return when it is the caller's turn: the first who came is the first."""
         loop = asyncio.get_running_loop()
         turn = loop.create_future()
         self._waiting.append(turn)

@@ -1,4 +1,4 @@
-"""How often tables are published, and how work that is asked for at once takes turns."""
+"""How often tables are published, and how work that comes at once takes turns."""
 
 import asyncio
 from datetime import UTC, datetime

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import ssl
 import time
 from pathlib import Path
@@ -49,6 +50,28 @@ async def test_mutual_tls_lets_in_who_shows_a_certificate(tls: Tls) -> None:
         reply = await stub.GetIntensity(pb.GetIntensityRequest(zone="Z"), timeout=20)
 
     assert reply.intensity.zone == "Z"
+
+
+async def test_a_server_that_stops_leaves_no_client_that_does_not_say_goodbye(tls: Tls) -> None:
+    """Asyncio's TLS waits for half a minute for its goodbye, and closed twice for ever."""
+    mine = tls.of("client", "app")
+    context = ssl.create_default_context(cafile=str(mine.ca_file))
+    context.load_cert_chain(str(mine.certificate_file), str(mine.key_file))
+    context.set_alpn_protocols(["h2"])
+    with socket.socket() as raw:
+        raw.settimeout(10.0)
+        async with scripted(nothing, tls=tls.of("carbon"), transport="own") as (_, _, server):
+            raw.connect(("127.0.0.1", server.port))
+            secure = context.wrap_socket(
+                raw, server_hostname="127.0.0.1", do_handshake_on_connect=False
+            )
+            await asyncio.to_thread(secure.do_handshake)
+            await asyncio.to_thread(secure.send, b"GET / HTTP/1.1\r\n\r\n")
+            await asyncio.to_thread(secure.recv, 1)  # it was told, and the server closes
+        with socket.socket(fileno=secure.detach()) as bare:
+            bare.settimeout(10.0)
+            while await asyncio.to_thread(bare.recv, 2**16):
+                pass
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from services.kit.h2.messages import PREFIX
 from services.kit.rpc import Limits
-from tests.support.h2_wire import PATH, STREAM_PATH, echoing
+from tests.support.h2_wire import PATH, REFUSED_PATH, STREAM_PATH, echoing
 from tests.support.worker.worker_process import until
 
 _LIMIT_S = 30.0
@@ -255,3 +255,14 @@ async def test_many_calls_that_wait_and_are_withdrawn_together_are_no_flood() ->
 
     assert waited == len(calls)
     assert answer == b"neighbour"
+
+
+async def test_a_stream_is_refused_once_its_first_message_is_there_or_a_little_later() -> None:
+    """A client of grpc.aio that is just sending it would say INTERNAL, not why it was refused."""
+    async with peer() as client:
+        silent, speaks = client.call(REFUSED_PATH), client.call(REFUSED_PATH)
+        await client.send(speaks, b"let me in")
+
+        assert await client.status(speaks) == "7"
+        assert silent not in client.statuses
+        assert await client.status(silent) == "7"
