@@ -131,6 +131,9 @@ async def profile(  # noqa: PLR0913, PLR0917 - a command's options are its argum
             help="Ratios of the highest clock; 1 is always measured. Default: planner.clock_ratios."
         ),
     ] = "",
+    prompts: Annotated[
+        str, typer.Option(help="Tokens of a language model's prompts. Default: 64,512.")
+    ] = "",
     seconds: Annotated[float, typer.Option(min=0.1, help="Minimum time per point.")] = 2.0,
     too_slow: Annotated[
         float,
@@ -176,6 +179,7 @@ async def profile(  # noqa: PLR0913, PLR0917 - a command's options are its argum
         batch_sizes=_listed(batch, int, "--batch"),
         processes=_listed(processes, int, "--processes"),
         clock_ratios=_listed(clocks, float, "--clocks"),
+        prompts=_listed(prompts, int, "--prompts"),
         out=out,
         resume=resume,
         force_idle=force_idle,

@@ -102,8 +102,8 @@ async def evaluate(  # noqa: PLR0913 - a command's options are its arguments
         as_json: Print JSON.
 
     Raises:
-        ServiceError: There is no such model or variant, it generates no text, or it does not
-            answer.
+        ServiceError: There is no such model or variant, it generates no text, it does not
+            answer, or it got nothing right, which cannot be saved.
     """
     deployment = load(config)
     wanted = _wanted(deployment, model, chosen)
@@ -123,9 +123,9 @@ async def evaluate(  # noqa: PLR0913 - a command's options are its arguments
         for name in wanted:
             bar = _Bar(bars, bars.add_task(name, total=count), name)
             results.append(await _of_variant(deployment, model, shown, posed, bar))
-    if save:
-        _save(config, model, results, seed)
     _tell(model, results, seed, as_json=as_json)
+    if save:
+        keep(config, model, results, seed)
 
 
 def _wanted(deployment: Deployment, model: str, chosen: Sequence[str]) -> Sequence[str]:
@@ -280,7 +280,17 @@ def _document(deployment: Deployment, model: str, name: str, folder: Path) -> di
     }
 
 
-def _save(config: Path, model: str, results: Sequence[Result], seed: int) -> None:
+def keep(config: Path, model: str, results: Sequence[Result], seed: int) -> None:
+    """Put accuracies into the deployment file.
+
+    Raises:
+        InvalidArgument: A variant got nothing right; the file stays as it is.
+    """
+    if useless := [each.variant for each in results if not each.right]:
+        raise InvalidArgument(
+            f"models.{model}.variants.{useless[0]}.accuracy must be above 0, and it got none of "
+            f"{results[0].questions} questions right: nothing is saved; remove the variant"
+        )
     with edited(config) as document:
         section = document["models"][model]
         section["accuracy_unit"] = UNIT

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from services.kit.profiles.core.measurement import Measurement
 
-Key = tuple[str, str, int, int, float]
+Key = tuple[str, str, int, int, float, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +13,7 @@ class Difference:
     """A point of which two tables say different things.
 
     Attributes:
-        gpu, profile, processes, batch_size, clock_ratio: The point.
+        gpu, profile, processes, batch_size, clock_ratio, prompt_tokens: The point.
         latencies_s: In each table, s; None: not there; 0: did not run.
         latency_ratio, energy_ratio: The second over the first; None: one of them has none.
     """
@@ -23,6 +23,7 @@ class Difference:
     processes: int
     batch_size: int
     clock_ratio: float
+    prompt_tokens: int
     latencies_s: tuple[float | None, float | None]
     latency_ratio: float | None = None
     energy_ratio: float | None = None
@@ -42,12 +43,22 @@ def differences(
     found = (_difference(key, first.get(key), second.get(key)) for key in first | second)
     return sorted(
         (each for each in found if _differs(each, tolerance)),
-        key=lambda d: (d.gpu, d.profile, d.processes, d.batch_size, -d.clock_ratio),
+        key=lambda d: (
+            d.gpu,
+            d.profile,
+            d.processes,
+            d.batch_size,
+            -d.clock_ratio,
+            d.prompt_tokens,
+        ),
     )
 
 
 def _by_key(rows: Iterable[Measurement]) -> dict[Key, Measurement]:
-    return {(r.gpu, r.profile, r.processes, r.batch_size, round(r.clock_ratio, 3)): r for r in rows}
+    return {
+        (r.gpu, r.profile, r.processes, r.batch_size, round(r.clock_ratio, 3), r.prompt_tokens): r
+        for r in rows
+    }
 
 
 def _difference(key: Key, one: Measurement | None, other: Measurement | None) -> Difference:

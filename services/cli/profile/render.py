@@ -13,7 +13,8 @@ from services.kit.profiles.core.measurement import Measurement
 def point(value: Point) -> str:
     """Return a point in a few words."""
     clock = f" at {value.clock_mhz} MHz" if value.clock_mhz else ""
-    return f"{value.profile} batch {value.batch_size} x {value.processes}{clock}"
+    prompts = f" of {value.prompt_tokens} tokens" if value.prompt_tokens else ""
+    return f"{value.profile} batch {value.batch_size} x {value.processes}{prompts}{clock}"
 
 
 def result(value: Measurement) -> str:
@@ -21,6 +22,12 @@ def result(value: Measurement) -> str:
     where = point(Point.of(value))
     if not value.ran:
         return f"{where}: did not run: {value.reason}"
+    if value.prompt_tokens:
+        return (
+            f"{where}: step {value.step_s * 1e3:.2f} ms, {value.step_j:.3g} J; a token of a prompt "
+            f"{value.prompt_token_s * 1e3:.3f} ms, {value.prompt_token_j:.3g} J "
+            f"({value.energy_method}), {value.batches} rounds"
+        )
     return (
         f"{where}: {value.latency_s * 1e3:.2f} ms (p95 {value.latency_p95_s * 1e3:.2f}), "
         f"{value.throughput_rps:.1f}/s, {value.energy_j / value.batch_size:.3g} J per item "

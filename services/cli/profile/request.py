@@ -1,14 +1,26 @@
 """What shall be measured: the command line, completed from the deployment and the GPU."""
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final
 
 from cinquefoil.gpuagent.v1.inventory_pb2 import Gpu
 from services.gpuagent.profiling.core.samples import Effort
 from services.gpuagent.profiling.core.sweep import Grid, Limits
-from services.kit.config import Deployment, Model, Planner
+from services.kit.config import (
+    Deployment,
+    GenerativeRuntime,
+    LanguageProfile,
+    Model,
+    OpenAiRuntime,
+    Planner,
+)
 from services.kit.errors import InvalidArgument, NotFound
+
+PROMPTS: Final = (64, 512)
+"""Tokens of a language model's prompts, unless others are given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +30,7 @@ class Request:
     Attributes:
         models: Models or "model/variant"; empty: every model with a file.
         clock_ratios: SM clocks over the GPU's highest.
+        prompts: Tokens of a language model's prompts.
         too_slow: Latency over the model's SLO from which on slower points are left out.
         save: Put the tables into the deployment file.
         effort: How long each point is measured.
@@ -29,6 +42,7 @@ class Request:
     batch_sizes: tuple[int, ...] = ()
     processes: tuple[int, ...] = ()
     clock_ratios: tuple[float, ...] = ()
+    prompts: tuple[int, ...] = ()
     out: Path = Path("out/profiles")
     resume: bool = False
     force_idle: bool = False
@@ -39,11 +53,12 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A variant to measure. Attributes: model, variant, limits."""
+    """A variant to measure. Attributes: model, variant, limits, texts (it generates text)."""
 
     model: str
     variant: str
     limits: Limits
+    texts: bool = False
 
     def path(self, out: Path, gpu_type: str, suffix: str) -> Path:
         """Return one of its files."""
@@ -55,6 +70,7 @@ def targets(request: Request, deployment: Deployment) -> tuple[Target, ...]:
 
     Raises:
         NotFound: The deployment has no such model or variant.
+        InvalidArgument: A language model without a language profile.
     """
     return tuple(
         dict.fromkeys(
@@ -82,6 +98,22 @@ def grid(request: Request, planner: Planner, gpu: Gpu) -> Grid:
         request.processes or range(1, planner.max_processes + 1),
         clocks_mhz(request, planner, gpu),
     )
+
+
+def grid_of_texts(request: Request, points: Grid) -> Grid:
+    """Return every point of a language model: one process, at the highest clock.
+
+    Args:
+        request: The options.
+        points: Those of other models.
+
+    Raises:
+        InvalidArgument: A prompt without tokens.
+    """
+    prompts = tuple(sorted(set(request.prompts or PROMPTS)))
+    if prompts[0] < 1:
+        raise InvalidArgument(f"--prompts: must be 1 or more, got {prompts[0]}")
+    return replace(points, processes=(1,), clocks_mhz=(0,), prompts=prompts)
 
 
 def clocks_mhz(request: Request, planner: Planner, gpu: Gpu) -> tuple[int, ...]:
@@ -119,6 +151,13 @@ def _named(name: str, request: Request, deployment: Deployment) -> Iterator[Targ
     if variant and variant not in model.variants:
         known = ", ".join(model.variants)
         raise NotFound(f"{model_name} has no variant {variant!r}; it has {known}")
-    limits = Limits(too_slow_s=request.too_slow * model.slo.latency_s)
     for each in (variant,) if variant else model.variants:
-        yield Target(model_name, each, limits)
+        runtime, profile = model.variants[each].runtime, model.variants[each].profile
+        texts = isinstance(runtime, GenerativeRuntime | OpenAiRuntime)
+        if texts and not isinstance(profile, LanguageProfile):
+            raise InvalidArgument(
+                f"models.{model_name}.variants.{each}.profile must be of kind language: a text is "
+                "measured token by token"
+            )
+        slowest_s = math.inf if texts else request.too_slow * model.slo.latency_s
+        yield Target(model_name, each, Limits(too_slow_s=slowest_s), texts)

@@ -17,7 +17,15 @@ from cinquefoil.gpuagent.v1 import gpuagent_pb2_grpc as pb_grpc
 from services.cli.client import deployment_with, explaining
 from services.cli.profile import render
 from services.cli.profile.compare import differences
-from services.cli.profile.request import Request, Target, chosen_gpu, grid, targets
+from services.cli.profile.request import (
+    Request,
+    Target,
+    chosen_gpu,
+    grid,
+    grid_of_texts,
+    targets,
+)
+from services.cli.profile.steps import fitted
 from services.cli.yaml_file import beside, edited
 from services.gpuagent.profiling.core.sweep import Sweep
 from services.gpuagent.profiling.profiler import logbook
@@ -25,7 +33,7 @@ from services.gpuagent.profiling.profiler.logbook import Logbook
 from services.gpuagent.profiling.profiler.profiler import ProfileProgress, Profiler
 from services.gpuagent.profiling.profiler.rig import Rig, reserved
 from services.kit.clock import RealClock
-from services.kit.config import Deployment
+from services.kit.config import Deployment, LanguageProfile
 from services.kit.profiles.table_file import read_fingerprint, read_measurements, write_table
 from services.kit.rpc import dial
 
@@ -94,7 +102,8 @@ async def _measure(
         # All of them now: what stands in the way is told before the first hour, not after it.
         books = [stack.enter_context(_book(target, request, rig)) for target in wanted]
         for target, book in zip(wanted, books, strict=True):
-            sweep = Sweep(points, target.limits)
+            own = grid_of_texts(request, points) if target.texts else points
+            sweep = Sweep(own, target.limits)
             for known in book.measurements:
                 sweep.add(known)
             show = partial(bars.show, target)
@@ -136,6 +145,9 @@ def _save(
         for target in wanted:
             variant = document["models"][target.model]["variants"][target.variant]
             before = deployment.models[target.model].variants[target.variant].profile
+            if isinstance(before, LanguageProfile):
+                variant["profile"] = _language(before, target, out, gpu_type)
+                continue
             profile = CommentedMap(
                 kind="table",
                 path=beside(config, target.path(out, gpu_type, "parquet")),
@@ -146,6 +158,17 @@ def _save(
             variant["profile"] = profile
 
 
+def _language(before: LanguageProfile, target: Target, out: Path, gpu_type: str) -> CommentedMap:
+    """Return a language model's profile with what was measured on this GPU type."""
+    profile = CommentedMap(before.model_dump(exclude_unset=True, exclude={"measured"}))
+    others = [each for each in before.measured if each.gpu != gpu_type]
+    found = fitted(read_measurements(target.path(out, gpu_type, "csv")))
+    profile["measured"] = [CommentedMap(each.model_dump()) for each in (*others, *found)]
+    for each in profile["measured"]:
+        each.fa.set_flow_style()
+    return profile
+
+
 def _tell(
     console: Console, wanted: Sequence[Target], out: Path, deployment: Deployment, gpu_type: str
 ) -> None:
@@ -153,6 +176,17 @@ def _tell(
     for target in wanted:
         before = deployment.models[target.model].variants[target.variant].profile
         path = target.path(out, gpu_type, "parquet")
+        if target.texts:
+            at = f"models.{target.model}.variants.{target.variant}.profile.measured"
+            for steps in fitted(read_measurements(target.path(out, gpu_type, "csv"))):
+                said = ", ".join(f"{key}: {value}" for key, value in steps.model_dump().items())
+                console.print(
+                    f"{at}: [{{{said}}}]",
+                    highlight=False,
+                    markup=False,
+                    soft_wrap=True,
+                )
+            continue
         console.print(
             f"models.{target.model}.variants.{target.variant}.profile: "
             f"{{kind: table, path: {path}, gpu: {gpu_type}, "

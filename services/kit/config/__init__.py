@@ -34,6 +34,7 @@ from services.kit.config.models import (
     GenerativeRuntime,
     InstanceChoice,
     LanguageProfile,
+    MeasuredSteps,
     Model,
     ModelCache,
     ModelFile,

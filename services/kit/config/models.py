@@ -30,6 +30,33 @@ class AnalyticProfile(Section):
     memory_mib_per_item: Annotated[float, Field(ge=0)] = 32.0
 
 
+class MeasuredSteps(Section):
+    """Steps of a language model, as measured on a slice (`cinquefoil gpuagent profile`).
+
+    A step gives each of its answers a token, and takes in tokens of prompts. Times and active
+    energies add up.
+
+    Attributes:
+        gpu: GPU type.
+        slice: Slice kind.
+        fixed_s, fixed_j: Of every step.
+        sequence_s, sequence_j: Of each answer.
+        context_token_s, context_token_j: Of each token of prompt and answer so far, of each answer.
+        prompt_token_s, prompt_token_j: Of each token of a prompt.
+    """
+
+    gpu: Name
+    slice: Annotated[str, Field(min_length=1)]
+    fixed_s: Positive
+    sequence_s: NonNegative = 0.0
+    context_token_s: NonNegative = 0.0
+    prompt_token_s: NonNegative = 0.0
+    fixed_j: NonNegative = 0.0
+    sequence_j: NonNegative = 0.0
+    context_token_j: NonNegative = 0.0
+    prompt_token_j: NonNegative = 0.0
+
+
 class LanguageProfile(Section):
     """Parameters of a language model's profile (`services.kit.profiles.core.language`).
 
@@ -47,6 +74,8 @@ class LanguageProfile(Section):
             head * bytes of an element. Llama-3.1-8B: 128.
         prefill_sensitivity: How the time of the prompt follows the SM clock, 0 .. 1. None: 1.
         decode_sensitivity: How the time of the answer's tokens does. None: 0.07, as measured.
+        measured: What `gpuagent profile` measured, by GPU type and slice; elsewhere the formula
+            counts.
     """
 
     kind: Literal["language"]
@@ -59,6 +88,7 @@ class LanguageProfile(Section):
     kv_kib_per_token: NonNegative = 128.0
     prefill_sensitivity: Fraction | None = None
     decode_sensitivity: Fraction | None = None
+    measured: tuple[MeasuredSteps, ...] = ()
 
     @property
     def gmacs_per_item(self) -> float:

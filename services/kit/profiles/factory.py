@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from services.kit import config
 from services.kit.profiles.core.analytic import AnalyticProfile
-from services.kit.profiles.core.language import LanguageProfile
+from services.kit.profiles.core.language import LanguageProfile, MeasuredSteps
 from services.kit.profiles.core.profile import Profile
 from services.kit.profiles.table import TableProfile
 
@@ -44,7 +44,9 @@ def clock_sensitivity(variant: config.Variant, stage: int | None = None) -> floa
 
 
 def _language(settings: config.LanguageProfile) -> LanguageProfile:
-    return LanguageProfile(**settings.model_dump(exclude={"kind"}, exclude_none=True))
+    given = settings.model_dump(exclude={"kind", "measured"}, exclude_none=True)
+    measured = tuple(MeasuredSteps(**each.model_dump()) for each in settings.measured)
+    return LanguageProfile(**given, measured=measured)
 
 
 def _part(whole: config.Profile, share: float) -> config.Profile:

@@ -27,6 +27,10 @@ _COMMENT: Final = "#"
 _PARQUET: Final = ".parquet"
 _KEYS: Final = tuple(field.name for field in fields(Fingerprint))
 _COLUMNS: Final[Mapping[str, type]] = get_type_hints(Measurement)
+_OF_TEXTS: Final = frozenset({
+    "prompt_tokens", "context_tokens", "step_s", "step_j", "prompt_token_s", "prompt_token_j",
+})  # fmt: skip
+"""Columns that older tables lack."""
 
 Row = dict[str, Any]
 """Numbers, text, and None for an empty field, by column."""
@@ -54,7 +58,7 @@ def read_measurements(path: Path) -> tuple[Measurement, ...]:
         InvalidArgument: The file cannot be read, or is no table of ours with every column.
     """
     rows = read_table(path)
-    missing = [name for name in _COLUMNS if name not in rows[0]]
+    missing = [name for name in _COLUMNS if name not in rows[0] and name not in _OF_TEXTS]
     if missing:
         raise InvalidArgument(
             f"{path}: the columns {', '.join(missing)} are missing; only tables that `cinquefoil "
@@ -133,6 +137,7 @@ def _typed(row: Row) -> Row:
     return {
         name: "" if kind is str and row[name] is None else kind(row[name])
         for name, kind in _COLUMNS.items()
+        if name in row
     }
 
 

@@ -19,7 +19,7 @@ from services.simulator.run import draw_arrivals, draw_lengths, simulate
 from services.simulator.stats.run_record import RunRecord
 from tests.support.scenarios import merged
 
-VARIANT = {
+VARIANT: Mapping[str, Any] = {
     "accuracy": 0.6,
     "profile": {"kind": "language", "parameters_b": 8, "prompt_tokens": 200, "answer_tokens": 40},
     "runtime": {"kind": "openai", "command": ["vllm", "serve", "--port", "{port}"]},
@@ -248,3 +248,26 @@ def test_replicas_follow_the_load_although_no_text_can_be_in_time(
     assert replicas[0] == 1
     assert replicas[-1] >= 3
     assert figures(seen).models["chat"].failed == 0
+
+
+def test_a_dirty_grid_moves_texts_to_the_smaller_variant_as_far_as_the_floor_allows(
+    chat: Scene,
+) -> None:
+    """Sizes of one family are variants like any other network's: accuracy for carbon."""
+    small = {**VARIANT, "accuracy": 0.5, "profile": {**VARIANT["profile"], "parameters_b": 1.5}}
+
+    def shares(intensity: float, floor: float) -> Mapping[str, float]:
+        zone = {"source": {"kind": "static", "intensity_gco2e_per_kwh": intensity}}
+        both = {"8b": dict(VARIANT), "1b": small}
+        changes = {
+            "duration_s": 2,
+            "deployment": {
+                "carbon": {"zones": {"Z": zone}},
+                "planner": {"objective": {"accuracy_floor": floor}},
+            },
+        }
+        return see(chat(merged(model(variants=both), changes))).plans[-1].shares["chat"]
+
+    assert shares(20, 0.0) == {"8b": 1.0}
+    assert shares(800, 0.0) == {"1b": 1.0}
+    assert shares(800, 0.95)["8b"] == pytest.approx(0.7)

@@ -36,17 +36,25 @@ class Point:
         batch_size: Items per batch.
         processes: Processes at the same time.
         clock_mhz: SM clock to hold, MHz; 0: none.
+        prompt_tokens: Of a language model's prompts; 0: it is none.
     """
 
     profile: str
     processes: int
     batch_size: int
     clock_mhz: int = 0
+    prompt_tokens: int = 0
 
     @classmethod
     def of(cls, measured: Measurement) -> Point:
         """Return the point of a measurement."""
-        return cls(measured.profile, measured.processes, measured.batch_size, measured.clock_mhz)
+        return cls(
+            measured.profile,
+            measured.processes,
+            measured.batch_size,
+            measured.clock_mhz,
+            measured.prompt_tokens,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +78,14 @@ class Grid:
         profiles: Slice kinds.
         batch_sizes, processes: Ascending.
         clocks_mhz: Descending; the first is always 0, no clock held.
+        prompts: Tokens of a language model's prompts, ascending; (0,): it is none.
     """
 
     profiles: tuple[str, ...]
     batch_sizes: tuple[int, ...]
     processes: tuple[int, ...]
     clocks_mhz: tuple[int, ...] = (0,)
+    prompts: tuple[int, ...] = (0,)
 
     @classmethod
     def of(
@@ -102,7 +112,9 @@ class Grid:
 
     def points(self) -> Iterator[Point]:
         """Yield every point, in the order of measuring."""
-        for values in product(self.profiles, self.processes, self.batch_sizes, self.clocks_mhz):
+        for values in product(
+            self.profiles, self.processes, self.batch_sizes, self.clocks_mhz, self.prompts
+        ):
             yield Point(*values)
 
 
@@ -154,7 +166,11 @@ def _ascending(name: str, values: Iterable[int], most: float) -> tuple[int, ...]
 
 
 def _no_larger(known: Measurement, point: Point) -> bool:
-    return known.batch_size <= point.batch_size and known.processes <= point.processes
+    return (
+        known.batch_size <= point.batch_size
+        and known.processes <= point.processes
+        and known.prompt_tokens <= point.prompt_tokens
+    )
 
 
 def _no_lower_clock(known: Measurement, point: Point) -> bool:
@@ -165,7 +181,9 @@ def _dominated(here: Sequence[Measurement], point: Point, least_gain: float) -> 
     sizes: Mapping[int, Measurement] = {
         known.batch_size: known
         for known in here
-        if known.processes == point.processes and known.ran and not known.clock_mhz
+        if (known.processes, known.prompt_tokens) == (point.processes, point.prompt_tokens)
+        and known.ran
+        and not known.clock_mhz
     }
     smaller = sorted(size for size in sizes if size < point.batch_size)
     for low, high in pairwise(smaller):

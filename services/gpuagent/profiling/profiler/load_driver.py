@@ -60,7 +60,7 @@ async def drive(
         failures = group.subgroup(FailedPrecondition)
         if failures is None:
             raise
-        raise _failed(str(failures.exceptions[0])) from group
+        raise failed(str(failures.exceptions[0])) from group
     return samples.added_to(point)
 
 
@@ -69,27 +69,28 @@ async def _busy(endpoint: str, samples: Samples, clock: Clock, tls: Tls | None) 
     async with dial(endpoint, tls) as channel:
         call: Call = WorkerServiceStub(channel).Execute(wait_for_ready=True)
         try:
-            hello = (await _read(call)).hello
+            hello = (await read(call)).hello
             work = request(hello.metadata, hello.model, samples.items)
             await call.write(pb.ExecuteRequest(work=[_work(n, work) for n in range(IN_FLIGHT)]))
             next_id = IN_FLIGHT
             while not samples.enough(clock.monotonic()):
-                results = (await _read(call)).results
+                results = (await read(call)).results
                 for result in results:
                     samples.add(endpoint, _timed(result), clock.monotonic())
                 again = [_work(next_id + number, work) for number in range(len(results))]
                 next_id += len(again)
                 await call.write(pb.ExecuteRequest(work=again))
         except grpc.aio.AioRpcError as error:
-            raise _failed(f"a worker went away: {error.details()}") from error
+            raise failed(f"a worker went away: {error.details()}") from error
         finally:
             call.cancel()
 
 
-async def _read(call: Call) -> pb.ExecuteResponse:
+async def read(call: Call) -> pb.ExecuteResponse:
+    """Return what a worker says next; FailedPrecondition: nothing more."""
     response: Any = await call.read()
     if not isinstance(response, pb.ExecuteResponse):
-        raise _failed("a worker ended its stream")
+        raise failed("a worker ended its stream")
     return response
 
 
@@ -99,12 +100,13 @@ def _work(number: int, request: bytes) -> pb.Work:
 
 def _timed(result: pb.Result) -> Timed:
     if result.status:
-        raise _failed(f"a worker answered {result.status}: {result.message}")
+        raise failed(f"a worker answered {result.status}: {result.message}")
     receipt = result.receipt
     return Timed(receipt.compute_s, receipt.energy_j, receipt.energy_method)
 
 
-def _failed(message: str) -> FailedPrecondition:
+def failed(message: str) -> FailedPrecondition:
+    """Return the error of a point that did not run."""
     return FailedPrecondition(message, reason="DID_NOT_RUN")
 
 

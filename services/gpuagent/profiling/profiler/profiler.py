@@ -12,6 +12,7 @@ from services.gpuagent.profiling.core.sweep import Point, Sweep
 from services.gpuagent.profiling.profiler.load_driver import drive
 from services.gpuagent.profiling.profiler.logbook import Logbook
 from services.gpuagent.profiling.profiler.rig import DID_NOT_RUN, Rig
+from services.gpuagent.profiling.profiler.text_driver import drive_texts
 from services.kit.clock import Clock
 from services.kit.errors import FailedPrecondition
 from services.kit.profiles.core.measurement import Measurement
@@ -90,9 +91,14 @@ class Profiler:
             processes=point.processes,
             clock_mhz=point.clock_mhz,
             clock_ratio=point.clock_mhz / gpu.max_clock_mhz if point.clock_mhz else 1.0,
+            prompt_tokens=point.prompt_tokens,
         )
         try:
             endpoints = await self.rig.set_up(model, variant, point)
+            if point.prompt_tokens:
+                return await drive_texts(
+                    endpoints[0], measurement, self.effort, self.clock, self.tls
+                )
             return await drive(endpoints, measurement, self.effort, self.clock, self.tls)
         except FailedPrecondition as error:
             if error.reason not in DID_NOT_RUN:

@@ -155,6 +155,10 @@ class Steps:
         computed = factors.decode * sequences + factors.prefill * prompt_tokens
         return self.fixed_s + read_gb / self.bandwidth_gb_per_s + computed * self.flops_s
 
+    def prompt_s(self, tokens: float) -> float:
+        """Return what so many tokens of prompts add to steps, s."""
+        return tokens * self.factors.prefill * self.flops_s
+
     def power_w(
         self, sequences: float, context_tokens: float, prompt_tokens: float, step_s: float
     ) -> float:
@@ -166,6 +170,48 @@ class Steps:
         used = factors.base + factors.reading * bandwidth_share
         used += factors.computing * math.sqrt(peak_share)
         return self.share * max(min(used, 1.0) * self.limit_w - self.idle_w, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredSteps:
+    """A model's steps on one slice, as measured there; all of it linear.
+
+    Attributes:
+        gpu: GPU type.
+        slice: Slice kind.
+        fixed_s, fixed_j: Of every step: time, and active energy.
+        sequence_s, sequence_j: Of each answer that gets a token.
+        context_token_s, context_token_j: Of each token of their contexts.
+        prompt_token_s, prompt_token_j: Of each token of a prompt.
+    """
+
+    gpu: str
+    slice: str
+    fixed_s: float
+    sequence_s: float
+    context_token_s: float
+    prompt_token_s: float
+    fixed_j: float
+    sequence_j: float
+    context_token_j: float
+    prompt_token_j: float
+
+    def time_s(self, sequences: float, context_tokens: float, prompt_tokens: float = 0.0) -> float:
+        """Return the time of a step, s; see `LanguageProfile.step_s`."""
+        answers_s = self.sequence_s + self.context_token_s * context_tokens
+        return self.fixed_s + answers_s * sequences + self.prompt_s(prompt_tokens)
+
+    def prompt_s(self, tokens: float) -> float:
+        """Return what so many tokens of prompts add to steps, s."""
+        return tokens * self.prompt_token_s
+
+    def power_w(
+        self, sequences: float, context_tokens: float, prompt_tokens: float, step_s: float
+    ) -> float:
+        """Return the active power of a step, W; see `LanguageProfile.step_power_w`."""
+        answers_j = self.sequence_j + self.context_token_j * context_tokens
+        energy_j = self.fixed_j + answers_j * sequences + self.prompt_token_j * prompt_tokens
+        return energy_j / step_s
 
 
 @runtime_checkable
@@ -191,6 +237,7 @@ class LanguageProfile:
         kv_kib_per_token: Keys and values of a token, KiB.
         long_prompt_tokens: Of the longest prompt whose first token must be in time; None: usual.
         prefill_sensitivity, decode_sensitivity: How each phase follows the SM clock, 0..1.
+        measured: Steps that count instead of the formula, where they were measured.
     """
 
     parameters_b: float
@@ -202,11 +249,12 @@ class LanguageProfile:
     long_prompt_tokens: float | None = None
     prefill_sensitivity: float = PREFILL_SENSITIVITY
     decode_sensitivity: float = DECODE_SENSITIVITY
+    measured: tuple[MeasuredSteps, ...] = ()
 
     @property
-    def method(self) -> Literal["model"]:
-        """Origin of the numbers: modelled."""
-        return "model"
+    def method(self) -> Literal["model", "table"]:
+        """Origin of the numbers: modelled, or measured on some slices at least."""
+        return "table" if self.measured else "model"
 
     @property
     def clock_sensitivity(self) -> float:
@@ -222,10 +270,11 @@ class LanguageProfile:
         """Return the cost of one batch; see `Profile`. None: out of memory, or unknown GPU."""
         if not self._fits(shape, batch_size, processes):
             return None
-        if shape.core_gmacs_per_s:
+        measured = self._measured_on(shape) is not None
+        if shape.core_gmacs_per_s and not measured:
             tokens = self.prompt_tokens + self.answer_tokens
             return cpu.batch(shape, self.parameters_b * tokens * batch_size, processes)
-        if shape.gpu not in DATA_SHEETS:
+        if shape.gpu not in DATA_SHEETS and not measured:
             return None
         curve = curve_of(shape.gpu)
         prompt_s = self.prompt_s(shape, processes * batch_size * self.prompt_tokens)
@@ -242,7 +291,7 @@ class LanguageProfile:
     ) -> TokenTimes | None:
         """Return the times of a usual request's tokens; None: as of `batch`, or on CPU cores."""
         whole = self.batch(shape, batch_size, processes, clock_ratio=clock_ratio)
-        if whole is None or shape.core_gmacs_per_s:
+        if whole is None or (shape.core_gmacs_per_s and self._measured_on(shape) is None):
             return None
         curve = curve_of(shape.gpu)
         step_s = self.token_s(shape, processes * batch_size)
@@ -253,7 +302,7 @@ class LanguageProfile:
 
     def prompt_s(self, shape: SliceShape, tokens: float) -> float:
         """Return what so many tokens of prompts add to steps of answers at the highest clock, s."""
-        return tokens * _factors(shape).prefill * self._flops_s(shape)
+        return self.steps(shape).prompt_s(tokens)
 
     def token_s(self, shape: SliceShape, sequences: int) -> float:
         """Return the time of one token of so many usual answers at the highest clock, s."""
@@ -303,8 +352,11 @@ class LanguageProfile:
         """
         return self.steps(shape).power_w(sequences, context_tokens, prompt_tokens, step_s)
 
-    def steps(self, shape: SliceShape) -> Steps:
+    def steps(self, shape: SliceShape) -> Steps | MeasuredSteps:
         """Return the steps on a slice; arguments as of `step_s`."""
+        measured = self._measured_on(shape)
+        if measured is not None:
+            return measured
         factors, share = _factors(shape), shape.sm_count / shape.gpu_sm_count
         fixed_s = factors.fixed_s + factors.parallel_s * max(share - 1.0, 0.0)
         bandwidth = DATA_SHEETS[shape.gpu].bandwidth_gb_per_s
@@ -319,6 +371,11 @@ class LanguageProfile:
             idle_w=shape.idle_power_w,
             limit_w=shape.max_power_w,
         )
+
+    def _measured_on(self, shape: SliceShape) -> MeasuredSteps | None:
+        places = ((each.gpu, each.slice, each) for each in self.measured)
+        here = (shape.gpu, shape.profile)
+        return next((each for gpu, name, each in places if (gpu, name) == here), None)
 
     @property
     def _weights_gb(self) -> float:

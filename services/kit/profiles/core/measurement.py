@@ -42,6 +42,12 @@ class Measurement:
         energy_method: "counter", "integrated" or "model".
         batches: Batches measured.
         reason: Why it did not run.
+        prompt_tokens: Of a language model: tokens wanted of each prompt; a batch is as many
+            requests at once. 0: no language model.
+        context_tokens: Mean tokens of prompt and answer in the steps that were measured.
+        step_s, step_j: A step that gives each of the batch's answers a token: time, and active
+            energy.
+        prompt_token_s, prompt_token_j: A token of a prompt: the same.
     """
 
     gpu: str
@@ -59,6 +65,12 @@ class Measurement:
     energy_method: str = ""
     batches: int = 0
     reason: str = ""
+    prompt_tokens: int = 0
+    context_tokens: float = 0.0
+    step_s: float = 0.0
+    step_j: float = 0.0
+    prompt_token_s: float = 0.0
+    prompt_token_j: float = 0.0
 
     @property
     def ran(self) -> bool:

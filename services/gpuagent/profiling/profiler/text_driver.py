@@ -1,0 +1,147 @@
+"""Gives a worker of a language model rounds of texts, and measures its prompts and its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+import grpc
+
+from cinquefoil.gpuagent.v1 import worker_pb2 as pb
+from cinquefoil.gpuagent.v1.worker_pb2_grpc import WorkerServiceStub
+from inference import grpc_service_pb2 as oip
+from services.gpuagent.profiling.core.samples import Effort
+from services.gpuagent.profiling.core.text_rounds import STEPS, Round, of_phases
+from services.gpuagent.profiling.profiler.load_driver import Call, failed, read
+from services.kit.clock import Clock
+from services.kit.profiles.core.measurement import Measurement
+from services.kit.rpc import dial
+
+if TYPE_CHECKING:
+    from services.kit.config import Tls
+
+LEAST_CYCLES: Final = 3
+"""Of the three rounds each, unless `Effort.least_batches` is less; two at least."""
+
+_FIRST_ANSWER: Final = 4
+_LONGEST_ANSWER: Final = 4096
+_TRIES: Final = 8  # of a round in which an answer ends by itself
+_WORDS: Final = (
+    "river", "stone", "green", "paper", "cloud", "seven", "horse",
+    "table", "under", "light", "winter", "sugar", "metal", "garden",
+)  # fmt: skip
+
+
+async def drive_texts(
+    endpoint: str, point: Measurement, effort: Effort, clock: Clock, tls: Tls | None = None
+) -> Measurement:
+    """Measure a point of a language model: `batch_size` texts at a time.
+
+    Args:
+        endpoint: "host:port" of the worker.
+        point: What runs there; `prompt_tokens` is the length of each prompt.
+        effort: How long.
+        clock: Time.
+        tls: For dialling the worker.
+
+    Raises:
+        FailedPrecondition: The worker failed, or cannot take such texts.
+    """
+    async with dial(endpoint, tls) as channel:
+        call: Call = WorkerServiceStub(channel).Execute(wait_for_ready=True)
+        try:
+            hello = (await read(call)).hello
+            texts = _Texts(call, hello.model, point.batch_size, Random(point.prompt_tokens))  # noqa: S311  # texts, no secret
+            return await _measured(texts, point, effort, clock)
+        except grpc.aio.AioRpcError as error:
+            raise failed(f"a worker went away: {error.details()}") from error
+        finally:
+            call.cancel()
+
+
+async def _measured(texts: _Texts, point: Measurement, effort: Effort, clock: Clock) -> Measurement:
+    await texts.learn_words(point.prompt_tokens)
+    began_s, answer = clock.monotonic(), _FIRST_ANSWER
+    while not (await texts.round(answer)).together:
+        answer *= 2
+        if answer > _LONGEST_ANSWER:
+            raise failed(f"{point.batch_size} texts never answer at the same time: too few slots")
+    rounds: dict[int, list[Round]] = {1: [], answer: [], answer + STEPS: []}
+    warm_s = max(clock.monotonic(), began_s + effort.warm_up_s)
+    while True:
+        cycle = [await texts.round(tokens) for tokens in rounds]
+        now_s = clock.monotonic()
+        if now_s < warm_s or not all(each.together for each in cycle[1:]):
+            if now_s - warm_s > effort.most_s:
+                raise failed(f"{point.batch_size} texts rarely answer at the same time")
+            continue
+        for each in cycle:
+            rounds[each.answer_tokens].append(each)
+        cycles = len(rounds[1])
+        if cycles >= min(LEAST_CYCLES, effort.least_batches) and now_s - warm_s >= effort.least_s:
+            method = replace(point, energy_method=texts.energy_method)
+            return of_phases(method, *rounds.values())
+
+
+@dataclass(slots=True)
+class _Texts:
+    """Texts for one worker. Attributes: energy_method (of the last receipt)."""
+
+    call: Call
+    model: str
+    requests: int
+    random: Random
+    words: int = 1
+    energy_method: str = ""
+    _ids: count[int] = field(default_factory=count)
+
+    async def learn_words(self, prompt_tokens: int) -> None:
+        """Find how many words have so many tokens."""
+        self.words = 40
+        (receipt,) = await self._answers(1, 1)
+        self.words = max(round(self.words * prompt_tokens / receipt.input_tokens), 1)
+
+    async def round(self, answer_tokens: int) -> Round:
+        """Send requests at once, and wait for all answers."""
+        for _ in range(_TRIES):
+            receipts = await self._answers(self.requests, answer_tokens)
+            if all(each.output_tokens == answer_tokens for each in receipts):
+                break
+        else:
+            raise failed(f"answers of {answer_tokens} tokens end by themselves, or do not fit")
+        self.energy_method = receipts[0].energy_method
+        ends_s = [each.queue_s + each.compute_s for each in receipts]
+        return Round(
+            answer_tokens,
+            sum(each.input_tokens for each in receipts),
+            max(ends_s),
+            sum(each.energy_j for each in receipts),
+            max(each.first_token_s for each in receipts) <= min(ends_s),
+        )
+
+    async def _answers(self, requests: int, tokens: int) -> Sequence[pb.Receipt]:
+        work = [pb.Work(id=next(self._ids), request=self._request(tokens)) for _ in range(requests)]
+        await self.call.write(pb.ExecuteRequest(work=work))
+        found: list[pb.Receipt] = []
+        while len(found) < requests:
+            for result in (await read(self.call)).results:
+                if result.status:
+                    raise failed(f"a worker answered {result.status}: {result.message}")
+                if not result.more:
+                    found.append(result.receipt)
+        return found
+
+    def _request(self, tokens: int) -> bytes:
+        """Return a request whose prompt is like no other: hardly any of it is cached."""
+        words = " ".join(self.random.choices(_WORDS, k=self.words))
+        message = oip.ModelInferRequest(model_name=self.model)
+        message.inputs.add(name="text_input", datatype="BYTES", shape=[1])
+        data = words.encode()
+        message.raw_input_contents.append(len(data).to_bytes(4, "little") + data)
+        message.parameters["max_tokens"].int64_param = tokens
+        message.parameters["temperature"].double_param = 2.0  # the likeliest may end the text
+        message.parameters["chat"].bool_param = False
+        return message.SerializeToString()
