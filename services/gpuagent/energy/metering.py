@@ -117,6 +117,8 @@ class GpuMeter:
         slots = tuple(self._counters.slots())
         cursors = tuple(Cursor.of(slot, at_s) for slot in slots)
         last = self._last or Reading(meter.energy_j if meter else 0.0, at_s, cursors)
+        pairs = zip(cursors, last.cursors, strict=True)
+        cursors = tuple(now.following(then) for now, then in pairs)
         # A clock that went back began anew with the machine.
         elapsed_s = at_s - last.at_s if at_s >= last.at_s else at_s
         seen = tuple(stints(slots, last.cursors, cursors))

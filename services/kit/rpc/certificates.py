@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import ssl
+import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,8 +22,18 @@ CHECK_INTERVAL_S: Final = 1.0
 
 _log = logs.get("tls")
 
+_TRIES: Final = 5
+_PAUSE_S: Final = 0.05
+"""How long the first look waits for the other file of a pair, s: the writer may wait for a core."""
+
 _Stamp = tuple[tuple[int, int], ...]
 """When the files were written, ns, and their inodes."""
+
+_Pair = tuple[bytes, bytes]
+"""Key and certificate chain."""
+
+_newest: Final[dict[tuple[Path | None, ...], tuple[_Pair | None, bytes | None]]] = {}
+"""What this process read last from certificate, key and authority: pair and authority."""
 
 
 def server_name(tls: Tls, address: str) -> str:
@@ -37,6 +50,9 @@ def server_name(tls: Tls, address: str) -> str:
 class CertificateFiles:
     """What the files of one identity hold, all read at the same time.
 
+    While they are being replaced they hold what they held before, also where they are first opened
+    then: a process that reads certificates for each connection must not end for a renewal.
+
     Attributes:
         pair: Key and certificate chain, PEM; None: the side shows none.
         ca: Certificates of the authority, PEM; None: the system's.
@@ -46,23 +62,21 @@ class CertificateFiles:
         """Read the files.
 
         Raises:
-            FailedPrecondition: One cannot be read.
+            FailedPrecondition: One cannot be read, or they are no pair, and this process never
+                read them before.
         """
-        self._tls = tls
+        self._files = (tls.certificate_file, tls.key_file, tls.ca_file)
         self._clock = clock or RealClock()
         self._looked_s = self._clock.monotonic()
+        self._stamp: _Stamp = ()
+        before = _newest.get(self._files)
         try:
-            found = None
-            while found is None:  # a renewal takes microseconds
-                self._stamp = self._stamped()
-                found = self._read(self._stamp)
-            self.pair, self.ca = found
-        except ssl.SSLError as error:
-            raise FailedPrecondition(
-                f"tls: {tls.certificate_file} and {tls.key_file} are no pair, PEM: {error.reason}"
-            ) from error
-        except OSError as error:
-            raise FailedPrecondition(f"tls: {error.filename}: {error.strerror}") from error
+            self._stamp, self.pair, self.ca = self._read(0 if before else _TRIES)
+        except OSError as error:  # also ssl.SSLError
+            if before is None:
+                raise _refusal(tls, error) from error
+            self.pair, self.ca = before
+            _note(error)
 
     def changed(self) -> bool:
         """Read the files again if they were replaced; return whether they hold anything new.
@@ -74,38 +88,75 @@ class CertificateFiles:
             return False
         self._looked_s = now_s
         try:
-            stamp = self._stamped()
-            if stamp == self._stamp:
+            if self._stamped() == self._stamp:
                 return False
-            found = self._read(stamp)
+            self._stamp, pair, ca = self._read()
         except OSError as error:  # also ssl.SSLError: one of a pair is still the old one
-            _log.warning("cannot use a certificate: the one before stays", error=str(error))
+            _note(error)
             return False
-        if found is None:
-            return False
-        self._stamp = stamp
-        if found == (self.pair, self.ca):
-            return False
-        self.pair, self.ca = found
-        return True
+        is_new = (pair, ca) != (self.pair, self.ca)
+        self.pair, self.ca = pair, ca
+        return is_new
+
+    def load_into(self, context: ssl.SSLContext) -> None:
+        """Have TLS show the pair, and trust the authority."""
+        if self.pair is not None:
+            _load_pair(context, self.pair)
+        if self.ca is not None:
+            context.load_verify_locations(cadata=self.ca.decode("ascii", "replace"))
 
     def _stamped(self) -> _Stamp:
-        files = (self._tls.certificate_file, self._tls.key_file, self._tls.ca_file)
-        stats = (file.stat() for file in files if file is not None)
+        stats = (file.stat() for file in self._files if file is not None)
         return tuple((stat.st_mtime_ns, stat.st_ino) for stat in stats)
 
-    def _read(self, stamp: _Stamp) -> tuple[tuple[bytes, bytes] | None, bytes | None] | None:
-        """Return what the files hold; None: one was replaced since `stamp`.
+    def _read(self, tries: int = 0) -> tuple[_Stamp, _Pair | None, bytes | None]:
+        """Return what the files hold and when they were written, or earlier.
 
-        Then a key could have been read with the certificate of another.
+        Args:
+            tries: How often to wait for the other file of a pair.
+
+        Raises:
+            OSError: One cannot be read.
+            ssl.SSLError: They are no pair.
         """
-        key_file, chain_file = self._tls.key_file, self._tls.certificate_file
-        ca = _bytes(self._tls.ca_file)
-        pair = None
+        chain_file, key_file, ca_file = self._files
+        stamp, pair = self._stamped(), None
+        ca = None if ca_file is None else ca_file.read_bytes()
         if key_file is not None and chain_file is not None:
             pair = key_file.read_bytes(), chain_file.read_bytes()
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(chain_file, key_file)
-        return (pair, ca) if self._stamped() == stamp else None
+            try:
+                _load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)
+            except ssl.SSLError:
+                if not tries:
+                    raise
+                time.sleep(_PAUSE_S)
+                return self._read(tries - 1)
+        _newest[self._files] = pair, ca
+        return stamp, pair, ca
+
+
+def _load_pair(context: ssl.SSLContext, pair: _Pair) -> None:
+    """Have TLS show a pair. It reads only files: in these no renewal can come between the two."""
+    with ExitStack() as files:
+        paths = []
+        for content in pair:
+            file = files.enter_context(os.fdopen(os.memfd_create("tls"), "wb"))
+            file.write(content)
+            file.flush()
+            paths.append(f"/proc/self/fd/{file.fileno()}")
+        key, chain = paths
+        context.load_cert_chain(chain, key)
+
+
+def _refusal(tls: Tls, error: OSError) -> FailedPrecondition:
+    if isinstance(error, ssl.SSLError):
+        files = f"{tls.certificate_file} and {tls.key_file}"
+        return FailedPrecondition(f"tls: {files} are no pair, PEM: {error.reason}")
+    return FailedPrecondition(f"tls: {error.filename}: {error.strerror}")
+
+
+def _note(error: OSError) -> None:
+    _log.warning("cannot use a certificate: the one before stays", error=str(error))
 
 
 def server_context(tls: Tls) -> ssl.SSLContext:
@@ -119,7 +170,7 @@ def server_context(tls: Tls) -> ssl.SSLContext:
         raise FailedPrecondition("tls: a server needs certificate_file and key_file")
 
     def made() -> ssl.SSLContext:
-        context = _http2(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), files, tls)
+        context = _http2(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), files)
         required = tls.require_client_certificate
         context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_NONE
         return context
@@ -145,19 +196,12 @@ def client_context(tls: Tls) -> ssl.SSLContext:
     """
     files = CertificateFiles(tls)
     if files.ca is None:
-        return _http2(ssl.create_default_context(), files, tls)
-    return _http2(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), files, tls)
+        return _http2(ssl.create_default_context(), files)
+    return _http2(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), files)
 
 
-def _http2(context: ssl.SSLContext, files: CertificateFiles, tls: Tls) -> ssl.SSLContext:
+def _http2(context: ssl.SSLContext, files: CertificateFiles) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["h2"])
-    if files.ca is not None:
-        context.load_verify_locations(cadata=files.ca.decode("ascii", "replace"))
-    if tls.certificate_file is not None and tls.key_file is not None:
-        context.load_cert_chain(tls.certificate_file, tls.key_file)
+    files.load_into(context)
     return context
-
-
-def _bytes(path: Path | None) -> bytes | None:
-    return None if path is None else path.read_bytes()

@@ -102,7 +102,6 @@ class _Connections:
     ) -> None:
         self._runner = runner
         self._limit = limit
-        self._tls = tls
         self._files: CertificateFiles | None = None
         self.context: ssl.SSLContext | None = None
         if tls is None:
@@ -125,11 +124,8 @@ class _Connections:
         return server()
 
     def _load(self) -> None:
-        if self.context is None or self._tls is None:
-            return
-        self.context.load_cert_chain(str(self._tls.certificate_file), self._tls.key_file)
-        if self._tls.ca_file is not None:
-            self.context.load_verify_locations(self._tls.ca_file)
+        if self.context is not None and self._files is not None:
+            self._files.load_into(self.context)
 
 
 class _Refused(asyncio.Protocol):

@@ -3,6 +3,7 @@
 import json
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -281,6 +282,26 @@ def test_a_ledger_recreated_takes_nothing_back(tmp_path: Path) -> None:
 
     assert bench.meter.account.segments["one"].busy_s >= 0.0
     assert bench.meter.account.parts_j == pytest.approx(bench.meter.account.total_j)
+
+
+def test_a_batch_whose_end_is_told_late_is_counted_for_no_longer_than_it_took(
+    tmp_path: Path,
+) -> None:
+    """Its worker waited for a core: a reading saw it busy 0.2 s after it had ended."""
+    bench = Bench(tmp_path)
+    bench.segment("one", 0)
+    bench.read(0.0, 0.0)
+    begun = replace(bench.counters.slot(0), busy_since_s=bench.at_s)
+    bench.counters.write(0, begun)
+    bench.read(0.7, 0.0)
+    bench.counters.write(0, begun.ended(bench.at_s - 0.2, 0.0, 1))
+    bench.read(0.5, 0.0)
+    bench.batch(0, 0.4, 0.0)
+    bench.read(0.5, 0.0)
+
+    entry = bench.meter.account.segments["one"]
+    assert entry.requests == 2
+    assert entry.busy_s == pytest.approx(0.5 + 0.4)
 
 
 def test_a_damaged_account_is_set_aside_and_begun_again(tmp_path: Path) -> None:

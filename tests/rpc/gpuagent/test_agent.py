@@ -12,6 +12,7 @@ from prometheus_client import REGISTRY
 
 from cinquefoil.gpuagent.v1 import inventory_pb2, steps_pb2
 from services.gpuagent.app import run
+from services.gpuagent.devices.fake_nvml.core import sensors
 from services.kit import config
 from services.kit.errors import FailedPrecondition, InvalidArgument
 from tests.support.gpuagent.agent_service import (
@@ -245,10 +246,12 @@ async def test_a_file_that_loads_for_ever_is_not_waited_for(
 
 
 async def test_accounts_add_up_to_the_meter_and_to_the_receipts_and_metrics_say_the_same(
-    node: tuple[Planner, Agent],
+    node: tuple[Planner, Agent], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three views of the same joules: the device's meter, the account, what receipts state."""
     planner, running = node
+    # A tick of the counter is 5 J of an idle GPU: as much as a short test's batches.
+    monkeypatch.setattr(sensors, "ENERGY_TICK_S", 0.001)
     await planner.create("3g.20gb", 0)
     await planner.start(segment_spec())
     await _metrics_are_those_of_an_idle_segment(planner)

@@ -248,6 +248,28 @@ def test_half_replaced_files_change_nothing(tls: Tls, tmp_path: Path) -> None:
 
     assert not files.changed()
     assert files.pair == before
+    assert certificates.CertificateFiles(mine).pair == before, "whoever dials now ends for nothing"
+
+
+def test_a_service_that_starts_in_a_renewal_waits_for_the_other_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, other = (issued(tmp_path / name, "carbon").of("carbon") for name in ("mine", "other"))
+    assert mine.key_file is not None
+    assert other.key_file is not None
+    key = mine.key_file
+    whole = key.read_bytes()
+    key.write_bytes(other.key_file.read_bytes())
+    waits: list[float] = []
+
+    def replaced(pause_s: float) -> None:
+        waits.append(pause_s)
+        key.write_bytes(whole)
+
+    monkeypatch.setattr("services.kit.rpc.certificates.time.sleep", replaced)
+
+    assert certificates.CertificateFiles(mine).pair is not None
+    assert len(waits) == 1
 
 
 class _Jumping:

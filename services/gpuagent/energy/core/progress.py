@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from services.gpuagent.core.worker_slot import Slot
 from services.gpuagent.energy.core.account import WorkDone
@@ -25,6 +25,20 @@ class Cursor:
         """Return where a slot stands."""
         return cls(
             slot.energy_at(at_s), slot.busy_at(at_s), slot.requests, slot.batches, slot.profiled_j
+        )
+
+    def following(self, then: Cursor) -> Cursor:
+        """Return where a slot stands that stood at `then`.
+
+        A worker that the machine kept waiting writes late that its batch ended: what was counted
+        beyond that end is not counted again.
+        """
+        if self.batches < then.batches:  # its file was recreated
+            return self
+        return replace(
+            self,
+            energy_j=max(self.energy_j, then.energy_j),
+            busy_s=max(self.busy_s, then.busy_s),
         )
 
 
