@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from benchmarks.harness import Figures, Report, in_processes, options, publish
-from benchmarks.llm import disaggregation
+from benchmarks.harness import Figures, Report, Skipped, in_processes, options, publish
+from benchmarks.llm import disaggregation, live
 from benchmarks.llm.bound import bound_j_per_token
 from benchmarks.llm.policies import GPUS, least_requests, policies, round_robin, run
 from benchmarks.llm.prefixes import reuse
@@ -74,6 +74,7 @@ def measure(*, quick: bool) -> Report:
 PARTS: Final[Mapping[str, Callable[..., Report]]] = {
     "traces": measure,
     "disaggregation": disaggregation.measure,
+    "live": live.measure,
 }
 """By name; each takes `quick`."""
 
@@ -85,7 +86,12 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="run a small part of each")
     arguments = parser.parse_args()
     wanted = [arguments.part] if arguments.part else list(PARTS)
-    reports = [PARTS[name](quick=arguments.quick) for name in wanted]
+    reports = []
+    for name in wanted:
+        try:
+            reports.append(PARTS[name](quick=arguments.quick))
+        except Skipped as reason:
+            print(f"llm, {name}: skipped, {reason}")
     found: dict[str, Any] = {}
     for report in reports:
         found |= report.document or {}

@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.llm.bound import bound_j_per_token
 from benchmarks.llm.engine import CLOCKS, KV_TOKENS, Engine, Limits, Request, gpu, serve
+from benchmarks.llm.live import TTFT_S, Answer, row
 from benchmarks.llm.policies import (
     GPUS,
     AsRouter,
@@ -100,3 +101,18 @@ def test_the_plan_counts_tokens_not_requests() -> None:
     long = [replace(each, arrived_s=60 + each.arrived_s, input_tokens=4_000) for each in short]
 
     assert planned(short + long, LIMITS)[0] > planned(short + short, LIMITS)[0]
+
+
+def test_live_rows_count_what_was_lost_and_what_was_late() -> None:
+    """A lost text has no tokens, and is not in time."""
+    receipt = {
+        "output_tokens": 10, "first_token_s": 1.0, "token_s": 0.1,
+        "energy_j": 5.0, "carbon_gco2e": 1e-3,
+    }  # fmt: skip
+    late = receipt | {"first_token_s": 2 * TTFT_S}
+    found = row("shares", [Answer(receipt), Answer(late), Answer({}, "gone")], 0.1, 10.0)
+
+    assert (found["texts"], found["lost"]) == (3, 1)
+    assert found["attainment"] == pytest.approx(1 / 3)
+    assert found["j_per_token"] == pytest.approx(0.5)
+    assert found["router_over_servers_cpu"] == pytest.approx(0.01)

@@ -3,7 +3,8 @@
 A round is as many requests as there are slots, sent at once, all with prompts and answers of the
 same lengths. Rounds with answers of one token are prompts. Two rounds whose answers differ by
 `STEPS` tokens, and in each of which all requests answer at the same time for a while, differ by so
-many steps of all slots: what is before and after is the same in both.
+many steps of all slots: what is before and after is the same in both. Time is compared from the
+last first token on, so that prompts, which may take far longer, do not blur it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class Round:
         answer_tokens: Of each answer.
         input_tokens: Of all prompts together.
         time_s: From the first to the last of them, s.
+        answer_s: From the first token to the end, of the request whose first token came last, s.
         energy_j: Active energy of all, J.
         together: All of them were answering before the first had ended.
     """
@@ -34,6 +36,7 @@ class Round:
     answer_tokens: int
     input_tokens: int
     time_s: float
+    answer_s: float
     energy_j: float
     together: bool
 
@@ -49,10 +52,7 @@ def of_phases(
         shorter: Rounds of which all are `together`.
         longer: Those with `STEPS` tokens more.
     """
-    step_s, step_j = (
-        max(median(values(longer)) - median(values(shorter)), 0.0) / STEPS
-        for values in (_times_s, _energies_j)
-    )
+    step_s = _more([each.answer_s for each in longer], [each.answer_s for each in shorter]) / STEPS
     tokens = fmean(each.input_tokens for each in prompts)
     times_s = _times_s(longer)
     answered = (shorter[0].answer_tokens + longer[0].answer_tokens) / 2
@@ -67,10 +67,23 @@ def of_phases(
         batches=len(times_s),
         context_tokens=tokens / point.batch_size + answered,
         step_s=step_s,
-        step_j=step_j,
+        step_j=step_s * _step_w(shorter, longer),
         prompt_token_s=median(_times_s(prompts)) / tokens,
         prompt_token_j=median(_energies_j(prompts)) / tokens,
     )
+
+
+def _step_w(shorter: Sequence[Round], longer: Sequence[Round]) -> float:
+    """Return the power of steps, W; where the times of rounds hide them, of prompts and steps."""
+    more_s = _more(_times_s(longer), _times_s(shorter))
+    more_j = _more(_energies_j(longer), _energies_j(shorter))
+    if more_s > 0 and more_j > 0:
+        return more_j / more_s
+    return sum(_energies_j(longer)) / sum(_times_s(longer))
+
+
+def _more(one: Sequence[float], other: Sequence[float]) -> float:
+    return max(median(one) - median(other), 0.0)
 
 
 def _times_s(rounds: Sequence[Round]) -> list[float]:

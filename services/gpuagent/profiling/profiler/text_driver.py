@@ -113,11 +113,13 @@ class _Texts:
         else:
             raise failed(f"answers of {answer_tokens} tokens end by themselves, or do not fit")
         self.energy_method = receipts[0].energy_method
+        last = max(receipts, key=lambda each: each.first_token_s)
         ends_s = [each.queue_s + each.compute_s for each in receipts]
         return Round(
             answer_tokens,
             sum(each.input_tokens for each in receipts),
             max(ends_s),
+            last.token_s * (answer_tokens - 1),
             sum(each.energy_j for each in receipts),
             max(each.first_token_s for each in receipts) <= min(ends_s),
         )

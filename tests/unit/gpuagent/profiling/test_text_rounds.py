@@ -28,7 +28,8 @@ def measured(batch: int, prompt: int, answer: int, *, late: int = 0) -> Measurem
             context = batch * (prompt + step)
             time_s += TRUE.fixed_s + batch * TRUE.sequence_s + context * TRUE.context_token_s
             energy_j += TRUE.fixed_j + batch * TRUE.sequence_j + context * TRUE.context_token_j
-        return Round(tokens, batch * prompt, time_s + late_s, energy_j, True)
+        prompts_s = batch * prompt * TRUE.prompt_token_s
+        return Round(tokens, batch * prompt, time_s + late_s, time_s - prompts_s, energy_j, True)
 
     point = Measurement("h100-80gb", "whole", batch, 1, prompt_tokens=prompt)
     rounds = [
