@@ -17,9 +17,16 @@ from services.planner.adapters.store import Store
 from services.planner.change_event import ChangeEvent
 from services.planner.control.pacing import Pacing
 from services.planner.control.serving_policies import ServingPolicies
-from services.planner.core.fleet import Fleet, NodeRoutes
+from services.planner.core.fleet import Fleet
 from services.planner.core.plan import Plan, PlannedSegment, PlanState
-from services.planner.core.routing_table import Announcement, HardwareReport, RoutingTable, routes
+from services.planner.core.routing_table import (
+    Announcement,
+    HardwareReport,
+    NodeRoutes,
+    Places,
+    RoutingTable,
+    routes,
+)
 
 _log = logs.get("publisher")
 
@@ -67,6 +74,7 @@ class Publisher:
         self.routed_before: dict[str, NodeRoutes] = {}
         self._routed = -1  # revision of the fleet that the table was made of
         self._publishing = asyncio.Lock()
+        self._places: Places | None = None
         table = RoutingTable(0, 0, routes(deployment, (), {}), term())
         self.board: Broadcast[Announcement] = Broadcast(Announcement(None, table))
 
@@ -157,13 +165,33 @@ class Publisher:
             )
             if table != now:
                 table = replace(table, revision=now.revision + 1)
-                try:
-                    await self._store.save_routing(table)
-                except BaseException:
-                    self._routed = -1
-                    raise
-                self.board.publish(replace(self.board.value, routing=table))
+                await self._publish(table)
         return table.revision
+
+    async def _publish(self, table: RoutingTable) -> None:
+        """Write the next table, and have subscribers see it."""
+        try:
+            await self._store.save_routing(table)
+        except BaseException:
+            self._routed = -1
+            raise
+        self.board.publish(replace(self.board.value, routing=table))
+
+    async def _follow_nodes(self) -> None:
+        """Bring the table up to date with the nodes whose routes have changed since it was made."""
+        async with self._publishing:
+            nodes, now = self._fleet.rerouted(self._routed), self.board.value.routing
+            if nodes is not None:
+                if self._places is None or not self._places.are_of(now):
+                    self._places = Places(now, self._serving)
+                routed = self._fleet.routed_revision
+                table = self._places.moved({name: self._fleet.routed(name) for name in nodes})
+                if table is not None:
+                    self._routed = routed
+                    if table is not now:
+                        await self._publish(table)
+                    return
+        await self.refresh()
 
     def _announce_conditions(self) -> None:
         conditions = self._conditions()
@@ -182,7 +210,7 @@ class Publisher:
             seen, began_s = changed.count, time.thread_time()
             try:
                 if self._routed != self._fleet.routed_revision:
-                    await self.refresh()
+                    await self._follow_nodes()
             except (
                 Unavailable
             ) as error:  # the last table stands: subscribers see only what is stored

@@ -17,6 +17,7 @@ from services.kit.mig import Placement
 from services.kit.segment import SegmentSpec, SegmentState, plain, some_of
 from services.planner.core.model import Gpu, GpuType, Pool
 from services.planner.core.roster import NodeOrder, OrderedNode, Roster
+from services.planner.core.routing_table import NodeRoutes
 
 _LOST_SHARE = 1 / 6
 """Share of a node's orphan timeout after which the planner plans without it."""
@@ -86,21 +87,6 @@ class Node:
     conditions: tuple[Condition, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRoutes:
-    """What routes are made of, of a node.
-
-    Attributes:
-        endpoints: "host:port" of the workers of each segment that serves, by segment id.
-        pue: Of the node.
-        idle_power_w: Of the GPUs where those segments run, by UUID, W.
-    """
-
-    endpoints: Mapping[str, tuple[str, ...]]
-    pue: float
-    idle_power_w: Mapping[str, float]
-
-
 @dataclass(slots=True)
 class _Member:
     node: Node | None
@@ -135,6 +121,8 @@ class Fleet:
         self._offers: dict[str, tuple[tuple[object, ...], tuple[Gpu, ...]]] = {}
         self.revision = 0
         self.routed_revision = 0
+        self._rerouted: dict[str, int] = {}  # by node: its routes are as of that revision
+        self._all_rerouted = 0
         self._first_join_s: float | None = None
 
     def configure(
@@ -159,6 +147,7 @@ class Fleet:
         """Drop a node that joined, whatever it has reported."""
         self._forget(self.node(name))
         self._members.pop(name, None)
+        self._rerouted.pop(name, None)
         self.orders.pop(name, None)
         self.settings.drop(name)
         self._change()
@@ -177,6 +166,18 @@ class Fleet:
         """Note a change that routes may depend on."""
         self.revision += 1
         self.routed_revision += 1
+        self._all_rerouted = self.routed_revision
+
+    def rerouted(self, since: int) -> list[str] | None:
+        """Return the nodes whose routes changed after a `routed_revision`; None: any may have."""
+        if since < self._all_rerouted:
+            return None
+        return [name for name, revision in self._rerouted.items() if revision > since]
+
+    def routed(self, name: str) -> NodeRoutes | None:
+        """Return what routes are made of, of a node; None: nothing serves there."""
+        member = self._members.get(name)
+        return None if member is None else member.routed
 
     def expect(
         self, nodes: frozenset[str], now_s: float, routed: Mapping[str, NodeRoutes] | None = None
@@ -222,6 +223,7 @@ class Fleet:
         self.revision += 1
         if routed != (None if before is None else before.routed):
             self.routed_revision += 1
+            self._rerouted[node.name] = self.routed_revision
         if node.name in self._removed:
             self._let_go(node.name)
         if self._first_join_s is None:

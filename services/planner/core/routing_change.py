@@ -76,6 +76,15 @@ def _model_change(before: ModelRoutes | None, after: ModelRoutes) -> ModelRoutes
         return ModelRoutesChange(after)
     if before == after:
         return None
+    if len(before.instances) == len(after.instances):
+        # Of one value there is one object, and few change at once in a large table.
+        moved = [
+            (was, now)
+            for was, now in zip(before.instances, after.instances, strict=True)
+            if was is not now
+        ]
+        if 2 * len(moved) <= len(after.instances):
+            return _replaced(moved, after)
     old = {(each.endpoint, each.segment_id): each for each in before.instances}
     pairs = [(old.pop((each.endpoint, each.segment_id), None), each) for each in after.instances]
     factors = _factors(pairs)
@@ -87,6 +96,14 @@ def _model_change(before: ModelRoutes | None, after: ModelRoutes) -> ModelRoutes
             changed.append(replace(each, share=share))
     removed = tuple(InstanceId(*key) for key in old)
     return ModelRoutesChange(replace(after, instances=tuple(changed)), removed)
+
+
+def _replaced(pairs: Iterable[tuple[Instance, Instance]], after: ModelRoutes) -> ModelRoutesChange:
+    """Return a change of which all instances but `pairs` stay, with their shares."""
+    old = {(was.endpoint, was.segment_id): was for was, _ in pairs}
+    changed = tuple(now for _, now in pairs if old.pop((now.endpoint, now.segment_id), None) != now)
+    removed = tuple(InstanceId(*key) for key in old)
+    return ModelRoutesChange(replace(after, instances=changed), removed)
 
 
 def _factors(pairs: Iterable[tuple[Instance | None, Instance]]) -> dict[Queue, float]:

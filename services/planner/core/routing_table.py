@@ -87,6 +87,21 @@ _NOTHING_REPORTED = HardwareReport()
 
 
 @dataclass(frozen=True, slots=True)
+class NodeRoutes:
+    """What routes are made of, of a node.
+
+    Attributes:
+        endpoints: "host:port" of the workers of each segment that serves, by segment id.
+        pue: Of the node.
+        idle_power_w: Of the GPUs where those segments run, by UUID, W.
+    """
+
+    endpoints: Mapping[str, tuple[str, ...]]
+    pue: float
+    idle_power_w: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
 class ModelRoutes:
     """What a router must know of a model; units as in `plan.proto`."""
 
@@ -141,6 +156,73 @@ class Announcement:
     plan: Plan | None
     routing: RoutingTable
     conditions: tuple[Condition, ...] = ()
+
+
+class Places:
+    """Where the workers of each segment stand in a table, to find those that move.
+
+    Args:
+        table: The table.
+        segments: What it was made of.
+    """
+
+    def __init__(self, table: RoutingTable, segments: Iterable[PlannedSegment]) -> None:
+        self._table = table
+        self._places: dict[str, list[tuple[int, int]]] = {}
+        for number, routes in enumerate(table.models):
+            for place, instance in enumerate(routes.instances):
+                self._places.setdefault(instance.segment_id, []).append((number, place))
+        self._on: dict[str, list[PlannedSegment]] = {}
+        for segment in segments:
+            self._on.setdefault(segment.node, []).append(segment)
+
+    def are_of(self, table: RoutingTable) -> bool:
+        """Return whether they are those of a table."""
+        return self._table is table
+
+    def moved(self, nodes: Mapping[str, NodeRoutes | None]) -> RoutingTable | None:
+        """Return the next table where workers of nodes have moved to other endpoints.
+
+        The places are those of that table afterwards.
+
+        Args:
+            nodes: What these nodes report now, by name.
+
+        Returns:
+            The table; the same one where nothing has changed; None: more than endpoints changed.
+        """
+        changed: dict[tuple[int, int], Instance] = {}
+        for node, routed in nodes.items():
+            known = {segment.spec.segment_id: segment for segment in self._on.get(node, ())}
+            endpoints = {} if routed is None else routed.endpoints
+            if any(each in self._places for each in endpoints.keys() - known.keys()):
+                return None
+            for segment_id, segment in known.items():
+                places, workers = self._places.get(segment_id, []), endpoints.get(segment_id, ())
+                if len(places) != len(workers):
+                    return None
+                for (number, place), endpoint in zip(places, workers, strict=True):
+                    before = self._table.models[number].instances[place]
+                    if routed is None or not _same_hardware(before, routed, segment):
+                        return None
+                    if before.endpoint != endpoint:
+                        changed[number, place] = replace(before, endpoint=endpoint)
+        if changed:
+            instances = [list(routes.instances) for routes in self._table.models]
+            for (number, place), instance in changed.items():
+                instances[number][place] = instance
+            models = tuple(
+                replace(routes, instances=tuple(found))
+                for routes, found in zip(self._table.models, instances, strict=True)
+            )
+            table = replace(self._table, revision=self._table.revision + 1, models=models)
+            self._table = table
+        return self._table
+
+
+def _same_hardware(before: Instance, routed: NodeRoutes, segment: PlannedSegment) -> bool:
+    idle_power_w = routed.idle_power_w.get(segment.spec.gpu_uuid, 0.0)
+    return before.pue == routed.pue and before.gpu_idle_power_w == idle_power_w
 
 
 def by_capacity(segments: Iterable[PlannedSegment]) -> tuple[PlannedSegment, ...]:

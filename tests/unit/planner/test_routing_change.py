@@ -69,3 +69,40 @@ def test_a_change_of_another_table_is_refused() -> None:
 
     with pytest.raises(FailedPrecondition, match="routing table 3 came for 1"):
         changed_table(to_table(routing_to(table(1, {1: 1.0}))), change)
+
+
+@given(weights, st.data())
+def test_of_instances_that_stay_the_same_objects_only_others_are_looked_at(
+    before: dict[int, float], data: st.DataObject
+) -> None:
+    """What moves, goes or comes in its place, or gets another share, makes the next table."""
+    old = table(4, before)
+    (routes,) = old.models
+    instances = list(routes.instances)
+    for place in data.draw(st.sets(st.integers(0, len(instances) - 1))):
+        was = instances[place]
+        changed = data.draw(
+            st.sampled_from(
+                [
+                    replace(was, endpoint=f"moved:{place}"),
+                    replace(was, segment_id=f"other-{place}", share=was.share / 2),
+                    replace(was, share=was.share * 2),
+                    replace(was, pue=1.5),
+                    replace(was),
+                ]
+            )
+        )
+        instances[place] = changed
+    total = sum(each.share for each in instances)
+    if any(each.share not in {was.share for was in routes.instances} for each in instances):
+        instances = [replace(each, share=each.share / total) for each in instances]
+    new = replace(old, revision=5, models=(replace(routes, instances=tuple(instances)),))
+
+    found = changed_table(to_table(routing_to(old)), routing_change_to(routing_change(old, new)))
+
+    shares = {each.id: each.share for each in found.models[0].instances}
+    wanted = to_table(routing_to(new)).models[0].instances
+    assert shares == pytest.approx({each.id: each.share for each in wanted})
+    assert {replace(each, share=0.0) for each in found.models[0].instances} == {
+        replace(each, share=0.0) for each in wanted
+    }

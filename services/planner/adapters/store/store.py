@@ -27,7 +27,8 @@ from services.planner.adapters.store.tables import (
     put_node,
     put_outcome,
 )
-from services.planner.adapters.wire.convert import routing_from, routing_to
+from services.planner.adapters.wire.convert import routing_from
+from services.planner.adapters.wire.routing_bytes import RoutingEncoder
 from services.planner.core.decide import Snapshot
 from services.planner.core.fixed_inputs import FixedInputs
 from services.planner.core.maintenance import Freeze
@@ -59,6 +60,7 @@ class Store:
     """
 
     def __init__(self, connection: SharedConnection, leadership: Leadership) -> None:
+        self._routing = RoutingEncoder()
         self.connection = connection
         self.leadership = leadership
         self.pages = AccountPages(connection)
@@ -211,8 +213,9 @@ class Store:
     @uncancellable
     async def save_routing(self, table: RoutingTable) -> None:
         """Write the routing table in force."""
+        encoded = self._routing(table)
         async with self.connection.transaction() as connection:
-            await put(connection, "routing", routing_to(table).SerializeToString())
+            await put(connection, "routing", encoded)
 
     async def routing(self) -> RoutingTable | None:
         """Return the routing table last in force, if there was one."""

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.kit.conditions import Condition
+from services.kit.protobuf_wire import BYTES, varint
 from services.kit.rpc.condition_messages import condition_messages
-from services.planner.adapters.wire.convert import plan_to, routing_change_to, routing_to
+from services.planner.adapters.wire.convert import plan_to, routing_change_to
+from services.planner.adapters.wire.routing_bytes import RoutingEncoder
 from services.planner.core.plan import Plan, PlanState
 from services.planner.core.routing_change import routing_change
 from services.planner.core.routing_table import Announcement, RoutingTable
 
+_ROUTING: Final = planner_pb2.WatchResponse.DESCRIPTOR.fields_by_name["routing"].number
 _MAX_NODE_CONDITIONS = 8
 _PAIRS = 8
 """Differences between two announcements that are kept: subscribers are rarely apart by more."""
@@ -48,7 +51,7 @@ class AnnouncementEncoder:
         self._digest = digest
         self._whole: tuple[Announcement | None, bytes] = (None, b"")
         self._plan: tuple[Plan | None, bytes] = (None, b"")
-        self._routing: tuple[RoutingTable | None, bytes] = (None, b"")
+        self._routing = RoutingEncoder()
         self._view: tuple[Announcement, _RouterView] | None = None
         self._pairs: dict[tuple[_RouterView | None, _RouterView], bytes] = {}
 
@@ -57,13 +60,11 @@ class AnnouncementEncoder:
         if self._whole[0] is not said:
             if said.plan is not None and self._plan[0] is not said.plan:
                 self._plan = said.plan, _encoded(plan=plan_to(said.plan))
-            if self._routing[0] is not said.routing:
-                self._routing = said.routing, _encoded(routing=routing_to(said.routing))
             rest = _encoded(
                 conditions=condition_messages(said.conditions), config_digest=self._digest()
             )
             plan = b"" if said.plan is None else self._plan[1]
-            self._whole = said, plan + self._routing[1] + rest
+            self._whole = said, plan + self._table(said.routing) + rest
         return self._whole[1]
 
     def for_router(self) -> RouterFeed:
@@ -98,15 +99,21 @@ class AnnouncementEncoder:
         if now.state is not None:
             state = plan_pb2.PlanState.ValueType(now.state)
             response.plan.CopyFrom(plan_pb2.Plan(version=now.version, state=state))
-        if before is None:
-            response.routing.CopyFrom(routing_to(now.routing))
-        elif before.routing.revision != now.routing.revision:
+        if before is not None and before.routing.revision != now.routing.revision:
             change = routing_change(before.routing, now.routing)
             response.routing_change.CopyFrom(routing_change_to(change))
         while len(self._pairs) >= _PAIRS:
             del self._pairs[next(iter(self._pairs))]
-        self._pairs[before, now] = encoded = response.SerializeToString()
+        encoded = response.SerializeToString()
+        if before is None:
+            encoded += self._table(now.routing)
+        self._pairs[before, now] = encoded
         return encoded
+
+    def _table(self, table: RoutingTable) -> bytes:
+        """Return a response with a whole table only; it may be joined with others."""
+        data = self._routing(table)
+        return varint(_ROUTING << 3 | BYTES) + varint(len(data)) + data
 
 
 def _encoded(**fields: Any) -> bytes:

@@ -47,18 +47,20 @@ def routing_to(table: RoutingTable) -> plan_pb2.RoutingTable:
         revision=table.revision,
         plan_version=table.plan_version,
         term=table.term,
-        models=map(_routes_to, table.models),
+        models=map(routes_to, table.models),
     )
 
 
-def _routes_to(routes: ModelRoutes) -> plan_pb2.ModelRoutes:
+def routes_to(routes: ModelRoutes) -> plan_pb2.ModelRoutes:
+    """Return the message of a model's routes."""
     message = to_message(replace(routes, instances=()), plan_pb2.ModelRoutes)
-    message.instances.extend(map(_instance_to, routes.instances))
+    message.instances.extend(map(instance_to, routes.instances))
     return message
 
 
 @lru_cache(maxsize=2**16)
-def _instance_to(instance: Instance) -> plan_pb2.Instance:
+def instance_to(instance: Instance) -> plan_pb2.Instance:
+    """Return the message of an instance: the same one for all that are equal."""
     return to_message(instance, plan_pb2.Instance)
 
 
