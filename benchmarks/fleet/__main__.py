@@ -13,6 +13,7 @@ plans: what is measured is the way from reports to plans and routes, not a strat
     first_plan_s   from kill -9 until an operator has the next leader's plan and routes
     routers_back_s until every router has
     recovered_s    until every agent has joined again
+    recovered_cpu_s  what the next leader used of the processor until then
 """
 
 import asyncio
@@ -58,6 +59,7 @@ FIGURES: Final = (
     "routers_back_s",
     "first_plan_s",
     "recovered_s",
+    "recovered_cpu_s",
 )
 _LIMIT_S: Final = 120.0
 _MOST_S: Final = 220.0
@@ -184,7 +186,7 @@ async def _measure(count: int, routers: int, found: dict[str, Any]) -> None:
                     found["steady_cores"] = await steady_cores(planner)
                     found |= await fan_out(crowd, watching)
                     found["rss_mib"] = planner.rss_mib
-                    await taken_over(planner, observer, watching, found)
+                    await taken_over(planners, observer, watching, found)
 
 
 async def steady_cores(planner: Planner) -> float:
@@ -225,11 +227,15 @@ async def fan_out(crowd: Sequence[Crowd], routers: Sequence[Router]) -> dict[str
 
 
 async def taken_over(
-    planner: Planner, observer: Observer, routers: Sequence[Router], found: dict[str, Any]
+    planners: Sequence[Planner],
+    observer: Observer,
+    routers: Sequence[Router],
+    found: dict[str, Any],
 ) -> None:
-    """Kill the planner that leads; note when the next one's plan is known, and all are back."""
+    """Kill the planner that leads; note when the next one serves, and when all are back."""
+    planner, following = planners
     _progress("the planner is killed; the one that stands by leads")
-    began_s, term = time.monotonic(), observer.term
+    began_s, term, before_s = time.monotonic(), observer.term, following.cpu_s
     await planner.kill()
     for router in routers:
         router.answered.clear()
@@ -242,6 +248,7 @@ async def taken_over(
         tasks.create_task(timed("routers_back_s", all_answered(routers)))
         await timed("first_plan_s", observer.until_next(term))
         await timed("recovered_s", observer.until_joined())
+        found["recovered_cpu_s"] = following.cpu_s - before_s
 
 
 async def all_answered(routers: Sequence[Router]) -> None:

@@ -1,7 +1,10 @@
 """What the planner of a large fleet does not do with every report."""
 
 import asyncio
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,16 +13,20 @@ from services.kit.clock import RealClock
 from services.kit.conditions import Condition, ConditionKind
 from services.kit.config import Objective
 from services.kit.mig import WHOLE, Placement
+from services.kit.segment import SegmentSpec, SegmentState
 from services.planner.adapters.store import open_store
 from services.planner.change_event import ChangeEvent
+from services.planner.control import publisher as publishing
 from services.planner.control.counterfactual import Counterfactual
 from services.planner.control.publisher import Publisher
 from services.planner.control.serving_policies import ServingPolicies
 from services.planner.core.accounting.baseline import BaselineRates
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.decide import Snapshot
-from services.planner.core.fleet import Fleet, Node, NodeGpu
+from services.planner.core.fleet import Fleet, Node, NodeGpu, RunningSegment
 from services.planner.core.forecast.demand import Demand
+from services.planner.core.plan import PlannedSegment
+from services.planner.core.routing_table import Announcement, ModelRoutes, routes
 from services.planner.core.service_level import ServiceLevel
 from tests.support.planner import fleets
 
@@ -43,6 +50,7 @@ DEPLOYMENT = config.Deployment.model_validate(
         },
     }
 )
+WHOLE_GPU = Placement(WHOLE, 0)
 NODES = {name: config.Node(zone="Z", control=True) for name in ("a", "b")}
 
 
@@ -114,3 +122,45 @@ async def test_conditions_that_change_together_are_published_together(tmp_path: 
             following.cancel()
 
     assert published == [0, 20, 0]
+
+
+async def test_a_worker_that_moves_does_not_have_the_table_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of thousands of workers one restarts: routers hear of it, and nobody looks at the others."""
+    made, changed, fleet = [], ChangeEvent(), Fleet(NODES, 0.0)
+    specs = {name: SegmentSpec(f"s-{name}", "digits", "small", 8, 1, f"GPU-{name}", WHOLE_GPU)
+             for name in NODES}  # fmt: skip
+
+    def report(name: str, port: int) -> None:
+        run = RunningSegment(specs[name], SegmentState.READY, (f"{name}:{port}",))
+        fleet.report(replace(node(name), segments=(run,)), 0.0)
+        changed.notify()
+
+    def is_at(endpoint: str, said: Announcement) -> bool:
+        return said.routing.endpoints()["s-a"] == (endpoint,)
+
+    def counted(*arguments: Any) -> tuple[ModelRoutes, ...]:
+        made.append(arguments)
+        return routes(*arguments)
+
+    async with open_store(tmp_path / "planner.sqlite3") as store:
+        policies = ServingPolicies(DEPLOYMENT, store)
+        publisher = Publisher(DEPLOYMENT, store, fleet, policies, lambda: (), lambda: 1)
+        for name in NODES:
+            report(name, 1)
+        await publisher.serve(1, [PlannedSegment(specs[n], n, 0.5, 10.0, 0.1) for n in NODES])
+        monkeypatch.setattr(publishing, "routes", counted)
+        following = asyncio.create_task(publisher.follow(changed))
+        try:
+            async with asyncio.timeout(5.0):
+                for port in (2, 3):
+                    report("a", port)
+                    said = await publisher.board.until(partial(is_at, f"a:{port}"))
+            assert await store.routing() == said.routing
+        finally:
+            following.cancel()
+
+    assert made == []
+    assert said.routing.revision == 3
+    assert said.routing.endpoints() == {"s-a": ("a:3",), "s-b": ("b:1",)}

@@ -161,6 +161,9 @@ def test_routes_depend_on_nodes_that_run_something_only() -> None:
     moved = replace(running("s-1", "GPU-a"), endpoints=("h:2",))
     joined.report(node("a", "Z", moved), 4.0)
     assert joined.routed_revision == 2
+    assert (joined.rerouted(0), joined.rerouted(2)) == (["a"], [])
+    joined.configure(SETTINGS)
+    assert joined.rerouted(2) is None  # of any
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,14 @@ from services.kit.config import (
 from services.kit.mig import Placement
 from services.kit.segment import SegmentSpec
 from services.planner.core.plan import PlannedSegment
-from services.planner.core.routing_table import HardwareReport, RoutingTable, by_capacity, routes
+from services.planner.core.routing_table import (
+    HardwareReport,
+    NodeRoutes,
+    Places,
+    RoutingTable,
+    by_capacity,
+    routes,
+)
 
 PROFILE = AnalyticProfile(kind="analytic", gmacs_per_item=1.0)
 DEPLOYMENT = Deployment(
@@ -135,3 +142,50 @@ def test_a_table_knows_the_endpoints_of_its_segments() -> None:
     )
 
     assert table.endpoints() == {"s-1": ("a:1", "a:2")}
+
+
+SERVING = [segment(1, 0.25), segment(2, 0.25), segment(3, 0.5, variant="large")]
+BEFORE = {"s-1": ("h:1", "h:2"), "s-3": ("h:3",)}
+REPORTED = HardwareReport({"node-a": 1.2}, {"GPU-a": 55.0})
+
+
+def made(revision: int, endpoints: dict[str, tuple[str, ...]]) -> RoutingTable:
+    return RoutingTable(revision, 1, routes(DEPLOYMENT, SERVING, endpoints, reported=REPORTED), 4)
+
+
+@pytest.mark.parametrize(
+    "now",
+    [BEFORE, {**BEFORE, "s-1": ("h:1", "h:9")}, {"s-1": ("h:8", "h:9"), "s-3": ("g:3",)}],
+)
+def test_workers_that_move_are_found_in_the_table_that_there_is(
+    now: dict[str, tuple[str, ...]],
+) -> None:
+    """It becomes the one that would be made anew, twice in a row."""
+    table = made(7, BEFORE)
+    places = Places(table, SERVING)
+    moved = places.moved({"node-a": NodeRoutes(now, 1.2, {"GPU-a": 55.0})})
+    assert moved == made(7 + (now != BEFORE), now)
+    back = places.moved({"node-a": NodeRoutes(BEFORE, 1.2, {"GPU-a": 55.0})})
+
+    assert moved is not None
+    assert back == made(moved.revision + (now != BEFORE), BEFORE)
+    assert (moved is table) == (now == BEFORE)
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        None,
+        NodeRoutes({"s-1": ("h:1",), "s-3": ("h:3",)}, 1.2, {"GPU-a": 55.0}),
+        NodeRoutes({**BEFORE, "s-2": ("h:4",)}, 1.2, {"GPU-a": 55.0}),
+        NodeRoutes(BEFORE, 1.3, {"GPU-a": 55.0}),
+        NodeRoutes(BEFORE, 1.2, {"GPU-a": 54.0}),
+    ],
+)
+def test_what_changes_shares_or_hardware_is_no_move(now: NodeRoutes | None) -> None:
+    """The table is made anew."""
+    places = Places(made(7, BEFORE), SERVING)
+
+    assert places.moved({"node-a": now}) is None
+    assert places.moved({"node-b": NodeRoutes(BEFORE, 1.2, {})}) is None
+    assert places.moved({"node-b": None}) == made(7, BEFORE)

@@ -41,6 +41,8 @@ _LONG_LOOK_S = 0.002
 _LOOK_EVERY = 29.0
 """At most a thirtieth of the time is spent on looking for a cause to plan."""
 
+_ROUTERS_FIRST_S = 0.1
+
 Work = Callable[[], Awaitable[None]]
 """What the cycle does next."""
 
@@ -152,6 +154,8 @@ class DecisionCycle:
             self._looked_at = count if math.isinf(delay_s) else -1
             await state.changed.after(count, min(delay_s, self._held_s()))
             self._looked_at = -1
+            if looked_s > _LONG_LOOK_S:  # routers first hear of what has changed
+                await state.changed.until(self._ordered, _ROUTERS_FIRST_S)
 
     def _cause(self, seen: Observation) -> Trigger | None:
         now = self.standing
