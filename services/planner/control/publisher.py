@@ -19,10 +19,10 @@ from services.planner.control.pacing import Pacing
 from services.planner.control.serving_policies import ServingPolicies
 from services.planner.core.fleet import Fleet
 from services.planner.core.plan import Plan, PlannedSegment, PlanState
+from services.planner.core.roster import NodeRoutes
 from services.planner.core.routing_table import (
     Announcement,
     HardwareReport,
-    NodeRoutes,
     Places,
     RoutingTable,
     routes,

@@ -16,8 +16,7 @@ from services.kit.errors import FailedPrecondition
 from services.kit.mig import Placement
 from services.kit.segment import SegmentSpec, SegmentState, plain, some_of
 from services.planner.core.model import Gpu, GpuType, Pool
-from services.planner.core.roster import NodeOrder, OrderedNode, Roster
-from services.planner.core.routing_table import NodeRoutes
+from services.planner.core.roster import NodeOrder, NodeRoutes, OrderedNode, Roster
 
 _LOST_SHARE = 1 / 6
 """Share of a node's orphan timeout after which the planner plans without it."""

@@ -48,6 +48,21 @@ class JoinedNode:
     address: str
 
 
+@dataclass(frozen=True, slots=True)
+class NodeRoutes:
+    """What routes are made of, of a node.
+
+    Attributes:
+        endpoints: "host:port" of the workers of each segment that serves, by segment id.
+        pue: Of the node.
+        idle_power_w: Of the GPUs where those segments run, by UUID, W.
+    """
+
+    endpoints: Mapping[str, tuple[str, ...]]
+    pue: float
+    idle_power_w: Mapping[str, float]
+
+
 class Roster(Mapping[str, config.Node]):
     """The nodes' settings by name.
 

@@ -13,6 +13,7 @@ from services.kit.conditions import Condition
 from services.kit.config import Deployment, Discipline, InstanceChoice, Model
 from services.planner.core.model import Queue, queue_of
 from services.planner.core.plan import Plan, PlannedSegment
+from services.planner.core.roster import NodeRoutes
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,21 +85,6 @@ class HardwareReport:
 
 
 _NOTHING_REPORTED = HardwareReport()
-
-
-@dataclass(frozen=True, slots=True)
-class NodeRoutes:
-    """What routes are made of, of a node.
-
-    Attributes:
-        endpoints: "host:port" of the workers of each segment that serves, by segment id.
-        pue: Of the node.
-        idle_power_w: Of the GPUs where those segments run, by UUID, W.
-    """
-
-    endpoints: Mapping[str, tuple[str, ...]]
-    pue: float
-    idle_power_w: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from services.kit.mig import WHOLE, Geometry, Placement, SliceKind
 from services.kit.segment import SegmentSpec, SegmentState
 from services.planner.core.fleet import Fleet, Node, NodeGpu, RunningSegment
 from services.planner.core.model import GpuType
-from services.planner.core.routing_table import NodeRoutes
+from services.planner.core.roster import NodeRoutes
 
 WHOLE_KIND = SliceKind(WHOLE, 1, 1, (0,), 1, 40, 16 * 2**30)
 T4 = GpuType("t4", Geometry(1, (WHOLE_KIND,)), 40, 10.0, 70.0)

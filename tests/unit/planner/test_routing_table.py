@@ -21,9 +21,9 @@ from services.kit.config import (
 from services.kit.mig import Placement
 from services.kit.segment import SegmentSpec
 from services.planner.core.plan import PlannedSegment
+from services.planner.core.roster import NodeRoutes
 from services.planner.core.routing_table import (
     HardwareReport,
-    NodeRoutes,
     Places,
     RoutingTable,
     by_capacity,
