@@ -155,6 +155,8 @@ def _named(name: str, request: Request, deployment: Deployment) -> Iterator[Targ
         runtime, profile = model.variants[each].runtime, model.variants[each].profile
         texts = isinstance(runtime, GenerativeRuntime | OpenAiRuntime)
         if texts and not isinstance(profile, LanguageProfile):
+            if not request.models:
+                continue
             raise InvalidArgument(
                 f"models.{model_name}.variants.{each}.profile must be of kind language: a text is "
                 "measured token by token"

@@ -1,5 +1,6 @@
 """`cinquefoil gpuagent profile`: where two tables differ, and which models and slices it knows."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,9 +10,9 @@ from typer.testing import CliRunner
 
 from cinquefoil.gpuagent.v1.inventory_pb2 import Gpu
 from services.cli.main import app
-from services.cli.profile.request import Request, grid, targets
+from services.cli.profile.request import Request, grid, grid_of_texts, targets
 from services.kit.config import Deployment, Planner
-from services.kit.errors import NotFound
+from services.kit.errors import InvalidArgument, NotFound
 from services.kit.profiles.core.measurement import Fingerprint, Measurement
 from services.kit.profiles.table_file import write_table
 
@@ -60,3 +61,30 @@ def test_a_model_stands_for_all_its_variants(deployment: Callable[..., Deploymen
     found = targets(Request(("digits", "digits/small")), deployment({}))
     assert [(each.model, each.variant) for each in found] == [("digits", "small")]
     assert found[0].limits.too_slow_s == pytest.approx(0.4)
+
+
+def test_a_language_model_needs_a_language_profile_and_has_prompts_of_its_own(
+    deployment: Callable[..., Deployment],
+) -> None:
+    """Named without one it is refused, and left out of all; no text is too slow to be measured."""
+    server = {"kind": "openai", "command": ["serve", "{port}"]}
+    profiles = {
+        "texts": {"kind": "language", "parameters_b": 1},
+        "plain": {"kind": "analytic", "gmacs_per_item": 1},
+    }
+    variants = {
+        name: {"accuracy": 0.5, "runtime": server, "profile": profile}
+        for name, profile in profiles.items()
+    }
+    chat = {"slo": {"latency_s": 1}, "demand_rps": 1, "variants": variants}
+    known = deployment({"models": {"chat": chat}})
+
+    with pytest.raises(InvalidArgument, match=r"chat\.variants\.plain\.profile must be"):
+        targets(Request(("chat",)), known)
+    (found,) = (each for each in targets(Request(()), known) if each.model == "chat")
+    assert (found.variant, found.texts, found.limits.too_slow_s) == ("texts", True, math.inf)
+    points = grid_of_texts(Request((), prompts=(9, 3)), grid(Request(()), Planner(), GPU))
+    assert {point.prompt_tokens for point in points.points()} == {3, 9}
+    assert {(point.processes, point.clock_mhz) for point in points.points()} == {(1, 0)}
+    with pytest.raises(InvalidArgument, match="--prompts: must be 1 or more, got 0"):
+        grid_of_texts(Request((), prompts=(0,)), points)
