@@ -64,26 +64,33 @@ async def drive_texts(
 
 async def _measured(texts: _Texts, point: Measurement, effort: Effort, clock: Clock) -> Measurement:
     await texts.learn_words(point.prompt_tokens)
-    began_s, answer = clock.monotonic(), _FIRST_ANSWER
-    while not (await texts.round(answer)).together:
+    answer = _FIRST_ANSWER
+    while answer <= _LONGEST_ANSWER:
+        rounds = await _cycles(texts, answer, effort, clock)
+        if rounds is not None:
+            return of_phases(replace(point, energy_method=texts.energy_method), *rounds)
         answer *= 2
-        if answer > _LONGEST_ANSWER:
-            raise failed(f"{point.batch_size} texts never answer at the same time: too few slots")
+    raise failed(f"{point.batch_size} texts never answer at the same time: too few slots")
+
+
+async def _cycles(
+    texts: _Texts, answer: int, effort: Effort, clock: Clock
+) -> Sequence[list[Round]] | None:
+    """Return rounds of prompts, of shorter and of longer answers; None: they must be longer."""
+    began_s = clock.monotonic()
     rounds: dict[int, list[Round]] = {1: [], answer: [], answer + STEPS: []}
-    warm_s = max(clock.monotonic(), began_s + effort.warm_up_s)
     while True:
         cycle = [await texts.round(tokens) for tokens in rounds]
+        if not all(each.together for each in cycle[1:]):
+            return None
         now_s = clock.monotonic()
-        if now_s < warm_s or not all(each.together for each in cycle[1:]):
-            if now_s - warm_s > effort.most_s:
-                raise failed(f"{point.batch_size} texts rarely answer at the same time")
+        if now_s - began_s < effort.warm_up_s:
             continue
         for each in cycle:
             rounds[each.answer_tokens].append(each)
-        cycles = len(rounds[1])
-        if cycles >= min(LEAST_CYCLES, effort.least_batches) and now_s - warm_s >= effort.least_s:
-            method = replace(point, energy_method=texts.energy_method)
-            return of_phases(method, *rounds.values())
+        enough = len(rounds[1]) >= max(min(LEAST_CYCLES, effort.least_batches), 2)
+        if enough and now_s - began_s >= effort.warm_up_s + effort.least_s:
+            return list(rounds.values())
 
 
 @dataclass(slots=True)
