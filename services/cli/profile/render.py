@@ -42,7 +42,8 @@ def differences(found: Sequence[Difference], names: tuple[str, str]) -> Table:
                  ">latency", ">energy")  # fmt: skip
     for each in found:
         clock = f"{each.clock_ratio:.2f}"
-        size = f"{each.batch_size}x{each.processes}"
+        prompts = f" of {each.prompt_tokens}" if each.prompt_tokens else ""
+        size = f"{each.batch_size}x{each.processes}{prompts}"
         rows.add_row(
             each.gpu,
             each.profile,

@@ -18,6 +18,7 @@ from services.kit.profiles.core.language import (
     DATA_SHEETS,
     DECODE_SENSITIVITY,
     LanguageProfile,
+    MeasuredSteps,
 )
 from services.kit.profiles.core.profile import BatchCost
 from services.kit.profiles.factory import clock_sensitivity, load_profile
@@ -71,6 +72,31 @@ def test_a_step_grows_with_everything_that_it_does(
         assert at(sequences + 1, context, prompt) > least
         assert at(sequences, context + 100, prompt) >= least
         assert at(sequences, context, prompt + 100) > least
+
+
+@given(slots=st.integers(1, 64), prompt=st.integers(1, 4000), answer=st.integers(1, 4000))
+def test_measured_steps_count_where_they_were_measured_and_the_formula_elsewhere(
+    slots: int, prompt: int, answer: int
+) -> None:
+    """Time and energy of a batch are the sums of its prompts and steps; also on CPU cores."""
+    steps = MeasuredSteps("h100-80gb", "7g.80gb", 0.01, 1e-4, 1e-8, 3e-5, 2.0, 0.1, 1e-6, 0.02)
+    texts = replace(EIGHT_B, prompt_tokens=prompt, answer_tokens=answer)
+    profile = replace(texts, measured=(steps, replace(steps, gpu="cpu-2", slice="2c")))
+    cores = replace(WHOLE_H100, gpu="cpu-2", profile="2c", core_gmacs_per_s=50.0)
+    other = replace(WHOLE_H100, profile="3g.40gb", sm_count=60)
+
+    context = prompt + answer / 2
+    step_s = 0.01 + slots * (1e-4 + 1e-8 * context)
+    found = cost(profile, slots)
+    assert found.latency_s == pytest.approx(slots * prompt * 3e-5 + answer * step_s)
+    step_j = 2.0 + slots * (0.1 + 1e-6 * context)
+    assert found.energy_j == pytest.approx(step_j / step_s * found.latency_s)
+    for shape_ in (WHOLE_H100, cores):
+        assert profile.batch(shape_, slots, 1) == found
+        times = profile.token_times(shape_, slots, 1)
+        assert times is not None
+        assert times.token_s == pytest.approx(found.latency_s / answer)
+    assert profile.batch(other, slots, 1) == texts.batch(other, slots, 1)
 
 
 @given(ratio=st.floats(0.3, 1.0), slots=st.integers(1, 64))
