@@ -2,6 +2,7 @@
 
 import math
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -71,6 +72,9 @@ def row(
     wrong = [end for end in answered if labels[end.variant][end.image] != end.label]
     refused = [end for end in ends if "RESOURCE_EXHAUSTED" in end.problem]
     timed_out = out_of_time(ends)
+    ended = {end.number for end in (*answered, *refused, *timed_out)}
+    lost = [end for end in ends if end.number not in ended]
+    statuses = Counter(end.problem.partition(":")[0] for end in lost)
     times_s = sorted(end.ended_s for end in answered)
     late = [end for end in ends if end.ended_s - end.sent_s > LATE_S]
     return {
@@ -80,7 +84,8 @@ def row(
         "answered_once": len(answered) - len(wrong),
         "refused": len(refused),
         "out_of_time": len(timed_out),
-        "lost": len(ends) - len(answered) - len(refused) - len(timed_out),
+        "lost": len(lost),
+        "lost_as": ", ".join(f"{count} {status}" for status, count in statuses.items()),
         "wrong": len(wrong),
         "sent_again": sum(end.again > 0 for end in ends),
         "over_1_s": len(late),

@@ -36,3 +36,4 @@ def test_a_request_that_a_later_one_overtook_is_lost_and_one_of_an_outage_is_out
         "lost": 0,
         column: 1,
     }
+    assert found["lost_as"] == (f"1 {problem.partition(':')[0]}" if column == "lost" else "")
