@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
 import grpc
@@ -35,6 +35,7 @@ GPU_TYPE: Final = "a100-40gb"
 MODEL: Final = "vision"
 ZONE: Final = "US-CAL"
 _REPORT_S: Final = 1.0
+_MOST_S: Final = 1.0  # between two attempts, as the real ones
 _WATCH: Final = "/cinquefoil.planner.v1.PlannerService/Watch"
 
 
@@ -93,8 +94,9 @@ class Agent:
 
     async def run(self, planner: Sequence[str]) -> None:
         """Stay joined until cancelled, and report energy once a second where it is metered."""
-        reconnector = Reconnector(self.name, RealClock(), backoff=Backoff())
         async with dial(planner) as channel:
+            backoff = Backoff(maximum_s=_MOST_S)
+            reconnector = Reconnector(self.name, RealClock(), backoff=backoff, channel=channel)
             stub = PlannerServiceStub(channel)
 
             async def session() -> None:
@@ -244,8 +246,10 @@ class Router:
     async def run(self, planner: Sequence[str]) -> None:
         """Follow the planner and report load once a second, until cancelled."""
         async with dial(planner) as channel, asyncio.TaskGroup() as tasks:
-            tasks.create_task(Reconnector(self.name, RealClock()).run(lambda: self._watch(channel)))
-            tasks.create_task(Reconnector(self.name, RealClock()).run(lambda: self._load(channel)))
+            for session in (self._watch, self._load):
+                backoff = Backoff(maximum_s=_MOST_S)
+                link = Reconnector(self.name, RealClock(), backoff=backoff, channel=channel)
+                tasks.create_task(link.run(partial(session, channel)))
 
     async def _watch(self, channel: grpc.aio.Channel) -> None:
         watch: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(_WATCH)
@@ -316,7 +320,7 @@ class Observer:
                 self.changed.set()
 
         async with dial(planner) as channel:
-            await Reconnector("observer", RealClock()).run(session)
+            await Reconnector("observer", RealClock(), channel=channel).run(session)
 
     async def until_joined(self) -> None:
         """Return when no node is away."""

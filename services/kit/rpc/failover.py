@@ -26,6 +26,9 @@ class FailoverChannel(TracedChannel):
     """A channel to the first of several servers that serves.
 
     The one in use is kept while it serves. Where none does, calls go to the one used last.
+
+    Attributes:
+        begun: How many times one of them has begun to serve.
     """
 
     def __init__(self, addresses: Sequence[str], channels: Sequence[TracedChannel]) -> None:
@@ -39,7 +42,8 @@ class FailoverChannel(TracedChannel):
         self._addresses = addresses
         self._channels = channels
         self._serving: dict[int, bool] = {}
-        self._heard = asyncio.Event()
+        self._heard, self._begun = asyncio.Event(), asyncio.Event()
+        self.begun = 0
         self._now = 0
         self._watching: list[asyncio.Task[None]] = []
 
@@ -60,6 +64,11 @@ class FailoverChannel(TracedChannel):
         for channel in self._channels:
             await channel.__aexit__()
 
+    async def until_begun(self, seen: int) -> None:
+        """Return when servers have begun to serve more than `seen` times."""
+        while self.begun <= seen:
+            await self._begun.wait()
+
     def _used(self) -> Any:
         return self._channels[self._now]
 
@@ -77,6 +86,7 @@ class FailoverChannel(TracedChannel):
             await asyncio.sleep(backoff.next_s())
 
     def _hear(self, number: int, serves: bool) -> None:
+        begins = serves and not self._serving.get(number)
         self._serving[number] = serves
         first = next((each for each, good in sorted(self._serving.items()) if good), None)
         if first is not None or len(self._serving) == len(self._channels):
@@ -85,3 +95,7 @@ class FailoverChannel(TracedChannel):
             if first != self._now:
                 _log.info("calls go to another server", address=self._addresses[first])
             self._now = first
+        if begins:
+            self.begun += 1
+            begun, self._begun = self._begun, asyncio.Event()
+            begun.set()

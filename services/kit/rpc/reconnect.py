@@ -9,6 +9,7 @@ import grpc
 from services.kit.backoff import Backoff
 from services.kit.clock import Clock
 from services.kit.errors import leaves
+from services.kit.rpc.failover import FailoverChannel
 from services.kit.telemetry import logs
 
 _log = logs.get("rpc.reconnect")
@@ -32,9 +33,11 @@ class Reconnector:
             0: every connection that was established.
         errors: What a session raises when the peer is away, besides ConnectionLost; any other
             error ends `run`.
+        channel: What sessions call over. Where it leads to several servers, the next attempt does
+            not wait any longer once one of them begins to serve.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - how it waits, and what for
         self,
         peer: str,
         clock: Clock,
@@ -42,6 +45,7 @@ class Reconnector:
         backoff: Backoff | None = None,
         steady_s: float = 0.0,
         errors: tuple[type[Exception], ...] = (grpc.aio.AioRpcError,),
+        channel: object = None,
     ) -> None:
         self._peer = peer
         self._clock = clock
@@ -50,6 +54,7 @@ class Reconnector:
         self._errors: tuple[type[Exception], ...] = (ConnectionLost, *errors)
         self._connected_s: float | None = None
         self._reason = ""
+        self._failover = channel if isinstance(channel, FailoverChannel) else None
 
     def connected(self) -> None:
         """Note that the peer has answered; further calls in the same session do nothing."""
@@ -69,6 +74,7 @@ class Reconnector:
         """
         while True:
             self._connected_s = None
+            begun = self._failover.begun if self._failover else 0
             reason = message = "the stream ended"
             try:
                 await session()
@@ -76,7 +82,22 @@ class Reconnector:
                 reason, message = _described(group)
             raise_if_cancelled()
             self._disconnected(reason, message)
-            await self._clock.sleep(self._backoff.next_s())
+            await self._pause(self._backoff.next_s(), begun)
+
+    async def _pause(self, delay_s: float, begun: int) -> None:
+        if self._failover is None:
+            await self._clock.sleep(delay_s)
+            return
+        waiting = {
+            asyncio.create_task(self._clock.sleep(delay_s), name="reconnect.pause"),
+            asyncio.create_task(self._failover.until_begun(begun), name="reconnect.serving"),
+        }
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waiting:
+                each.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
 
     def _disconnected(self, reason: str, message: str) -> None:
         began_s = self._connected_s

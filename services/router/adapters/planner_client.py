@@ -78,6 +78,7 @@ async def watch_routes(
         clock,
         backoff=Backoff(maximum_s=MOST_S),
         errors=(grpc.aio.AioRpcError, FailedPrecondition),
+        channel=channel,
     )
 
     async def session() -> None:
@@ -115,7 +116,9 @@ async def report_load(
         interval_s: Longest time between reports, s.
         clock: Time.
     """
-    planner = Reconnector("planner: load", clock, backoff=Backoff(maximum_s=MOST_S))
+    planner = Reconnector(
+        "planner: load", clock, backoff=Backoff(maximum_s=MOST_S), channel=channel
+    )
 
     async def session() -> None:
         call = PlannerServiceStub(channel).ReportLoad()

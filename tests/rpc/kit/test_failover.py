@@ -16,8 +16,10 @@ from cinquefoil.carbon.v1.carbon_pb2_grpc import (
     CarbonServiceStub,
     add_CarbonServiceServicer_to_server,
 )
+from services.kit.clock import RealClock
 from services.kit.net import free_port
 from services.kit.rpc import Serving, dial, serving
+from services.kit.rpc.reconnect import Reconnector
 
 
 class Named(CarbonServiceServicer):
@@ -28,6 +30,18 @@ class Named(CarbonServiceServicer):
 
     async def ListZones(self, request: Any, context: Any) -> carbon_pb2.ListZonesResponse:
         return carbon_pb2.ListZonesResponse(zones=[self._name])
+
+
+class Impatient(RealClock):
+    """Whose pauses never end."""
+
+    def __init__(self) -> None:
+        self.waits, self.waiting = 0, asyncio.Event()
+
+    async def sleep(self, delay_s: float) -> None:
+        self.waits += 1
+        self.waiting.set()
+        await asyncio.Event().wait()
 
 
 @asynccontextmanager
@@ -89,3 +103,27 @@ async def test_where_none_serves_a_call_ends_at_once() -> None:
             await CarbonServiceStub(channel).ListZones(carbon_pb2.ListZonesRequest(), timeout=5)
 
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_who_waits_before_the_next_attempt_makes_it_once_a_server_begins_to_serve() -> None:
+    """A fleet finds the next leader as soon as it leads, however long the pauses have become."""
+    ports = [free_port() for _ in range(2)]
+    clock, tries = Impatient(), []
+    async with (
+        named("b", ports[1], ready=False) as standby,
+        dial([f"127.0.0.1:{port}" for port in ports]) as channel,
+    ):
+
+        async def session() -> None:
+            tries.append(clock.waits)
+            found = await CarbonServiceStub(channel).ListZones(carbon_pb2.ListZonesRequest())
+            assert list(found.zones) == ["b"]
+            raise asyncio.CancelledError
+
+        trying = asyncio.create_task(Reconnector("b", clock, channel=channel).run(session))
+        await clock.waiting.wait()
+        await standby.set_ready(ready=True)
+        async with asyncio.timeout(10):
+            await asyncio.wait({trying})
+
+    assert tries == [0, 1]
