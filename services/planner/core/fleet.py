@@ -21,6 +21,9 @@ from services.planner.core.roster import NodeOrder, NodeRoutes, OrderedNode, Ros
 _LOST_SHARE = 1 / 6
 """Share of a node's orphan timeout after which the planner plans without it."""
 
+_MOST_WAITS = 3
+"""How many times that long nodes are waited for while others come back after a restart."""
+
 _PUE_STEP = 0.0625
 """Plans see measured PUE in such steps; accounts and receipts see it as it is."""
 
@@ -123,6 +126,7 @@ class Fleet:
         self._rerouted: dict[str, int] = {}  # by node: its routes are as of that revision
         self._all_rerouted = 0
         self._first_join_s: float | None = None
+        self._returned_s = -math.inf  # the last node came back since a restart
 
     def configure(
         self, settings: Mapping[str, config.Node], join: config.Join | None = None
@@ -215,6 +219,8 @@ class Fleet:
             return False
         self._check_identities(node)
         self._forget(self.node(node.name))
+        if before is not None and before.node is None:
+            self._returned_s = now_s
         routed = self._routed(node)
         self._members[node.name] = _Member(node, None, routed)
         self._running.update((run.spec.segment_id, run) for run in node.segments)
@@ -273,7 +279,7 @@ class Fleet:
         waits = [0.0 if joined else self._first_join_s + self._settle_s - now_s]
         for name, member in self._members.items():
             if member.left_s is not None and (leavers or not self.leaves(name)):
-                waits.append(member.left_s + self._lost_after_s(name) - now_s)
+                waits.append(self._given_up_s(name, member.left_s) - now_s)
         return max(0.0, *waits)
 
     def nodes(self, now_s: float) -> Iterator[Node]:
@@ -394,6 +400,13 @@ class Fleet:
             self.settings[node.name].pue if node.pue is None else node.pue,
             {run.spec.gpu_uuid: idle_power_w.get(run.spec.gpu_uuid, 0.0) for run in serving},
         )
+
+    def _given_up_s(self, name: str, left_s: float) -> float:
+        """Return until when a node is waited for: longer where a fleet is just coming back."""
+        after_s = self._lost_after_s(name)
+        if self.heard(name):
+            return left_s + after_s
+        return min(max(left_s, self._returned_s) + after_s, left_s + _MOST_WAITS * after_s)
 
     def _lost_after_s(self, name: str) -> float:
         return self.settings[name].orphan_timeout_s * _LOST_SHARE

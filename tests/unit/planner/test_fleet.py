@@ -97,6 +97,19 @@ def test_after_a_restart_the_nodes_of_the_plan_are_waited_for() -> None:
     assert joined.heard("b")
 
 
+def test_a_fleet_that_is_coming_back_is_waited_for_within_bounds() -> None:
+    """Plans without half of a fleet that serves would be made, and the rest return to them."""
+    names = [str(n) for n in range(8)]
+    settings = {n: config.Node(zone="Z", control=True, orphan_timeout_s=60) for n in names}
+    joined, until_s = Fleet(settings, settle_s=0.0), []
+    joined.expect(frozenset(names), 0.0)
+    for number, name in enumerate(names[:-1]):
+        joined.report(node(name), 6.0 * number)
+        until_s.append(6.0 * number + joined.unsettled_s(6.0 * number))
+
+    assert until_s == [10.0, 16.0, 22.0, 28.0, 30.0, 30.0, 36.0]
+
+
 @pytest.mark.parametrize(
     ("report", "message"),
     [
