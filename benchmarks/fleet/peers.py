@@ -96,7 +96,7 @@ class Agent:
         """Stay joined until cancelled, and report energy once a second where it is metered."""
         async with dial(planner) as channel:
             backoff = Backoff(maximum_s=_MOST_S)
-            reconnector = Reconnector(self.name, RealClock(), backoff=backoff, channel=channel)
+            reconnector = Reconnector(self.name, RealClock(), backoff=backoff)
             stub = PlannerServiceStub(channel)
 
             async def session() -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from typing import Final
-
-import grpc
+from typing import TYPE_CHECKING, Final
 
 from cinquefoil.gpuagent.v1 import gpuagent_pb2
 from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import add_GpuAgentServiceServicer_to_server
+from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
 from services.gpuagent.assembly import Actuators, Context, Hardware, Observers
 from services.gpuagent.clock_loop.loop import promises
 from services.gpuagent.core.worker_config import WorkerConfigBuilder
@@ -34,6 +33,9 @@ from services.kit.lock_file import LockFile
 from services.kit.process.reload import Reloads
 from services.kit.rpc import Access, HealthServicer, dial, serving
 from services.kit.telemetry import metrics
+
+if TYPE_CHECKING:
+    from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
 
 _SERVICES = (gpuagent_pb2.DESCRIPTOR.services_by_name["GpuAgentService"].full_name,)
 _LIVE: Final = ("models.*",)
@@ -107,7 +109,7 @@ async def run(  # noqa: PLR0913 - what the command line says, and what tests lis
                 reloads.serve(_used(place.name), _LIVE, agent.reload)
             await agent.begin()
             async with _served(deployment, place, agent, started):
-                await agent.work(channel, stop, leave_workers=leave_workers)
+                await agent.work(PlannerServiceStub(channel), stop, leave_workers=leave_workers)
             heart.cancel()
 
 
@@ -187,7 +189,7 @@ class _Agent:
         self.outbox.node_changed()
 
     async def work(
-        self, planner: grpc.aio.Channel, stop: asyncio.Event, *, leave_workers: bool
+        self, planner: PlannerServiceAsyncStub, stop: asyncio.Event, *, leave_workers: bool
     ) -> None:
         """Report and execute until `stop`; then end the workers, unless the next agent adopts them.
 

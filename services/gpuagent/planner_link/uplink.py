@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
 from cinquefoil.gpuagent.v1 import steps_pb2
 from cinquefoil.planner.v1 import planner_pb2 as pb
-from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
-from services.gpuagent.clock_loop.core.governor import ScaleOut
 from services.gpuagent.core.model import Outcome
 from services.gpuagent.planner_link import convert
 from services.gpuagent.planner_link.node_report import NodeReport
@@ -24,6 +21,12 @@ from services.kit.clock import Clock
 from services.kit.errors import ServiceError
 from services.kit.rpc.reconnect import Reconnector
 from services.kit.telemetry import logs
+
+if TYPE_CHECKING:
+    from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
+from dataclasses import dataclass, field
+
+from services.gpuagent.clock_loop.core.governor import ScaleOut
 
 
 @dataclass(slots=True)
@@ -109,14 +112,14 @@ class Uplink:
 
     def __init__(  # noqa: PLR0913, PLR0917 - one argument per collaborator, all made in app.py
         self,
-        planner: grpc.aio.Channel,
+        planner: PlannerServiceAsyncStub,
         outbox: ReportOutbox,
         report: NodeReport,
         steps: StepExecutor,
         terms: TermJournal,
         clock: Clock,
     ) -> None:
-        self._planner = PlannerServiceStub(planner)
+        self._planner = planner
         self._outbox = outbox
         self._report = report
         self._steps = steps
@@ -127,7 +130,6 @@ class Uplink:
             backoff=Backoff(maximum_s=_MOST_S),
             steady_s=_STEADY_S,
             errors=(grpc.aio.AioRpcError, ServiceError),
-            channel=planner,
         )
         self._stream = 0
         self._joined = self._released = False

@@ -9,7 +9,7 @@ from services.kit.clock import Clock
 _SHARE: Final = 0.2
 _AT_ONCE_S: Final = 0.5
 _MAX_PAUSE_S: Final = 0.5
-_MOST_IN_A_TURN: Final = 64
+_MOST_IN_A_TURN: Final = 32
 
 
 class Pacing:
