@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sqlite3
 import sys
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from benchmarks.chaos.site import PAUSE_S
+from benchmarks.chaos.site import PAUSE_S, SETTLE_S
 
 if TYPE_CHECKING:
     from benchmarks.chaos.site import Site
@@ -114,6 +115,8 @@ async def damaged_database(site: Site, service: str) -> None:
     """Damage the database under both planners, kill them, and restore a backup."""
     database, backup = site.disk(service) / "planner.sqlite3", site.folder / "backup.sqlite3"
     await _command(site, "backup", str(backup))
+    with closing(sqlite3.connect(database)) as opened:  # a new one is all in the log
+        opened.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     pids = [site.suite.processes[name] for name in ("planner", "planner-standby")]
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
@@ -121,7 +124,7 @@ async def damaged_database(site: Site, service: str) -> None:
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
     await asyncio.sleep(PAUSE_S / 2)
-    async with asyncio.timeout(PAUSE_S):
+    async with asyncio.timeout(SETTLE_S):
         while True:
             # Planners that are started again hold the database for the time that they look at it.
             with suppress(ChildProcessError):
