@@ -21,6 +21,7 @@ from aiohttp import web
 
 MODEL = "Qwen/Qwen3-8B"
 CONTEXT_TOKENS = 4096
+KV_BLOCKS = 1024  # of 16 tokens
 
 
 class Counting:
@@ -72,6 +73,9 @@ class Counting:
             "# HELP vllm:kv_cache_usage_perc KV-cache usage. 1 means 100 percent usage.\n"
             "# TYPE vllm:kv_cache_usage_perc gauge\n"
             f"vllm:kv_cache_usage_perc{of} 0.25\n"
+            "# HELP vllm:cache_config_info Information of the LLMEngine CacheConfig\n"
+            "# TYPE vllm:cache_config_info gauge\n"
+            f'vllm:cache_config_info{{block_size="16",num_gpu_blocks="{KV_BLOCKS}"}} 1.0\n'
             "# HELP vllm:prompt_tokens_total Number of prefill tokens processed.\n"
             "# TYPE vllm:prompt_tokens_total counter\n"
             f"vllm:prompt_tokens_total{of} 42.0\n"

@@ -66,11 +66,12 @@ class ModelLost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Core:
-    """What reads, where it runs, and what does the work."""
+    """What reads, where it runs, and what does the work. Attributes: kv_tokens (`TextModel`)."""
 
     model: Reader[Any]
     device: WorkerDevice
     executor: Intake[Any, Any]
+    kv_tokens: int = 0
 
 
 async def run(spec: WorkerSpec, counters: SharedCounters, stop: asyncio.Event) -> None:
@@ -88,7 +89,7 @@ async def run(spec: WorkerSpec, counters: SharedCounters, stop: asyncio.Event) -
     """
     clock = RealClock()
     async with _core(spec, counters, clock) as core:
-        async with _served(spec, WorkerServicer(_hello(spec, core.model), core.executor)):
+        async with _served(spec, WorkerServicer(_hello(spec, core), core.executor)):
             core.device.claim(os.getpid())
             failure = await _work(spec, core, counters, stop)
         core.device.release()
@@ -131,7 +132,8 @@ async def _core(spec: WorkerSpec, counters: SharedCounters, clock: Clock) -> Asy
     if spec.generative is not None:
         shared = SharedDevice(spec, counters, clock)
         async with _language_model(spec, spec.generative, shared) as text:
-            yield _Core(text, shared, SlotExecutor(batcher, shared, text, credits_, clock))
+            executor = SlotExecutor(batcher, shared, text, credits_, clock)
+            yield _Core(text, shared, executor, text.kv_tokens)
         return
     device = WorkerDevice(spec, counters, clock)
     async with _model(spec, clock) as model:
@@ -200,7 +202,8 @@ async def _served(spec: WorkerSpec, servicer: WorkerServicer) -> AsyncIterator[N
         raise
 
 
-def _hello(spec: WorkerSpec, model: Reader[Any]) -> pb.Hello:
+def _hello(spec: WorkerSpec, core: _Core) -> pb.Hello:
+    model = core.model
     return pb.Hello(
         segment_id=spec.segment_id,
         model=spec.model,
@@ -210,6 +213,7 @@ def _hello(spec: WorkerSpec, model: Reader[Any]) -> pb.Hello:
         execution_provider=model.execution_provider,
         max_batch=model.max_batch,
         in_batches=spec.generative is None and spec.batch_size > 1,
+        kv_tokens_per_credit=core.kv_tokens // spec.slots,
     )
 
 

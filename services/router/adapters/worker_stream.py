@@ -187,7 +187,13 @@ class WorkerStream:
         credits_ = hello.credits or self._instance.credits
         self._listener.hello(
             self._instance,
-            Hello(max(credits_, 1), hello.metadata, hello.decoupled, hello.in_batches),
+            Hello(
+                max(credits_, 1),
+                hello.metadata,
+                hello.decoupled,
+                hello.in_batches,
+                hello.kv_tokens_per_credit,
+            ),
         )
 
     def _flush_soon(self) -> None:

@@ -19,6 +19,8 @@ class InstanceState:
         instance: As in the newest routing table that has it.
         credits: Requests it may hold; 0 until its worker said hello.
         in_batches: It runs requests together, so that as many again may wait for the next batch.
+        kv_tokens_per_credit: Tokens of prompts and answers for which its model's KV cache has room,
+            per credit; 0: not stated.
         up: The worker said hello and its stream is open.
         draining: The worker takes no more requests.
         leaving: The routing table has it no more.
@@ -35,6 +37,7 @@ class InstanceState:
     instance: Instance
     credits: int = 0
     in_batches: bool = False
+    kv_tokens_per_credit: int = 0
     up: bool = False
     draining: bool = False
     leaving: bool = False
@@ -58,6 +61,18 @@ class InstanceState:
         waiting = (each for each in self.in_flight.values() if not each.answering)
         prompt_bytes = body_bytes + sum(len(each.request.body) for each in waiting)
         return Held(len(self.in_flight) + 1, prompt_bytes)
+
+    def has_tokens_for(self, pending: PendingRequest) -> bool:
+        """Whether its KV cache probably has room for one more text beside those that it holds.
+
+        A text that alone needs more than there is goes to an instance that holds none: that
+        instance's server knows better.
+        """
+        if not self.kv_tokens_per_credit or not self.in_flight:
+            return True
+        texts = (*self.in_flight.values(), pending)
+        tokens = sum(each.kv_tokens(self.usual_tokens) for each in texts)
+        return tokens <= self.kv_tokens_per_credit * self.credits
 
     @property
     def takes_requests(self) -> bool:

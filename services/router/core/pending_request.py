@@ -10,6 +10,9 @@ from services.router.core.prefix_cache import MAX_PROMPT_BYTES, chain
 from services.router.core.single_response import SingleResponse
 from services.router.core.wire import prompt_of
 
+_BYTES_PER_TOKEN = 4
+"""Of usual prompts."""
+
 
 @dataclass(slots=True, eq=False)
 class PendingRequest:
@@ -111,6 +114,18 @@ class PendingRequest:
         if self.request.max_tokens:
             expected = min(expected, self.request.max_tokens)
         return max(expected - self.responses, 1.0)
+
+    def kv_tokens(self, usual_tokens: float) -> float:
+        """Return how many tokens of a KV cache it probably takes once its answer is whole.
+
+        Args:
+            usual_tokens: As of `tokens_left`; 0: not known, then the answer is as long as it may.
+        """
+        if self.ended:
+            return 0.0
+        prompt_tokens = len(self.request.body) / _BYTES_PER_TOKEN
+        answer = self.tokens_left(usual_tokens or self.request.max_tokens) + self.responses
+        return prompt_tokens + answer
 
     # ---- what the dispatcher does --------------------------------------------------------------
 

@@ -39,12 +39,15 @@ class Hello:
         decoupled: The model answers in parts.
         in_batches: It runs requests together; it may hold as many again as it has credits, where no
             instance has a credit left.
+        kv_tokens_per_credit: Tokens for which its model's KV cache has room, per credit; 0: not
+            stated.
     """
 
     credits: int
     metadata: bytes
     decoupled: bool = False
     in_batches: bool = False
+    kv_tokens_per_credit: int = 0
 
 
 class WorkerPort(Protocol):

@@ -108,7 +108,11 @@ class DecisionExecutor:
         whole = hello if instance.stages == 1 else self._stage_metadata.add(instance, hello)
         if whole is not None:
             self.hellos[instance.model] = whole
-        up = partial(Dispatcher.up, in_batches=hello.in_batches)
+        up = partial(
+            Dispatcher.up,
+            in_batches=hello.in_batches,
+            kv_tokens_per_credit=hello.kv_tokens_per_credit,
+        )
         self._report(instance, up, hello.credits)
 
     def credits(self, instance: Instance, credits_: int) -> None:

@@ -82,6 +82,7 @@ async def test_text_streams_with_its_tokens_times_and_energy(router: Router) -> 
     *parts, last = await results(router, lambda found: [r for r in found if not r.more])
 
     assert (router.hello.credits, router.hello.decoupled) == (2, True)
+    assert router.hello.kv_tokens_per_credit == 16 * 1024 // 2, "the server's cache, for two slots"
     assert text_of(whole.response) == " 4 5 6 7"
     assert [text_of(part.response) for part in parts] == [" 4", " 5", " 6", " 7"]
     for result in (whole, last):

@@ -145,6 +145,7 @@ class Hello(_message.Message):
     EXECUTION_PROVIDER_FIELD_NUMBER: _builtins.int
     MAX_BATCH_FIELD_NUMBER: _builtins.int
     IN_BATCHES_FIELD_NUMBER: _builtins.int
+    KV_TOKENS_PER_CREDIT_FIELD_NUMBER: _builtins.int
     segment_id: _builtins.str
     """The segment this process belongs to."""
     model: _builtins.str
@@ -165,6 +166,10 @@ class Hello(_message.Message):
     """Requests that the file takes at a time. 0: any number."""
     in_batches: _builtins.bool
     """Several works run together: while one batch runs, the next may wait beyond the credits."""
+    kv_tokens_per_credit: _builtins.int
+    """Tokens of prompts and answers for which the model's cache of keys and values has room, per
+    credit: a caller with work up to its credits gives the worker no more than that. 0: not stated.
+    """
     def __init__(
         self,
         *,
@@ -177,10 +182,11 @@ class Hello(_message.Message):
         execution_provider: _builtins.str = ...,
         max_batch: _builtins.int = ...,
         in_batches: _builtins.bool = ...,
+        kv_tokens_per_credit: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["credits", b"credits", "decoupled", b"decoupled", "execution_provider", b"execution_provider", "in_batches", b"in_batches", "max_batch", b"max_batch", "metadata", b"metadata", "model", b"model", "segment_id", b"segment_id", "variant", b"variant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["credits", b"credits", "decoupled", b"decoupled", "execution_provider", b"execution_provider", "in_batches", b"in_batches", "kv_tokens_per_credit", b"kv_tokens_per_credit", "max_batch", b"max_batch", "metadata", b"metadata", "model", b"model", "segment_id", b"segment_id", "variant", b"variant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -104,6 +104,11 @@ class Generation:
 class TextModel(Reader[Prompt], Protocol):
     """A language model with slots."""
 
+    @property
+    def kv_tokens(self) -> int:
+        """Tokens for which its KV cache has room; 0: as many as its slots can need, or unknown."""
+        ...
+
     async def room(self) -> None:
         """Wait until the model can begin one more request at once."""
         ...

@@ -109,6 +109,7 @@ class LanguageModel:
         self.decoupled = True
         self.execution_provider = ""
         self.max_batch = 0
+        self.kv_tokens = 0  # each slot has its own
 
     def read(self, data: Body, deadline_s: float) -> Prompt:  # noqa: ARG002 - it never waits
         """Read and check a request; see `prompts.read`."""

@@ -74,6 +74,7 @@ async def openai_model(
         ) as session:
             model = OpenAiModel(session, server, external.model_name, how, report)
             await server.until_ready(model.ready)
+            await model.read_kv_tokens()
             yield model
 
 
@@ -89,6 +90,7 @@ class OpenAiModel:
 
     Attributes:
         metadata, decoupled, execution_provider, max_batch: As `model_port.Reader`.
+        kv_tokens: As `TextModel`.
     """
 
     def __init__(
@@ -103,6 +105,7 @@ class OpenAiModel:
         self.decoupled = True
         self.execution_provider = ""
         self.max_batch = 0
+        self.kv_tokens = 0
         self._session = session
         self._server = server
         self._name = name
@@ -150,9 +153,11 @@ class OpenAiModel:
         """Wait until the server does not queue requests, or has none of this worker's."""
         await self._room.wait()
 
-    async def _read_load(self) -> None:
-        if not self._has_metrics:
-            return
+    async def read_kv_tokens(self) -> None:
+        """Find out how many tokens the server's KV cache has room for, where it states that."""
+        self.kv_tokens = (await self._load()).kv_tokens
+
+    async def _load(self) -> ServerLoad:
         try:
             async with self._session.get("/metrics", timeout=_ASK) as answer:
                 self._has_metrics = answer.status not in _NO_SUCH_PATH
@@ -161,6 +166,12 @@ class OpenAiModel:
             load = ServerLoad()
         if not self._has_metrics:
             _log.warning("the model's server exposes no metrics: its queue is not known")
+        return load
+
+    async def _read_load(self) -> None:
+        if not self._has_metrics:
+            return
+        load = await self._load()
         self._report(load)
         if load.waiting or load.kv_cache_ratio > _FULL_KV_CACHE:
             if self._in_flight:

@@ -24,7 +24,11 @@ _KV_CACHE: Final = (
     "sglang:token_usage",
     "llamacpp:kv_cache_usage_ratio",
 )
-_ALL: Final = (*_RUNNING, *_WAITING, *_KV_CACHE)
+_KV_TOKENS: Final = ("sglang:max_total_num_tokens",)
+_KV_BLOCKS: Final = "vllm:cache_config_info"
+"""Its labels state the blocks of an engine's cache, and the tokens of a block."""
+
+_ALL: Final = (*_RUNNING, *_WAITING, *_KV_CACHE, *_KV_TOKENS, _KV_BLOCKS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +39,13 @@ class ServerLoad:
         running: Requests that are computed.
         waiting: Requests that wait at the server.
         kv_cache_ratio: Share of its KV cache that is in use, 0 .. 1; 0: not stated.
+        kv_tokens: Tokens for which its KV cache has room; 0: not stated.
     """
 
     running: int = 0
     waiting: int = 0
     kv_cache_ratio: float = 0.0
+    kv_tokens: int = 0
 
 
 def parse(exposition: str) -> ServerLoad:
@@ -56,14 +62,26 @@ def parse(exposition: str) -> ServerLoad:
     """
     own = [line for line in exposition.splitlines() if line.startswith(_ALL)]
     found: dict[str, list[float]] = {}
+    kv_tokens = 0.0
     for family in text_string_to_metric_families("\n".join((*own, ""))):
         for sample in family.samples:
             found.setdefault(sample.name, []).append(sample.value)
+            if sample.name == _KV_BLOCKS:
+                kv_tokens += _tokens(sample.labels)
     return ServerLoad(
         running=round(sum(_first(found, _RUNNING))),
         waiting=round(sum(_first(found, _WAITING))),
         kv_cache_ratio=max(_first(found, _KV_CACHE), default=0.0),
+        kv_tokens=round(kv_tokens or sum(_first(found, _KV_TOKENS))),
     )
+
+
+def _tokens(labels: Mapping[str, str]) -> float:
+    """Return the tokens of a vLLM engine's cache; 0 where it states none ("None" at its start)."""
+    try:
+        return max(int(labels["num_gpu_blocks"]) * int(labels["block_size"]), 0)
+    except (KeyError, ValueError):
+        return 0.0
 
 
 def _first(found: Mapping[str, list[float]], names: tuple[str, ...]) -> list[float]:

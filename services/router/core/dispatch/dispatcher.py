@@ -262,6 +262,7 @@ class Dispatcher:
         now_s: float = 0.0,
         *,
         in_batches: bool = False,
+        kv_tokens_per_credit: int = 0,
     ) -> list[Decision]:
         """Note that an instance's worker said hello.
 
@@ -270,13 +271,14 @@ class Dispatcher:
             credits_: Requests it may hold, >= 1.
             now_s: The time; 0: not given.
             in_batches: It runs requests together (`InstanceState.most`).
+            kv_tokens_per_credit: Of its model's KV cache (`InstanceState.has_tokens_for`).
         """
         state = self.states.get(instance)
         if state is None:
             return []
         self._see(now_s)
         state.up, state.draining, state.credits = True, False, credits_
-        state.in_batches = in_batches
+        state.in_batches, state.kv_tokens_per_credit = in_batches, kv_tokens_per_credit
         state.prefixes.clear()
         self._pool.touch(state)
         return self._refresh()

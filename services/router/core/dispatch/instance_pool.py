@@ -63,6 +63,7 @@ class InstancePool:
         self.weigher: InstanceWeigher | None = None
         self.by_prefix = choice == "prefix"
         self._tokens: TokenObjective | None = None
+        self._kv_bounded = False
         self._choose = CHOICES.get(choice, least_expected_completion)
         self._carbon = carbon or UnknownCarbon()
         self._weighers: dict[InstanceChoice, InstanceWeigher] = {}
@@ -73,7 +74,7 @@ class InstancePool:
     @property
     def by_prompt(self) -> bool:
         """Whether the choice of an instance depends on the request's prompt."""
-        return self.by_prefix or self._tokens is not None
+        return self.by_prefix or self._tokens is not None or self._kv_bounded
 
     @property
     def slots(self) -> int:
@@ -122,6 +123,7 @@ class InstancePool:
         )
         self._accuracies = tuple(sorted({state.instance.accuracy for state in working}))
         self.eligible = working if overloaded else _planned(working, choice) or working
+        self._kv_bounded = any(state.kv_tokens_per_credit for state in working)
         plain = None if overloaded else CHOICES.get(choice)
         self._choose = plain or least_expected_completion
         self.by_prefix = choice == "prefix" and not overloaded
@@ -160,6 +162,8 @@ class InstancePool:
             free = [state for state in free if state.instance.id != besides]
         elif not free:
             free = [state for state in states if len(state.in_flight) < state.most]
+        if pending is not None and self._kv_bounded:
+            free = [state for state in free if state.has_tokens_for(pending)]
         if pending is not None and self.by_prefix and len(free) > 1 and pending.prefix():
             return by_prefix(free, pending)
         if pending is not None and self._tokens is not None and free:

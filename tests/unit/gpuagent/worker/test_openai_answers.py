@@ -13,6 +13,7 @@ from services.kit.errors import ServiceError
 PROMPT = Prompt(inference=None, text="1 2 3 4", max_tokens=3)  # type: ignore[arg-type]
 
 VLLM = 'vllm:{name}{{engine="{engine}",model_name="m"}} {value}'
+VLLM_CACHE = 'vllm:cache_config_info{{block_size="16",engine="{}",num_gpu_blocks="{}"}} 1.0'
 
 
 def vllm(*values: tuple[str, int, float]) -> str:
@@ -39,13 +40,18 @@ def vllm(*values: tuple[str, int, float]) -> str:
             "sglang:num_running_reqs 7.0\nsglang:num_queue_reqs 2.0\nsglang:token_usage 0.9\n",
             ServerLoad(7, 2, 0.9),
         ),
+        (
+            "\n".join(map(VLLM_CACHE.format, range(3), ("100", "50", "None"))),
+            ServerLoad(kv_tokens=2400),
+        ),
+        ("sglang:max_total_num_tokens 9000.0\n", ServerLoad(kv_tokens=9000)),
         ("llamacpp:requests_processing 1\nllamacpp:requests_deferred 5\n", ServerLoad(1, 5)),
         ("tgi_batch_current_size 3\ntgi_queue_size 1\n", ServerLoad(3, 1)),
         ("other 1\n", ServerLoad()),
     ],
 )
 def test_the_load_is_read_under_each_server_s_names(exposition: str, load: ServerLoad) -> None:
-    """Engines of one server add up; of their caches the fullest counts."""
+    """Engines of one server add up, and so do their caches, of which the fullest counts."""
     assert parse(exposition) == load
 
 
