@@ -233,9 +233,15 @@ def _meaning(
                 f"{service} at {address} {mistrust}. `cinquefoil config check` looks at the "
                 "certificates; docs/identities.md says how to renew them."
             )
+        if "Connection refused" in (error.details() or ""):
+            return Unavailable(
+                f"{service} at {address} does not answer: nothing listens there yet. It is "
+                "starting, which takes seconds, or not running: `cinquefoil up` starts the "
+                "deployment; --config names another."
+            )
         return Unavailable(
-            f"{service} at {address} does not answer. Is it running? `cinquefoil up` starts the "
-            "deployment; --config names another."
+            f"{service} at {address} does not answer. Is it running, and can this machine reach "
+            "it? --config names another deployment."
         )
     if status == "DEADLINE_EXCEEDED" and not ours:
         return from_status(status, f"{service} at {address} did not answer in time.")

@@ -26,6 +26,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import Any, Final
 
@@ -129,6 +130,7 @@ def install(zygotes: Mapping[str, Zygote]) -> Callable[[], None]:
     names = inspect.signature(start)
     preset = _read_at_start(os.environ)
 
+    @wraps(start)  # so that it can be installed over one that is
     def execute(self: subprocess.Popen[bytes], *positional: Any) -> None:
         how = names.bind(self, *positional).arguments
         command = how["args"]

@@ -179,6 +179,13 @@ def test_a_batch_size_is_at_least_one(path: Path) -> None:
     ]
 
 
+def test_no_strategy_gets_more_than_five_minutes(path: Path) -> None:
+    """CLOVER ends an optimisation after five minutes (section 4.2)."""
+    assert mistakes(path, f"{TEXT}planner: {{time_limit_s: 301}}\n") == [
+        "line 18: planner.time_limit_s: must be less than or equal to 300; got 301"
+    ]
+
+
 def test_a_missing_file_is_told_by_name(path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cinquefoil\.yaml: file: cannot be read"):
         load(path)

@@ -57,7 +57,7 @@ async def test_status_shows_the_rest_where_one_service_is_away(config: Path) -> 
     assert "US-CAL" in ended.out
     assert "3g.20gb@4" in ended.out
     assert "router at 127.0.0.1:" in ended.out
-    assert "does not answer. Is it running?" in ended.out
+    assert "does not answer: nothing listens there yet. It is starting" in ended.out
 
 
 async def test_watch_repeats_until_ctrl_c(config: Path) -> None:

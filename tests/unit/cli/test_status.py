@@ -121,3 +121,18 @@ def test_a_language_model_has_a_line_with_its_tokens_and_what_each_took() -> Non
     shown = console.export_text()
     assert "tokens of chat: 12.5/s; 40 in, 100 out; 0.5 J, 50 µgCO2e for each of the" in shown
     assert "tokens of digits" not in shown
+
+
+def test_services_that_read_different_deployment_files_are_told_apart() -> None:
+    def shown(*digests: str) -> str:
+        own, planner, *agents = digests
+        fleet = planner_pb2.GetFleetResponse(config_digest=planner)
+        for number, digest in enumerate(agents):
+            fleet.nodes.add(node=pb.Node(name=f"rack-{number}"), config_digest=digest)
+        console = Console(width=200, file=StringIO(), record=True)
+        console.print(render(document(fleet=fleet, file=own)))
+        return console.export_text()
+
+    assert "differ: this command a, planner a, rack-0 a, rack-1 b; " in shown("a", "a", "a", "b")
+    assert "differ: this command b, planner a, rack-0 a; SIGHUP" in shown("b", "a", "a")
+    assert "differ" not in shown("a", "a", "a", "a")
