@@ -16,6 +16,7 @@ from benchmarks.router.messages import INFER, OPTIONS, answer
 from benchmarks.router.peers import InstantWorker, Planner, add_control
 from benchmarks.router.security import Security
 from services.gpuagent.worker.servicer import add_worker
+from services.kit.process.memory import keep_large_blocks
 from services.kit.rpc import Limits, serving
 from services.kit.rpc.channel import MAX_MESSAGE_BYTES
 
@@ -26,6 +27,7 @@ SLO_LATENCY_S = 1.0
 async def serve(port: int, security: Security | None) -> None:
     """Be server, worker, planner and carbon until killed."""
     found = answer()
+    keep_large_blocks()  # as workers do
 
     async def infer(_: bytes, __: grpc.aio.ServicerContext[Any, Any]) -> bytes:
         return found

@@ -43,7 +43,7 @@ import uvloop
 
 from services.gpuagent.core import worker_spec
 from services.kit.process.event_loop import Loop
-from services.kit.process.memory import collect_seldom
+from services.kit.process.memory import collect_seldom, keep_large_blocks
 from services.kit.rpc import serve_until
 from services.kit.telemetry import export
 
@@ -235,6 +235,7 @@ def launch(path: Path) -> int:
     spec = worker_spec.load(path)
     logs.configure(f"worker {spec.segment_id}/{spec.slot}", level=spec.log_level)
     collect_seldom()
+    keep_large_blocks()
     try:
         with opened(spec.ledger) as counters:
             if spec.external is not None:
