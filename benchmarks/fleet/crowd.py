@@ -1,12 +1,14 @@
 """Some agents of a fleet in a process of their own: one process cannot keep a thousand.
 
 It reads orders from its standard input, a line each, and answers those that need an answer. The
-clock is the machine's monotonic one, which all processes share.
+clock is the machine's monotonic one, which all processes share. It gives way to the planner, which
+has a machine of its own in a cluster.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -137,6 +139,7 @@ def _say(answer: str) -> None:
 
 if __name__ == "__main__":
     logs.configure("fleet", level="error")
+    os.nice(19)
     start, stop, number = map(int, sys.argv[1:4])
     asyncio.run(
         _serve(

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, Final
 
 import grpc
@@ -216,6 +216,13 @@ def _alone(step: steps_pb2.Step) -> steps_pb2.Action:
     return action
 
 
+@lru_cache(maxsize=4)
+def _revision(raw: bytes) -> int:
+    """Return the routing table's that a message brings; 0: none. All routers get the same bytes."""
+    response = pb.WatchResponse.FromString(raw)
+    return response.routing.revision or response.routing_change.revision
+
+
 @dataclass
 class Router:
     """A router without clients.
@@ -264,9 +271,7 @@ class Router:
         if not self.found.is_set() and self.sought in raw:
             self.found_s = now_s
             self.found.set()
-        response = pb.WatchResponse.FromString(raw)
-        revision = response.routing.revision or response.routing_change.revision
-        if revision:
+        if revision := _revision(raw):
             self._revision = revision
             self._taken.set()
 
@@ -291,52 +296,52 @@ class Router:
             call.cancel()
 
 
-@dataclass
 class Observer:
-    """An operator who watches everything.
+    """An operator who watches everything, and reads it while something is waited for.
 
     Attributes:
-        away: Nodes that have not joined, or have left; None: not known.
-        plan: The newest plan's state.
-        term: Of the planner that sent it.
+        term: Of the planner that sent what was read last.
     """
 
-    away: int | None = None
-    plan: plan_pb2.PlanState.ValueType | None = None
-    term: int = 0
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    def __init__(self) -> None:
+        self.term = 0
+        self._raw = b""
+        self._changed = asyncio.Event()
 
     async def run(self, planner: Sequence[str]) -> None:
         """Watch until cancelled."""
-
-        async def session() -> None:
-            self.away = self.plan = None
-            async for response in PlannerServiceStub(channel).Watch(pb.WatchRequest()):
-                self.term = response.routing.term
-                self.away = sum(
-                    each.kind == CONDITION_KIND_NODE_AWAY for each in response.conditions
-                )
-                self.plan = response.plan.state
-                self.changed.set()
-
         async with dial(planner) as channel:
+            watch: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(_WATCH)
+
+            async def session() -> None:
+                self._raw = b""
+                async for self._raw in watch(pb.WatchRequest().SerializeToString()):
+                    self._changed.set()
+
             await Reconnector("observer", RealClock(), channel=channel).run(session)
 
     async def until_joined(self) -> None:
         """Return when no node is away."""
-        while self.away != 0:
-            await self._change()
+
+        def joined(said: pb.WatchResponse) -> bool:
+            return all(each.kind != CONDITION_KIND_NODE_AWAY for each in said.conditions)
+
+        await self._until(joined)
 
     async def until_next(self, term: int) -> None:
         """Return when a planner that leads after `term` has sent its plan and its routes."""
-        while self.term <= term or self.plan is None:
-            await self._change()
+        await self._until(lambda said: said.routing.term > term and said.HasField("plan"))
 
     async def until_active(self) -> None:
         """Return when the newest plan is what runs."""
-        while self.plan != plan_pb2.PLAN_STATE_ACTIVE:
-            await self._change()
+        await self._until(lambda said: said.plan.state == plan_pb2.PLAN_STATE_ACTIVE)
 
-    async def _change(self) -> None:
-        self.changed.clear()
-        await self.changed.wait()
+    async def _until(self, reached: Callable[[pb.WatchResponse], bool]) -> None:
+        while True:
+            self._changed.clear()
+            if self._raw:
+                said = pb.WatchResponse.FromString(self._raw)
+                self.term = said.routing.term
+                if reached(said):
+                    return
+            await self._changed.wait()

@@ -30,7 +30,7 @@ from services.planner.core.lease import Lease, Tenure, Vigil
 _log = logs.get("leadership")
 
 _LOCK: Final = 0x51F0  # ours among the advisory locks of a PostgreSQL database
-_POLL_S: Final = 0.2
+_POLL_S: Final = 0.1
 _AGAIN_S: Final = 5.0
 """How long a planner that lost its session waits for the lock, which that may have, s."""
 
