@@ -187,18 +187,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Look for cycles again, but only among what tests make; get ready to fork services."""
     gc.freeze()
     gc.enable()
-    unit = Path(__file__).parent / "unit"
-    if not all(item.path.is_relative_to(unit) for item in session.items):
-        _fork_services(session.config)
-
-
-def _fork_services(config: pytest.Config) -> None:
-    """Fork the services that tests start, under TEST_PROCESSES=forked."""
-    if os.environ.get(zygote.SWITCH) == "forked":
+    tests = Path(__file__).parent
+    folders = {item.path.relative_to(tests).parts[0] for item in session.items}
+    if folders & {"rpc", "system"} and zygote.wanted():
         zygotes = zygote.started()
         for each in zygotes.values():
-            config.add_cleanup(each.close)
-        config.add_cleanup(zygote.install(zygotes))
+            session.config.add_cleanup(each.close)
+        session.config.add_cleanup(zygote.install(zygotes))
 
 
 def _path(item: pytest.Item) -> Path:

@@ -5,8 +5,8 @@ planner. Whoever starts `python -m services...` by `subprocess` or asyncio gets 
 nevertheless: with its pid, pipes, environment, working directory, session, command line and exit
 status. What a test starts starts its workers the same way.
 
-Only with TEST_PROCESSES=forked, and only what the suite starts time and again; everything else is
-started as usual.
+Only on Linux, and only what the suite starts time and again; everything else, and what that starts,
+is started as usual. With TEST_PROCESSES=started all of it is.
 
 A zygote forks a process that forks the child and ends, so that the child becomes that of whoever
 called for it: that one is the subreaper meanwhile (prctl(2)).
@@ -35,7 +35,7 @@ from prometheus_client.registry import Collector
 
 from tests.support.paths import ROOT
 
-SWITCH: Final = "TEST_PROCESSES"
+_SWITCH: Final = "TEST_PROCESSES"
 WORKER: Final = "services.gpuagent.worker"
 COMMANDS: Final = "services.cli"
 OF_WORKERS: Final = ("services.gpuagent.worker.app",)
@@ -110,6 +110,11 @@ class Zygote:
         if not told.isdigit():  # never a pid of -1, which is every process there is
             raise ChildProcessError("the zygote forked nothing")
         return int(told)
+
+
+def wanted() -> bool:
+    """Return whether services are to be forked."""
+    return sys.platform == "linux" and os.environ.get(_SWITCH) != "started"
 
 
 def started() -> dict[str, Zygote]:
