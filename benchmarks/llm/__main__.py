@@ -6,7 +6,7 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.harness import Figures, Report, Skipped, in_processes, options, publish
-from benchmarks.llm import disaggregation, live
+from benchmarks.llm import disaggregation, live, overhead
 from benchmarks.llm.bound import bound_j_per_token
 from benchmarks.llm.policies import GPUS, least_requests, policies, round_robin, run
 from benchmarks.llm.prefixes import reuse
@@ -75,6 +75,7 @@ PARTS: Final[Mapping[str, Callable[..., Report]]] = {
     "traces": measure,
     "disaggregation": disaggregation.measure,
     "live": live.measure,
+    "overhead": overhead.measure,
 }
 """By name; each takes `quick`."""
 
