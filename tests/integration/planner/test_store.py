@@ -15,15 +15,17 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import event, update
 from sqlalchemy.exc import OperationalError
 
+from cinquefoil.planner.v1 import plan_pb2
 from services.kit.config import Objective
 from services.kit.errors import Cancelled, FailedPrecondition, NotFound, Unavailable
 from services.kit.mig import Placement
 from services.kit.segment import SegmentState
-from services.planner.adapters.store import Deposed, Store, open_store
-from services.planner.adapters.store.tables import put
+from services.planner.adapters.store import Deposed, Store, open_store, rows
+from services.planner.adapters.store.tables import plans, put
+from services.planner.adapters.wire.convert import plan_from
 from services.planner.control.leading import Leading
 from services.planner.core import lease
 from services.planner.core.accounting.account import Account, Spent, Tokens
@@ -323,6 +325,55 @@ async def test_who_stands_by_leaves_a_planner_alone_that_renews_its_lease(
         with pytest.raises(Cancelled):
             await waiting
         await leader.add(PLAN, GPUS)
+
+
+async def test_who_stands_by_has_read_the_newest_plan_when_it_leads(
+    database: Path | str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads each plan once, as soon as it is stored; to lead then it need not read any."""
+    read = asyncio.Semaphore(0)
+    stop = asyncio.Event()
+
+    def noted(message: plan_pb2.Plan, outcome: Outcome | None = None) -> Plan:
+        read.release()
+        return plan_from(message, outcome)
+
+    async def stand_by() -> list[Plan]:
+        async with open_store(database, patience_s=math.inf, stop=stop) as store:
+            return await store.newest_first(1)
+
+    rows.planned.cache_clear()
+    monkeypatch.setattr(rows, "plan_from", noted)
+    async with open_store(database) as leader:
+        waiting = asyncio.create_task(stand_by())
+        for number in range(1, 3):
+            newest = await leader.add(replace(PLAN, reason=f"stands by {number}"), GPUS)
+            async with asyncio.timeout(10):
+                await read.acquire()
+    assert await waiting == [newest]
+    assert read.locked()
+
+
+async def test_who_stands_by_waits_on_where_the_newest_plan_cannot_be_read(
+    database: Path | str,
+) -> None:
+    """Whoever leads hears of the damage; who only waits goes on waiting."""
+    stop = asyncio.Event()
+
+    async def stand_by() -> None:
+        async with open_store(database, patience_s=math.inf, stop=stop):
+            pass
+
+    async with open_store(database) as leader:
+        await leader.add(PLAN, GPUS)
+        async with leader.connection.transaction() as connection:
+            await connection.execute(update(plans).values(payload=b"no plan"))
+        waiting = asyncio.create_task(stand_by())
+        await asyncio.sleep(0.3)
+        assert not waiting.done()
+        stop.set()
+        with pytest.raises(Cancelled):
+            await waiting
 
 
 async def test_a_folder_that_cannot_be_written_is_named_with_its_setting(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import math
 import os
 import secrets
 import socket
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -38,6 +39,10 @@ _KEY: Final = "lease"
 
 READS: Final = "cinquefoil_reads"
 """Execution option of a connection whose transactions write nothing."""
+
+
+async def _nothing(_: AsyncConnection) -> None:
+    """Read nothing."""
 
 
 class Deposed(Unavailable):
@@ -146,7 +151,11 @@ class Leadership:
         self.tenure = Tenure(clock.monotonic())
 
     async def take(
-        self, connection: AsyncConnection, patience_s: float, stop: asyncio.Event
+        self,
+        connection: AsyncConnection,
+        patience_s: float,
+        stop: asyncio.Event,
+        meanwhile: Callable[[AsyncConnection], Awaitable[None]] = _nothing,
     ) -> None:
         """Wait for the lock, and take it from a holder whose lease has expired.
 
@@ -154,6 +163,7 @@ class Leadership:
             connection: To the database.
             patience_s: How long to wait, s; infinite: this planner stands by.
             stop: Ends the waiting.
+            meanwhile: Reads, in a transaction that only reads, time and again while waiting.
 
         Raises:
             FailedPrecondition: Another planner led for as long as `patience_s`.
@@ -165,7 +175,7 @@ class Leadership:
             waited_s = self._clock.monotonic() - began_s
             if stop.is_set():
                 raise Cancelled("stopped while another planner led")
-            found = await self._stored(connection)
+            found = await self._stored(connection, meanwhile)
             if waited_s >= (_AGAIN_S if self.lease.term else patience_s):
                 holder = f" ({found.holder})" if found.holder else ""
                 raise FailedPrecondition(
@@ -213,7 +223,9 @@ class Leadership:
         await _write(connection, lease)
         self.lease = lease
 
-    async def _stored(self, connection: AsyncConnection) -> Lease:
+    async def _stored(
+        self, connection: AsyncConnection, meanwhile: Callable[[AsyncConnection], Awaitable[None]]
+    ) -> Lease:
         """Return the lease, in a transaction of its own; the first one where there is no table yet.
 
         It only reads: the holder need not wait for planners that look.
@@ -225,7 +237,10 @@ class Leadership:
                     self._made = await connection.run_sync(
                         lambda each: inspect(each).has_table(meta.name)
                     )
-                return await _read(connection) if self._made else Lease()
+                if not self._made:
+                    return Lease()
+                await meanwhile(connection)
+                return await _read(connection)
         finally:
             await connection.execution_options(**{READS: False})
 

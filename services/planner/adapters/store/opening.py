@@ -17,7 +17,7 @@ from services.kit.telemetry import logs
 from services.planner.adapters.store import checks, schema
 from services.planner.adapters.store.connection import SharedConnection
 from services.planner.adapters.store.leadership import FileLock, Leadership, Lock, SessionLock
-from services.planner.adapters.store.store import Store
+from services.planner.adapters.store.store import ReadAhead, Store
 
 _log = logs.get("store")
 
@@ -53,7 +53,7 @@ async def open_store(
         leadership = Leadership(lock, shown(url), RealClock())
 
         async def prepare(connection: AsyncConnection) -> None:
-            await leadership.take(connection, patience_s, stopping)
+            await leadership.take(connection, patience_s, stopping, ReadAhead())
             async with connection.begin():
                 await connection.run_sync(schema.migrate, shown(url))
                 asked_s = await leadership.claim(connection)

@@ -4,6 +4,7 @@ import json
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, fields, replace
+from functools import lru_cache
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -39,8 +40,19 @@ def plan_row(plan: Plan) -> dict[str, Any]:
 
 def plan_of(row: Row[Any]) -> Plan:
     """Return the plan of a row of plans, joined with outcomes."""
-    plan = plan_from(plan_pb2.Plan.FromString(row.payload), _outcome_of(row))
-    return replace(plan, version=row.version, state=PlanState(row.state), failure=row.failure)
+    return replace(
+        planned(row.payload),
+        version=row.version,
+        state=PlanState(row.state),
+        failure=row.failure,
+        outcome=_outcome_of(row),
+    )
+
+
+@lru_cache(maxsize=2)
+def planned(payload: bytes) -> Plan:
+    """Return the columns that stay of a plan; of 8,000 segments that takes a tenth of a second."""
+    return plan_from(plan_pb2.Plan.FromString(payload))
 
 
 def _outcome_of(row: Row[Any]) -> Outcome | None:
