@@ -27,7 +27,7 @@ up: $(VENV)/.run ## start the suite and leave it running; ctrl-c stops it
 	$(BIN)/cinquefoil up
 
 test: $(VENV)/.dev ## run the whole test suite
-	$(BIN)/pytest -q --numprocesses 4 --dist worksteal
+	$(BIN)/pytest -q --numprocesses 6 --dist worksteal
 
 test-unit: $(VENV)/.dev ## run the pure tests: no disk, socket, process or event loop (half a minute)
 	$(BIN)/pytest -q --numprocesses logical --dist worksteal tests/unit

@@ -24,6 +24,7 @@ from aiohttp import ClientSession, TCPConnector
 
 from benchmarks.harness import Figures, Report
 from benchmarks.llm.decoder import MODEL
+from cinquefoil.planner.v1.planner_pb2 import PinRequest
 from services.cli.client import connected
 from services.cli.up.waiting import until_ready
 from services.kit.config.loader import load
@@ -78,6 +79,7 @@ async def _measured(rounds: int) -> list[dict[str, Any]]:
         ):
             async with asyncio.timeout(_READY_S):
                 await until_ready(clients, lambda _: None)
+            await clients.planner.Pin(PinRequest())  # it sees half of the load only
             replicas = _replicas(suite)
             ways = {
                 "least requests": (session, replicas),
