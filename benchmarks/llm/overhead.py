@@ -1,7 +1,7 @@
 """What the way through router and worker costs a stream of tokens: throughput, time, processor.
 
 Two replicas that decode in steps of fixed length (`decoder.py`), each with all its slots busy.
-Clients of the OpenAI API keep them so, in turns directly, each asking the replica that has the
+Clients of the OpenAI API keep them so, in turns directly, each of the replica that has the
 fewest of its requests, and through the router's HTTP edge. Steps take as long either way: what
 the router costs are slots that are empty between two texts, and tokens that come late.
 """
@@ -132,7 +132,7 @@ async def _round(
 
 
 async def _client(session: ClientSession, busy: dict[str, int], seen: Seen, began_s: float) -> None:
-    """Ask for one text after another, until cancelled."""
+    """Request one text after another, until cancelled."""
     while True:
         server = min(busy, key=lambda each: busy[each])
         busy[server] += 1
