@@ -30,7 +30,8 @@ COPY --from=wheels /wheels /wheels
 RUN ${PIP} ${INTO} --no-index --no-deps /wheels/*
 
 FROM build AS planner-build
-RUN ${PIP} ${INTO} ${LOCKED} $(printf -- '--group %s ' planner ${LIBRARIES})
+RUN ${PIP} ${INTO} ${LOCKED} $(printf -- '--group %s ' planner ${LIBRARIES}) \
+    && find /opt/cinquefoil/lib -depth -type d -name tests ! -path '*/numpy/_core/*' -exec rm -r {} +
 COPY --from=wheels /wheels /wheels
 RUN ${PIP} ${INTO} --no-index --no-deps /wheels/*
 
