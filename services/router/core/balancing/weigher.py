@@ -103,7 +103,15 @@ class InstanceWeigher:
         """
         gpus = _gpus(states)
         self._price(states)
-        queued = [self._queued(each.request, states, gpus, slo_latency_s) for each in waiting]
+        queued = list[QueuedRequest]()
+        for each in waiting:
+            pairs = zip(states, gpus, strict=True)
+            roomy = [(state, gpu) for state, gpu in pairs if state.has_tokens_for(each)]
+            if not roomy:  # later ones do not overtake it
+                break
+            queued.append(self._queued(each.request, roomy, slo_latency_s))
+        if not queued:
+            return Pick(None, None, None)
         ratios = [_known(self._carbon.ratio(zone)) for zone in self._intensities]
         ratio = max((r for r in ratios if r is not None), default=1.0)
         start, again_s = self.policy.decide(QueueView(now_s, ratio, queued))
@@ -124,14 +132,11 @@ class InstanceWeigher:
     def _queued(
         self,
         request: Request,
-        states: Sequence[InstanceState],
-        gpus: Sequence[Gpu],
+        places: Sequence[tuple[InstanceState, Gpu]],
         slo_latency_s: float,
     ) -> QueuedRequest:
         size = size_class(len(request.body))
-        placements = tuple(
-            self._placement(state, gpu, size) for state, gpu in zip(states, gpus, strict=True)
-        )
+        placements = tuple(self._placement(state, gpu, size) for state, gpu in places)
         due_s = request.arrived_s + slo_latency_s
         return QueuedRequest(size, request.arrived_s, due_s, placements)
 

@@ -1,8 +1,12 @@
 """Texts go where the model's KV cache has room for them."""
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.kit.config import InstanceChoice
 from services.router.core.dispatch.decisions import Decision, Send
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.model import Request
@@ -10,6 +14,8 @@ from services.router.core.pending_request import PendingRequest
 from tests.support.router.dispatching import dispatcher, instance, of
 
 NAMES, CREDITS, TOKENS = ("a", "b"), 4, 100
+CHOICES = pytest.mark.parametrize("choice", ["shares", "carbondis"])
+"""The plan's shares, and a policy that weighs instances."""
 
 
 def text(number: int, prompt_bytes: int, max_tokens: int) -> PendingRequest:
@@ -17,9 +23,10 @@ def text(number: int, prompt_bytes: int, max_tokens: int) -> PendingRequest:
     return PendingRequest(Request(number, "digits", body, 0.0, 1e6, max_tokens=max_tokens))
 
 
-def cached(*names: str) -> Dispatcher:
+def cached(*names: str, choice: InstanceChoice = "shares") -> Dispatcher:
     """A dispatcher of instances with room for 400 tokens and for four requests each."""
     core = dispatcher(*map(instance, names))
+    core.swap(replace(core.routes, instance_choice=choice))
     for name in names:
         core.up(instance(name).id, CREDITS, kv_tokens_per_credit=TOKENS)
     return core
@@ -29,9 +36,12 @@ def sent(decisions: list[Decision]) -> list[int]:
     return [decision.pending.request.number for decision in of(Send, decisions)]
 
 
-def test_a_text_waits_in_order_until_the_cache_has_room_although_credits_are_free() -> None:
+@CHOICES
+def test_a_text_waits_in_order_until_the_cache_has_room_although_credits_are_free(
+    choice: InstanceChoice,
+) -> None:
     """200 tokens each: two fit into an instance; a later one of 60 does not overtake."""
-    core = cached("a")
+    core = cached("a", choice=choice)
     began = [core.offer(text(number, 200, 150)) for number in (1, 2, 3)] + [
         core.offer(text(4, 40, 50))
     ]
@@ -63,12 +73,13 @@ def test_a_text_that_fits_nowhere_goes_to_an_instance_that_holds_none() -> None:
 LENGTHS = st.tuples(st.integers(0, 800), st.integers(1, 500))
 
 
-@given(st.lists(LENGTHS, min_size=1, max_size=20))
+@CHOICES
+@given(lengths=st.lists(LENGTHS, min_size=1, max_size=20))
 def test_no_instance_holds_more_than_its_cache_and_every_text_is_answered(
-    lengths: list[tuple[int, int]],
+    choice: InstanceChoice, lengths: list[tuple[int, int]]
 ) -> None:
     """Unless it holds one alone, whatever the lengths."""
-    core = cached(*NAMES)
+    core = cached(*NAMES, choice=choice)
     for number, (prompt_bytes, max_tokens) in enumerate(lengths, 1):
         core.offer(text(number, prompt_bytes, max_tokens))
     answered = 0
