@@ -3,10 +3,22 @@
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
+import httpx
 import pytest
 
 from services.carbon.sources.factory import build
-from services.kit.config import Carbon, Replay, StaticSource, SyntheticSource, TraceSource, Zone
+from services.carbon.sources.live.factory import provider
+from services.kit.config import (
+    Carbon,
+    ElectricityMapsSource,
+    Replay,
+    StaticSource,
+    SyntheticSource,
+    TraceSource,
+    WattTimeSource,
+    Zone,
+)
+from services.kit.config.loader import ConfigError
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 MARCH = datetime(2022, 3, 1, tzinfo=UTC)
@@ -79,3 +91,15 @@ def test_grid_time_starts_where_the_settings_say(
 
     assert start == MARCH
     assert start.tzinfo is UTC
+
+
+def test_a_key_that_no_header_can_carry_is_refused_by_its_setting(tmp_path: Path) -> None:
+    """A password of WattTime, which is encoded, may be any text."""
+    key = tmp_path / "k"
+    key.write_text("schlüssel")
+    maps = ElectricityMapsSource(kind="electricity-maps", zone="DE", key_file=key)
+    moer = WattTimeSource(kind="watttime", username="ada", region="PJM", key_file=key)
+    with pytest.raises(ConfigError, match="key_file: must be printable ASCII"):
+        provider(maps, httpx.AsyncClient())
+
+    assert provider(moer, httpx.AsyncClient()) is not None

@@ -271,6 +271,17 @@ async def test_a_login_that_has_run_out_is_renewed_once(
     assert [request.path for request in server.asked].count("/login") == 1
 
 
+async def test_a_token_that_no_header_may_carry_is_garbled_and_not_said(
+    make: Callable[..., HttpProvider[Any]], server: ProviderServer
+) -> None:
+    """It is the provider's, so that the source fails and the service goes on."""
+    server.route = lambda _: Answer(body='{"token": "\\u0080s3cr3t"}')
+    with pytest.raises(SourceFailed, match="printable ASCII") as raised:
+        await make(WATTTIME).read(NOW, None)
+    assert raised.value.kind == "garbled"
+    assert "s3cr3t" not in str(raised.value)
+
+
 async def test_a_plan_without_forecast_is_asked_for_it_once_a_day(
     make: Callable[..., HttpProvider[Any]], server: ProviderServer
 ) -> None:

@@ -34,7 +34,7 @@ def provider(source: settings.LiveSource, client: httpx.AsyncClient) -> HttpProv
         client: HTTP client, shared.
 
     Raises:
-        ConfigError: The key cannot be read.
+        ConfigError: The key cannot be read, or a header cannot carry it.
     """
     key = _api_key(source) if isinstance(source, settings.KeyedSource) else None
     kind = _PROVIDERS.get(type(source))
@@ -44,18 +44,22 @@ def provider(source: settings.LiveSource, client: httpx.AsyncClient) -> HttpProv
 def _api_key(source: settings.KeyedSource) -> SecretStr | None:
     """Return the key of a source, from a file or a variable; None: the source needs none."""
     if source.key_file is not None:
-        return _from_file(source.key_file)
-    if source.key_env is None:
+        setting, place, found = "key_file", source.key_file, _from_file(source.key_file)
+    elif source.key_env is not None:
+        setting, place = "key_env", Path(source.key_env)
+        found = os.environ.get(source.key_env, "").strip()
+        if not found:
+            raise ConfigError(place, [Mistake(setting, 0, "the variable is not set, or empty")])
+    else:
         return None
-    found = os.environ.get(source.key_env, "").strip()
-    if not found:
-        raise ConfigError(
-            Path(source.key_env), [Mistake("key_env", 0, "the variable is not set, or empty")]
-        )
+    # A password of WattTime is encoded, and may be any text; others go into headers.
+    any_text = isinstance(source, settings.WattTimeSource)
+    if not any_text and not (found.isascii() and found.isprintable()):
+        raise ConfigError(place, [Mistake(setting, 0, "must be printable ASCII")])
     return SecretStr(found)
 
 
-def _from_file(path: Path) -> SecretStr:
+def _from_file(path: Path) -> str:
     try:
         found = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -63,4 +67,4 @@ def _from_file(path: Path) -> SecretStr:
         raise ConfigError(path, [Mistake("key_file", 0, f"cannot be read: {why}")]) from None
     if not found or len(found.splitlines()) > 1:
         raise ConfigError(path, [Mistake("key_file", 0, "must hold one key and nothing else")])
-    return SecretStr(found)
+    return found

@@ -6,9 +6,10 @@ A login is valid for half an hour. Past values are "historical", the present and
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
+from typing import Annotated
 
 import httpx
-from pydantic import BaseModel, SecretStr
+from pydantic import AfterValidator, BaseModel, SecretStr
 
 from services.carbon.core.model import Outlook, Provenance, Sample
 from services.carbon.core.sources.feed import Reading, SourceFailed
@@ -24,8 +25,16 @@ _SCALES = {"lbs_co2_per_mwh": G_PER_KWH_OF_LB_PER_MWH, "percentile": 1.0}
 _UNITS = {"co2_moer": "lbs_co2_per_mwh", "signal_index": "percentile"}
 
 
+def _sendable(token: SecretStr) -> SecretStr:
+    """Return a token that a header may carry (RFC 6750, section 2.1)."""
+    found = token.get_secret_value()
+    if not (found.isascii() and found.isprintable()):
+        raise ValueError("must be printable ASCII")
+    return token
+
+
 class _Login(BaseModel):
-    token: SecretStr
+    token: Annotated[SecretStr, AfterValidator(_sendable)]
 
 
 class _Point(BaseModel):
