@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sys
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from datetime import timedelta
@@ -45,6 +46,10 @@ if TYPE_CHECKING:
 
 _log = logs.get("planner")
 
+_SWITCH_S = 0.0005
+"""How long the event loop waits for a thread that plans or writes, or such a thread for it; with
+Python's 5 ms, each of them again and again (docs/scaling.md)."""
+
 _GRACE_S = 2.0
 _AGAIN_S = 0.2
 _MAX_MESSAGE_BYTES = 4 * 2**20  # a node's inventory, a plan to compare with
@@ -81,6 +86,7 @@ async def run(
         FailedPrecondition: Another planner has the database, or its schema is another planner's.
         Unavailable: The database cannot be reached.
     """
+    sys.setswitchinterval(_SWITCH_S)
     tls, access = deployment.identity("planner"), Access.of(deployment)
     health = HealthServicer()
     with metrics.exposed(
