@@ -16,7 +16,7 @@ from services.planner.adapters.store import Rejected, Store, open_store, opening
 from services.planner.control.accounting_writer import AccountingWriter
 from services.planner.core.accounting.account import Account, Spent
 from services.planner.core.accounting.accountant import Page
-from services.planner.core.accounting.counters import EnergyCounters
+from services.planner.core.accounting.counters import EnergyCounters, ModelEnergy
 from services.planner.core.accounting.entries import EntryKey, Figures
 from services.planner.core.accounting.fleet_sites import FleetSites
 from services.planner.core.accounting.site import Site
@@ -184,3 +184,12 @@ async def test_a_database_of_before_hours_keeps_its_total(tmp_path: Path) -> Non
 
     assert before == Account(Spent(5.0, 1.0), {"GPU-a": EnergyCounters(0.0, 0.0, 9.0, models=None)})
     assert len(found) == 5
+
+
+async def test_a_name_of_the_older_form_s_field_is_a_name(store: Store) -> None:
+    """Agents choose the names of GPUs, operators those of models."""
+    used = EnergyCounters(1.0, 2.0, 9.0, models={"meters_j": ModelEnergy(2.0, 3.0, 1)})
+    account = Account(Spent(5.0, 1.0), {"meters_j": used}, page=1)
+    await store.pages.save(Page(account, ENTRIES), 0, OUTCOME)
+
+    assert await store.pages.account() == account

@@ -113,9 +113,9 @@ def account_bytes(account: Account) -> bytes:
 
 def account_of(value: bytes) -> Account:
     """Return the fleet's account; one of a planner that kept totals only knows no parts."""
-    if b'"meters_j"' not in value:
-        return _ACCOUNT.validate_json(value)
     data = json.loads(value)
+    if "meters_j" not in data:
+        return _ACCOUNT.validate_json(value)
     gpus = {gpu: EnergyCounters(0.0, 0.0, j, models=None) for gpu, j in data["meters_j"].items()}
     return Account(Spent(data["energy_j"], data["carbon_gco2e"]), gpus)
 
