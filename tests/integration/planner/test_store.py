@@ -15,8 +15,9 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from sqlalchemy import event, update
+from sqlalchemy import event, text
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cinquefoil.planner.v1 import plan_pb2
 from services.kit.config import Objective
@@ -24,7 +25,8 @@ from services.kit.errors import Cancelled, FailedPrecondition, NotFound, Unavail
 from services.kit.mig import Placement
 from services.kit.segment import SegmentState
 from services.planner.adapters.store import Deposed, Store, open_store, rows
-from services.planner.adapters.store.tables import plans, put
+from services.planner.adapters.store.store import ReadAhead
+from services.planner.adapters.store.tables import put
 from services.planner.adapters.wire.convert import plan_from
 from services.planner.control.leading import Leading
 from services.planner.core import lease
@@ -354,22 +356,36 @@ async def test_who_stands_by_has_read_the_newest_plan_when_it_leads(
     assert read.locked()
 
 
+@pytest.mark.parametrize(
+    "spoil", ["UPDATE plans SET payload = :bad", "ALTER TABLE plans RENAME TO others"]
+)
 async def test_who_stands_by_waits_on_where_the_newest_plan_cannot_be_read(
-    database: Path | str,
+    database: Path | str, monkeypatch: pytest.MonkeyPatch, spoil: str
 ) -> None:
-    """Whoever leads hears of the damage; who only waits goes on waiting."""
-    stop = asyncio.Event()
+    """Damaged, or another version's: whoever leads hears of it, who only waits goes on waiting."""
+    tried, stop = asyncio.Semaphore(0), asyncio.Event()
+    ahead = ReadAhead.__call__
+
+    async def noted(self: ReadAhead, connection: AsyncConnection) -> None:
+        try:
+            await ahead(self, connection)
+        finally:
+            tried.release()
 
     async def stand_by() -> None:
         async with open_store(database, patience_s=math.inf, stop=stop):
             pass
 
+    monkeypatch.setattr(ReadAhead, "__call__", noted)
     async with open_store(database) as leader:
         await leader.add(PLAN, GPUS)
         async with leader.connection.transaction() as connection:
-            await connection.execute(update(plans).values(payload=b"no plan"))
+            values = {"bad": b"no plan"} if ":bad" in spoil else {}
+            await connection.execute(text(spoil), values)
         waiting = asyncio.create_task(stand_by())
-        await asyncio.sleep(0.3)
+        async with asyncio.timeout(20):
+            for _ in range(3):  # the second begins after the first has been survived
+                await tried.acquire()
         assert not waiting.done()
         stop.set()
         with pytest.raises(Cancelled):

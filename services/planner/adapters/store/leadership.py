@@ -16,9 +16,10 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from sqlalchemy import inspect, select, text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.kit.clock import Clock
@@ -29,6 +30,8 @@ from services.planner.adapters.store.tables import meta, put
 from services.planner.core.lease import Lease, Tenure, Vigil
 
 _log = logs.get("leadership")
+
+T = TypeVar("T")
 
 _LOCK: Final = 0x51F0  # ours among the advisory locks of a PostgreSQL database
 _POLL_S: Final = 0.1
@@ -163,7 +166,8 @@ class Leadership:
             connection: To the database.
             patience_s: How long to wait, s; infinite: this planner stands by.
             stop: Ends the waiting.
-            meanwhile: Reads, in a transaction that only reads, time and again while waiting.
+            meanwhile: Reads time and again while another planner leads, in a transaction of its
+                own that only reads.
 
         Raises:
             FailedPrecondition: Another planner led for as long as `patience_s`.
@@ -175,7 +179,7 @@ class Leadership:
             waited_s = self._clock.monotonic() - began_s
             if stop.is_set():
                 raise Cancelled("stopped while another planner led")
-            found = await self._stored(connection, meanwhile)
+            found = await self._stored(connection)
             if waited_s >= (_AGAIN_S if self.lease.term else patience_s):
                 holder = f" ({found.holder})" if found.holder else ""
                 raise FailedPrecondition(
@@ -189,6 +193,9 @@ class Leadership:
                 await self._lock.break_open(connection)
                 vigil = Vigil()
                 continue
+            if found.holder:
+                with suppress(DBAPIError):  # whoever leads hears of it
+                    await _read_only(connection, meanwhile)
             await self._clock.sleep(_POLL_S)
 
     async def claim(self, connection: AsyncConnection) -> float:
@@ -223,31 +230,37 @@ class Leadership:
         await _write(connection, lease)
         self.lease = lease
 
-    async def _stored(
-        self, connection: AsyncConnection, meanwhile: Callable[[AsyncConnection], Awaitable[None]]
-    ) -> Lease:
+    async def _stored(self, connection: AsyncConnection) -> Lease:
         """Return the lease, in a transaction of its own; the first one where there is no table yet.
 
         It only reads: the holder need not wait for planners that look.
         """
-        await connection.execution_options(**{READS: True})
-        try:
-            async with connection.begin():
-                if not self._made:
-                    self._made = await connection.run_sync(
-                        lambda each: inspect(each).has_table(meta.name)
-                    )
-                if not self._made:
-                    return Lease()
-                await meanwhile(connection)
-                return await _read(connection)
-        finally:
-            await connection.execution_options(**{READS: False})
+
+        async def read(connection: AsyncConnection) -> Lease:
+            if not self._made:
+                self._made = await connection.run_sync(
+                    lambda each: inspect(each).has_table(meta.name)
+                )
+            return await _read(connection) if self._made else Lease()
+
+        return await _read_only(connection, read)
 
     def _deposed(self, stored: Lease) -> Deposed:
         return Deposed(
             f"planner.database: {stored.holder} leads in term {stored.term}", reason="NOT_LEADING"
         )
+
+
+async def _read_only(
+    connection: AsyncConnection, read: Callable[[AsyncConnection], Awaitable[T]]
+) -> T:
+    """Return what `read` returns, in a transaction of its own for which no holder need wait."""
+    await connection.execution_options(**{READS: True})
+    try:
+        async with connection.begin():
+            return await read(connection)
+    finally:
+        await connection.execution_options(**{READS: False})
 
 
 async def _read(connection: AsyncConnection) -> Lease:

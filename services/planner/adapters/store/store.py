@@ -16,7 +16,7 @@ from sqlalchemy import Column, Select, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cinquefoil.planner.v1 import plan_pb2
-from services.kit.errors import NotFound
+from services.kit.errors import NotFound, ServiceError
 from services.planner.adapters.store import rows
 from services.planner.adapters.store.account_pages import AccountPages
 from services.planner.adapters.store.connection import SharedConnection, uncancellable
@@ -336,5 +336,5 @@ class ReadAhead:
             self._seen = int(newest or 0)
             query = select(plans.c.payload).where(plans.c.version == self._seen)
             payload = await connection.scalar(query)
-            with suppress(DecodeError, ValueError):  # whoever leads is told
+            with suppress(DecodeError, ServiceError, ValueError):  # whoever leads is told
                 rows.planned(payload or b"")
