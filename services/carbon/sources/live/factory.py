@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from services.carbon.sources.live.carbon_aware_sdk import CarbonAwareSdk
 from services.carbon.sources.live.electricity_maps import ElectricityMaps
 from services.carbon.sources.live.entsoe import Entsoe
-from services.carbon.sources.live.http import Http, HttpProvider
+from services.carbon.sources.live.http import Http, HttpProvider, fits_a_header
 from services.carbon.sources.live.neso import Neso
 from services.carbon.sources.live.watttime import WattTime
 from services.kit import config as settings
@@ -54,7 +54,7 @@ def _api_key(source: settings.KeyedSource) -> SecretStr | None:
         return None
     # A password of WattTime is encoded, and may be any text; others go into headers.
     any_text = isinstance(source, settings.WattTimeSource)
-    if not any_text and not (found.isascii() and found.isprintable()):
+    if not any_text and not fits_a_header(found):
         raise ConfigError(place, [Mistake(setting, 0, "must be printable ASCII")])
     return SecretStr(found)
 

@@ -125,6 +125,11 @@ class Http:
             del self._validators[next(iter(self._validators))]
 
 
+def fits_a_header(text: str) -> bool:
+    """Return whether a token or key may stand in a header (RFC 9110, section 5.5)."""
+    return text.isascii() and text.isprintable()
+
+
 class HttpProvider(ABC, Generic[S]):
     """One place of a provider over HTTP, polled by one caller.
 

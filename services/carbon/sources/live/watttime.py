@@ -13,7 +13,14 @@ from pydantic import AfterValidator, BaseModel, SecretStr
 
 from services.carbon.core.model import Outlook, Provenance, Sample
 from services.carbon.core.sources.feed import Reading, SourceFailed
-from services.carbon.sources.live.http import Http, HttpProvider, Instant, Throttle, first_needed
+from services.carbon.sources.live.http import (
+    Http,
+    HttpProvider,
+    Instant,
+    Throttle,
+    first_needed,
+    fits_a_header,
+)
 from services.kit.config import WattTimeSource
 
 G_PER_KWH_OF_LB_PER_MWH = 0.45359237
@@ -26,9 +33,8 @@ _UNITS = {"co2_moer": "lbs_co2_per_mwh", "signal_index": "percentile"}
 
 
 def _sendable(token: SecretStr) -> SecretStr:
-    """Return a token that a header may carry (RFC 6750, section 2.1)."""
-    found = token.get_secret_value()
-    if not (found.isascii() and found.isprintable()):
+    """Return a token that a header may carry."""
+    if not fits_a_header(token.get_secret_value()):
         raise ValueError("must be printable ASCII")
     return token
 
