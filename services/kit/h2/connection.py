@@ -33,7 +33,7 @@ from services.kit.h2.frames import (
     ConnectionFault,
 )
 from services.kit.h2.hpack import HeaderBlocks, HpackError
-from services.kit.h2.messages import PREFIX_BYTES, MessageError, MessageReader
+from services.kit.h2.messages import PREFIX_BYTES, MessageError, MessageReader, Partial
 from services.kit.h2.sending import STREAM_WINDOW, SendingSide, Streams
 
 READ_BYTES: Final = 256 * 1024
@@ -250,8 +250,7 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
                 break
             self._check_order(kind)
             if kind == DATA:
-                gathered = self._gather(number, view, position, end)
-                if gathered > position:
+                if not flags and (gathered := self._gather(view, position, end)) > position:
                     position = gathered
                     continue
                 self._whole_data(flags, number, view, start, stop)
@@ -318,46 +317,59 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
             self._data(number, view, start, end, 0)
         return end
 
-    def _gather(self, number: int, view: memoryview, position: int, end: int) -> int:
-        """Take the frames of a message in pieces that are neither its last nor unusual.
+    def _gather(self, view: memoryview, position: int, end: int) -> int:
+        """Take the frames of messages in pieces that are neither their last nor unusual.
 
-        A peer that sends frames of 16 KiB sends an image in 37 of them.
+        A peer that sends frames of 16 KiB sends an image in 37 of them, and by turns of several
+        images. The windows, and what goes with them, are seen to once for each image.
 
         Returns:
             Where the first frame begins that was not taken.
         """
-        stream = self.streams.get(number)
-        reader = None if stream is None else stream.reader
-        partial = None if reader is None else reader.partial
-        if stream is None or reader is None or partial is None:
-            return position
-        unpack, target, size = HEAD.unpack_from, partial.view, partial.size
-        begun = received = partial.received
-        window = min(stream.receive_window, self._receive_window)
+        unpack = HEAD.unpack_from
+        taken: dict[int, tuple[Streams, Partial, int, int]] = {}
+        room = self._receive_window
         while end - position >= HEAD_BYTES:
-            word, flags, whose = unpack(view, position)
+            word, flags, number = unpack(view, position)
             count, start = word >> 8, position + HEAD_BYTES
-            stop, after = start + count, received + count
-            usual = not word & 0xFF and not flags and whose == number and count >= PREFIX_BYTES
-            if not usual or stop > end or after >= size or after - begun > window:
+            stop = start + count
+            if word & 0xFF or flags or stop > end or not PREFIX_BYTES <= count <= room:
                 break
-            target[received:after] = view[start:stop]
-            received, position = after, stop
-        count = received - begun
-        if not count:
-            return position
+            found = taken.get(number)
+            if found is None:
+                stream = self.streams.get(number)
+                reader = None if stream is None else stream.reader
+                partial = None if reader is None else reader.partial
+                if stream is None or partial is None:
+                    break
+                begun = partial.received
+                most = min(partial.size - 1, begun + stream.receive_window)
+                found = taken[number] = stream, partial, begun, most
+            partial, received = found[1], found[1].received
+            after = received + count
+            if after > found[3]:
+                break
+            partial.view[received:after] = view[start:stop]
+            partial.received = after
+            room -= count
+            position = stop
+        for stream, partial, begun, _ in taken.values():
+            self._charge(stream, partial.received - begun)
+        return position
+
+    def _charge(self, stream: Streams, count: int) -> None:
+        """Charge the windows for pieces of a message that were taken."""
         self._receive_window -= count
         stream.receive_window -= count
         try:
-            reader.take_room(count)
+            if stream.reader is not None:
+                stream.reader.take_room(count)
         except MessageError as error:
             self.consume(None, count)
             self.message_refused(stream, error)
-            return position
-        partial.received = received
+            return
         stream.moved_s = self.loop.time()
         self.consume(stream, self.consumed_at_once(stream, count))
-        return position
 
     def _whole_data(self, flags: int, number: int, view: memoryview, start: int, stop: int) -> None:
         size = stop - start

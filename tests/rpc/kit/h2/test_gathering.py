@@ -1,12 +1,29 @@
 """What leaves together: a system call wakes the peer, and costs more than a small answer."""
 
 import asyncio
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 import grpc
 import pytest
 
-from services.kit.h2.frames import PREFACE, SETTINGS, frame
+from services.kit.h2.connection import CONNECTION_WINDOW
+from services.kit.h2.frames import (
+    DATA,
+    END_STREAM,
+    FLOW_CONTROL_ERROR,
+    GOAWAY,
+    HEAD,
+    PREFACE,
+    SETTINGS,
+    UINT32,
+    WINDOW,
+    frame,
+)
+from services.kit.h2.messages import PREFIX
+from services.kit.h2.sending import STREAM_WINDOW
 from services.kit.h2.server_connection import ServerConnection, ServerState
 from tests.support.h2_wire import Echo, data, head
 
@@ -30,19 +47,32 @@ class Written:
         return False
 
 
+def came(calls: list[bytes]) -> Iterator[tuple[int, int, bytes]]:
+    """The frames that were written: kind, stream, payload."""
+    data = b"".join(calls)
+    while data:
+        word, _, number = HEAD.unpack_from(data)
+        end = HEAD.size + (word >> 8)
+        yield word & 0xFF, number, data[HEAD.size : end]
+        data = data[end:]
+
+
 def received(connection: ServerConnection, sent: bytes) -> None:
     """Have a connection read bytes."""
     connection.get_buffer(-1)[: len(sent)] = sent
     connection.buffer_updated(len(sent))
 
 
-@pytest.mark.parametrize("requests", [1, 2, 20])
-async def test_all_that_one_turn_answers_leaves_in_one_call(requests: int) -> None:
-    handler: Any = grpc.unary_unary_rpc_method_handler(Echo().echo)
+@contextmanager
+def connected(
+    handle: Callable[..., Any], *, message_bytes: int
+) -> Iterator[tuple[ServerConnection, Written]]:
+    """A connection that has greeted, and what it writes from now on."""
+    handler: Any = grpc.unary_unary_rpc_method_handler(handle)
     state = ServerState(
         lambda _: handler,
-        message_bytes=1000,
-        receiving_bytes=1000,
+        message_bytes=message_bytes,
+        receiving_bytes=100 * message_bytes,
         streams=100,
         calls=100,
         most_connections=1,
@@ -55,12 +85,82 @@ async def test_all_that_one_turn_answers_leaves_in_one_call(requests: int) -> No
     try:
         received(connection, PREFACE + frame(SETTINGS, 0, 0))
         written.calls.clear()
-        sent = (head(n) + data(n, b"%d" % n) for n in range(1, 2 * requests, 2))
-        received(connection, b"".join(sent))
-        for _ in range(4):  # turns of the loop
-            await asyncio.sleep(0)
+        yield connection, written
     finally:
         connection.connection_lost(None)
 
+
+async def turns() -> None:
+    """Let the loop run its handlers."""
+    for _ in range(4):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("requests", [1, 2, 20])
+async def test_all_that_one_turn_answers_leaves_in_one_call(requests: int) -> None:
+    with connected(Echo().echo, message_bytes=1000) as (connection, written):
+        sent = (head(n) + data(n, b"%d" % n) for n in range(1, 2 * requests, 2))
+        received(connection, b"".join(sent))
+        await turns()
+
     assert len(written.calls) == 1
     assert written.calls[0].count(b"grpc-status") == requests
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_messages_whose_frames_come_by_turns_are_whole_and_their_windows_given_back(
+    seed: int,
+) -> None:
+    """Frames of any size of twenty messages in any order, in reads of any size."""
+    draw = random.Random(seed)
+    messages = {n: draw.randbytes(draw.randrange(600_000)) for n in range(1, 41, 2)}
+    heard: list[bytes] = []
+
+    async def keep(message: bytes, _: object) -> bytes:
+        heard.append(bytes(message))
+        return b""
+
+    with connected(keep, message_bytes=600_000) as (connection, written):
+        left = {n: PREFIX.pack(0, len(message)) + message for n, message in messages.items()}
+        total = sum(map(len, left.values()))
+        sent = bytearray(b"".join(map(head, left)))
+        while left:
+            number = draw.choice(list(left))
+            size = draw.choice((7, 300, 16_384, 16_384, 16_384))
+            piece, left[number] = left[number][:size], left[number][size:]
+            sent += frame(DATA, 0 if left[number] else END_STREAM, number, piece)
+            if not left[number]:
+                del left[number]
+        while sent:
+            size = draw.randrange(1, 100_000)
+            received(connection, bytes(sent[:size]))
+            del sent[:size]
+        await turns()
+
+    widened = sum(
+        UINT32.unpack(more)[0]
+        for kind, of, more in came(written.calls)
+        if (kind, of) == (WINDOW, 0)
+    )
+    assert sorted(heard) == sorted(messages.values())
+    assert total - CONNECTION_WINDOW // 4 <= widened <= total
+
+
+async def test_frames_that_come_by_turns_may_not_exceed_the_window_of_theirs() -> None:
+    """Of two messages that are never given room again, one sends a window's worth of frames."""
+    with connected(Echo().echo, message_bytes=2 * STREAM_WINDOW) as (connection, written):
+        connection.consume = lambda *_: None  # type: ignore[method-assign]
+        begins = PREFIX.pack(0, 2 * STREAM_WINDOW)
+        for number in (1, 3):
+            received(connection, head(number) + frame(DATA, 0, number, begins))
+        by_turns = frame(DATA, 0, 1, bytes(10)) + frame(DATA, 0, 3, bytes(2**14))
+        for _ in range(STREAM_WINDOW // 2**14 - 1):
+            received(connection, by_turns)
+        await turns()
+        assert not written.calls
+        received(connection, by_turns)
+        await turns()
+
+    (kind, _, payload), *_ = came(written.calls)
+    assert kind == GOAWAY
+    assert UINT32.unpack_from(payload, 4) == (FLOW_CONTROL_ERROR,)
