@@ -15,12 +15,12 @@ from google.protobuf.message import DecodeError
 from sqlalchemy import Column, Select, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cinquefoil.planner.v1 import plan_pb2
 from services.kit.errors import NotFound, ServiceError
 from services.planner.adapters.store import rows
 from services.planner.adapters.store.account_pages import AccountPages
 from services.planner.adapters.store.connection import SharedConnection, uncancellable
 from services.planner.adapters.store.leadership import Leadership
+from services.planner.adapters.store.routing_rows import RoutingRows
 from services.planner.adapters.store.tables import (
     meta,
     nodes,
@@ -30,8 +30,6 @@ from services.planner.adapters.store.tables import (
     put_node,
     put_outcome,
 )
-from services.planner.adapters.wire.convert import routing_from
-from services.planner.adapters.wire.routing_bytes import RoutingEncoder
 from services.planner.core.decide import Snapshot
 from services.planner.core.fixed_inputs import FixedInputs
 from services.planner.core.maintenance import Freeze
@@ -63,10 +61,10 @@ class Store:
     """
 
     def __init__(self, connection: SharedConnection, leadership: Leadership) -> None:
-        self._routing = RoutingEncoder()
         self.connection = connection
         self.leadership = leadership
         self.pages = AccountPages(connection)
+        self._routing = RoutingRows(connection)
 
     @uncancellable
     async def renew(self, at_least: int = 0) -> None:
@@ -216,14 +214,12 @@ class Store:
     @uncancellable
     async def save_routing(self, table: RoutingTable) -> None:
         """Write the routing table in force."""
-        encoded = self._routing(table)
-        async with self.connection.transaction() as connection:
-            await put(connection, "routing", encoded)
+        await self._routing.save(table)
 
+    @uncancellable
     async def routing(self) -> RoutingTable | None:
         """Return the routing table last in force, if there was one."""
-        value = await self._get("routing")
-        return None if value is None else routing_from(plan_pb2.RoutingTable.FromString(value))
+        return await self._routing.load()
 
     @uncancellable
     async def save_pin(self, pin: Pin | None) -> None:

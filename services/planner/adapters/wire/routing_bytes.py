@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from cinquefoil.planner.v1 import plan_pb2
@@ -13,38 +13,67 @@ from services.planner.core.routing_table import Instance, ModelRoutes, RoutingTa
 _PART: Final = 128  # instances
 _MODELS: Final = plan_pb2.RoutingTable.DESCRIPTOR.fields_by_name["models"].number
 
-_Known = dict[tuple[str, int], tuple[tuple[Instance, ...], bytes]]
-"""Parts of the last table: by model and first instance the instances, and their bytes."""
+Place = tuple[str, int, int]
+"""Of a part: its model, the place of its first instance, and the one behind its last."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedTable:
+    """A table as bytes.
+
+    Attributes:
+        head: plan_pb2.RoutingTable without models.
+        models: plan_pb2.ModelRoutes of each model without instances, by model.
+        parts: plan_pb2.ModelRoutes with nothing but instances, in the order of the table.
+    """
+
+    head: bytes
+    models: dict[str, bytes]
+    parts: dict[Place, bytes]
+
+    def whole(self) -> bytes:
+        """Return the message of the table."""
+        routes = {model: [head] for model, head in self.models.items()}
+        for (model, *_), part in self.parts.items():
+            routes[model].append(part)
+        pieces = [self.head]
+        for each in routes.values():
+            message = b"".join(each)
+            pieces += (varint(_MODELS << 3 | BYTES), varint(len(message)), message)
+        return b"".join(pieces)
 
 
 class RoutingEncoder:
     """Encodes tables that hardly differ from one another."""
 
     def __init__(self) -> None:
-        self._table: tuple[RoutingTable | None, bytes] = (None, b"")
-        self._known: _Known = {}
+        self._known: dict[Place, tuple[tuple[Instance, ...], bytes]] = {}
+        self._whole: tuple[RoutingTable | None, bytes] = (None, b"")
 
     def __call__(self, table: RoutingTable) -> bytes:
         """Return the message of a table."""
-        if self._table[0] is not table:
-            known: _Known = {}
-            models = [self._model(routes, known) for routes in table.models]
-            head = RoutingTable(table.revision, table.plan_version, (), table.term)
-            pieces = [routing_to(head).SerializeToString()]
-            for model in models:
-                pieces += (varint(_MODELS << 3 | BYTES), varint(len(model)), model)
-            self._table, self._known = (table, b"".join(pieces)), known
-        return self._table[1]
+        if self._whole[0] is not table:
+            self._whole = table, self.encoded(table).whole()
+        return self._whole[1]
 
-    def _model(self, routes: ModelRoutes, known: _Known) -> bytes:
-        """Return the message of a model's routes, joined of its parts."""
-        pieces = [routes_to(replace(routes, instances=())).SerializeToString()]
-        for start in range(0, len(routes.instances), _PART):
-            part, key = routes.instances[start : start + _PART], (routes.model, start)
-            before = self._known.get(key)
-            if before is None or before[0] != part:
-                message = plan_pb2.ModelRoutes(instances=map(instance_to, part))
-                before = part, message.SerializeToString()
-            known[key] = before
-            pieces.append(before[1])
-        return b"".join(pieces)
+    def encoded(self, table: RoutingTable) -> EncodedTable:
+        """Return the pieces of the message of a table."""
+        known, self._known = self._known, {}
+        for routes in table.models:
+            for start in range(0, len(routes.instances), _PART):
+                part = routes.instances[start : start + _PART]
+                place = routes.model, start, start + len(part)
+                before = known.get(place)
+                if before is None or before[0] != part:
+                    message = plan_pb2.ModelRoutes(instances=map(instance_to, part))
+                    before = part, message.SerializeToString()
+                self._known[place] = before
+        return EncodedTable(
+            routing_to(replace(table, models=())).SerializeToString(),
+            {each.model: _without_instances(each) for each in table.models},
+            {place: part for place, (_, part) in self._known.items()},
+        )
+
+
+def _without_instances(routes: ModelRoutes) -> bytes:
+    return routes_to(replace(routes, instances=())).SerializeToString()
