@@ -44,7 +44,7 @@ _MOST_JOINS: Final = 10
 _JOINS_WINDOW_S: Final = 10.0
 _LONGEST_DIGEST: Final = 64
 
-_BOOKED_PER_S: Final = 50.0
+_BOOKED_PER_S: Final = 25.0
 _BOOKED_AT_ONCE: Final = 50
 """Nodes whose energy is booked in a second, and together: in large fleets it takes turns."""
 

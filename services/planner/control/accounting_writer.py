@@ -26,7 +26,7 @@ _log = logs.get("accounting")
 _COLLECT_INTERVAL_S = 0.5
 _SAVE_INTERVAL_S = 2.0
 _MAX_SAVE_INTERVAL_S = 10.0
-_SAVE_SHARE = 0.02
+_SAVE_SHARE = 0.03
 """Of the time, that saving may take, so that the account of many nodes leaves room for the rest."""
 
 

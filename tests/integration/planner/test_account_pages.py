@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,9 +13,9 @@ from sqlalchemy import create_engine, text
 
 from services.kit.clock import RealClock
 from services.planner.adapters import prometheus
-from services.planner.adapters.store import Rejected, Store, open_store, opening
+from services.planner.adapters.store import Rejected, Store, open_store, opening, rows
 from services.planner.control.accounting_writer import AccountingWriter
-from services.planner.core.accounting.account import Account, Spent
+from services.planner.core.accounting.account import Account, Spent, Tokens
 from services.planner.core.accounting.accountant import Page
 from services.planner.core.accounting.counters import EnergyCounters, ModelEnergy
 from services.planner.core.accounting.entries import EntryKey, Figures
@@ -193,3 +194,19 @@ async def test_a_name_of_the_older_form_s_field_is_a_name(store: Store) -> None:
     await store.pages.save(Page(account, ENTRIES), 0, OUTCOME)
 
     assert await store.pages.account() == account
+
+
+def test_an_account_is_encoded_as_it_is_whatever_was_encoded_before() -> None:
+    """Of GPUs that report, that come and that go; names are any text."""
+    first = EnergyCounters(1.0, 2.0, 9.0, models={'a"b': ModelEnergy(2.0, 3.0, 1)}, method="é")
+    accounts = [
+        Account(Spent(5.0, 1.0), {"GPU-1": first, 'GPU-"2': first}, page=1),
+        Account(Spent(6.0, 1.5), {'GPU-"2': first, "GPU-1": replace(first, at_s=3.0)}, page=2),
+        Account(
+            Spent(6.0, 1.5), {"GPU-3": replace(first, models=None)}, {"r": {"m": Tokens(1, 2)}}
+        ),
+        Account(),
+    ]
+    encode = rows.AccountEncoder()
+
+    assert [rows.account_of(encode(account)) for account in accounts] == accounts

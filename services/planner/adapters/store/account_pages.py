@@ -41,6 +41,7 @@ class AccountPages:
 
     def __init__(self, connection: SharedConnection) -> None:
         self.connection = connection
+        self._encode = rows.AccountEncoder()
 
     @uncancellable
     async def account(self) -> Account:
@@ -72,6 +73,7 @@ class AccountPages:
         told += (value for figures in page.entries.values() for value in values(figures))
         if not all(map(math.isfinite, told)):
             raise Rejected("planner.database: a figure of the account is not finite")
+        account = self._encode(page.account)  # before others have to wait
         async with self.connection.transaction() as connection:
             written = json.loads(await _value(connection, "page") or "0")
             if written >= page.account.page:
@@ -82,7 +84,7 @@ class AccountPages:
             if keep_from is not None:
                 before = account_hours.c.hour < keep_from
                 await connection.execute(delete(account_hours).where(before))
-            await put(connection, "account", rows.account_bytes(page.account))
+            await put(connection, "account", account)
             await put(connection, "page", json.dumps(page.account.page).encode())
 
     @uncancellable

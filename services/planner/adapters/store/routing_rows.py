@@ -1,7 +1,7 @@
 """The routing table in force, as rows: a whole table, and the parts that have changed since.
 
 A worker that moves changes one part in dozens, and to write a large table for it takes longer than
-to tell all routers. A planner from before there were parts reads the whole table.
+to send the change to all routers. A planner from before there were parts reads the whole table.
 """
 
 from typing import Final, NamedTuple
