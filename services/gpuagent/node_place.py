@@ -8,6 +8,7 @@ from services.kit.config import Deployment, Node
 from services.kit.errors import InvalidArgument
 from services.kit.net import is_loopback, split_address
 
+_MOST_CHARACTERS = 300  # of a file's: no zone has as many
 _EVERY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - nothing is bound here
 
 
@@ -70,14 +71,16 @@ def joining(deployment: Deployment, name: str = "") -> tuple[Deployment, str]:
     if not join.permits(name):
         allowed = ", ".join(join.names)
         raise InvalidArgument.at("node.name", f"join.names has {allowed}, got {name!r}")
-    zone = here.zone or join.zone_of_topology.get(here.topology_zone, join.zone)
+    zone = here.zone or (here.zone_file and _written(here.zone_file))
+    zone = zone or join.zone_of_topology.get(here.topology_zone, join.zone)
     address = here.address or join.listen
     if zone not in deployment.carbon.zones:
         known = ", ".join(sorted(deployment.carbon.zones))
         raise InvalidArgument.at(
             "node.zone",
             f"must be one of carbon.zones, {known}; got {zone!r} (CINQUEFOIL_NODE__ZONE,"
-            f" join.zone_of_topology of {here.topology_zone!r}, or join.zone)",
+            " the file of CINQUEFOIL_NODE__ZONE_FILE, join.zone_of_topology of"
+            f" {here.topology_zone!r}, or join.zone)",
         )
     if split_address(address)[0] in _EVERY_ADDRESS:
         raise InvalidArgument.at(
@@ -90,3 +93,12 @@ def joining(deployment: Deployment, name: str = "") -> tuple[Deployment, str]:
             f"{address} is not where the agent listens: join.listen is {join.listen}",
         )
     return deployment.joined(name, zone, address), name
+
+
+def _written(path: Path) -> str:
+    """Return the zone that a file has."""
+    try:
+        with path.open() as file:
+            return file.read(_MOST_CHARACTERS).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidArgument.at("node.zone_file", f"cannot be read: {error}") from error

@@ -302,6 +302,47 @@ def test_an_agent_that_joins_knows_its_name_address_and_zone(
     assert str(Path(str(worker.key_file)).parent) in mounts
 
 
+RBAC = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
+
+
+def test_the_chart_asks_for_one_right_where_a_label_of_nodes_is_read_and_else_for_none() -> None:
+    """To get nodes, for the agents' account only; the other pods keep theirs."""
+    for name in CASES:
+        if name != "zone-label-values.yaml":
+            assert not RBAC & {each["kind"] for each in objects_of(name)}
+    objects = objects_of("zone-label-values.yaml")
+    (role,), (binding,) = of_kind(objects, "ClusterRole"), of_kind(objects, "ClusterRoleBinding")
+    account = {"kind": "ServiceAccount", "name": "green-cinquefoil-agent", "namespace": "ai"}
+
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]
+    assert binding["subjects"] == [account]
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    for component, _, spec in pods(objects):
+        own = "green-cinquefoil-agent" if component == "agent" else "green-cinquefoil"
+        assert spec["serviceAccountName"] == own
+
+
+def test_the_token_is_the_first_containers_and_the_agent_reads_what_that_wrote(
+    tmp_path: Path,
+) -> None:
+    """Workers run what users give them: they must not find a token of the cluster."""
+    objects = objects_of("zone-label-values.yaml")
+    (spec,) = (spec for component, _, spec in pods(objects) if component == "agent")
+    (first,), (agent,) = spec["initContainers"], spec["containers"]
+    token = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 - a folder
+    mounted = {each["mountPath"]: each["name"] for each in first["volumeMounts"]}
+    (volume,) = (each for each in spec["volumes"] if each["name"] == mounted[token])
+    written = first["args"][first["args"].index("--file") + 1]
+    environment = {each["name"]: each.get("value") for each in agent["env"]}
+    help_text = CliRunner().invoke(app, [*first["args"][:2], "--help"]).output
+
+    assert "projected" in volume
+    assert volume["name"] not in {each["name"] for each in agent["volumeMounts"]}
+    assert environment["CINQUEFOIL_NODE__ZONE_FILE"] == written
+    assert str(Path(written).parent) in {each["mountPath"] for each in agent["volumeMounts"]}
+    assert all(option in help_text for option in first["args"] if option.startswith("--"))
+
+
 def test_planners_that_stand_by_have_addresses_of_their_own_and_one_database() -> None:
     objects = objects_of("ha-values.yaml")
     (planner,) = of_kind(objects, "StatefulSet")

@@ -107,6 +107,34 @@ def smi(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     show(config, named_node(node, config), listing, as_json=json)
 
 
+@app.command()
+def zone(
+    node: Annotated[
+        str, typer.Option(envvar="CINQUEFOIL_NODE__NAME", help="Name of the Kubernetes Node.")
+    ],
+    label: Annotated[str, typer.Option(help="Of the Node.")] = "cinquefoil.io/electricity-zone",
+    file: Annotated[
+        Path | None, typer.Option(help="Write it to this file, not to the terminal.")
+    ] = None,
+) -> None:
+    """Read the electricity zone of a pod's machine from a label of its Kubernetes Node.
+
+    The pod's account needs the right to `get` nodes. An agent that joins reads the file
+    (CINQUEFOIL_NODE__ZONE_FILE). A node without the label has an empty zone: the agent's is
+    `join.zone_of_topology`'s, or `join.zone`, then.
+    """
+    import os
+
+    from services.gpuagent.node_label import node_label
+
+    found = node_label(node, label, os.environ)
+    if file is None:
+        typer.echo(found)
+        return
+    file.write_text(f"{found}\n")
+    typer.echo(f"{node}: {label} is {found!r}", err=True)
+
+
 Tables = tuple[Path, Path]
 Number = TypeVar("Number", int, float)
 

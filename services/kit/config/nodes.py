@@ -222,7 +222,9 @@ class ThisNode(Section):
         name: Its name (CINQUEFOIL_NODE__NAME). Empty: the machine's host name.
         address: "host:port" of its agent, as others reach it (CINQUEFOIL_NODE__ADDRESS). Empty:
             `join.listen`.
-        zone: Its electricity zone (CINQUEFOIL_NODE__ZONE). Empty: by `topology_zone`.
+        zone: Its electricity zone (CINQUEFOIL_NODE__ZONE). Empty: by `zone_file`.
+        zone_file: File that has its electricity zone (CINQUEFOIL_NODE__ZONE_FILE), such as
+            `cinquefoil gpuagent zone` writes. None, or an empty file: by `topology_zone`.
         topology_zone: Where it is, as its cloud or cluster says (CINQUEFOIL_NODE__TOPOLOGY_ZONE):
             `join.zone_of_topology` has its electricity zone. Empty: `join.zone`.
     """
@@ -230,4 +232,5 @@ class ThisNode(Section):
     name: Name | Literal[""] = ""
     address: Address = ""
     zone: Name | Literal[""] = ""
+    zone_file: Path | None = None
     topology_zone: str = ""

@@ -21,6 +21,7 @@
     {{- $env = append $env (dict "name" $name "valueFrom" (dict "fieldRef" (dict "fieldPath" (get $field $name)))) }}
   {{- end }}
   {{- $env = append $env (dict "name" "CINQUEFOIL_NODE__ADDRESS" "value" "$(NODE_IP):8463") }}
+  {{- if $agent.zoneLabel }}{{ $env = append $env (dict "name" "CINQUEFOIL_NODE__ZONE_FILE" "value" "/run/cinquefoil/zone") }}{{ end }}
   {{- if $root.Values.tls.enabled }}
     {{- range $key, $file := dict "CERTIFICATE_FILE" "tls.crt" "KEY_FILE" "tls.key" "CA_FILE" "ca.crt" }}
       {{- $env = append $env (dict "name" (printf "CINQUEFOIL_TLS__%s" $key) "value" (printf "%s/%s" $folder $file)) }}
@@ -35,6 +36,8 @@
   "root_user" $mig "env" (ternary "" (toYaml $env) (empty $env)) "claim" (eq $agent.access "claim")
   "image" ($agent.image | default (ternary "gpuagent-cuda" "gpuagent-cpu" $gpus))
   "nodeSelector" (get $agent.nodeSelectors (.node | default "")) -}}
+{{- $label := ternary "" $agent.zoneLabel (not (empty .node)) -}}
+{{- if $label }}{{ $_ := set $of "account" (printf "%s-agent" (include "cinquefoil.fullname" $root)) }}{{ end -}}
 metadata:
   {{- include "cinquefoil.podMetadata" $of | nindent 2 }}
 spec:
@@ -52,8 +55,18 @@ spec:
     - {name: gpus, resourceClaimTemplateName: {{ include "cinquefoil.fullname" $root }}-gpus}
   {{- end }}
   {{- with $root.Values.models }}
-  {{- if or .trainDemo .fetch .initContainers }}
+  {{- if or .trainDemo .fetch .initContainers $label }}
   initContainers:
+    {{- if $label }}
+    - name: read-zone
+      args: [gpuagent, zone, --label, {{ $label | quote }}, --file, /run/cinquefoil/zone]
+      {{- include "cinquefoil.container" $of | nindent 6 }}
+      env: [{name: CINQUEFOIL_NODE__NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}]
+      resources: {requests: {cpu: 50m, memory: 64Mi}, limits: {memory: 256Mi}}
+      volumeMounts:
+        - {name: zone, mountPath: /run/cinquefoil}
+        - {name: account, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
+    {{- end }}
     {{- with .initContainers }}{{ toYaml . | nindent 4 }}{{ end }}
     {{- if .trainDemo }}
     - name: train-demo
@@ -85,7 +98,18 @@ spec:
       {{- include "cinquefoil.container" $of | nindent 6 }}
       {{- include "cinquefoil.service" $of | nindent 6 }}
         - {name: models, mountPath: /var/lib/cinquefoil/models, readOnly: true}
+        {{- if $label }}
+        - {name: zone, mountPath: /run/cinquefoil, readOnly: true}
+        {{- end }}
   volumes:
+    {{- if $label }}
+    - {name: zone, emptyDir: {sizeLimit: 1Mi}}
+    - name: account  # of the first container only: the agent and its workers see no token
+      projected:
+        sources:
+          - serviceAccountToken: {path: token, expirationSeconds: 600}
+          - configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: ca.crt}]}
+    {{- end }}
     {{- include "cinquefoil.volumes" $of | nindent 4 }}
     {{- with $agent.stateHostPath }}
     - {name: state, hostPath: {path: {{ . }}, type: DirectoryOrCreate}}

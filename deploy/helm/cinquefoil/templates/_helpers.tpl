@@ -105,7 +105,7 @@ annotations:
 
 {{/* What every pod but that of an agent with rights has; "restricted" as of Pod Security Standards. */}}
 {{- define "cinquefoil.pod" -}}
-serviceAccountName: {{ .root.Values.serviceAccount.name | default (include "cinquefoil.fullname" .root) }}
+serviceAccountName: {{ .account | default .root.Values.serviceAccount.name | default (include "cinquefoil.fullname" .root) }}
 automountServiceAccountToken: false
 enableServiceLinks: false
 {{- with .root.Values.imagePullSecrets }}
@@ -139,6 +139,7 @@ securityContext:
 {{- define "cinquefoil.container" -}}
 image: {{ printf "%s%s:%s" .root.Values.image.repository (ternary "" (printf "-%s" .image) (eq .image "all")) (.root.Values.image.tag | default .root.Chart.AppVersion) }}
 imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+terminationMessagePolicy: FallbackToLogsOnError  # `kubectl describe` says why a service did not start
 securityContext:
   readOnlyRootFilesystem: true
   {{- if .root_user }}
