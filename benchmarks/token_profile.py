@@ -4,7 +4,7 @@ ML.ENERGY's leaderboard (vLLM, texts, dense models of 8 to 405 billion parameter
 and Splitwise's measurements (Llama-2-70B on A100; prompts of up to 4 requests on A100 and H100).
 Factors are fitted by bounded least squares of relative errors to every second row of each GPU
 type, and judged on the others, as are those that the profile has (`core/language.py`). Tensor
-parallelism is one GPU with as many times the bandwidth and arithmetic.
+parallelism is one GPU with as many times the bandwidth and arithmetic, and with sums to exchange.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def _read(name: str) -> Iterator[dict[str, str]]:
         yield from csv.DictReader(lines)
 
 
-_LEAST: Final = {"step": (0, 0, 1, 1, 1), "power": (0, 0, 0), "prompt": (1, 1)}
+_LEAST: Final = {"step": (0, 0, 1, 1, 1), "power": (0, 0, 0), "prompt": (1, 0)}
 """Nothing is faster than the data sheet says."""
 
 _Part = tuple[
@@ -154,7 +154,9 @@ _Part = tuple[
     Callable[[Sample], float],
     Callable[[Sample], Array],
     Callable[[Sample], float],
+    Callable[[Sample], float],
 ]
+"""What, of which rows: the value found, terms to be fitted, what is there without, as shipped."""
 
 # ---- fitting -----------------------------------------------------------------------------------
 
@@ -164,28 +166,33 @@ def _rows(gpu: str, found: list[Sample]) -> Iterator[dict[str, Any]]:
     powered = [each for each in found if each.power_w]
     prompted = [each for each in _splitwise(gpu) if each.prompt_tokens]
     parts: tuple[_Part, ...] = (
-        ("step", found, lambda each: each.step_s, _step_terms, _step_s),
-        ("power", powered, lambda each: each.power_w / limit_w, _power_terms, _power),
-        ("prompt", prompted, lambda each: each.prompt_s, _prompt_terms, _prompt_s),
+        ("step", found, lambda each: each.step_s, _step_terms, _none, _step_s),
+        ("power", powered, lambda each: each.power_w / limit_w, _power_terms, _none, _power),
+        ("prompt", prompted, lambda each: each.prompt_s, _prompt_terms, _empty_s, _prompt_s),
     )
-    for what, rows, value, terms, shipped in parts:
+    for what, rows, value, terms, given, shipped in parts:
         if not rows:
             continue
         values = np.array([value(each) for each in rows])
         matrix = np.array([terms(each) for each in rows])
-        half, ones = matrix[::2] / values[::2, None], np.ones(len(values[::2]))
-        factors = lsq_linear(half, ones, (_LEAST[what], np.inf)).x
+        base = np.array([given(each) for each in rows])
+        left = (1 - base / values)[::2]
+        factors = lsq_linear(matrix[::2] / values[::2, None], left, (_LEAST[what], np.inf)).x
         unseen = list(zip(rows, values, strict=True))[1::2]
         errors = [abs(shipped(each) / found_ - 1) for each, found_ in unseen]
         yield {
             "gpu": gpu,
             "what": what,
             "rows": len(unseen),
-            "fitted_median": float(np.median(np.abs(matrix @ factors / values - 1)[1::2])),
+            "fitted_median": float(np.median(np.abs((base + matrix @ factors) / values - 1)[1::2])),
             "shipped_median": median(errors),
             "shipped_p90": quantiles(errors, n=10)[-1],
             "factors": " ".join(f"{factor:.4g}" for factor in factors),
         }
+
+
+def _none(_: Sample) -> float:
+    return 0.0
 
 
 def _step_s(each: Sample) -> float:
@@ -217,9 +224,15 @@ def _power_terms(each: Sample) -> Array:
 
 
 def _prompt_terms(each: Sample) -> Array:
-    """Of a step without answers, as shipped, and of the prompts' arithmetic."""
-    empty_s = each.profile.step_s(each.shape, 0.0, 0.0)
-    return np.array([empty_s, each.prompt_tokens * _ideal_s(each)[0]])
+    """Of the prompts' arithmetic, and of the sums that the GPUs exchange for each token."""
+    size = (each.profile.parameters_b / 70) ** (2 / 3)
+    exchanged = each.prompt_tokens * (each.gpus - 1) * size
+    return np.array([each.prompt_tokens * _ideal_s(each)[0], exchanged])
+
+
+def _empty_s(each: Sample) -> float:
+    """Return the time of a step without answers, as shipped."""
+    return each.profile.step_s(each.shape, 0.0, 0.0)
 
 
 def _ideal_s(each: Sample) -> tuple[float, float, float]:

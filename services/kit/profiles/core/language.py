@@ -76,6 +76,8 @@ class TokenFactors:
         parallel_s: The same, for each GPU beyond the first that the model is divided among.
         read, kv: Time to read weights, and keys and values, over that at the whole bandwidth.
         decode, prefill: Time of the arithmetic of answers and of prompts, over that at the peak.
+        exchange_s: Of each token of prompts with 70 billion parameters, for each GPU beyond the
+            first that the model is divided among: their sums (all-reduce) take time, s.
         base, reading, computing: Power over the limit: of steps; with the whole bandwidth in use;
             with the whole FP16 peak in use.
     """
@@ -86,24 +88,25 @@ class TokenFactors:
     decode: float
     kv: float
     prefill: float
+    exchange_s: float
     base: float
     reading: float
     computing: float
 
 
 H100: Final = TokenFactors(
-    fixed_s=0.0063, parallel_s=0.0, read=1.035, decode=3.88, kv=1.0, prefill=1.92,
-    base=0.296, reading=0.313, computing=1.18,
+    fixed_s=0.0063, parallel_s=0.0, read=1.035, decode=3.88, kv=1.0, prefill=1.77,
+    exchange_s=6.4e-6, base=0.296, reading=0.313, computing=1.18,
 )  # fmt: skip
 
 FACTORS: Final = {
     "a100-80gb": TokenFactors(
-        fixed_s=0.0192, parallel_s=0.0026, read=1.01, decode=1.0, kv=1.37, prefill=1.63,
-        base=0.283, reading=0.679, computing=0.54,
+        fixed_s=0.0192, parallel_s=0.0026, read=1.01, decode=1.0, kv=1.37, prefill=1.35,
+        exchange_s=5.5e-6, base=0.283, reading=0.679, computing=0.54,
     ),
     "b200-180gb": TokenFactors(
-        fixed_s=0.0088, parallel_s=0.0, read=1.0, decode=2.65, kv=3.81, prefill=1.92,
-        base=0.119, reading=0.927, computing=1.45,
+        fixed_s=0.0088, parallel_s=0.0, read=1.0, decode=2.65, kv=3.81, prefill=1.77,
+        exchange_s=6.4e-6, base=0.119, reading=0.927, computing=1.45,
     ),
     "h100-80gb": H100,
 }  # fmt: skip
@@ -133,6 +136,7 @@ class Steps:
         kv_kib_per_token: Keys and values of a token, KiB.
         bandwidth_gb_per_s: The slice's.
         flops_s: The data sheet's time of one token's arithmetic, s.
+        prompt_token_s: What a token of a prompt adds, s.
         share: Of the GPU's SMs, or how many GPUs.
         idle_w, limit_w: Power of the whole GPU, W.
     """
@@ -143,6 +147,7 @@ class Steps:
     kv_kib_per_token: float
     bandwidth_gb_per_s: float
     flops_s: float
+    prompt_token_s: float
     share: float
     idle_w: float
     limit_w: float
@@ -152,12 +157,12 @@ class Steps:
         factors = self.factors
         kv_gb = sequences * context_tokens * self.kv_kib_per_token * BYTES_PER_KIB / 1e9
         read_gb = factors.read * self.weights_gb + factors.kv * kv_gb
-        computed = factors.decode * sequences + factors.prefill * prompt_tokens
-        return self.fixed_s + read_gb / self.bandwidth_gb_per_s + computed * self.flops_s
+        computed_s = factors.decode * sequences * self.flops_s + self.prompt_s(prompt_tokens)
+        return self.fixed_s + read_gb / self.bandwidth_gb_per_s + computed_s
 
     def prompt_s(self, tokens: float) -> float:
         """Return what so many tokens of prompts add to steps, s."""
-        return tokens * self.factors.prefill * self.flops_s
+        return tokens * self.prompt_token_s
 
     def power_w(
         self, sequences: float, context_tokens: float, prompt_tokens: float, step_s: float
@@ -358,15 +363,18 @@ class LanguageProfile:
         if measured is not None:
             return measured
         factors, share = _factors(shape), shape.sm_count / shape.gpu_sm_count
-        fixed_s = factors.fixed_s + factors.parallel_s * max(share - 1.0, 0.0)
+        others, size = max(share - 1.0, 0.0), math.cbrt(self.parameters_b / _FIXED_OF_B)
+        flops_s = self._flops_s(shape)
         bandwidth = DATA_SHEETS[shape.gpu].bandwidth_gb_per_s
         return Steps(
             factors=factors,
-            fixed_s=fixed_s * math.cbrt(self.parameters_b / _FIXED_OF_B),
+            fixed_s=(factors.fixed_s + factors.parallel_s * others) * size,
             weights_gb=self._weights_gb,
             kv_kib_per_token=self.kv_kib_per_token,
             bandwidth_gb_per_s=bandwidth * shape.sm_count / shape.gpu_sm_count,
-            flops_s=self._flops_s(shape),
+            flops_s=flops_s,
+            # Sums as wide as a layer, twice in each: layers and their width are a root each.
+            prompt_token_s=factors.prefill * flops_s + factors.exchange_s * others * size**2,
             share=share,
             idle_w=shape.idle_power_w,
             limit_w=shape.max_power_w,

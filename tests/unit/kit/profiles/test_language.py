@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from benchmarks.harness import Skipped
-from benchmarks.token_profile import _power, _step_s, samples
+from benchmarks.token_profile import _power, _prompt_s, _splitwise, _step_s, samples
 from services.gpuagent.core import gpu_types
 from services.kit import config
 from services.kit.profiles.core.clock_curve import V100
@@ -54,6 +54,32 @@ def test_steps_and_power_are_near_measurements_that_the_factors_had_not_seen(gpu
     assert len(rows) >= 28
     assert median(map(abs, times)) <= 0.15
     assert median(map(abs, powers)) <= 0.15
+
+
+@pytest.mark.parametrize("gpu", ["h100-80gb", "a100-80gb"])
+def test_prompts_of_a_model_on_several_gpus_are_near_measurements(gpu: str) -> None:
+    """Every second row that the factors had not seen: median error within 15 %."""
+    try:
+        rows = [each for each in _splitwise(gpu) if each.prompt_tokens][1::2]
+    except Skipped as why:
+        pytest.skip(str(why))
+
+    assert {each.gpus for each in rows} == {2, 4, 8}
+    assert median(abs(_prompt_s(each) / each.prompt_s - 1) for each in rows) <= 0.15
+
+
+def test_gpus_that_share_a_model_are_faster_than_one_but_not_as_many_times() -> None:
+    """They exchange sums, of a larger model more; one GPU exchanges none."""
+
+    def speedup(model: LanguageProfile, gpus: int) -> float:
+        shapes = WHOLE_H100, replace(WHOLE_H100, sm_count=gpus * WHOLE_H100.sm_count)
+        one_s, many_s = (model.prompt_s(shape, 1000.0) for shape in shapes)
+        return one_s / many_s
+
+    small, large = LanguageProfile(8.0), LanguageProfile(70.0)
+    for gpus in (2, 4, 8):
+        assert 1 < speedup(small, gpus) < speedup(large, gpus) < gpus
+    assert speedup(large, 1) == 1.0
 
 
 def limit_w(gpu: str) -> float:
