@@ -82,9 +82,10 @@ class ClientStream(Connection[Fields, Stream]):
             self.send_message(self._stream, pieces, size)
 
     def abort(self, reason: str) -> None:
-        """End the connection at once."""
-        self.reason = reason
-        self.transport.abort()
+        """End the connection at once, if it has not ended; the first reason stays."""
+        if not self.transport.is_closing():
+            self.reason = reason
+            self.transport.abort()
 
     # ---- what comes
 

@@ -405,7 +405,7 @@ class ServerConnection(Connection[RequestHead, Call]):
         trailer = _OK_TRAILER if not trailers else _OK_TRAILER + _fields(trailers)
         number = call.number
         self.write(
-            b"%b%b%b%b"
+            b"%b%b%b%b%b"
             % (
                 _HEAD_AND_DATA.pack(
                     len(_OK_HEAD) << 8 | HEADERS,
@@ -421,6 +421,7 @@ class ServerConnection(Connection[RequestHead, Call]):
                 message,
                 HEAD.pack(len(trailer) << 8 | HEADERS, END_HEADERS | END_STREAM, number),
                 trailer,
+                _farewell(call),
             )
         )
         self.finish(call)
@@ -457,10 +458,11 @@ class ServerConnection(Connection[RequestHead, Call]):
                 "grpc-status", str(_INTERNAL).encode()
             )
         head = HEAD.pack(len(block) << 8 | HEADERS, END_HEADERS | END_STREAM, call.number)
+        last = head + block + _farewell(call)
         if call.outbox:
-            call.outbox.append(head + block)
+            call.outbox.append(last)
             return
-        self.write(head + block)
+        self.write(last)
         self.finish(call)
 
     def finish(self, stream: Call) -> None:
@@ -529,6 +531,16 @@ def _refusal(pseudo: Mapping[bytes, bytes], content_type: bytes) -> tuple[int, s
     if not content_type.startswith(_CONTENT_TYPE.encode()):
         return 415, f"this port speaks gRPC: content-type {_CONTENT_TYPE}"
     return None
+
+
+def _farewell(call: Call) -> bytes:
+    """Return the reset after an answer to requests that have not ended (RFC 9113, 8.1); else b"".
+
+    Without it, grpc's C core may see the connection close before it takes the answer as the end.
+    """
+    if call.inbox is None or call.ended:
+        return b""
+    return frames.reset(call.number, frames.NO_ERROR)
 
 
 def _timeout_s(value: bytes) -> float:

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -16,7 +16,10 @@ from services.kit.h2.frames import (
     FLOW_CONTROL_ERROR,
     GOAWAY,
     HEAD,
+    HEADERS,
+    NO_ERROR,
     PREFACE,
+    RESET,
     SETTINGS,
     UINT32,
     WINDOW,
@@ -26,6 +29,8 @@ from services.kit.h2.messages import PREFIX
 from services.kit.h2.sending import STREAM_WINDOW
 from services.kit.h2.server_connection import ServerConnection, ServerState
 from tests.support.h2_wire import Echo, data, head
+
+ECHO: Any = grpc.unary_unary_rpc_method_handler(Echo().echo)
 
 
 class Written:
@@ -64,11 +69,8 @@ def received(connection: ServerConnection, sent: bytes) -> None:
 
 
 @contextmanager
-def connected(
-    handle: Callable[..., Any], *, message_bytes: int
-) -> Iterator[tuple[ServerConnection, Written]]:
+def connected(handler: Any, *, message_bytes: int) -> Iterator[tuple[ServerConnection, Written]]:
     """A connection that has greeted, and what it writes from now on."""
-    handler: Any = grpc.unary_unary_rpc_method_handler(handle)
     state = ServerState(
         lambda _: handler,
         message_bytes=message_bytes,
@@ -98,7 +100,7 @@ async def turns() -> None:
 
 @pytest.mark.parametrize("requests", [1, 2, 20])
 async def test_all_that_one_turn_answers_leaves_in_one_call(requests: int) -> None:
-    with connected(Echo().echo, message_bytes=1000) as (connection, written):
+    with connected(ECHO, message_bytes=1000) as (connection, written):
         sent = (head(n) + data(n, b"%d" % n) for n in range(1, 2 * requests, 2))
         received(connection, b"".join(sent))
         await turns()
@@ -120,7 +122,10 @@ async def test_messages_whose_frames_come_by_turns_are_whole_and_their_windows_g
         heard.append(bytes(message))
         return b""
 
-    with connected(keep, message_bytes=600_000) as (connection, written):
+    with connected(grpc.unary_unary_rpc_method_handler(keep), message_bytes=600_000) as (
+        connection,
+        written,
+    ):
         left = {n: PREFIX.pack(0, len(message)) + message for n, message in messages.items()}
         total = sum(map(len, left.values()))
         sent = bytearray(b"".join(map(head, left)))
@@ -148,7 +153,7 @@ async def test_messages_whose_frames_come_by_turns_are_whole_and_their_windows_g
 
 async def test_frames_that_come_by_turns_may_not_exceed_the_window_of_theirs() -> None:
     """Of two messages that are never given room again, one sends a window's worth of frames."""
-    with connected(Echo().echo, message_bytes=2 * STREAM_WINDOW) as (connection, written):
+    with connected(ECHO, message_bytes=2 * STREAM_WINDOW) as (connection, written):
         connection.consume = lambda *_: None  # type: ignore[method-assign]
         begins = PREFIX.pack(0, 2 * STREAM_WINDOW)
         for number in (1, 3):
@@ -164,3 +169,27 @@ async def test_frames_that_come_by_turns_may_not_exceed_the_window_of_theirs() -
     (kind, _, payload), *_ = came(written.calls)
     assert kind == GOAWAY
     assert UINT32.unpack_from(payload, 4) == (FLOW_CONTROL_ERROR,)
+
+
+@pytest.mark.parametrize("ends", [True, False])
+async def test_an_answer_before_the_requests_end_is_followed_by_a_reset_that_is_no_error(
+    *, ends: bool
+) -> None:
+    """Else grpc's C core, short of processor time, takes a closed connection for the end."""
+
+    async def first(requests: AsyncIterator[bytes], _: object) -> bytes:
+        if not ends:
+            return await anext(requests)
+        *_, last = [each async for each in requests]
+        return last
+
+    with connected(grpc.stream_unary_rpc_method_handler(first), message_bytes=10) as (
+        connection,
+        written,
+    ):
+        received(connection, head(1) + data(1, b"one", ends=ends))
+        await turns()
+
+    found = [(kind, payload) for kind, number, payload in came(written.calls) if number == 1]
+    assert found[2][0] == HEADERS
+    assert found[3:] == ([] if ends else [(RESET, UINT32.pack(NO_ERROR))])
