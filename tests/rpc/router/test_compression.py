@@ -29,12 +29,14 @@ async def metered(target: str) -> AsyncIterator[Meter]:
     host, _, port = target.rpartition(":")
 
     async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter, name: str) -> None:
-        with suppress(ConnectionError):
-            while data := await source.read(65536):
-                setattr(meter, name, getattr(meter, name) + len(data))
-                sink.write(data)
-                await sink.drain()
-        sink.close()
+        try:
+            with suppress(ConnectionError):
+                while data := await source.read(65536):
+                    setattr(meter, name, getattr(meter, name) + len(data))
+                    sink.write(data)
+                    await sink.drain()
+        finally:
+            sink.close()
 
     async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         behind, to_behind = await asyncio.open_connection(host, int(port))
