@@ -6,6 +6,7 @@ Sources: Kubernetes, "Accessing the Kubernetes API from a Pod"; API reference, N
 
 import json
 import ssl
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -13,24 +14,19 @@ from urllib.parse import quote
 
 from services.kit.errors import FailedPrecondition, InvalidArgument, PermissionDenied, Unavailable
 
-ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where the kubelet puts a token (`token`) and the API server's authority (`ca.crt`)."""
-
 _LIMIT_S: Final = 10.0
 _MOST_BYTES: Final = 2**20
-_METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json"
+_METADATA: Final = b"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json"
 
 
-def node_label(
-    node: str, label: str, environment: Mapping[str, str], account: Path = ACCOUNT
-) -> str:
+def node_label(node: str, label: str, environment: Mapping[str, str], account: Path) -> str:
     """Return the value of a node's label; "": the node has none of this name.
 
     Args:
         node: Name of the Node.
         label: For example "cinquefoil.io/electricity-zone".
         environment: With the address that Kubernetes gives every container.
-        account: Folder of the token and the authority.
+        account: Folder of the account's token (`token`) and the API server's authority (`ca.crt`).
 
     Raises:
         FailedPrecondition: This is no pod, or it has no token.
@@ -44,14 +40,14 @@ def node_label(
     if not host or not port:
         raise FailedPrecondition("KUBERNETES_SERVICE_HOST and _PORT are not set: this is no pod")
     try:
-        token = (account / "token").read_text().strip()
+        token = (account / "token").read_bytes().strip()
         authority = ssl.create_default_context(cafile=account / "ca.crt")
     except OSError as error:  # an ssl.SSLError, too
         raise FailedPrecondition(f"{account}: no token of the pod's account: {error}") from error
     shown = f"[{host}]" if ":" in host else host
     url = f"https://{shown}:{port}/api/v1/nodes/{quote(node, safe='')}"
-    headers = {"Authorization": f"Bearer {token}", "Accept": _METADATA}
-    body = b""
+    headers = {b"Authorization": b"Bearer " + token, b"Accept": _METADATA}
+    body, ends_s = b"", time.monotonic() + _LIMIT_S
     try:
         with (
             httpx.Client(verify=authority, timeout=_LIMIT_S, trust_env=False) as client,
@@ -59,9 +55,9 @@ def node_label(
         ):
             for piece in response.iter_bytes():
                 body += piece
-                if len(body) > _MOST_BYTES:
-                    raise Unavailable(f"{url}: more than {_MOST_BYTES} bytes")
-    except httpx.HTTPError as error:
+                if len(body) > _MOST_BYTES or time.monotonic() > ends_s:
+                    raise Unavailable(f"{url}: more than {_MOST_BYTES} bytes, or {_LIMIT_S:g} s")
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise Unavailable(f"{url}: {error}") from error
     if response.status_code in (401, 403):
         raise PermissionDenied(

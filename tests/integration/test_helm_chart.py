@@ -322,6 +322,18 @@ def test_the_chart_asks_for_one_right_where_a_label_of_nodes_is_read_and_else_fo
         assert spec["serviceAccountName"] == own
 
 
+def test_who_reads_the_zone_has_no_capability_though_the_agent_has() -> None:
+    """An agent that cuts GPUs is root with CAP_SYS_ADMIN; its first container needs neither."""
+    values = copy.deepcopy(CASES["zone-label-values.yaml"])
+    values["agent"]["access"] = "mig"
+    (spec,) = (spec for component, _, spec in pods(rendered(values)) if component == "agent")
+    (first,), (agent,) = spec["initContainers"], spec["containers"]
+
+    assert agent["securityContext"]["capabilities"]["add"] == ["SYS_ADMIN"]
+    assert first["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert first["securityContext"]["allowPrivilegeEscalation"] is False
+
+
 def test_the_token_is_the_first_containers_and_the_agent_reads_what_that_wrote(
     tmp_path: Path,
 ) -> None:

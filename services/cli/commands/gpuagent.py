@@ -116,6 +116,9 @@ def zone(
     file: Annotated[
         Path | None, typer.Option(help="Write it to this file, not to the terminal.")
     ] = None,
+    account: Annotated[
+        Path, typer.Option(help="Folder of the account's token and of the API server's ca.crt.")
+    ] = Path("/var/run/secrets/kubernetes.io/serviceaccount"),
 ) -> None:
     """Read the electricity zone of a pod's machine from a label of its Kubernetes Node.
 
@@ -127,11 +130,14 @@ def zone(
 
     from services.gpuagent.node_label import node_label
 
-    found = node_label(node, label, os.environ)
+    found = node_label(node, label, os.environ, account)
     if file is None:
         typer.echo(found)
         return
-    file.write_text(f"{found}\n")
+    try:
+        file.write_text(f"{found}\n")
+    except OSError as error:
+        raise typer.BadParameter(str(error), param_hint="--file") from error
     typer.echo(f"{node}: {label} is {found!r}", err=True)
 
 

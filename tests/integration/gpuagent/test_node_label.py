@@ -86,14 +86,17 @@ def node(**of: str) -> bytes:
 
 
 def test_the_zone_is_the_label_of_the_pods_node_and_the_agent_joins_with_it(
-    api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    api: ApiServer, tmp_path: Path
 ) -> None:
     """By the command of the chart's first container; asked with the account's token."""
-    monkeypatch.setattr(node_label, "__defaults__", (api.account,))
     api.body = node(**{LABEL: "Z", "other": "x"})
     file = tmp_path / "zone"
     environment = {**api.environment, "CINQUEFOIL_NODE__NAME": "rack/7"}
-    result = CliRunner().invoke(app, ["gpuagent", "zone", "--file", str(file)], env=environment)
+    result = CliRunner().invoke(
+        app,
+        ["gpuagent", "zone", "--file", str(file), "--account", str(api.account)],
+        env=environment,
+    )
     assert result.exit_code == 0, result.output
 
     assert zone_of(tmp_path, file, others="") == "Z"
@@ -145,6 +148,40 @@ def test_what_is_no_pod_and_a_server_that_is_not_the_clusters_are_told(
         node_label("a", LABEL, api.environment, api.account)
 
     assert api.asked == []
+
+
+@pytest.mark.parametrize("token", [b"\xff\xfe", b"t\xc3\xb6k", b"", b"two\nlines"])
+def test_no_token_ends_the_command_otherwise_than_with_a_sentence(
+    api: ApiServer, token: bytes
+) -> None:
+    """Any bytes are sent as they are, or refused."""
+    api.status = 401
+    (api.account / "token").write_bytes(token)
+    with pytest.raises((PermissionDenied, Unavailable)):
+        node_label("a", LABEL, api.environment, api.account)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"KUBERNETES_SERVICE_PORT": "abc"}, "Invalid port"),
+        ({"KUBERNETES_SERVICE_PORT": "1"}, "refused"),
+    ],
+)
+def test_an_address_that_leads_nowhere_is_said(
+    api: ApiServer, changed: dict[str, str], said: str
+) -> None:
+    with pytest.raises(Unavailable, match=said):
+        node_label("a", LABEL, api.environment | changed, api.account)
+
+
+def test_a_file_that_cannot_be_written_is_said(api: ApiServer, tmp_path: Path) -> None:
+    api.body = node()
+    asked = ["--node", "a", "--file", str(tmp_path), "--account", str(api.account)]
+    result = CliRunner().invoke(app, ["gpuagent", "zone", *asked], env=api.environment)
+
+    assert result.exit_code == 2
+    assert "Is a directory" in result.output
 
 
 @pytest.mark.parametrize(

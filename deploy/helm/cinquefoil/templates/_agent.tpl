@@ -60,7 +60,7 @@ spec:
     {{- if $label }}
     - name: read-zone
       args: [gpuagent, zone, --label, {{ $label | quote }}, --file, /run/cinquefoil/zone]
-      {{- include "cinquefoil.container" $of | nindent 6 }}
+      {{- include "cinquefoil.container" (dict "root" $root "image" $of.image) | nindent 6 }}
       env: [{name: CINQUEFOIL_NODE__NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}]
       resources: {requests: {cpu: 50m, memory: 64Mi}, limits: {memory: 256Mi}}
       volumeMounts:
