@@ -272,7 +272,8 @@ class ServerConnection(Connection[RequestHead, Call]):
         """Answer what is wrong with the request, and read no more of it."""
         self._stop(stream)
         self.end(stream, _EXHAUSTED if error.too_large else _INTERNAL, str(error))
-        self.write(frames.reset(stream.number, frames.NO_ERROR))
+        if stream.inbox is None:  # else `end` has sent it
+            self.write(frames.reset(stream.number, frames.NO_ERROR))
 
     def stream_reset(self, stream: Call, code: int) -> None:
         """End a call whose caller has gone."""
@@ -496,7 +497,8 @@ class ServerConnection(Connection[RequestHead, Call]):
             if partial and now_s - call.moved_s > self._server.dead_after_s:
                 self._stop(call)
                 self.end(call, _CANCELLED, "the request does not go on")
-                self.write(frames.reset(call.number, frames.CANCEL))
+                if call.inbox is None:  # else `end` has sent one
+                    self.write(frames.reset(call.number, frames.CANCEL))
         if self._leaving is None and (
             now_s - self._born_s > self._server.age_s
             or (not self.streams and now_s - self._busy_s > self._server.idle_s)

@@ -106,7 +106,8 @@ async def test_hello_says_what_is_served_and_health_says_serving(plain: Running)
 
 async def test_a_worker_has_given_up_what_it_does_not_need(plain: Running) -> None:
     """It parses what clients send: no capability, no new privileges, filtered system calls."""
-    text = await asyncio.to_thread(Path(f"/proc/{plain.process.pid}/status").read_text)
+    async with routed(plain.spec.listen):  # it serves once it has given up what it can
+        text = await asyncio.to_thread(Path(f"/proc/{plain.process.pid}/status").read_text)
     status = dict(line.split(":", 1) for line in text.splitlines())
 
     assert {int(status[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")} == {0}

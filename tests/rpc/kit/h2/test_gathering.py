@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -193,3 +193,19 @@ async def test_an_answer_before_the_requests_end_is_followed_by_a_reset_that_is_
     found = [(kind, payload) for kind, number, payload in came(written.calls) if number == 1]
     assert found[2][0] == HEADERS
     assert found[3:] == ([] if ends else [(RESET, UINT32.pack(NO_ERROR))])
+
+
+@pytest.mark.parametrize(
+    "handler", [grpc.stream_unary_rpc_method_handler, grpc.unary_unary_rpc_method_handler]
+)
+async def test_a_request_that_is_refused_is_reset_once(handler: Callable[[Any], Any]) -> None:
+    async def never(*_: object) -> bytes:
+        await asyncio.Event().wait()
+        return b""
+
+    with connected(handler(never), message_bytes=10) as (connection, written):
+        received(connection, head(1) + data(1, b"too large for it", ends=False))
+        await turns()
+
+    kinds = [kind for kind, number, _ in came(written.calls) if number == 1]
+    assert kinds == [HEADERS, RESET]
