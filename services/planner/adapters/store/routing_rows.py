@@ -13,7 +13,7 @@ from cinquefoil.planner.v1 import plan_pb2
 from services.planner.adapters.store.connection import SharedConnection
 from services.planner.adapters.store.tables import meta, put
 from services.planner.adapters.wire.convert import routing_from
-from services.planner.adapters.wire.routing_bytes import EncodedTable, Place, RoutingEncoder
+from services.planner.adapters.wire.routing_bytes import EncodedTable, PartKey, RoutingEncoder
 from services.planner.core.routing_table import RoutingTable
 
 _KEY: Final = "routing"
@@ -45,9 +45,9 @@ class RoutingRows:
             if before is not None and changed is not None:
                 prefix = before.prefix
                 await put(connection, prefix, encoded.head)
-                for place in changed:
-                    model, start, _ = place
-                    await put(connection, f"{prefix}{model}/{start}", encoded.parts[place])
+                for key in changed:
+                    model, start, _ = key
+                    await put(connection, f"{prefix}{model}/{start}", encoded.parts[key])
             else:
                 prefix = _prefix(table.term, table.revision)
                 await put(connection, _KEY, encoded.whole())
@@ -78,7 +78,7 @@ class RoutingRows:
         return routing_from(message)
 
 
-def _changed(before: _Stored | None, now: EncodedTable) -> list[Place] | None:
+def _changed(before: _Stored | None, now: EncodedTable) -> list[PartKey] | None:
     """Return which parts have changed; None: the table is better written as a whole."""
     if before is None or before.table.models != now.models:
         return None

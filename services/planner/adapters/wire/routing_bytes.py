@@ -13,8 +13,8 @@ from services.planner.core.routing_table import Instance, ModelRoutes, RoutingTa
 _PART: Final = 128  # instances
 _MODELS: Final = plan_pb2.RoutingTable.DESCRIPTOR.fields_by_name["models"].number
 
-Place = tuple[str, int, int]
-"""Of a part: its model, the place of its first instance, and the one behind its last."""
+PartKey = tuple[str, int, int]
+"""Its model, the place of its first instance, and the one behind its last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class EncodedTable:
 
     head: bytes
     models: dict[str, bytes]
-    parts: dict[Place, bytes]
+    parts: dict[PartKey, bytes]
 
     def whole(self) -> bytes:
         """Return the message of the table."""
@@ -47,7 +47,7 @@ class RoutingEncoder:
     """Encodes tables that hardly differ from one another."""
 
     def __init__(self) -> None:
-        self._known: dict[Place, tuple[tuple[Instance, ...], bytes]] = {}
+        self._known: dict[PartKey, tuple[tuple[Instance, ...], bytes]] = {}
         self._whole: tuple[RoutingTable | None, bytes] = (None, b"")
 
     def __call__(self, table: RoutingTable) -> bytes:
@@ -62,16 +62,16 @@ class RoutingEncoder:
         for routes in table.models:
             for start in range(0, len(routes.instances), _PART):
                 part = routes.instances[start : start + _PART]
-                place = routes.model, start, start + len(part)
-                before = known.get(place)
+                key = routes.model, start, start + len(part)
+                before = known.get(key)
                 if before is None or before[0] != part:
                     message = plan_pb2.ModelRoutes(instances=map(instance_to, part))
                     before = part, message.SerializeToString()
-                self._known[place] = before
+                self._known[key] = before
         return EncodedTable(
             routing_to(replace(table, models=())).SerializeToString(),
             {each.model: _without_instances(each) for each in table.models},
-            {place: part for place, (_, part) in self._known.items()},
+            {key: part for key, (_, part) in self._known.items()},
         )
 
 
