@@ -5,3 +5,8 @@ import os
 # ONNX Runtime starts its telemetry when it is imported: threads, a device id and a database below
 # ~/.cache. What its API switches off later runs already.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
+# gRPC's handlers of fork() stop its threads, for children that call gRPC. Ours become other programs
+# at once, and uvloop and PostgreSQL's launcher do fork: a process whose handlers ran was seen with no
+# answer on any of its channels after it.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
