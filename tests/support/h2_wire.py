@@ -137,9 +137,7 @@ class Echo:
 
 
 @asynccontextmanager
-async def echoing(
-    limits: Limits | None = None, *, dead_after_s: float = 20.0
-) -> AsyncIterator[tuple[Echo, int]]:
+async def echoing(limits: Limits | None = None) -> AsyncIterator[tuple[Echo, int]]:
     """Serve `Echo` over our own transport; yield it and its port."""
     echo = Echo()
     async with serving(
@@ -147,7 +145,6 @@ async def echoing(
         echo.register,
         (),
         limits=limits or Limits(),
-        dead_after_s=dead_after_s,
         transport="own",
         grace_s=0.5,
     ) as server:

@@ -4,10 +4,11 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from services.kit.h2.call import Handler
-from services.kit.h2.server_connection import ServerConnection, ServerState
+from services.kit.h2.server_connection import Limits, ServerConnection, ServerState
 from services.kit.net import bound_socket
 
 _BACKLOG: Final = 1024
@@ -22,35 +23,14 @@ class _Called(NamedTuple):
 class Server:
     """Takes the same handlers as grpc.aio.Server."""
 
-    def __init__(  # noqa: PLR0913 - the limits of a server
-        self,
-        wrap: Callable[[str, Handler], Handler],
-        *,
-        message_bytes: int,
-        receiving_bytes: int,
-        streams: int,
-        calls: int,
-        connections: int,
-        handshake_s: float,
-        dead_after_s: float,
-        idle_s: float,
-        age_s: float,
-        encoding: str = "",
+    def __init__(
+        self, wrap: Callable[[str, Handler], Handler], limits: Limits, encoding: str = ""
     ) -> None:
         """Make a server that listens nowhere yet.
 
         Args:
             wrap: Called once with each method's name and handler; returns what is run.
-            message_bytes: Maximum size of a request; larger ones get RESOURCE_EXHAUSTED.
-            receiving_bytes: Maximum size of all requests that come in pieces, together; further
-                ones get RESOURCE_EXHAUSTED.
-            streams: Maximum number of calls at a time on one connection.
-            calls: Maximum number of calls at a time; further ones get RESOURCE_EXHAUSTED.
-            connections: Maximum number of connections; further ones are closed at once.
-            handshake_s: Time that a connection has for TLS, s.
-            dead_after_s: Time after which a silent client's calls end, s.
-            idle_s: Time after which a connection without calls is closed, s.
-            age_s: Time after which a connection takes no new calls, s.
+            limits: What callers can take.
             encoding: Of answers, where the caller reads it: "", "gzip" or "deflate".
         """
         self._wrap = wrap
@@ -58,19 +38,9 @@ class Server:
         self._handlers: dict[str, Handler] = {}
         self._ports: list[tuple[socket.socket, ssl.SSLContext | None]] = []
         self._servers: list[asyncio.Server] = []
-        self._handshake_s = handshake_s
-        self._state = ServerState(
-            handler=self._handler,
-            message_bytes=message_bytes,
-            receiving_bytes=receiving_bytes,
-            streams=streams,
-            calls=calls,
-            most_connections=connections,
-            dead_after_s=dead_after_s,
-            idle_s=idle_s,
-            age_s=age_s,
-            encoding=encoding,
-        )
+        receiving_bytes = max(limits.receiving_bytes, limits.message_bytes)
+        limits = replace(limits, receiving_bytes=receiving_bytes)
+        self._state = ServerState(self._handler, limits, encoding)
 
     # ---- what generated code calls
 
@@ -113,7 +83,7 @@ class Server:
                 sock=bound,
                 backlog=_BACKLOG,
                 ssl=context,
-                ssl_handshake_timeout=None if context is None else self._handshake_s,
+                ssl_handshake_timeout=None if context is None else self._state.limits.handshake_s,
             )
             self._servers.append(server)
 

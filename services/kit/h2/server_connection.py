@@ -48,35 +48,50 @@ _CANCELLED, _UNKNOWN, _DEADLINE, _EXHAUSTED = 1, 2, 4, 8
 _UNIMPLEMENTED, _INTERNAL = 12, 13
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What callers can take of a server; the defaults are for calls of kilobytes between services.
+
+    Attributes:
+        message_bytes: Maximum size of a request; larger ones get RESOURCE_EXHAUSTED.
+        receiving_bytes: Maximum size of all requests that come in pieces, together, bytes, or one
+            request's; further ones get RESOURCE_EXHAUSTED. gRPC's C core has no such limit.
+        connections: Maximum number of connections; further ones are closed at once.
+        streams: Maximum number of calls at a time on one connection; further ones wait.
+        calls: Maximum number of calls at a time; further ones get RESOURCE_EXHAUSTED.
+        handshake_s: Time that a connection has to speak HTTP/2, and TLS, s.
+        dead_after_s: Time after which a silent client's calls end, s, >= 2.
+        idle_s: Time after which a connection without calls is closed, s.
+        age_s: Time after which a connection takes no new calls, s: clients connect again, with the
+            certificate that they have then; calls in flight go on.
+    """
+
+    message_bytes: int = 2**20
+    receiving_bytes: int = 2**28
+    connections: int = 4096
+    streams: int = 128
+    calls: int = 8192
+    handshake_s: float = 10.0
+    dead_after_s: float = 20.0
+    idle_s: float = 600.0
+    age_s: float = 3600.0
+
+
 @dataclass
 class ServerState:
     """What all connections of a server share.
 
     Attributes:
         handler: Returns the handler of a method; None: there is none.
-        message_bytes: Maximum size of a request.
-        receiving_bytes: Maximum size of all requests that come in pieces, together.
-        streams: Maximum number of calls at a time on one connection.
-        calls: Maximum number of calls at a time.
-        connections: Those that are open.
-        most_connections: Maximum number of them.
-        dead_after_s: Time after which a silent peer is given up, s.
-        idle_s: Time after which a connection without calls is closed, s.
-        age_s: Time after which a connection takes no new calls, s.
+        limits: What callers can take.
         encoding: Of answers, where the caller reads it: "", "gzip", "deflate".
+        connections: Those that are open.
         active: Calls that run.
         received: Bytes of requests that come in pieces.
     """
 
     handler: Callable[[str], Handler]
-    message_bytes: int
-    receiving_bytes: int
-    streams: int
-    calls: int
-    most_connections: int
-    dead_after_s: float
-    idle_s: float
-    age_s: float
+    limits: Limits
     encoding: str = ""
     connections: set["ServerConnection"] = field(default_factory=set)
     active: int = 0
@@ -85,7 +100,7 @@ class ServerState:
 
     def reserve(self, size: int) -> bool:
         """Take room for a request in pieces, unless there is none."""
-        if self.received + size > self.receiving_bytes:
+        if self.received + size > self.limits.receiving_bytes:
             return False
         self.received += size
         return True
@@ -100,8 +115,8 @@ class ServerConnection(Connection[RequestHead, Call]):
     """
 
     def __init__(self, server: ServerState) -> None:
-        super().__init__(server.dead_after_s, expects_preface=True)
-        self._server = server
+        super().__init__(server.limits.dead_after_s, expects_preface=True)
+        self._server, self._limits = server, server.limits
         self._leaving: int | None = None  # the last stream that is still taken
         self._born_s = self._busy_s = self.loop.time()
         self.peer_name = ""
@@ -110,7 +125,7 @@ class ServerConnection(Connection[RequestHead, Call]):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Greet, unless there are too many connections."""
         super().connection_made(transport)
-        if len(self._server.connections) >= self._server.most_connections or self._server.draining:
+        if len(self._server.connections) >= self._limits.connections or self._server.draining:
             self.transport.abort()
             return
         self._server.connections.add(self)
@@ -124,7 +139,7 @@ class ServerConnection(Connection[RequestHead, Call]):
 
     def greeted(self) -> None:
         """Greet in return."""
-        streams = {frames.MAX_CONCURRENT_STREAMS: self._server.streams}
+        streams = {frames.MAX_CONCURRENT_STREAMS: self._limits.streams}
         self.write(self.open_windows(streams))
 
     # ---- in
@@ -171,7 +186,7 @@ class ServerConnection(Connection[RequestHead, Call]):
         self.last_stream = number
         self.check_it_reads()
         left = self._leaving is not None and number > self._leaving
-        if left or len(self.streams) >= self._server.streams:
+        if left or len(self.streams) >= self._limits.streams:
             self.lose_patience("a stream beyond the limit")
             self.write(frames.reset(number, frames.REFUSED_STREAM))
             return
@@ -180,7 +195,7 @@ class ServerConnection(Connection[RequestHead, Call]):
         self.streams[number] = call
         self.nudges = min(self.nudges + NUDGES_PER_CALL, len(self.streams) * NUDGES_PER_CALL)
         self._server.active += 1
-        if head.handler is None or self._server.active > self._server.calls:
+        if head.handler is None or self._server.active > self._limits.calls:
             self._decline(call, head)
         elif head.timeout_s is not None and head.timeout_s <= 0:
             self.end(call, _DEADLINE, "Deadline Exceeded")
@@ -213,7 +228,7 @@ class ServerConnection(Connection[RequestHead, Call]):
             return False
         self._check_open(stream)
         compressed, size = PREFIX.unpack_from(view, start)
-        if compressed or size != stop - start - PREFIX_BYTES or size > self._server.message_bytes:
+        if compressed or size != stop - start - PREFIX_BYTES or size > self._limits.message_bytes:
             return False
         self._begin(stream, bytes(view[start + PREFIX_BYTES : stop]))
         return True
@@ -237,7 +252,7 @@ class ServerConnection(Connection[RequestHead, Call]):
             return True
 
         server = self._server
-        return MessageReader(take, server.message_bytes, stream.head.encoding, reserve)
+        return MessageReader(take, server.limits.message_bytes, stream.head.encoding, reserve)
 
     def _check_open(self, call: Call) -> None:
         """Refuse a second request on a call: its handler runs already."""
@@ -494,14 +509,14 @@ class ServerConnection(Connection[RequestHead, Call]):
         """End what stands still, and connections that are old or idle."""
         for call in tuple(self.streams.values()):
             partial = call.reader is not None and call.reader.partial is not None
-            if partial and now_s - call.moved_s > self._server.dead_after_s:
+            if partial and now_s - call.moved_s > self._limits.dead_after_s:
                 self._stop(call)
                 self.end(call, _CANCELLED, "the request does not go on")
                 if call.inbox is None:  # else `end` has sent one
                     self.write(frames.reset(call.number, frames.CANCEL))
         if self._leaving is None and (
-            now_s - self._born_s > self._server.age_s
-            or (not self.streams and now_s - self._busy_s > self._server.idle_s)
+            now_s - self._born_s > self._limits.age_s
+            or (not self.streams and now_s - self._busy_s > self._limits.idle_s)
         ):
             self.leave()
 

@@ -18,6 +18,7 @@ from grpc_reflection.v1alpha.reflection_pb2_grpc import add_ServerReflectionServ
 
 from services.kit import h2
 from services.kit.errors import FailedPrecondition
+from services.kit.h2 import Limits
 from services.kit.net import is_loopback, split_address
 from services.kit.rpc.access import Access
 from services.kit.rpc.certificates import CertificateFiles, server_context
@@ -41,53 +42,13 @@ _COMPRESSIONS = {
     "gzip": grpc.Compression.Gzip,
 }
 
-_DEAD_AFTER_S = 20.0
-"""Time after which a silent client's calls end and their resources are freed, s."""
-
 Register = Callable[[grpc.aio.Server], None]
 
 Transport = Literal["own", "grpcio"]
 """What carries calls: `services.kit.h2`, or gRPC's C core."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What callers can take of a server; the defaults are for calls of kilobytes between services.
-
-    Attributes:
-        message_bytes: Maximum size of a request; larger ones get RESOURCE_EXHAUSTED.
-        receiving_bytes: Maximum size of all requests that come in pieces, together, bytes; further
-            ones get RESOURCE_EXHAUSTED. gRPC's C core has no such limit.
-        connections: Maximum number of connections; further ones are closed at once.
-        streams: Maximum number of calls at a time on one connection; further ones wait.
-        calls: Maximum number of calls at a time; further ones get RESOURCE_EXHAUSTED.
-        handshake_s: Time that a connection has to speak HTTP/2, and TLS, s.
-        idle_s: Time after which a connection without calls is closed, s.
-        age_s: Time after which a connection takes no new calls, s: clients connect again, with the
-            certificate that they have then; calls in flight go on.
-    """
-
-    message_bytes: int = 2**20
-    receiving_bytes: int = 2**28
-    connections: int = 4096
-    streams: int = 128
-    calls: int = 8192
-    handshake_s: float = 10.0
-    idle_s: float = 600.0
-    age_s: float = 3600.0
-
-    def options(self) -> tuple[tuple[str, int], ...]:
-        """Return them as gRPC core's channel arguments."""
-        return (
-            ("grpc.max_receive_message_length", self.message_bytes),
-            ("grpc.max_allowed_incoming_connections", self.connections),
-            ("grpc.max_concurrent_streams", self.streams),
-            ("grpc.server_handshake_timeout_ms", round(self.handshake_s * 1e3)),
-            ("grpc.max_connection_idle_ms", round(self.idle_s * 1e3)),
-            ("grpc.max_connection_age_ms", round(self.age_s * 1e3)),
-        )
-
-
+_USUAL = Limits()
 _PROBED = Limits(message_bytes=4096, connections=64, streams=8, calls=64)
 
 
@@ -123,10 +84,9 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
     token_address: str = "",
     grace_s: float = 5.0,
     ready: bool = True,
-    limits: Limits = Limits(),
+    limits: Limits = _USUAL,
     compression: Literal["none", "deflate", "gzip"] = "none",
     shared_port: bool = False,
-    dead_after_s: float = _DEAD_AFTER_S,
     transport: Transport = "grpcio",
     probes: str = "",
     health_servicer: HealthServicer | None = None,
@@ -149,7 +109,6 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
         compression: Compression of responses, if the caller accepts it.
         shared_port: Whether other processes listen on the port, too: the kernel gives each
             connection to one of them. Otherwise a second server on the port is refused.
-        dead_after_s: Time after which a silent client's calls end, s, >= 2.
         transport: What carries the calls.
         probes: A second "host:port", where the health alone is answered, in plaintext and to every
             caller: who keeps processes alive has no certificate. Empty: none.
@@ -162,10 +121,10 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
     if access is None and not is_loopback(address):
         _log.warning("every caller that reaches this address may do everything", address=address)
     if transport == "own":
-        own = _own_server(access, limits, compression, dead_after_s)
+        own = _own_server(access, limits, compression)
         server, bind = cast("grpc.aio.Server", own), partial(_bound, own, shared=shared_port)
     else:
-        server = _grpcio_server(access, limits, compression, dead_after_s, shared=shared_port)
+        server = _grpcio_server(access, limits, compression, shared=shared_port)
         bind = partial(_grpcio_bound, server)
     register(server)
     servicer = health_servicer or HealthServicer()
@@ -179,7 +138,7 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
             reflection.aio.ReflectionServicer(shown, pool=pool), server
         )
     host, _ = split_address(address)
-    prober = _own_server(None, _PROBED, "none", dead_after_s) if probes else None
+    prober = _own_server(None, _PROBED, "none") if probes else None
     try:
         # Inside the try: a cancellation during start must stop the server, too.
         port = bind(address, tls)
@@ -202,22 +161,9 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
             await prober.stop(0)
 
 
-def _own_server(
-    access: Access | None, limits: Limits, compression: str, dead_after_s: float
-) -> h2.Server:
-    return h2.Server(
-        lambda name, handler: guard(name, handler, access),
-        message_bytes=limits.message_bytes,
-        receiving_bytes=max(limits.receiving_bytes, limits.message_bytes),
-        streams=limits.streams,
-        calls=limits.calls,
-        connections=limits.connections,
-        handshake_s=limits.handshake_s,
-        dead_after_s=dead_after_s,
-        idle_s=limits.idle_s,
-        age_s=limits.age_s,
-        encoding="" if compression == "none" else compression,
-    )
+def _own_server(access: Access | None, limits: Limits, compression: str) -> h2.Server:
+    encoding = "" if compression == "none" else compression
+    return h2.Server(lambda name, handler: guard(name, handler, access), limits, encoding)
 
 
 def _bound(server: h2.Server, address: str, tls: Tls | None, *, shared: bool) -> int:
@@ -232,15 +178,20 @@ def _taken(address: str) -> FailedPrecondition:
 
 
 def _grpcio_server(
-    access: Access | None, limits: Limits, compression: str, dead_after_s: float, *, shared: bool
+    access: Access | None, limits: Limits, compression: str, *, shared: bool
 ) -> grpc.aio.Server:
     options = (
         ("grpc.max_send_message_length", max(limits.message_bytes, MAX_MESSAGE_BYTES)),
-        *limits.options(),
+        ("grpc.max_receive_message_length", limits.message_bytes),
+        ("grpc.max_allowed_incoming_connections", limits.connections),
+        ("grpc.max_concurrent_streams", limits.streams),
+        ("grpc.server_handshake_timeout_ms", round(limits.handshake_s * 1e3)),
+        ("grpc.max_connection_idle_ms", round(limits.idle_s * 1e3)),
+        ("grpc.max_connection_age_ms", round(limits.age_s * 1e3)),
         ("grpc.so_reuseport", int(shared)),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", 1_000),  # `dial` pings no faster
-        *keepalive(dead_after_s),
+        *keepalive(limits.dead_after_s),
     )
     return grpc.aio.server(
         interceptors=[GuardInterceptor(access)],

@@ -10,7 +10,7 @@ import pytest
 from cinquefoil.carbon.v1 import carbon_pb2 as pb
 from cinquefoil.carbon.v1 import carbon_pb2_grpc
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
-from services.kit.rpc import dial, serving
+from services.kit.rpc import Limits, dial, serving
 from tests.support.frozen_link import linked
 from tests.support.router.router_service import infer_request, running, until
 
@@ -42,7 +42,7 @@ async def test_a_silent_stream_ends_on_both_ends_of_a_dead_link_and_lives_on_a_g
             lambda server: carbon_pb2_grpc.add_CarbonServiceServicer_to_server(silent, server),
             (),
             grace_s=0,
-            dead_after_s=2.0,
+            limits=Limits(dead_after_s=2.0),
         ) as server,
         linked(f"127.0.0.1:{server.port}") as dying,
         linked(f"127.0.0.1:{server.port}") as living,

@@ -180,7 +180,10 @@ async def still_served_after(echo: Echo, port: int) -> None:
 @pytest.mark.parametrize("greeting", [b"", b"PRI * HTTP/2.0\r\n", frames.PREFACE])
 async def test_who_does_not_greet_is_left(greeting: bytes) -> None:
     """A connection that says nothing, or too little, holds nothing for long."""
-    async with echoing(dead_after_s=2.0) as (_, port), wired(port, greeting=greeting) as wire:
+    async with (
+        echoing(Limits(dead_after_s=2.0)) as (_, port),
+        wired(port, greeting=greeting) as wire,
+    ):
         while await wire.next() is not None:
             pass
         assert all(each.kind in (SETTINGS, WINDOW) for each in wire.came)
@@ -220,8 +223,8 @@ async def test_connections_beyond_the_limit_are_closed_at_once() -> None:
 
 async def test_a_request_that_stands_still_is_ended() -> None:
     """It has announced a message and sends a little of it; its connection stays."""
-    limits = Limits(message_bytes=2**20)
-    async with echoing(limits, dead_after_s=2.0) as (_, port), wired(port) as wire:
+    limits = Limits(message_bytes=2**20, dead_after_s=2.0)
+    async with echoing(limits) as (_, port), wired(port) as wire:
         whole = data(1, bytes(100_000))
         wire.write(head(1), frame(DATA, 0, 1, whole[9:5000]))
 
@@ -253,8 +256,8 @@ async def test_requests_in_pieces_are_bounded_together_by_what_has_come_of_them(
 
 async def test_answers_that_are_not_read_wait_within_bounds() -> None:
     """A peer that asks for large answers and never reads holds some of them, then is ended."""
-    limits = Limits(message_bytes=2**20, streams=100)
-    async with echoing(limits, dead_after_s=2.0) as (echo, port):
+    limits = Limits(message_bytes=2**20, streams=100, dead_after_s=2.0)
+    async with echoing(limits) as (echo, port):
         async with wired(port) as wire:
             wire.write(frame(SETTINGS, 0, 0, SETTING.pack(4, 2**31 - 1)))
             wire.write(frame(WINDOW, 0, 0, UINT32.pack(2**31 - 1 - 65_535)))

@@ -18,7 +18,7 @@ from services.kit.h2 import frames
 from services.kit.h2.connection import Connection
 from services.kit.h2.frames import DATA, HEADERS, PREFACE, SETTING, SETTINGS, UINT32, frame
 from services.kit.h2.server import Server
-from services.kit.h2.server_connection import ServerConnection, ServerState
+from services.kit.h2.server_connection import Limits, ServerConnection, ServerState
 from tests.support.h2_wire import PATH, STREAM_PATH, Echo, block, data, head
 
 COUNT = int(os.environ.get("CINQUEFOIL_FUZZ", "400"))
@@ -114,15 +114,15 @@ def serving_echo() -> tuple[Echo, ServerState]:
     echo = Echo()
     server = Server(
         lambda _, handler: handler,
-        message_bytes=60_000,
-        receiving_bytes=200_000,
-        streams=STREAMS,
-        calls=100,
-        connections=10,
-        handshake_s=1.0,
-        dead_after_s=20.0,
-        idle_s=600.0,
-        age_s=600.0,
+        Limits(
+            message_bytes=60_000,
+            receiving_bytes=200_000,
+            streams=STREAMS,
+            calls=100,
+            connections=10,
+            handshake_s=1.0,
+            age_s=600.0,
+        ),
     )
     echo.register(cast(grpc.aio.Server, server))
     return echo, server._state
@@ -161,7 +161,7 @@ async def test_damaged_conversations_leave_nothing_behind() -> None:
         try:
             feed(connection, damaged(conversation(draw), draw), draw)  # type: ignore[arg-type]
             assert len(connection.streams) <= STREAMS
-            assert 0 <= state.received <= state.receiving_bytes
+            assert 0 <= state.received <= state.limits.receiving_bytes
             await asyncio.sleep(0)
         except Exception as error:
             error.add_note(f"CINQUEFOIL_FUZZ_SEED={seed}")

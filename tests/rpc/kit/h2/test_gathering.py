@@ -27,7 +27,7 @@ from services.kit.h2.frames import (
 )
 from services.kit.h2.messages import PREFIX
 from services.kit.h2.sending import STREAM_WINDOW
-from services.kit.h2.server_connection import ServerConnection, ServerState
+from services.kit.h2.server_connection import Limits, ServerConnection, ServerState
 from tests.support.h2_wire import Echo, data, head
 
 ECHO: Any = grpc.unary_unary_rpc_method_handler(Echo().echo)
@@ -73,14 +73,16 @@ def connected(handler: Any, *, message_bytes: int) -> Iterator[tuple[ServerConne
     """A connection that has greeted, and what it writes from now on."""
     state = ServerState(
         lambda _: handler,
-        message_bytes=message_bytes,
-        receiving_bytes=100 * message_bytes,
-        streams=100,
-        calls=100,
-        most_connections=1,
-        dead_after_s=60.0,
-        idle_s=60.0,
-        age_s=60.0,
+        Limits(
+            message_bytes,
+            receiving_bytes=100 * message_bytes,
+            streams=100,
+            calls=100,
+            connections=1,
+            dead_after_s=60.0,
+            idle_s=60.0,
+            age_s=60.0,
+        ),
     )
     connection, written = ServerConnection(state), Written()
     connection.connection_made(cast(asyncio.Transport, written))
