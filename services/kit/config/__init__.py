@@ -188,11 +188,9 @@ class WebConsole(Section):
     token_file: Path | None = None
     allow_changes: bool = False
 
-    @model_validator(mode="after")
-    def _changes_have_an_author(self) -> WebConsole:
+    def _problems(self) -> Iterator[str]:
         if self.allow_changes and self.token_file is None:
-            raise ValueError("allow_changes: give token_file, so that every change has an author")
-        return self
+            yield "allow_changes: give token_file, so that every change has an author"
 
 
 class Rpc(Section):
@@ -310,46 +308,44 @@ class Deployment(Section):
         nodes = {**self.nodes, name: self.join.node(zone, address)}
         return self.model_copy(update={"nodes": nodes})
 
-    @model_validator(mode="after")
-    def _has_nodes(self) -> Deployment:
+    def _problems(self) -> Iterator[str]:
         if not self.nodes and self.join is None:
-            raise ValueError("nodes: give one, or join, so that agents announce themselves")
-        return self
+            yield "nodes: give one, or join, so that agents announce themselves"
+        if self.access is None or not self.access.insecure:
+            yield from self._open_listeners()
+            yield from self._open_console()
+            yield from self._open_servers()
+        yield from self._shared_mps()
+        tokens = None if self.access is None else self.access.tokens
+        if self.router.token_listen and tokens is None:
+            yield "router.token_listen: give access.tokens, or no client is let in"
+        if tokens is not None and not self.router.token_listen:
+            yield "access.tokens: give router.token_listen, where they are shown"
+        yield from self._missing_zones()
+        for name, zone in self.carbon.zones.items():
+            if self.mqtt is None and any(source.kind == "mqtt" for source in zone.sources):
+                yield f"carbon.zones.{name}.source: a topic needs a broker: give mqtt"
+        yield from self._mixed_signals()
 
-    @model_validator(mode="after")
-    def _says_who_may_reach_it(self) -> Deployment:
-        """Whatever listens beyond this machine has identities, or says that it has none."""
-        if self.access is not None and self.access.insecure:
-            return self
+    def _open_listeners(self) -> Iterator[str]:
+        """Whatever listens beyond this machine has identities."""
         if self.access is not None and self.access.roles and self.tls is None:
-            raise ValueError("access.roles: identities come from certificates: give tls")
+            yield "access.roles: identities come from certificates: give tls"
         for where, address in self._listeners():
             if not address or is_loopback(address):
                 continue
             if self.tls is None or self.access is None:
                 missing = "tls and access" if self.tls is None else "access"
-                raise ValueError(
+                yield (
                     f"{where}: {address} listens beyond this machine: give {missing}, or say "
                     "access: {insecure: true}, and every caller may do everything"
                 )
-            if not self.tls.require_client_certificate:
-                raise ValueError(
+            elif not self.tls.require_client_certificate:
+                yield (
                     "tls.require_client_certificate: must be true, for "
                     f"{where} listens beyond this machine; clients without certificates show a "
                     "token at router.token_listen"
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _console_knows_its_readers(self) -> Deployment:
-        console = self.console
-        insecure = self.access is not None and self.access.insecure
-        if not console.listen or is_loopback(console.listen) or console.token_file or insecure:
-            return self
-        raise ValueError(
-            f"console.listen: {console.listen} is beyond this machine: give console.token_file, or "
-            "say access: {insecure: true}, and every caller may see everything"
-        )
 
     def _listeners(self) -> Iterator[tuple[str, str]]:
         services: dict[str, Endpoint | None] = {
@@ -357,7 +353,7 @@ class Deployment(Section):
             "planner": self.planner,
             "router": self.router,
             "predictor": self.predictor,
-            **{f"nodes.{name}": node for name, node in self.nodes.items()},
+            **dict(self._node_sections()),
         }
         for where, endpoint in services.items():
             if endpoint is not None:
@@ -367,26 +363,6 @@ class Deployment(Section):
         yield "router.http_listen", self.router.http_listen
         for name, node in self.nodes.items():
             yield f"nodes.{name}.worker_host", f"{node.worker_host}:0"
-        if self.join is not None:
-            yield "join.listen", self.join.listen
-            yield "join.metrics", self.join.metrics
-
-    @model_validator(mode="after")
-    def _external_servers_are_reached_safely(self) -> Deployment:
-        """Requests leave this machine encrypted, or the deployment says that it does not care."""
-        if self.access is not None and self.access.insecure:
-            return self
-        for model, settings in self.models.items():
-            for name, variant in settings.variants.items():
-                runtime = variant.runtime
-                if not isinstance(runtime, ServerRuntime) or runtime.tls is not None:
-                    continue
-                if runtime.address and not is_loopback(runtime.address):
-                    raise ValueError(
-                        f"models.{model}.variants.{name}.runtime.address: {runtime.address} is "
-                        "beyond this machine: give tls, or say access: {insecure: true}"
-                    )
-        return self
 
     def _node_sections(self) -> Iterator[tuple[str, Node]]:
         for name, node in self.nodes.items():
@@ -394,44 +370,44 @@ class Deployment(Section):
         if self.join is not None:
             yield "join", self.join
 
-    @model_validator(mode="after")
-    def _mps_has_one_user(self) -> Deployment:
+    def _open_console(self) -> Iterator[str]:
+        address = self.console.listen
+        if address and not is_loopback(address) and not self.console.token_file:
+            yield (
+                f"console.listen: {address} is beyond this machine: give console.token_file, or "
+                "say access: {insecure: true}, and every caller may see everything"
+            )
+
+    def _open_servers(self) -> Iterator[str]:
+        """Requests leave this machine encrypted."""
+        for model, settings in self.models.items():
+            for name, variant in settings.variants.items():
+                runtime = variant.runtime
+                if not isinstance(runtime, ServerRuntime) or runtime.tls is not None:
+                    continue
+                if runtime.address and not is_loopback(runtime.address):
+                    yield (
+                        f"models.{model}.variants.{name}.runtime.address: {runtime.address} is "
+                        "beyond this machine: give tls, or say access: {insecure: true}"
+                    )
+
+    def _shared_mps(self) -> Iterator[str]:
         for name, node in self._node_sections():
             real = node.simulated is None and node.cpu is None
             if node.worker_user is not None and real and self.planner.max_processes > 1:
-                raise ValueError(
+                yield (
                     f"{name}.worker_user: only the agent's own user reaches its MPS daemons: "
                     "set planner.max_processes: 1"
                 )
-        return self
 
-    @model_validator(mode="after")
-    def _tokens_have_a_port(self) -> Deployment:
-        tokens = None if self.access is None else self.access.tokens
-        if self.router.token_listen and tokens is None:
-            raise ValueError("router.token_listen: give access.tokens, or no client is let in")
-        if tokens is not None and not self.router.token_listen:
-            raise ValueError("access.tokens: give router.token_listen, where they are shown")
-        return self
-
-    @model_validator(mode="after")
-    def _zones_exist(self) -> Deployment:
+    def _missing_zones(self) -> Iterator[str]:
         for name, node in self._node_sections():
             if node.zone not in self.carbon.zones and node.zone:
                 known = ", ".join(sorted(self.carbon.zones))
-                raise ValueError(f"{name}.zone: no zone {node.zone!r}; carbon.zones has {known}")
-        return self
+                yield f"{name}.zone: no zone {node.zone!r}; carbon.zones has {known}"
 
-    @model_validator(mode="after")
-    def _topics_have_a_broker(self) -> Deployment:
-        for name, zone in self.carbon.zones.items():
-            if self.mqtt is None and any(source.kind == "mqtt" for source in zone.sources):
-                raise ValueError(f"carbon.zones.{name}.source: a topic needs a broker: give mqtt")
-        return self
-
-    @model_validator(mode="after")
-    def _one_signal(self) -> Deployment:
-        """Check that all nodes have one signal, for their carbon is added and compared."""
+    def _mixed_signals(self) -> Iterator[str]:
+        """All nodes have one signal, for their carbon is added and compared."""
         by_signal: dict[str, str] = {}
         zones = {f"nodes.{name}.zone": node.zone for name, node in self.nodes.items()}
         if self.join is not None:  # nodes may join in any zone
@@ -439,12 +415,11 @@ class Deployment(Section):
         for where, zone in zones.items():
             signal = self.carbon.zones[zone].signal
             if signal == "percentile":
-                raise ValueError(
+                yield (
                     f"{where}: {zone} has percentiles, which are ranks: no carbon "
                     "can be computed from them; choose a zone of average or marginal intensity"
                 )
             by_signal[signal] = where.split(".")[-2] if where.endswith(".zone") else where
         if len(by_signal) > 1:
             kinds = " and ".join(f"{node} {signal}" for signal, node in sorted(by_signal.items()))
-            raise ValueError(f"nodes: {kinds} are never added; choose zones of one signal")
-        return self
+            yield f"nodes: {kinds} are never added; choose zones of one signal"

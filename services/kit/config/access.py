@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from services.kit.config.section import Section
 
@@ -49,14 +49,12 @@ class Tls(Section):
     require_client_certificate: bool = True
     ip_server_name: Annotated[str, Field(pattern=r"^([a-z0-9]([-.a-z0-9]*[a-z0-9])?)?$")] = ""
 
-    @model_validator(mode="after")
-    def _somebody_signs(self) -> Tls:
+    def _problems(self) -> Iterator[str]:
         if self.require_client_certificate and self.ca_file is None:
-            raise ValueError(
+            yield (
                 "ca_file: needed to check the certificates of clients; without it, say "
                 "require_client_certificate: false"
             )
-        return self
 
     def of(self, service: str, node: str = "") -> Tls:
         """Return the files of one service."""
@@ -83,11 +81,9 @@ class ClientTls(Section):
     certificate_file: Path | None = None
     key_file: Path | None = None
 
-    @model_validator(mode="after")
-    def _both_or_none(self) -> ClientTls:
+    def _problems(self) -> Iterator[str]:
         if (self.certificate_file is None) != (self.key_file is None):
-            raise ValueError("give both certificate_file and key_file, or neither")
-        return self
+            yield "give both certificate_file and key_file, or neither"
 
 
 class Tokens(Section):
@@ -134,8 +130,6 @@ class Access(Section):
         }
         return {**issued, **self.roles}
 
-    @model_validator(mode="after")
-    def _insecure_or_not(self) -> Access:
+    def _problems(self) -> Iterator[str]:
         if self.insecure and (self.roles or self.tokens is not None):
-            raise ValueError("insecure: permits everything, so roles and tokens have no effect")
-        return self
+            yield "insecure: permits everything, so roles and tokens have no effect"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from services.kit.config.mqtt import Topic
 from services.kit.config.section import Positive, Section
@@ -111,15 +112,13 @@ class KeyedSource(LiveSource):
     key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
     key_required: ClassVar[bool] = True
 
-    @model_validator(mode="after")
-    def _one_key(self) -> KeyedSource:
+    def _problems(self) -> Iterator[str]:
         given = [name for name in ("key_file", "key_env") if getattr(self, name) is not None]
         if len(given) > 1 or (self.key_required and not given):
-            raise ValueError("needs its key from one place: key_file or key_env")
+            yield "needs its key from one place: key_file or key_env"
         host = urlsplit(self.url).hostname or ""
         if given and self.url.startswith("http:") and not is_loopback_host(host):
-            raise ValueError(f"url: {self.url} would send the key in the clear; use https://")
-        return self
+            yield f"url: {self.url} would send the key in the clear; use https://"
 
 
 class NesoSource(LiveSource):

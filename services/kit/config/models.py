@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
@@ -153,17 +153,15 @@ class ServerRuntime(Section):
     tls: ClientTls | None = None
     model_name: str = ""
 
-    @model_validator(mode="after")
-    def _one_server(self) -> Self:
+    def _problems(self) -> Iterator[str]:
         if bool(self.command) == bool(self.address):
-            raise ValueError("give either command or address")
+            yield "give either command or address"
         if self.command and not _mentions_port((*self.command, *self.environment.values())):
-            raise ValueError('"{port}" must be in command or environment: the server serves there')
+            yield '"{port}" must be in command or environment: the server serves there'
         misplaced = "tls" if self.command else "environment_file"
         if getattr(self, misplaced) is not None:
             other = "address" if self.command else "command"
-            raise ValueError(f"{misplaced}: only with {other}")
-        return self
+            yield f"{misplaced}: only with {other}"
 
 
 class ExternalRuntime(ServerRuntime):
@@ -200,11 +198,10 @@ class OpenAiRuntime(ServerRuntime):
     max_tokens: Annotated[int, Field(ge=1)] = 256
     chat: bool = True
 
-    @model_validator(mode="after")
-    def _key_of_a_running_server(self) -> Self:
+    def _problems(self) -> Iterator[str]:
+        yield from super()._problems()
         if self.command and self.api_key_file is not None:
-            raise ValueError('api_key_file: only with address; command takes "{api_key}"')
-        return self
+            yield 'api_key_file: only with address; command takes "{api_key}"'
 
 
 def _mentions_port(words: tuple[str, ...]) -> bool:
@@ -234,11 +231,9 @@ class GenerativeRuntime(Section):
     resource: Annotated[str, Field(pattern=r"^([A-Za-z_]\w*/.+)?$")] = ""
     sha256: Sha256 = ""
 
-    @model_validator(mode="after")
-    def _pinned(self) -> GenerativeRuntime:
+    def _problems(self) -> Iterator[str]:
         if self.resource and not self.sha256:
-            raise ValueError("sha256: required with resource; `sha256sum` of the file prints it")
-        return self
+            yield "sha256: required with resource; `sha256sum` of the file prints it"
 
 
 Runtime = Annotated[
@@ -295,13 +290,11 @@ class ModelFile(Section):
         """Whether there is a file at all."""
         return bool(self.uri) or self.file != Path()
 
-    @model_validator(mode="after")
-    def _one_place(self) -> Self:
+    def _problems(self) -> Iterator[str]:
         if self.uri and self.file != Path():
-            raise ValueError("uri: give either uri or file")
+            yield "uri: give either uri or file"
         if self.uri and not self.sha256:
-            raise ValueError("sha256: required with uri; `sha256sum` of the file prints it")
-        return self
+            yield "sha256: required with uri; `sha256sum` of the file prints it"
 
 
 class ModelCache(Section):
@@ -344,11 +337,10 @@ class Stage(ModelFile):
     def _named(cls, value: Any) -> Any:
         return {"file": value} if isinstance(value, str | Path) else value
 
-    @model_validator(mode="after")
-    def _file_to_load(self) -> Self:
+    def _problems(self) -> Iterator[str]:
+        yield from super()._problems()
         if not self.given:
-            raise ValueError("file: required, or uri")
-        return self
+            yield "file: required, or uri"
 
 
 class Variant(ModelFile):
@@ -377,25 +369,20 @@ class Variant(ModelFile):
     clock_sensitivity: Fraction | None = None
     runtime: Runtime = OnnxRuntime()
 
-    @model_validator(mode="after")
-    def _file_to_load(self) -> Variant:
+    def _problems(self) -> Iterator[str]:
+        yield from super()._problems()
         elsewhere = isinstance(self.runtime, ServerRuntime) or (
             isinstance(self.runtime, GenerativeRuntime) and self.runtime.resource
         )
         if not (elsewhere or self.stages or self.given):
-            raise ValueError("file: required, or uri")
-        return self
-
-    @model_validator(mode="after")
-    def _one_digest(self) -> Variant:
-        runtime = self.runtime
-        if not isinstance(runtime, GenerativeRuntime):
-            return self
-        if runtime.resource and (self.given or self.sha256):
-            raise ValueError("runtime.resource: instead of file, uri and sha256")
-        if runtime.sha256 and not runtime.resource:
-            raise ValueError("runtime.sha256: of resource; sha256 beside `file` is the file's")
-        return self
+            yield "file: required, or uri"
+        if isinstance(self.runtime, GenerativeRuntime):
+            if self.runtime.resource and (self.given or self.sha256):
+                yield "runtime.resource: instead of file, uri and sha256"
+            if self.runtime.sha256 and not self.runtime.resource:
+                yield "runtime.sha256: of resource; sha256 beside `file` is the file's"
+        if self.stages:
+            yield from self._problems_of_stages()
 
     def loaded(self) -> Iterator[tuple[tuple[str, ...], ModelFile]]:
         """Yield the files that workers load, and the keys below the variant that name them."""
@@ -407,19 +394,15 @@ class Variant(ModelFile):
         elif not isinstance(self.runtime, ServerRuntime) and self.given:
             yield ("file",), self
 
-    @model_validator(mode="after")
-    def _whole_pipeline(self) -> Variant:
-        if not self.stages:
-            return self
+    def _problems_of_stages(self) -> Iterator[str]:
         if len(self.stages) < _MIN_STAGES:
-            raise ValueError("stages: a pipeline has two or more; give one network as file")
+            yield "stages: a pipeline has two or more; give one network as file"
         if self.given or self.sha256 or not isinstance(self.runtime, OnnxRuntime):
-            raise ValueError("stages: a pipeline has no file of its own, and its runtime is onnx")
+            yield "stages: a pipeline has no file of its own, and its runtime is onnx"
         if self.profile.kind == "language":
-            raise ValueError("profile: of a pipeline must be analytic or table, got language")
+            yield "profile: of a pipeline must be analytic or table, got language"
         if isinstance(self.profile, TableProfile) and not all(s.profile for s in self.stages):
-            raise ValueError("stages: give each its profile; a measured table cannot be divided")
-        return self
+            yield "stages: give each its profile; a measured table cannot be divided"
 
 
 class Slo(Section):
@@ -511,20 +494,18 @@ class Model(Section):
     survive: Fraction = 0.0
     variants: Annotated[dict[Name, Variant], Field(min_length=1)]
 
-    @model_validator(mode="after")
-    def _tokens_of_text(self) -> Model:
+    def _problems(self) -> Iterator[str]:
         for name in ("ttft_s", "tpot_s"):
             if getattr(self.slo, name) is None:
                 continue
             for variant, settings in self.variants.items():
                 if settings.runtime.kind == "onnx":
-                    raise ValueError(
+                    yield (
                         f"slo.{name}: only of models that generate text, and the runtime of "
                         f"variant {variant} is onnx"
                     )
         if self.instance_choice == "consolidated" and self.slo.tpot_s is None:
-            raise ValueError(
+            yield (
                 "instance_choice: consolidated fills instances up to slo.tpot_s: set that, or "
                 "choose another"
             )
-        return self

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from services.kit.config.access import ClientTls
 from services.kit.config.section import Positive, Section
@@ -62,8 +63,6 @@ class Mqtt(Section):
     refresh_s: Annotated[float, Field(ge=1)] = 60.0
     power: PowerMeters = PowerMeters()
 
-    @model_validator(mode="after")
-    def _password_has_a_user(self) -> Mqtt:
+    def _problems(self) -> Iterator[str]:
         if self.password_file is not None and not self.username:
-            raise ValueError("password_file: needs username, too")
-        return self
+            yield "password_file: needs username, too"

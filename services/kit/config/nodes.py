@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field
 
 from services.kit.config.access import Principal
 from services.kit.config.section import (
@@ -74,11 +75,9 @@ class Cpu(Section):
     idle_w: NonNegative | None = None
     core_w: Positive = 2.76
 
-    @model_validator(mode="after")
-    def _each_core_once(self) -> Cpu:
+    def _problems(self) -> Iterator[str]:
         if isinstance(self.cores, tuple) and len(set(self.cores)) < len(self.cores):
-            raise ValueError(f"cores: each core once, got {list(self.cores)}")
-        return self
+            yield f"cores: each core once, got {list(self.cores)}"
 
 
 class Node(Endpoint):
@@ -148,22 +147,16 @@ class Node(Endpoint):
         """Whether the agent may lock SM clocks."""
         return self.controlled and (self.simulated is not None or self.allow_clocks)
 
-    @model_validator(mode="after")
-    def _cores_or_gpus(self) -> Node:
+    def _problems(self) -> Iterator[str]:
         of_gpus = ("simulated", "gpus", "mps", "allow_mig_mode", "allow_clocks")
         given = [name for name in of_gpus if getattr(self, name) not in (None, False)]
         if self.cpu is not None and given:
-            raise ValueError(f"cpu: the node offers cores, and {given[0]} is of GPUs")
-        return self
-
-    @model_validator(mode="after")
-    def _loop_may_lock_clocks(self) -> Node:
+            yield f"cpu: the node offers cores, and {given[0]} is of GPUs"
         if self.clock_loop != "off" and not self.may_hold_clocks:
-            raise ValueError(
+            yield (
                 f"clock_loop: {self.clock_loop!r} locks clocks, which on real GPUs needs control "
                 "and allow_clocks"
             )
-        return self
 
 
 class Join(Node):
@@ -188,12 +181,11 @@ class Join(Node):
     identities: tuple[Principal, ...] = ()
     forget_after_s: Positive = 86_400.0
 
-    @model_validator(mode="after")
-    def _addresses_are_each_nodes_own(self) -> Join:
+    def _problems(self) -> Iterator[str]:
+        yield from super()._problems()
         for name in ("address", "worker_host", "gpus"):
             if name in self.model_fields_set:
-                raise ValueError(f"{name}: differs from node to node, so it cannot be given here")
-        return self
+                yield f"{name}: differs from node to node, so it cannot be given here"
 
     def permits(self, name: str) -> bool:
         """Return whether a node of this name may join."""

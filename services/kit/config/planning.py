@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Final, Literal, get_args
 
-from pydantic import BeforeValidator, Field, field_serializer, model_validator
+from pydantic import BeforeValidator, Field, field_serializer
 
 from services.kit.config.section import (
     Address,
@@ -87,11 +87,9 @@ class Goals(Section):
     fewest_gpus: NonNegative = 0.0
     infadapter: NonNegative = 0.0
 
-    @model_validator(mode="after")
-    def _some_goal(self) -> Goals:
+    def _problems(self) -> Iterator[str]:
         if not (self.clover or self.fewest_gpus or self.infadapter):
-            raise ValueError("at least one goal must have a weight above 0")
-        return self
+            yield "at least one goal must have a weight above 0"
 
 
 class InfAdapter(Section):

@@ -1,10 +1,11 @@
 """Base types of the sections."""
 
 import re
+from collections.abc import Iterator
 from inspect import cleandoc
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from services.kit.net import address_of, split_address
 
@@ -58,6 +59,16 @@ class Section(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, allow_inf_nan=False, json_schema_extra=_described
     )
+
+    def _problems(self) -> Iterator[str]:
+        """Yield what the values contradict, as "key: sentence"; the first one is reported."""
+        yield from ()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        for problem in self._problems():
+            raise ValueError(problem)
+        return self
 
 
 class Endpoint(Section):

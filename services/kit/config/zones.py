@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag
 
 from services.kit.config.carbon_sources import LiveSource, Signal, Source
 from services.kit.config.section import Address, Endpoint, Name, Positive, Section
@@ -52,26 +53,20 @@ class Zone(Section):
         """Whether it has a live source."""
         return any(isinstance(source, LiveSource) for source in self.sources)
 
-    @model_validator(mode="after")
-    def _one_signal(self) -> Zone:
+    def _problems(self) -> Iterator[str]:
         for source in self.sources:
             if self.signal not in source.signals:
                 gives = " or ".join(source.signals)
-                raise ValueError(
+                yield (
                     f"source: {source.kind} gives {gives} values and the zone's signal is "
                     f"{self.signal}; they are never mixed in one zone"
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _fallbacks_are_reachable(self) -> Zone:
         silent = [each for each in self.sources[:-1] if not isinstance(each, LiveSource)]
         if silent:
-            raise ValueError(
+            yield (
                 f"source: {silent[0].kind} always has a value, so that no source after it would "
                 "ever be used; it must be the last"
             )
-        return self
 
 
 class Replay(Section):
@@ -102,12 +97,10 @@ class Carbon(Endpoint):
     replay: Replay = Replay()
     cache_dir: Path = Path("out/state/carbon")
 
-    @model_validator(mode="after")
-    def _live_is_now(self) -> Carbon:
+    def _problems(self) -> Iterator[str]:
         live = sorted(name for name, zone in self.zones.items() if zone.live)
         if live and (self.replay.start is not None or self.replay.speedup != 1):
-            raise ValueError(
+            yield (
                 f"replay: zone {live[0]} is live, and live values are of the present: "
                 "leave replay.start and replay.speedup out"
             )
-        return self
