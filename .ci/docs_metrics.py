@@ -17,7 +17,7 @@ _INTRODUCTION = (
     "(`process_*`, `python_*`)."
 )
 _PROCESS = (
-    "services.kit.telemetry.metrics",
+    "services.kit.process.metrics",
     "services.kit.rpc.call_metrics",
 )
 _MQTT = "services.kit.mqtt.connection"

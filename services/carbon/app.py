@@ -19,9 +19,9 @@ from services.carbon.servicer import CarbonServicer
 from services.carbon.sources.factory import build
 from services.kit.clock import Clock, RealClock, ScaledClock
 from services.kit.config import Carbon, Deployment
+from services.kit.process import metrics
 from services.kit.process.reload import Reloads
 from services.kit.rpc import Access, HealthServicer, Limits, Serving, serving
-from services.kit.telemetry import metrics
 
 _USED = ("carbon.*", "mqtt*", "tls*", "access*")
 _MAX_MESSAGE_BYTES = 64 * 2**10

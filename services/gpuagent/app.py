@@ -30,9 +30,9 @@ from services.kit.clock import RealClock
 from services.kit.config import Deployment
 from services.kit.errors import FailedPrecondition
 from services.kit.lock_file import LockFile
+from services.kit.process import metrics
 from services.kit.process.reload import Reloads
 from services.kit.rpc import Access, HealthServicer, dial, serving
-from services.kit.telemetry import metrics
 
 if TYPE_CHECKING:
     from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub

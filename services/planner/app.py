@@ -16,9 +16,10 @@ from services.kit.backoff import Backoff
 from services.kit.clock import RealClock
 from services.kit.config import Deployment
 from services.kit.errors import Cancelled, Unavailable, leaves
+from services.kit.process import metrics
 from services.kit.process.reload import Reloads
 from services.kit.rpc import Access, HealthServicer, Limits, Serving, dial, serving
-from services.kit.telemetry import logs, metrics
+from services.kit.telemetry import logs
 from services.planner.adapters import carbon_client, mqtt
 from services.planner.adapters.agent_sessions import AgentSessions
 from services.planner.adapters.router_sessions import RouterSessions

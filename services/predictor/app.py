@@ -19,9 +19,10 @@ from services.kit.config import (
 )
 from services.kit.config.loader import ConfigError, Mistake, config_path
 from services.kit.errors import FailedPrecondition, Unavailable
+from services.kit.process import metrics
 from services.kit.process.reload import Reloads
 from services.kit.rpc import Access, HealthServicer, Limits, serving
-from services.kit.telemetry import logs, metrics
+from services.kit.telemetry import logs
 from services.predictor.adapters.cache_store import CacheStore
 from services.predictor.adapters.prometheus import PredictorCollector
 from services.predictor.core.cache.semantic_cache import Bounds, SemanticCache

@@ -20,11 +20,11 @@ from services.kit import config
 from services.kit.clock import RealClock
 from services.kit.config import Deployment, Tls
 from services.kit.process.memory import keep_large_blocks
+from services.kit.process.metrics import exposed
 from services.kit.process.reload import Reloads
 from services.kit.rpc import Access, HealthServicer, Limits, Serving, dial, serving
 from services.kit.rpc.tokens import TokenVerifier
 from services.kit.telemetry import logs
-from services.kit.telemetry.metrics import exposed
 from services.router.adapters.carbon_client import CarbonClient
 from services.router.adapters.convert import first_table, to_report
 from services.router.adapters.planner_client import ConfigDigests, report_load, watch_routes

@@ -11,9 +11,9 @@ from prometheus_client import CollectorRegistry, Counter
 
 from services.kit.config import Access as Settings
 from services.kit.errors import FailedPrecondition
+from services.kit.process import metrics
+from services.kit.process.metrics import exposed
 from services.kit.rpc import Access
-from services.kit.telemetry import metrics
-from services.kit.telemetry.metrics import exposed
 from tests.support.certificates import issued
 
 
