@@ -5,10 +5,9 @@ import ssl
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
-from pathlib import Path
 from socketserver import ThreadingMixIn
 from threading import BoundedSemaphore, Thread
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import (
@@ -20,8 +19,11 @@ from prometheus_client import (
 )
 from prometheus_client.registry import Collector
 
+from services.kit.config import Tls
 from services.kit.errors import FailedPrecondition
 from services.kit.net import split_address
+from services.kit.rpc.access import Access
+from services.kit.rpc.certificates import server_context
 from services.kit.telemetry.export import pushed
 
 # One more series for each counter and histogram, which no dashboard reads.
@@ -37,38 +39,6 @@ _SILENT_S: Final = 5.0
 """Time after which a connection that says nothing is closed, s."""
 
 
-class Certificates(Protocol):
-    """Files of this side's identity, PEM; `services.kit.config.Tls` is one."""
-
-    @property
-    def certificate_file(self) -> Path | None:
-        """Certificate chain."""
-        ...
-
-    @property
-    def key_file(self) -> Path | None:
-        """Key of the certificate."""
-        ...
-
-    @property
-    def ca_file(self) -> Path | None:
-        """Authority of the callers' certificates."""
-        ...
-
-    @property
-    def require_client_certificate(self) -> bool:
-        """Whether callers must show one."""
-        ...
-
-
-class Readers(Protocol):
-    """Decides who may read metrics."""
-
-    def sees(self, names: tuple[str, ...]) -> bool:
-        """Return whether the bearer of a certificate, by its names, may."""
-        ...
-
-
 @contextmanager
 def exposed(  # noqa: PLR0913 - one value per decision of the composition root
     address: str,
@@ -76,8 +46,8 @@ def exposed(  # noqa: PLR0913 - one value per decision of the composition root
     registry: CollectorRegistry = REGISTRY,
     *,
     service: str = "",
-    tls: Certificates | None = None,
-    access: Readers | None = None,
+    tls: Tls | None = None,
+    access: Access | None = None,
     ready: Callable[[], bool] | None = None,
 ) -> Iterator[int]:
     """Serve `/metrics`, `/livez` and `/readyz` while the block runs.
@@ -97,7 +67,7 @@ def exposed(  # noqa: PLR0913 - one value per decision of the composition root
         The port, or 0 where nothing is served.
 
     Raises:
-        FailedPrecondition: The address cannot be bound.
+        FailedPrecondition: The address cannot be bound, or the certificate cannot be read.
         NotInstalled: The environment names a collector, and the libraries are missing.
     """
     with ExitStack() as stack:
@@ -143,36 +113,20 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     daemon_threads = True
 
-    def __init__(
-        self, address: str, app: Any, tls: Certificates | None, access: Readers | None
-    ) -> None:
+    def __init__(self, address: str, app: Any, tls: Tls | None, access: Access | None) -> None:
         host, port = split_address(address)
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), _Handler)
         self.set_app(app)
         self.access = access
         self._free = BoundedSemaphore(_MOST_SCRAPES)
-        self._tls, self._loaded_ns = tls, 0
-        if tls is not None:
-            self._context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=tls.ca_file)
-            if tls.require_client_certificate:
-                self._context.verify_mode = ssl.CERT_REQUIRED
-            self._load(tls)
-
-    def _load(self, tls: Certificates) -> None:
-        """Use the certificate as it is now."""
-        changed_ns = Path(str(tls.certificate_file)).stat().st_mtime_ns
-        if changed_ns != self._loaded_ns:
-            self._context.load_cert_chain(str(tls.certificate_file), tls.key_file)
-            self._loaded_ns = changed_ns
+        self._context = None if tls is None else server_context(tls, "http/1.1")
 
     def get_request(self) -> Any:
         """Accept a connection; its handshake is left to its thread, which has a time for it."""
         connection, address = super().get_request()
-        if self._tls is None:
+        if self._context is None:
             return connection, address
-        with suppress(OSError):  # half-renewed files: the certificate before stays
-            self._load(self._tls)
         return self._context.wrap_socket(
             connection, server_side=True, do_handshake_on_connect=False
         ), address

@@ -159,8 +159,12 @@ def _note(error: OSError) -> None:
     _log.warning("cannot use a certificate: the one before stays", error=str(error))
 
 
-def server_context(tls: Tls) -> ssl.SSLContext:
-    """Return TLS for HTTP/2 that follows its files: the next connection has what these have.
+def server_context(tls: Tls, protocol: str = "h2") -> ssl.SSLContext:
+    """Return TLS of a server that follows its files: the next connection has what these have.
+
+    Args:
+        tls: The files.
+        protocol: What is spoken over it, by its ALPN name.
 
     Raises:
         FailedPrecondition: A file is not given or cannot be read.
@@ -170,7 +174,7 @@ def server_context(tls: Tls) -> ssl.SSLContext:
         raise FailedPrecondition("tls: a server needs certificate_file and key_file")
 
     def made() -> ssl.SSLContext:
-        context = _http2(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), files)
+        context = _filled(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), files, protocol)
         required = tls.require_client_certificate
         context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_NONE
         return context
@@ -196,12 +200,14 @@ def client_context(tls: Tls) -> ssl.SSLContext:
     """
     files = CertificateFiles(tls)
     if files.ca is None:
-        return _http2(ssl.create_default_context(), files)
-    return _http2(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), files)
+        return _filled(ssl.create_default_context(), files)
+    return _filled(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), files)
 
 
-def _http2(context: ssl.SSLContext, files: CertificateFiles) -> ssl.SSLContext:
+def _filled(
+    context: ssl.SSLContext, files: CertificateFiles, protocol: str = "h2"
+) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["h2"])
+    context.set_alpn_protocols([protocol])
     files.load_into(context)
     return context

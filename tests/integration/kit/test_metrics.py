@@ -13,7 +13,7 @@ from services.kit.config import Access as Settings
 from services.kit.errors import FailedPrecondition
 from services.kit.process import metrics
 from services.kit.process.metrics import exposed
-from services.kit.rpc import Access
+from services.kit.rpc import Access, certificates
 from tests.support.certificates import issued
 
 
@@ -123,3 +123,20 @@ def test_with_certificates_only_those_who_may_see_get_the_page(
             urllib.request.urlopen(
                 url, timeout=5, context=ssl.create_default_context(cafile=mine.ca_file)
             )
+
+
+def test_a_renewed_certificate_and_authority_are_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All are issued by another authority; the page then trusts that one, too."""
+    monkeypatch.setattr(certificates, "CHECK_INTERVAL_S", 0.0)
+    tls = issued(tmp_path, "router", "viewer/prometheus")
+    mine = tls.of("viewer", "prometheus")
+    with exposed("127.0.0.1:0", registry=CollectorRegistry(), tls=tls.of("router")) as port:
+        (tmp_path / "ca.key").unlink()
+        issued(tmp_path, "router", "viewer/prometheus")
+        context = ssl.create_default_context(cafile=mine.ca_file)
+        context.load_cert_chain(str(mine.certificate_file), mine.key_file)
+        url = f"https://127.0.0.1:{port}/metrics"
+        with urllib.request.urlopen(url, timeout=5, context=context) as reply:
+            assert reply.status == 200
