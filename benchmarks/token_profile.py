@@ -196,17 +196,17 @@ def _none(_: Sample) -> float:
 
 
 def _step_s(each: Sample) -> float:
-    return each.profile.step_s(each.shape, each.sequences, each.context_tokens)
+    return each.profile.steps(each.shape).time_s(each.sequences, each.context_tokens)
 
 
 def _prompt_s(each: Sample) -> float:
-    return each.profile.step_s(each.shape, 0.0, 0.0, each.prompt_tokens)
+    return each.profile.steps(each.shape).time_s(0.0, 0.0, each.prompt_tokens)
 
 
 def _power(each: Sample) -> float:
     """Return the power of one of the GPUs over its limit."""
-    active_w = each.profile.step_power_w(
-        each.shape, each.sequences, each.context_tokens, step_s=_step_s(each)
+    active_w = each.profile.steps(each.shape).power_w(
+        each.sequences, each.context_tokens, 0.0, _step_s(each)
     )
     return (active_w / each.gpus + each.shape.idle_power_w) / each.shape.max_power_w
 
@@ -232,7 +232,7 @@ def _prompt_terms(each: Sample) -> Array:
 
 def _empty_s(each: Sample) -> float:
     """Return the time of a step without answers, as shipped."""
-    return each.profile.step_s(each.shape, 0.0, 0.0)
+    return each.profile.steps(each.shape).time_s(0.0, 0.0)
 
 
 def _ideal_s(each: Sample) -> tuple[float, float, float]:

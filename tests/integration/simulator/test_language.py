@@ -137,12 +137,12 @@ def test_tokens_and_energy_are_conserved(chat: Scene, tmp_path: Path) -> None:
 def test_a_lone_text_takes_what_the_profile_says(chat: Scene, tmp_path: Path) -> None:
     """First the prompt's step, then a step for each token of the answer."""
     setting = chat(recorded(tmp_path, (10.0, 300, 2)) | {"policies": ["base"]})
-    profile, report = LanguageProfile(8.0), texts(see(setting))
+    steps, report = LanguageProfile(8.0).steps(WHOLE), texts(see(setting))
     timing = setting.scenario.timing
 
-    prompt_s = profile.step_s(WHOLE, 0, 0, 300)
+    prompt_s = steps.time_s(0, 0, 300)
     assert report.ttft_p50_s == pytest.approx(prompt_s + 2 * timing.link_s + timing.client_s)
-    assert report.tpot_p50_s == pytest.approx(profile.step_s(WHOLE, 1, 301))
+    assert report.tpot_p50_s == pytest.approx(steps.time_s(1, 301))
 
 
 def test_the_same_seed_gives_the_same_report(chat: Scene) -> None:

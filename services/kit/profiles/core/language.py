@@ -125,95 +125,88 @@ class TokenTimes:
     token_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Steps:
-    """A model's steps on one slice, at the highest clock.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTimes:
+    """Times of a model's steps on one slice at the highest clock; all of it linear.
+
+    Attributes:
+        fixed_s: Of every step, s.
+        sequence_s: Of each answer that gets a token, s.
+        context_token_s: Of each token of their contexts, s.
+        prompt_token_s: Of each token of a prompt, s.
+    """
+
+    fixed_s: float
+    sequence_s: float
+    context_token_s: float
+    prompt_token_s: float
+
+    def time_s(self, sequences: float, context_tokens: float, prompt_tokens: float = 0.0) -> float:
+        """Return the time of one step at the highest clock, s.
+
+        Args:
+            sequences: Answers that are generated, each of which gets a token.
+            context_tokens: Mean tokens of their prompts and answers so far.
+            prompt_tokens: Tokens of other prompts that the step takes in.
+        """
+        answers_s = self.sequence_s + self.context_token_s * context_tokens
+        return self.fixed_s + answers_s * sequences + self.prompt_token_s * prompt_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps(StepTimes):
+    """Steps by the formula.
 
     Attributes:
         factors: How far the GPU type is from its data sheet.
-        fixed_s: Of every step, s.
-        weights_gb: Read by every step, GB.
-        kv_kib_per_token: Keys and values of a token, KiB.
-        bandwidth_gb_per_s: The slice's.
+        read_s: Time to read the weights at the slice's whole bandwidth, s.
+        kv_token_s: The same of a token's keys and values, s.
         flops_s: The data sheet's time of one token's arithmetic, s.
-        prompt_token_s: What a token of a prompt adds, s.
         share: Of the GPU's SMs, or how many GPUs.
         idle_w, limit_w: Power of the whole GPU, W.
     """
 
     factors: TokenFactors
-    fixed_s: float
-    weights_gb: float
-    kv_kib_per_token: float
-    bandwidth_gb_per_s: float
+    read_s: float
+    kv_token_s: float
     flops_s: float
-    prompt_token_s: float
     share: float
     idle_w: float
     limit_w: float
 
-    def time_s(self, sequences: float, context_tokens: float, prompt_tokens: float = 0.0) -> float:
-        """Return the time of a step, s; see `LanguageProfile.step_s`."""
-        factors = self.factors
-        kv_gb = sequences * context_tokens * self.kv_kib_per_token * BYTES_PER_KIB / 1e9
-        read_gb = factors.read * self.weights_gb + factors.kv * kv_gb
-        computed_s = factors.decode * sequences * self.flops_s + self.prompt_s(prompt_tokens)
-        return self.fixed_s + read_gb / self.bandwidth_gb_per_s + computed_s
-
-    def prompt_s(self, tokens: float) -> float:
-        """Return what so many tokens of prompts add to steps, s."""
-        return tokens * self.prompt_token_s
-
     def power_w(
         self, sequences: float, context_tokens: float, prompt_tokens: float, step_s: float
     ) -> float:
-        """Return the active power of a step, W; see `LanguageProfile.step_power_w`."""
+        """Return the active power of a step that takes `step_s`, W; see `time_s`."""
         factors = self.factors
-        kv_gb = sequences * context_tokens * self.kv_kib_per_token * BYTES_PER_KIB / 1e9
-        bandwidth_share = (self.weights_gb + kv_gb) / step_s / self.bandwidth_gb_per_s
+        bandwidth_share = (self.read_s + sequences * context_tokens * self.kv_token_s) / step_s
         peak_share = (sequences + prompt_tokens) * self.flops_s / step_s
         used = factors.base + factors.reading * bandwidth_share
         used += factors.computing * math.sqrt(peak_share)
         return self.share * max(min(used, 1.0) * self.limit_w - self.idle_w, 0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredSteps:
-    """A model's steps on one slice, as measured there; all of it linear.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredSteps(StepTimes):
+    """Steps as measured on a slice; their energy is linear, too.
 
     Attributes:
         gpu: GPU type.
         slice: Slice kind.
-        fixed_s, fixed_j: Of every step: time, and active energy.
-        sequence_s, sequence_j: Of each answer that gets a token.
-        context_token_s, context_token_j: Of each token of their contexts.
-        prompt_token_s, prompt_token_j: Of each token of a prompt.
+        fixed_j, sequence_j, context_token_j, prompt_token_j: Active energy, as the times.
     """
 
     gpu: str
     slice: str
-    fixed_s: float
-    sequence_s: float
-    context_token_s: float
-    prompt_token_s: float
     fixed_j: float
     sequence_j: float
     context_token_j: float
     prompt_token_j: float
 
-    def time_s(self, sequences: float, context_tokens: float, prompt_tokens: float = 0.0) -> float:
-        """Return the time of a step, s; see `LanguageProfile.step_s`."""
-        answers_s = self.sequence_s + self.context_token_s * context_tokens
-        return self.fixed_s + answers_s * sequences + self.prompt_s(prompt_tokens)
-
-    def prompt_s(self, tokens: float) -> float:
-        """Return what so many tokens of prompts add to steps, s."""
-        return tokens * self.prompt_token_s
-
     def power_w(
         self, sequences: float, context_tokens: float, prompt_tokens: float, step_s: float
     ) -> float:
-        """Return the active power of a step, W; see `LanguageProfile.step_power_w`."""
+        """Return the active power of a step that takes `step_s`, W; see `time_s`."""
         answers_j = self.sequence_j + self.context_token_j * context_tokens
         energy_j = self.fixed_j + answers_j * sequences + self.prompt_token_j * prompt_tokens
         return energy_j / step_s
@@ -275,20 +268,22 @@ class LanguageProfile:
         """Return the cost of one batch; see `Profile`. None: out of memory, or unknown GPU."""
         if not self._fits(shape, batch_size, processes):
             return None
-        measured = self._measured_on(shape) is not None
-        if shape.core_gmacs_per_s and not measured:
-            tokens = self.prompt_tokens + self.answer_tokens
-            return cpu.batch(shape, self.parameters_b * tokens * batch_size, processes)
-        if shape.gpu not in DATA_SHEETS and not measured:
-            return None
-        curve = curve_of(shape.gpu)
-        prompt_s = self.prompt_s(shape, processes * batch_size * self.prompt_tokens)
-        token_s = self.token_s(shape, processes * batch_size)
+        tokens = self.prompt_tokens + self.answer_tokens
+        if not self._knows(shape):
+            return (
+                cpu.batch(shape, self.parameters_b * tokens * batch_size, processes)
+                if shape.core_gmacs_per_s
+                else None
+            )
+        curve, steps, answers = curve_of(shape.gpu), self.steps(shape), processes * batch_size
+        step_s = steps.time_s(answers, self._context_tokens)
+        prompt_s = answers * self.prompt_tokens * steps.prompt_token_s
         latency_s = prompt_s * curve.stretch(self.prefill_sensitivity, clock_ratio)
         latency_s += (
-            self.answer_tokens * token_s * curve.stretch(self.decode_sensitivity, clock_ratio)
+            self.answer_tokens * step_s * curve.stretch(self.decode_sensitivity, clock_ratio)
         )
-        power_w = self.power_w(shape, processes * batch_size) * curve.power_ratio(clock_ratio)
+        power_w = steps.power_w(answers, self._context_tokens, 0.0, step_s)
+        power_w *= curve.power_ratio(clock_ratio)
         return BatchCost(latency_s, power_w * latency_s / processes)
 
     def token_times(
@@ -296,114 +291,60 @@ class LanguageProfile:
     ) -> TokenTimes | None:
         """Return the times of a usual request's tokens; None: as of `batch`, or on CPU cores."""
         whole = self.batch(shape, batch_size, processes, clock_ratio=clock_ratio)
-        if whole is None or (shape.core_gmacs_per_s and self._measured_on(shape) is None):
+        if whole is None or not self._knows(shape):
             return None
-        curve = curve_of(shape.gpu)
-        step_s = self.token_s(shape, processes * batch_size)
+        curve, steps = curve_of(shape.gpu), self.steps(shape)
+        step_s = steps.time_s(processes * batch_size, self._context_tokens)
         step_s *= curve.stretch(self.decode_sensitivity, clock_ratio)
-        prompt_s = self.prompt_s(shape, self.long_prompt_tokens or self.prompt_tokens)
+        prompt_s = (self.long_prompt_tokens or self.prompt_tokens) * steps.prompt_token_s
         prompt_s *= curve.stretch(self.prefill_sensitivity, clock_ratio)
         return TokenTimes(prompt_s + step_s, whole.latency_s / max(self.answer_tokens, 1.0))
 
-    def prompt_s(self, shape: SliceShape, tokens: float) -> float:
-        """Return what so many tokens of prompts add to steps of answers at the highest clock, s."""
-        return self.steps(shape).prompt_s(tokens)
-
-    def token_s(self, shape: SliceShape, sequences: int) -> float:
-        """Return the time of one token of so many usual answers at the highest clock, s."""
-        return self.step_s(shape, sequences, self._context_tokens)
-
-    def step_s(
-        self,
-        shape: SliceShape,
-        sequences: float,
-        context_tokens: float,
-        prompt_tokens: float = 0.0,
-    ) -> float:
-        """Return the time of one step at the highest clock, s.
-
-        Args:
-            shape: The slice, of a GPU type that `DATA_SHEETS` has; its SMs are more than the GPU's
-                where several GPUs share the model.
-            sequences: Answers that are generated, each of which gets a token.
-            context_tokens: Mean tokens of their prompts and answers so far.
-            prompt_tokens: Tokens of other prompts that the step takes in.
-        """
-        return self.steps(shape).time_s(sequences, context_tokens, prompt_tokens)
-
-    def power_w(self, shape: SliceShape, sequences: int) -> float:
-        """Return the active power of a slice at the highest clock while usual answers come, W."""
-        return self.step_power_w(
-            shape, sequences, self._context_tokens, step_s=self.token_s(shape, sequences)
-        )
-
-    def step_power_w(
-        self,
-        shape: SliceShape,
-        sequences: float,
-        context_tokens: float,
-        prompt_tokens: float = 0.0,
-        *,
-        step_s: float,
-    ) -> float:
-        """Return the active power of a slice at the highest clock during a step, W.
-
-        Args:
-            shape: As of `step_s`.
-            sequences: As of `step_s`.
-            context_tokens: As of `step_s`.
-            prompt_tokens: As of `step_s`.
-            step_s: What that returned.
-        """
-        return self.steps(shape).power_w(sequences, context_tokens, prompt_tokens, step_s)
-
     def steps(self, shape: SliceShape) -> Steps | MeasuredSteps:
-        """Return the steps on a slice; arguments as of `step_s`."""
+        """Return the steps on a slice.
+
+        Args:
+            shape: The slice, measured or of a GPU type that `DATA_SHEETS` has; its SMs are more
+                than the GPU's where several GPUs share the model.
+        """
         measured = self._measured_on(shape)
         if measured is not None:
             return measured
-        factors, share = _factors(shape), shape.sm_count / shape.gpu_sm_count
+        factors, share = FACTORS.get(shape.gpu, H100), shape.sm_count / shape.gpu_sm_count
         others, size = max(share - 1.0, 0.0), math.cbrt(self.parameters_b / _FIXED_OF_B)
-        flops_s = self._flops_s(shape)
-        bandwidth = DATA_SHEETS[shape.gpu].bandwidth_gb_per_s
+        sheet = DATA_SHEETS[shape.gpu]
+        flops_s = 2e-3 * self.parameters_b / (sheet.fp16_tflops * share)
+        read_s = self.parameters_b * self.bytes_per_parameter / (sheet.bandwidth_gb_per_s * share)
+        kv_gb = self.kv_kib_per_token * BYTES_PER_KIB / 1e9
+        kv_token_s = kv_gb / (sheet.bandwidth_gb_per_s * share)
         return Steps(
-            factors=factors,
-            fixed_s=(factors.fixed_s + factors.parallel_s * others) * size,
-            weights_gb=self._weights_gb,
-            kv_kib_per_token=self.kv_kib_per_token,
-            bandwidth_gb_per_s=bandwidth * shape.sm_count / shape.gpu_sm_count,
-            flops_s=flops_s,
+            fixed_s=(factors.fixed_s + factors.parallel_s * others) * size + factors.read * read_s,
+            sequence_s=factors.decode * flops_s,
+            context_token_s=factors.kv * kv_token_s,
             # Sums as wide as a layer, twice in each: layers and their width are a root each.
             prompt_token_s=factors.prefill * flops_s + factors.exchange_s * others * size**2,
+            factors=factors,
+            read_s=read_s,
+            kv_token_s=kv_token_s,
+            flops_s=flops_s,
             share=share,
             idle_w=shape.idle_power_w,
             limit_w=shape.max_power_w,
         )
 
-    def _measured_on(self, shape: SliceShape) -> MeasuredSteps | None:
-        places = ((each.gpu, each.slice, each) for each in self.measured)
-        here = (shape.gpu, shape.profile)
-        return next((each for gpu, name, each in places if (gpu, name) == here), None)
+    def _knows(self, shape: SliceShape) -> bool:
+        return shape.gpu in DATA_SHEETS or self._measured_on(shape) is not None
 
-    @property
-    def _weights_gb(self) -> float:
-        return self.parameters_b * self.bytes_per_parameter
+    def _measured_on(self, shape: SliceShape) -> MeasuredSteps | None:
+        here = (shape.gpu, shape.profile)
+        return next((each for each in self.measured if (each.gpu, each.slice) == here), None)
 
     @property
     def _context_tokens(self) -> float:
         """Mean context of a usual answer while it is generated."""
         return self.prompt_tokens + self.answer_tokens / 2
 
-    def _flops_s(self, shape: SliceShape) -> float:
-        """Return the time of one token's arithmetic at the FP16 peak, s."""
-        tflops = DATA_SHEETS[shape.gpu].fp16_tflops * shape.sm_count / shape.gpu_sm_count
-        return 2e-3 * self.parameters_b / tflops
-
     def _fits(self, shape: SliceShape, batch_size: int, processes: int) -> bool:
         weights_mib = self.parameters_b * self.bytes_per_parameter * 1e9 / BYTES_PER_MIB
         memory_mib = processes * (weights_mib + batch_size * self.memory_mib_per_item)
         return memory_mib * BYTES_PER_MIB <= shape.memory_bytes
-
-
-def _factors(shape: SliceShape) -> TokenFactors:
-    return FACTORS.get(shape.gpu, H100)

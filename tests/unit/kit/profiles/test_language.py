@@ -1,7 +1,6 @@
 """The language model's profile against measured power, and its two phases against the clock."""
 
 from dataclasses import astuple, replace
-from functools import partial
 from statistics import median
 
 import pytest
@@ -73,7 +72,7 @@ def test_gpus_that_share_a_model_are_faster_than_one_but_not_as_many_times() -> 
 
     def speedup(model: LanguageProfile, gpus: int) -> float:
         shapes = WHOLE_H100, replace(WHOLE_H100, sm_count=gpus * WHOLE_H100.sm_count)
-        one_s, many_s = (model.prompt_s(shape, 1000.0) for shape in shapes)
+        one_s, many_s = (model.steps(shape).prompt_token_s for shape in shapes)
         return one_s / many_s
 
     small, large = LanguageProfile(8.0), LanguageProfile(70.0)
@@ -92,7 +91,7 @@ def test_a_step_grows_with_everything_that_it_does(
 ) -> None:
     """One more answer, a longer context or prompt never make a step shorter, on any type."""
     for gpu in DATA_SHEETS:
-        at = partial(EIGHT_B.step_s, replace(WHOLE_H100, gpu=gpu))
+        at = EIGHT_B.steps(replace(WHOLE_H100, gpu=gpu)).time_s
         least = at(sequences, context, prompt)
         assert least > 0
         assert at(sequences + 1, context, prompt) > least
@@ -105,7 +104,11 @@ def test_measured_steps_count_where_they_were_measured_and_the_formula_elsewhere
     slots: int, prompt: int, answer: int
 ) -> None:
     """Time and energy of a batch are the sums of its prompts and steps; also on CPU cores."""
-    steps = MeasuredSteps("h100-80gb", "7g.80gb", 0.01, 1e-4, 1e-8, 3e-5, 2.0, 0.1, 1e-6, 0.02)
+    steps = MeasuredSteps(
+        gpu="h100-80gb", slice="7g.80gb",
+        fixed_s=0.01, sequence_s=1e-4, context_token_s=1e-8, prompt_token_s=3e-5,
+        fixed_j=2.0, sequence_j=0.1, context_token_j=1e-6, prompt_token_j=0.02,
+    )  # fmt: skip
     texts = replace(EIGHT_B, prompt_tokens=prompt, answer_tokens=answer)
     profile = replace(texts, measured=(steps, replace(steps, gpu="cpu-2", slice="2c")))
     cores = replace(WHOLE_H100, gpu="cpu-2", profile="2c", core_gmacs_per_s=50.0)
