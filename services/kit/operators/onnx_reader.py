@@ -12,7 +12,7 @@ from services.kit.errors import InvalidArgument, NotFound
 from services.kit.operators.core.graph import Graph, Operator, Tensor
 from services.kit.operators.core.work import Node, Operand, work
 from services.kit.operators.random_inputs import Sizes
-from services.kit.operators.shape_trace import Seen, Tracer
+from services.kit.operators.shape_trace import Tracer
 
 _PROBES: Final = (Sizes(2, 7), Sizes(3, 11))
 """Two runs that differ in every free size that is not given show which inner sizes are free."""
@@ -99,9 +99,9 @@ def read(model: onnx.ModelProto, name: str, sizes: Sizes) -> Graph:
 
 @dataclass(frozen=True)
 class _Reader:
-    traced: Mapping[str, Seen | None]
-    probes: list[Mapping[str, Seen | None]]
-    weights: Mapping[str, Seen]
+    traced: Mapping[str, Operand | None]
+    probes: list[Mapping[str, Operand | None]]
+    weights: Mapping[str, Operand]
     fixed: frozenset[str]
     batches: bool
 
@@ -130,7 +130,7 @@ class _Reader:
             )
 
     def tensor(self, name: str) -> Tensor:
-        seen, probes = self._seen(name), [probe.get(name) for probe in self.probes]
+        seen, probes = self._operand(name), [probe.get(name) for probe in self.probes]
         one, other = probes
         if seen is None or one is None or other is None or len(one.shape) != len(other.shape):
             return Tensor(name, "", (), (), batched=False, item_bytes=0)
@@ -143,20 +143,11 @@ class _Reader:
         operand = self._operand(name)
         return operand.size_bytes if operand else 0
 
-    def _seen(self, name: str) -> Seen | None:
+    def _operand(self, name: str) -> Operand | None:
         return self.weights.get(name) or self.traced.get(name)
 
-    def _operand(self, name: str) -> Operand | None:
-        seen = self._seen(name)
-        if seen is None:
-            return None
-        elements = 1
-        for size in seen.shape:
-            elements *= size
-        return Operand(seen.shape, elements * seen.item_bytes, not seen.datatype.startswith("f"))
-
     def _datatype(self, names: Iterable[str]) -> str:
-        return next((seen.datatype for name in names if (seen := self._seen(name))), "")
+        return next((seen.datatype for name in names if (seen := self._operand(name))), "")
 
 
 def _fixed(model: onnx.ModelProto, weights: Iterable[str]) -> frozenset[str]:
@@ -168,6 +159,6 @@ def _fixed(model: onnx.ModelProto, weights: Iterable[str]) -> frozenset[str]:
     return frozenset(fixed)
 
 
-def _weight(tensor: onnx.TensorProto) -> Seen:
+def _weight(tensor: onnx.TensorProto) -> Operand:
     datatype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-    return Seen(datatype.name, tuple(tensor.dims), datatype.itemsize)
+    return Operand(datatype.name, tuple(tensor.dims), datatype.itemsize)

@@ -1,7 +1,6 @@
 """Types and shapes of a model's tensors from one run, where shape inference may fail."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,16 +9,8 @@ import onnxruntime as ort
 
 from services.kit.errors import InvalidArgument
 from services.kit.operators import random_inputs
+from services.kit.operators.core.work import Operand
 from services.kit.operators.random_inputs import Sizes
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A tensor in a run. Attributes: datatype (numpy's name), shape, item_bytes."""
-
-    datatype: str
-    shape: tuple[int, ...]
-    item_bytes: int
 
 
 class Tracer:
@@ -47,7 +38,7 @@ class Tracer:
         """Names of the model's inputs, in order."""
         return tuple(each.name for each in self._session.get_inputs())
 
-    def trace(self, sizes: Sizes) -> Mapping[str, Seen | None]:
+    def trace(self, sizes: Sizes) -> Mapping[str, Operand | None]:
         """Run the model once; return its tensors by name, None for other values.
 
         Raises:
@@ -92,7 +83,7 @@ def session(model: bytes, *, optimised: bool = True, provider: str = "CPUExecuti
         raise InvalidArgument(f"ONNX Runtime does not take it: {error}") from error
 
 
-def _seen(value: object) -> Seen | None:
+def _seen(value: object) -> Operand | None:
     if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiub":
         return None
-    return Seen(value.dtype.name, value.shape, value.itemsize)
+    return Operand(value.dtype.name, value.shape, value.itemsize)

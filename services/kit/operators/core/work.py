@@ -5,8 +5,9 @@ kernel keeps its tile on the chip. Counts of what is neither convolution nor mat
 small, and rough: such operators are bound by memory wherever they run.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any, Final
 
@@ -17,22 +18,26 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """An input or output tensor.
+    """A tensor in a run. Attributes: datatype (numpy's name), shape, item_bytes."""
 
-    Attributes:
-        shape: Sizes.
-        size_bytes: Total size, bytes.
-        discrete: Whether it has integers or booleans.
-    """
-
+    datatype: str
     shape: Shape
-    size_bytes: int
-    discrete: bool
+    item_bytes: int
 
     @property
     def elements(self) -> int:
         """Number of elements."""
         return prod(self.shape)
+
+    @property
+    def size_bytes(self) -> int:
+        """Total size, bytes."""
+        return self.elements * self.item_bytes
+
+    @property
+    def discrete(self) -> bool:
+        """Whether it has integers or booleans."""
+        return not self.datatype.startswith("f")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +107,7 @@ def work(node: Node) -> Work:
 
 def flops(node: Node) -> float:
     """Return the number of operations of an operator."""
-    counted = {
+    by_type: Mapping[str, Callable[[Node], float]] = {
         "AveragePool": _pool,
         "Conv": _convolution,
         "ConvInteger": _convolution,
@@ -115,19 +120,19 @@ def flops(node: Node) -> float:
         "GlobalMaxPool": _reduced,
         "LRN": _local_response,
         "LSTM": _recurrent,
-        "LinearClassifier": _linear,
-        "LinearRegressor": _linear,
+        "LinearClassifier": partial(_vectors, attribute="coefficients"),
+        "LinearRegressor": partial(_vectors, attribute="coefficients"),
         "MatMul": _product,
         "MatMulInteger": _product,
         "MaxPool": _pool,
-        "QLinearConv": _quantized_convolution,
+        "QLinearConv": partial(_convolution, weights=3),
         "QLinearMatMul": _product,
         "RNN": _recurrent,
-        "SVMClassifier": _support_vectors,
-        "SVMRegressor": _support_vectors,
-    }.get(node.type)
-    if counted is not None:
-        return counted(node)
+        "SVMClassifier": partial(_vectors, attribute="support_vectors"),
+        "SVMRegressor": partial(_vectors, attribute="support_vectors"),
+    }
+    if node.type in by_type:
+        return by_type[node.type](node)
     if node.type.startswith("Reduce"):
         return _reduced(node)
     return node.given * _PER_ELEMENT.get(node.type, 1)
@@ -146,12 +151,8 @@ def _on_shapes(node: Node) -> bool:
     return all(each.discrete and each.elements <= _SHAPE_ELEMENTS for each in operands)
 
 
-def _convolution(node: Node) -> float:
-    return 2 * node.given * prod(node.taken(1)[1:])
-
-
-def _quantized_convolution(node: Node) -> float:
-    return 2 * node.given * prod(node.taken(3)[1:])
+def _convolution(node: Node, weights: int = 1) -> float:
+    return 2 * node.given * prod(node.taken(weights)[1:])
 
 
 def _transposed(node: Node) -> float:
@@ -184,14 +185,7 @@ def _recurrent(node: Node) -> float:
     return 2 * steps * (prod(node.taken(1)) + prod(node.taken(2)))
 
 
-def _linear(node: Node) -> float:
-    return 2 * node.taken(0)[0] * _length(node, "coefficients")
-
-
-def _support_vectors(node: Node) -> float:
-    return 2 * node.taken(0)[0] * _length(node, "support_vectors")
-
-
-def _length(node: Node, attribute: str) -> int:
+def _vectors(node: Node, attribute: str) -> float:
+    """Each item is multiplied with the vectors that an attribute has."""
     values: Sequence[float] = node.attributes.get(attribute, ())
-    return len(values)
+    return 2 * node.taken(0)[0] * len(values)
