@@ -10,7 +10,7 @@ import httpx
 
 from services.datasets.catalog import DataFile, Original
 from services.datasets.conversions import converted
-from services.kit.download import HttpSource, Progress, complete
+from services.kit.download import Progress, Source, complete
 from services.kit.errors import FailedPrecondition, Unavailable
 from services.kit.package_data import require_sha256
 from services.kit.whole_file import replacing
@@ -77,7 +77,7 @@ def _complete(original: Original, part: Path, http: httpx.Client, progress: Prog
         if size_bytes > original.size_bytes:
             raise FailedPrecondition(f"{original.url} is longer than {original.size_bytes} bytes")
 
-    source = HttpSource(original.url, http)
+    source = Source(original.url, http)
     size = original.size_bytes
     try:
         complete(source, part, original.sha256, room, progress, size_bytes=size)

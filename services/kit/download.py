@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Protocol
+from typing import Any, BinaryIO, Final
 from urllib.parse import urlsplit
 
 import httpx
@@ -52,13 +52,18 @@ class Stream:
     chunks: Iterator[bytes]
 
 
-class Source(Protocol):
-    """Where a file comes from."""
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a file comes from.
 
-    @property
-    def uri(self) -> str:
-        """Its URI."""
-        ...
+    Attributes:
+        uri: Its URI: of a web server, of this machine or a folder that is mounted there (`file:`),
+            or of a store that fsspec reaches, with credentials that its library finds.
+        http: Client for web servers.
+    """
+
+    uri: str
+    http: httpx.Client
 
     def read(self, start: int) -> AbstractContextManager[Stream]:
         """Open the file from a position on, or from its beginning where a source can only that.
@@ -67,11 +72,17 @@ class Source(Protocol):
             Interrupted: It ended early, here or while the chunks are read.
             Unavailable: There is no such file, or it is refused.
         """
-        ...
+        match urlsplit(self.uri).scheme:
+            case "http" | "https":
+                return _from_web(self.uri, self.http, start)
+            case "file":
+                return _from_disk(self.uri, start)
+            case _:
+                return _from_store(self.uri, start)
 
 
 def client() -> httpx.Client:
-    """Return a client for `HttpSource`; proxies apply, and credentials of the file $NETRC."""
+    """Return a client for `Source`; proxies apply, and credentials of the file $NETRC."""
     netrc = os.environ.get("NETRC")
     return httpx.Client(
         auth=httpx.NetRCAuth(netrc) if netrc else None,
@@ -87,102 +98,63 @@ def _refuse_other_schemes(request: httpx.Request) -> None:
         raise FailedPrecondition(f"redirected to {request.url.scheme}:, which is not followed")
 
 
-@dataclass(frozen=True, slots=True)
-class HttpSource:
-    """A file of a web server. Attributes: uri, http (a client)."""
-
-    uri: str
-    http: httpx.Client
-
-    @contextmanager
-    def read(self, start: int) -> Iterator[Stream]:
-        """Request the rest of the file; a server that knows no ranges sends all of it."""
-        headers = {"Accept-Encoding": "identity"}
-        if start:
-            headers["Range"] = f"bytes={start}-"
-        try:
-            with self.http.stream("GET", self.uri, headers=headers) as answer:
-                if answer.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
-                    yield Stream(start, start, iter(()))  # it is here; its digest is compared
-                    return
-                if answer.is_error:
-                    raise Unavailable(f"{self.uri}: {answer.status_code} {answer.reason_phrase}")
-                begin = start if answer.status_code == httpx.codes.PARTIAL_CONTENT else 0
-                length = answer.headers.get("Content-Length", "")
-                size = begin + int(length) if length.isdecimal() else None
-                yield Stream(begin, size, answer.iter_raw())
-        except httpx.TransportError as error:
-            raise Interrupted(str(error) or type(error).__name__) from error
-        except httpx.HTTPError as error:  # too many redirects
-            raise Unavailable(f"{self.uri}: {error}") from error
+@contextmanager
+def _from_web(uri: str, http: httpx.Client, start: int) -> Iterator[Stream]:
+    """Request the rest of the file; a server that knows no ranges sends all of it."""
+    headers = {"Accept-Encoding": "identity"}
+    if start:
+        headers["Range"] = f"bytes={start}-"
+    try:
+        with http.stream("GET", uri, headers=headers) as answer:
+            if answer.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
+                yield Stream(start, start, iter(()))  # it is here; its digest is compared
+                return
+            if answer.is_error:
+                raise Unavailable(f"{uri}: {answer.status_code} {answer.reason_phrase}")
+            begin = start if answer.status_code == httpx.codes.PARTIAL_CONTENT else 0
+            length = answer.headers.get("Content-Length", "")
+            size = begin + int(length) if length.isdecimal() else None
+            yield Stream(begin, size, answer.iter_raw())
+    except httpx.TransportError as error:
+        raise Interrupted(str(error) or type(error).__name__) from error
+    except httpx.HTTPError as error:  # too many redirects
+        raise Unavailable(f"{uri}: {error}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class LocalSource:
-    """A file of this machine, or of a folder that is mounted there. Attributes: uri."""
-
-    uri: str
-
-    @contextmanager
-    def read(self, start: int) -> Iterator[Stream]:
-        """Open the file."""
-        try:
-            with Path(urlsplit(self.uri).path).open("rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                yield Stream(start, size, _chunks(file, start))
-        except OSError as error:
-            raise Unavailable(f"{self.uri}: {error.strerror}") from error
+@contextmanager
+def _from_disk(uri: str, start: int) -> Iterator[Stream]:
+    try:
+        with Path(urlsplit(uri).path).open("rb") as file:
+            yield Stream(start, os.fstat(file.fileno()).st_size, _chunks(file, start))
+    except OSError as error:
+        raise Unavailable(f"{uri}: {error.strerror}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class StoreSource:
-    """An object of a store that fsspec reaches; credentials are found as its library does.
+@contextmanager
+def _from_store(uri: str, start: int) -> Iterator[Stream]:
+    try:
+        import fsspec  # noqa: PLC0415 - of the extra `uri`
 
-    Attributes:
-        uri: The object.
-    """
-
-    uri: str
-
-    @contextmanager
-    def read(self, start: int) -> Iterator[Stream]:
-        """Open the object."""
-        try:
-            import fsspec  # noqa: PLC0415 - of the extra `uri`
-
-            store, path = fsspec.core.url_to_fs(self.uri)
-        except ImportError as error:
-            raise FailedPrecondition(
-                f"{self.uri}: {error}; pip install 'cinquefoil[uri]'"
-            ) from error
-        try:
-            with store.open(path, "rb") as file:
-                yield Stream(start, file.size, _chunks(file, start))
-        except ServiceError:  # of whoever reads
-            raise
-        except FileNotFoundError as error:
-            raise Unavailable(f"{self.uri}: no such file") from error
-        except PermissionError as error:
-            raise Unavailable(f"{self.uri}: not permitted: {error}") from error
-        except Exception as error:  # errors of stores' libraries have no class in common
-            raise Interrupted(f"{type(error).__name__}: {error}") from error
+        store, path = fsspec.core.url_to_fs(uri)
+    except ImportError as error:
+        raise FailedPrecondition(f"{uri}: {error}; pip install 'cinquefoil[uri]'") from error
+    try:
+        with store.open(path, "rb") as file:
+            yield Stream(start, file.size, _chunks(file, start))
+    except ServiceError:  # of the reader
+        raise
+    except FileNotFoundError as error:
+        raise Unavailable(f"{uri}: no such file") from error
+    except PermissionError as error:
+        raise Unavailable(f"{uri}: not permitted: {error}") from error
+    except Exception as error:  # errors of stores' libraries have no class in common
+        raise Interrupted(f"{type(error).__name__}: {error}") from error
 
 
 def _chunks(file: Any, start: int) -> Iterator[bytes]:
     file.seek(start)
     while chunk := file.read(_CHUNK_BYTES):
         yield chunk
-
-
-def source_of(uri: str, http: httpx.Client) -> Source:
-    """Return the source that a URI names."""
-    match urlsplit(uri).scheme:
-        case "http" | "https":
-            return HttpSource(uri, http)
-        case "file":
-            return LocalSource(uri)
-        case _:
-            return StoreSource(uri)
 
 
 def complete(  # noqa: PLR0913 - what is known of a file, and who hears of it

@@ -10,7 +10,7 @@ from typing import Final
 import httpx
 
 from services.kit.config import Deployment, ModelFile
-from services.kit.download import Progress, complete, source_of
+from services.kit.download import Progress, Source, complete
 from services.kit.errors import FailedPrecondition, ResourceExhausted
 from services.kit.lock_file import LockFile
 from services.kit.package_data import require_sha256
@@ -85,7 +85,7 @@ class ModelCache:
         """
         path, part = self._settings.path(network), self._part(network)
         path.unlink(missing_ok=True)  # damaged
-        source = source_of(network.uri, self._http)
+        source = Source(network.uri, self._http)
         complete(source, part, network.sha256, lambda size: self._make_room(part, size), progress)
         part.chmod(0o644)  # for workers of another user
         part.replace(path)

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from services.cli.main import app
 from services.kit.config.loader import load
-from services.kit.download import StoreSource, complete
+from services.kit.download import Source, client, complete
 from services.kit.errors import Unavailable
 from tests.support.file_server import CUT, Site, file_server
 
@@ -174,9 +174,9 @@ def test_an_object_of_a_store_is_read_from_where_a_part_ends(tmp_path: Path) -> 
     part, came = tmp_path / "part", list[int]()
     part.write_bytes(CONTENT[:CUT])
     uri = "memory://models/net.onnx"
-    complete(StoreSource(uri), part, DIGEST, lambda _: None, came.append)
+    complete(Source(uri, client()), part, DIGEST, lambda _: None, came.append)
 
     assert part.read_bytes() == CONTENT
     assert came[0] == CUT
     with pytest.raises(Unavailable, match="no such file"):
-        complete(StoreSource(f"{uri}.1"), part, DIGEST, lambda _: None, came.append)
+        complete(Source(f"{uri}.1", client()), part, DIGEST, lambda _: None, came.append)
