@@ -7,6 +7,7 @@ docs/conditions.md lists them.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from typing import Self
 
 
 class Effect(StrEnum):
@@ -22,53 +23,41 @@ class Effect(StrEnum):
 
 
 class ConditionKind(IntEnum):
-    """What is wrong; values are the wire's."""
+    """What is wrong; values are the wire's.
 
-    CONTROL_OFF = 1
-    NODE_AWAY = 2
-    GPU_MISSING = 3
-    PROVIDER_MISSING = 4
-    MODEL_FILE_MISSING = 5
-    FIXED_BATCH = 6
-    WORKER_FAILING = 7
-    QUARANTINED = 8
-    DISK_FULL = 9
-    ZONE_UNKNOWN = 10
-    INTENSITY_STALE = 11
-    NO_VARIANT_MEETS_SLO = 12
-    PROFILE_MISSING = 13
-    CAPACITY_MISSING = 14
-    ACCURACY_FLOOR_MISSED = 15
-    STRATEGY_WITHOUT_PIPELINES = 16
-    ROLLOUT_FAILED = 17
-    UNDECIDED = 18
-    REDUNDANCY_MISSING = 19
-    STATE_DAMAGED = 20
-    MODEL_FILE_DAMAGED = 21
-    TEXTS_TOO_LONG = 22
+    Attributes:
+        effect: What it does to its subject.
+    """
 
+    effect: Effect
 
-_EFFECTS = {
-    Effect.WAITS: (
-        ConditionKind.NODE_AWAY,
-        ConditionKind.WORKER_FAILING,
-        ConditionKind.ZONE_UNKNOWN,
-        ConditionKind.ROLLOUT_FAILED,
-        ConditionKind.UNDECIDED,
-    ),
-    Effect.DEGRADES: (
-        ConditionKind.FIXED_BATCH,
-        ConditionKind.QUARANTINED,
-        ConditionKind.DISK_FULL,
-        ConditionKind.INTENSITY_STALE,
-        ConditionKind.CAPACITY_MISSING,
-        ConditionKind.ACCURACY_FLOOR_MISSED,
-        ConditionKind.REDUNDANCY_MISSING,
-        ConditionKind.STATE_DAMAGED,
-        ConditionKind.TEXTS_TOO_LONG,
-    ),
-}
-_EFFECT_OF = {kind: effect for effect, kinds in _EFFECTS.items() for kind in kinds}
+    CONTROL_OFF = 1, Effect.STOPS
+    NODE_AWAY = 2, Effect.WAITS
+    GPU_MISSING = 3, Effect.STOPS
+    PROVIDER_MISSING = 4, Effect.STOPS
+    MODEL_FILE_MISSING = 5, Effect.STOPS
+    FIXED_BATCH = 6, Effect.DEGRADES
+    WORKER_FAILING = 7, Effect.WAITS
+    QUARANTINED = 8, Effect.DEGRADES
+    DISK_FULL = 9, Effect.DEGRADES
+    ZONE_UNKNOWN = 10, Effect.WAITS
+    INTENSITY_STALE = 11, Effect.DEGRADES
+    NO_VARIANT_MEETS_SLO = 12, Effect.STOPS
+    PROFILE_MISSING = 13, Effect.STOPS
+    CAPACITY_MISSING = 14, Effect.DEGRADES
+    ACCURACY_FLOOR_MISSED = 15, Effect.DEGRADES
+    STRATEGY_WITHOUT_PIPELINES = 16, Effect.STOPS
+    ROLLOUT_FAILED = 17, Effect.WAITS
+    UNDECIDED = 18, Effect.WAITS
+    REDUNDANCY_MISSING = 19, Effect.DEGRADES
+    STATE_DAMAGED = 20, Effect.DEGRADES
+    MODEL_FILE_DAMAGED = 21, Effect.STOPS
+    TEXTS_TOO_LONG = 22, Effect.DEGRADES
+
+    def __new__(cls, number: int, effect: Effect) -> Self:
+        kind = int.__new__(cls, number)
+        kind._value_, kind.effect = number, effect
+        return kind
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -90,7 +79,7 @@ class Condition:
     @property
     def effect(self) -> Effect:
         """What it does to its subject."""
-        return _EFFECT_OF.get(self.kind, Effect.STOPS)
+        return self.kind.effect
 
     @property
     def of_variant(self) -> bool:
