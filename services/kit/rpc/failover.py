@@ -13,6 +13,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from services.kit.backoff import Backoff
+from services.kit.broadcast import Broadcast
 from services.kit.rpc.tracing_channel import TracedChannel
 from services.kit.telemetry import logs
 
@@ -28,7 +29,7 @@ class FailoverChannel(TracedChannel):
     The one in use is kept while it serves. Where none does, calls go to the one used last.
 
     Attributes:
-        begun: How many times one of them has begun to serve.
+        begun: How many times one of them has begun to serve, as it changes.
     """
 
     def __init__(self, addresses: Sequence[str], channels: Sequence[TracedChannel]) -> None:
@@ -42,8 +43,8 @@ class FailoverChannel(TracedChannel):
         self._addresses = addresses
         self._channels = channels
         self._serving: dict[int, bool] = {}
-        self._heard, self._begun = asyncio.Event(), asyncio.Event()
-        self.begun = 0
+        self._heard = asyncio.Event()
+        self.begun = Broadcast(0)
         self._now = 0
         self._watching: list[asyncio.Task[None]] = []
 
@@ -63,11 +64,6 @@ class FailoverChannel(TracedChannel):
         await asyncio.gather(*self._watching, return_exceptions=True)
         for channel in self._channels:
             await channel.__aexit__()
-
-    async def until_begun(self, seen: int) -> None:
-        """Return when servers have begun to serve more than `seen` times."""
-        while self.begun <= seen:
-            await self._begun.wait()
 
     def _used(self) -> Any:
         return self._channels[self._now]
@@ -96,6 +92,4 @@ class FailoverChannel(TracedChannel):
                 _log.info("calls go to another server", address=self._addresses[first])
             self._now = first
         if begins:
-            self.begun += 1
-            begun, self._begun = self._begun, asyncio.Event()
-            begun.set()
+            self.begun.publish(self.begun.value + 1)

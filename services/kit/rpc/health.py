@@ -4,13 +4,13 @@ The library's own asyncio servicer has no List, forgets all watchers of a servic
 leaves, and lets watchers hold up a drain.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from services.kit.broadcast import Broadcast
 from services.kit.errors import NotFound
 from services.kit.rpc import health_list_messages
 
@@ -26,35 +26,31 @@ class HealthServicer(health_pb2_grpc.HealthServicer):
 
     def __init__(self) -> None:
         serving = health_pb2.HealthCheckResponse.SERVING
-        self._statuses: Mapping[str, int] = {LIVENESS: serving}
-        self._changed = asyncio.Event()
-        self._draining = False
+        self._statuses = Broadcast[Mapping[str, int]]({LIVENESS: serving})
 
     def set(self, statuses: Mapping[str, int]) -> None:
         """Set the health of the services named; without effect once draining."""
-        if not self._draining:
-            self._statuses = {**self._statuses, **statuses}
-            changed, self._changed = self._changed, asyncio.Event()
-            changed.set()
+        self._statuses.publish({**self._statuses.value, **statuses})
 
     def begin(self) -> None:
         """Take statuses again after a drain: another server of the process begins."""
-        self._draining = False
+        if self._statuses.closed:
+            self._statuses = Broadcast(self._statuses.value)
 
     def drain(self) -> None:
         """Report NOT_SERVING for everything but liveness, for good, and end every watch."""
-        names = (name for name in self._statuses if name != LIVENESS)
+        names = (name for name in self._statuses.value if name != LIVENESS)
         self.set(dict.fromkeys(names, health_pb2.HealthCheckResponse.NOT_SERVING))
-        self._draining = True
+        self._statuses.close()
 
     @property
     def ready(self) -> bool:
         """Whether the whole server serves."""
-        return self._statuses.get("") == health_pb2.HealthCheckResponse.SERVING
+        return self._statuses.value.get("") == health_pb2.HealthCheckResponse.SERVING
 
     async def Check(self, request: Any, _context: Any) -> Any:  # noqa: N802 - the protocol's name
         """Return the status of one service."""
-        status = self._statuses.get(request.service)
+        status = self._statuses.value.get(request.service)
         if status is None:
             raise NotFound(f"no service {request.service!r}")
         return health_pb2.HealthCheckResponse(status=status)
@@ -64,7 +60,7 @@ class HealthServicer(health_pb2_grpc.HealthServicer):
         return health_list_messages.HealthListResponse(
             statuses={
                 name: health_pb2.HealthCheckResponse(status=status)
-                for name, status in self._statuses.items()
+                for name, status in self._statuses.value.items()
             }
         )
 
@@ -74,16 +70,11 @@ class HealthServicer(health_pb2_grpc.HealthServicer):
         """Send the status of one service, known or not, then each change until the drain."""
         unknown = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
         sent = None
-        while True:
-            changed = self._changed
-            status = self._statuses.get(request.service, unknown)
+        async for statuses in self._statuses.follow():
+            status = statuses.get(request.service, unknown)
             if status != sent:
                 yield health_pb2.HealthCheckResponse(status=status)
                 sent = status
-            elif self._draining:
-                return
-            else:
-                await changed.wait()
 
 
 def add_health(servicer: HealthServicer, server: grpc.aio.Server) -> None:

@@ -74,7 +74,7 @@ class Reconnector:
         """
         while True:
             self._connected_s = None
-            begun = self._failover.begun if self._failover else 0
+            begun = self._failover.begun.value if self._failover else 0
             reason = message = "the stream ended"
             try:
                 await session()
@@ -90,7 +90,9 @@ class Reconnector:
             return
         waiting = {
             asyncio.create_task(self._clock.sleep(delay_s), name="reconnect.pause"),
-            asyncio.create_task(self._failover.until_begun(begun), name="reconnect.serving"),
+            asyncio.create_task(
+                self._failover.begun.until(lambda now: now > begun), name="reconnect.serving"
+            ),
         }
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
