@@ -306,13 +306,8 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
             return position
         if size <= frames.DEFAULT_FRAME_BYTES:
             return position
-        self._receive(size)
+        self._receive(number, size)
         self._rest, self._rest_stream, self._rest_ends = stop - end, number, flags & END_STREAM
-        stream = self.streams.get(number)
-        if stream is not None:
-            stream.receive_window -= size
-            if stream.receive_window < 0:
-                raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "a stream's window is exceeded")
         if end > start:
             self._data(number, view, start, end, 0)
         return end
@@ -373,12 +368,7 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
 
     def _whole_data(self, flags: int, number: int, view: memoryview, start: int, stop: int) -> None:
         size = stop - start
-        self._receive(size)
-        stream = self.streams.get(number)
-        if stream is not None:
-            stream.receive_window -= size
-            if stream.receive_window < 0:
-                raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "a stream's window is exceeded")
+        stream = self._receive(number, size)
         if flags & PADDED:
             if not size or view[start] >= size:
                 raise ConnectionFault(frames.PROTOCOL_ERROR, "padding larger than its frame")
@@ -390,10 +380,17 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
             self.lose_patience("DATA of few bytes")
         self._data(number, view, start, stop, flags & END_STREAM)
 
-    def _receive(self, size: int) -> None:
+    def _receive(self, number: int, size: int) -> Streams | None:
+        """Charge the windows for a frame of DATA; return its stream, if it is open."""
         self._receive_window -= size
         if self._receive_window < 0:
             raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "the connection's window is exceeded")
+        stream = self.streams.get(number)
+        if stream is not None:
+            stream.receive_window -= size
+            if stream.receive_window < 0:
+                raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "a stream's window is exceeded")
+        return stream
 
     def _data(self, number: int, view: memoryview, start: int, stop: int, ended: int) -> None:
         """Take DATA that the windows have been charged for."""

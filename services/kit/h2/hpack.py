@@ -14,6 +14,8 @@ from hpack.exceptions import HPACKError
 from hpack.huffman_table import decode_huffman
 from hpack.table import HeaderTable
 
+from services.kit.protobuf_wire import varint
+
 Parsed = TypeVar("Parsed")
 
 _STATIC: Final[tuple[tuple[bytes, bytes], ...]] = tuple(HeaderTable.STATIC_TABLE)
@@ -150,14 +152,8 @@ _SHORT = tuple(bytes((length,)) for length in range(0x7F))
 
 
 def _length(length: int) -> bytes:
-    if length < 0x7F:
-        return _SHORT[length]
-    written, length = bytearray((0x7F,)), length - 0x7F
-    while length >= 0x80:
-        written.append(length & 0x7F | 0x80)
-        length >>= 7
-    written.append(length)
-    return bytes(written)
+    """Return an integer (RFC 7541, 5.1): beyond its first byte it is protobuf's varint."""
+    return _SHORT[length] if length < 0x7F else b"\x7f" + varint(length - 0x7F)
 
 
 def _integer(block: bytes, position: int, mask: int) -> tuple[int, int]:
