@@ -72,9 +72,8 @@ class MpsLimit:
 
     def __post_init__(self) -> None:
         if not 1 <= self.thread_percentage <= 100:
-            raise InvalidArgument(
-                f"spec.limits.thread_percentage: must be 1..100, got {self.thread_percentage}",
-                field="spec.limits.thread_percentage",
+            raise InvalidArgument.at(
+                "spec.limits.thread_percentage", f"must be 1..100, got {self.thread_percentage}"
             )
 
 
@@ -105,10 +104,9 @@ class SegmentSpec:
 
     def __post_init__(self) -> None:
         if not _SEGMENT_ID.fullmatch(self.segment_id):  # files are named after it
-            raise InvalidArgument(
-                f"spec.segment_id: letters, digits, '.', '_' and '-', at most 120, got "
-                f"{self.segment_id!r}",
-                field="spec.segment_id",
+            raise InvalidArgument.at(
+                "spec.segment_id",
+                f"letters, digits, '.', '_' and '-', at most 120, got {self.segment_id!r}",
             )
         for name in ("model", "variant", "gpu_uuid"):
             check_name(f"spec.{name}", getattr(self, name))
@@ -116,9 +114,8 @@ class SegmentSpec:
             if not least <= (value := getattr(self, name)) <= most:
                 raise InvalidArgument.at(f"spec.{name}", f"must be {least}..{most}, got {value}")
         if len(self.limits) not in (0, self.processes):
-            raise InvalidArgument(
-                f"spec.limits: one per process, {self.processes}, or none; got {len(self.limits)}",
-                field="spec.limits",
+            raise InvalidArgument.at(
+                "spec.limits", f"one per process, {self.processes}, or none; got {len(self.limits)}"
             )
 
 

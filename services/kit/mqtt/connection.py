@@ -8,7 +8,6 @@ import asyncio
 import ssl
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final
 
 import aiomqtt
@@ -18,7 +17,7 @@ from prometheus_client import Counter, Gauge
 
 from services.kit.backoff import Backoff
 from services.kit.clock import Clock
-from services.kit.config import ClientTls, Mqtt
+from services.kit.config import Mqtt
 from services.kit.mqtt.payload import MAX_BYTES, Message, Refused, to_json
 from services.kit.net import split_address
 from services.kit.rpc.reconnect import Reconnector, raise_if_cancelled
@@ -49,14 +48,6 @@ _STEADY_S: Final = 5.0
 _GOODBYE_S: Final = 1.0
 _MAX_QUEUED: Final = 1000
 """Incoming messages that may wait; more are dropped."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Secrets:
-    """Credentials, read for each connection, so that files may be replaced."""
-
-    tls: ssl.SSLContext | None
-    password: str | None
 
 
 class BrokerConnection:
@@ -108,9 +99,9 @@ class BrokerConnection:
 
     async def _connect(self) -> None:
         """Connect, and stay until the connection breaks."""
-        secrets = await asyncio.to_thread(_secrets, self._settings)
+        tls, password = await asyncio.to_thread(_credentials, self._settings)
         try:
-            async with self._client(secrets) as client:
+            async with self._client(tls, password) as client:
                 await self._request_topics(client)
                 raise_if_cancelled()
                 self._note_connected()
@@ -125,7 +116,7 @@ class BrokerConnection:
             self.connected = False
             _CONNECTED.labels(self._service).set(0)
 
-    def _client(self, secrets: _Secrets) -> aiomqtt.Client:
+    def _client(self, tls: ssl.SSLContext | None, password: str | None) -> aiomqtt.Client:
         host, port = split_address(self._settings.broker)
         properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call] # paho's
         properties.MaximumPacketSize = 2 * MAX_BYTES  # the broker drops what is longer
@@ -134,8 +125,8 @@ class BrokerConnection:
             port,
             identifier=f"{self._settings.client_id}-{self._service}",
             username=self._settings.username or None,
-            password=secrets.password,
-            tls_context=secrets.tls,
+            password=password,
+            tls_context=tls,
             protocol=aiomqtt.ProtocolVersion.V5,
             properties=properties,
             will=aiomqtt.Will(self._status, self._state(online=False), _QOS, retain=True),
@@ -196,8 +187,8 @@ class BrokerConnection:
         _log.info("connected to the broker", broker=self._settings.broker)
 
 
-def _secrets(settings: Mqtt) -> _Secrets:
-    """Read certificates and password. Blocks.
+def _credentials(settings: Mqtt) -> tuple[ssl.SSLContext | None, str | None]:
+    """Read TLS and password, for each connection, so that files may be replaced. Blocks.
 
     Raises:
         OSError: A file cannot be read, or is no certificate.
@@ -205,14 +196,13 @@ def _secrets(settings: Mqtt) -> _Secrets:
     password = None
     if settings.password_file is not None:
         password = settings.password_file.read_text(encoding="utf-8").rstrip("\r\n")
-    return _Secrets(None if settings.tls is None else _context(settings.tls), password)
-
-
-def _context(tls: ClientTls) -> ssl.SSLContext:
+    tls = settings.tls
+    if tls is None:
+        return None, password
     context = ssl.create_default_context(cafile=tls.ca_file)
     if tls.certificate_file is not None:
         context.load_cert_chain(tls.certificate_file, tls.key_file)
-    return context
+    return context, password
 
 
 def _value(reason: Any) -> int:

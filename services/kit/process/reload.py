@@ -77,9 +77,8 @@ class Reloads:
             _log.error("the deployment file is refused; nothing changes", why=str(error))
             return False
         taken = matching(differences(self.deployment, new), ("log_level", *self._live))
-        restart = set(matching(differences(self._started, new), self._used)) - set(
-            matching(differences(self._started, new), self._live)
-        )
+        since_start = differences(self._started, new)
+        restart = {*matching(since_start, self._used)} - {*matching(since_start, self._live)}
         logs.set_level(new.log_level)
         self.deployment = new
         _log.info("reloaded", digest=new.digest, changed=taken)

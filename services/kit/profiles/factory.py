@@ -69,12 +69,8 @@ def load_profile(settings: config.Profile, clock_sensitivity: float = 1.0) -> Pr
     """
     match settings:
         case config.AnalyticProfile():
-            return AnalyticProfile(
-                gmacs_per_item=settings.gmacs_per_item,
-                memory_mib=settings.memory_mib,
-                memory_mib_per_item=settings.memory_mib_per_item,
-                clock_sensitivity=clock_sensitivity,
-            )
+            given = settings.model_dump(exclude={"kind"})
+            return AnalyticProfile(**given, clock_sensitivity=clock_sensitivity)
         case config.LanguageProfile():
             return _language(settings)
         case config.TableProfile():

@@ -94,7 +94,10 @@ async def _abort(method: _Method, context: Context, error: Exception) -> None:
         await context.abort(*to_wire(meant))
 
 
-def _refuse_unreadable(request: Any) -> None:
+def _check(method: _Method, request: Any, context: Context) -> None:
+    """Refuse a caller that may not call, or a request that cannot be read."""
+    if method.access is not None:
+        method.access.admit(method.name, context)
     if isinstance(request, DecodeError):
         raise request
 
@@ -103,9 +106,7 @@ def _guard_single(method: _Method, behavior: Callable[..., Awaitable[Any]]) -> C
     async def guarded(request: Any, context: Context) -> Any:
         try:
             with _Call(method, context):
-                if method.access is not None:
-                    method.access.admit(method.name, context)
-                _refuse_unreadable(request)
+                _check(method, request, context)
                 return await behavior(request, context)
         except Exception as error:  # noqa: BLE001 - the border: every error becomes a status here
             await _abort(method, context, error)
@@ -120,9 +121,7 @@ def _guard_stream(method: _Method, behavior: Callable[..., Any]) -> Callable[...
     async def guarded(request: Any, context: Context) -> AsyncIterator[Any]:
         try:
             with _Call(method, context):
-                if method.access is not None:
-                    method.access.admit(method.name, context)
-                _refuse_unreadable(request)
+                _check(method, request, context)
                 async for response in behavior(request, context):
                     yield response
         except Exception as error:  # noqa: BLE001 - the border: every error becomes a status here
