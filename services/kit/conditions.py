@@ -55,6 +55,7 @@ class ConditionKind(IntEnum):
     TEXTS_TOO_LONG = 22, Effect.DEGRADES
 
     def __new__(cls, number: int, effect: Effect) -> Self:
+        """Make a kind that is its number."""
         kind = int.__new__(cls, number)
         kind._value_, kind.effect = number, effect
         return kind
