@@ -23,7 +23,6 @@ from services.kit.process.memory import keep_large_blocks
 from services.kit.process.metrics import exposed
 from services.kit.process.reload import Reloads
 from services.kit.rpc import Access, HealthServicer, Limits, Serving, dial, serving
-from services.kit.rpc.tokens import TokenVerifier
 from services.kit.telemetry import logs
 from services.router.adapters.carbon_client import CarbonClient
 from services.router.adapters.convert import first_table, to_report
@@ -31,6 +30,7 @@ from services.router.adapters.planner_client import ConfigDigests, report_load, 
 from services.router.adapters.predictor_client import PredictorClient
 from services.router.adapters.prometheus import RouterCollector, collectors_registry
 from services.router.adapters.routing_file import RoutingFile
+from services.router.adapters.tokens import TokenVerifier
 from services.router.adapters.triton_metrics import TritonCollector
 from services.router.adapters.worker_stream import WorkerStreams, links
 from services.router.core.accounting.account import Account
