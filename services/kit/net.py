@@ -41,12 +41,7 @@ def is_loopback(address: str) -> bool:
 
 def is_loopback_host(host: str) -> bool:
     """Return whether `host`, a name or an IP address, is this machine."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return host == "localhost" or (is_ip(host) and ipaddress.ip_address(host).is_loopback)
 
 
 def is_ip(host: str) -> bool:

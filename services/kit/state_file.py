@@ -17,10 +17,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from services.kit import whole_file
 from services.kit.errors import FailedPrecondition, ServiceError, Unavailable
 from services.kit.telemetry import logs
-from services.kit.whole_file import replacing
+from services.kit.whole_file import replacing, sync
 
 _log = logs.get("state")
 
@@ -72,25 +71,11 @@ def remove(path: Path) -> None:
         Unavailable: The disk does not let it go.
     """
     try:
-        whole_file.remove(path)
+        if path.exists():
+            path.unlink()
+            sync(path.parent)
     except OSError as error:
         raise not_written(path, error) from error
-
-
-def read_json(path: Path, *, version: int) -> dict[str, Any] | None:
-    """Return what `write_json` wrote, or None where there is no file.
-
-    Raises:
-        Damaged: It is not as it was written, or of another version.
-        Unavailable: It cannot be read.
-    """
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise Unavailable(f"cannot read {path}: {error.strerror}") from error
-    return decoded(path, content, version=version)
 
 
 def decoded(path: Path, content: bytes, *, version: int) -> dict[str, Any]:
@@ -110,15 +95,21 @@ def decoded(path: Path, content: bytes, *, version: int) -> dict[str, Any]:
 
 
 def read_parsed(path: Path, parse: Callable[[dict[str, Any]], T], *, version: int) -> T | None:
-    """Return what `parse` makes of a file's JSON values, or None where there is no file.
+    """Return what `parse` makes of what `write_json` wrote, or None where there is no file.
 
     Raises:
         Damaged: It is not as it was written, of another version, or `parse` cannot read it.
         Unavailable: It cannot be read.
     """
-    data = read_json(path, version=version)
     try:
-        return None if data is None else parse(data)
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise Unavailable(f"cannot read {path}: {error.strerror}") from error
+    data = decoded(path, content, version=version)
+    try:
+        return parse(data)
     except (LookupError, TypeError, ValueError, AttributeError, ServiceError) as error:
         raise Damaged(path, error) from error
 

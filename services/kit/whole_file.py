@@ -24,24 +24,17 @@ def replacing(path: Path, *, mode: int = 0o666, durable: bool = False) -> Iterat
         draft.touch(mode, exist_ok=False)
         yield draft
         if durable:
-            _sync(draft)
+            sync(draft)
         draft.replace(path)
         if durable:
-            _sync(path.parent)
+            sync(path.parent)
     except Exception:
         with suppress(OSError):
             draft.unlink(missing_ok=True)  # half a file takes room that others need
         raise
 
 
-def remove(path: Path) -> None:
-    """Remove a file, so that it stays away over a crash; one that is not there is no error."""
-    if path.exists():
-        path.unlink()
-        _sync(path.parent)
-
-
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     """Have the disk take a file's content, or what was renamed or removed in a folder."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -16,7 +16,7 @@ from services.gpuagent.energy.core.attribution import IdleShare
 from services.gpuagent.energy.metering import GpuMeter, MeteredGpu
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
 from services.kit.profiles.core.profile import BatchCost
-from services.kit.state_file import read_json
+from services.kit.state_file import read_parsed
 from tests.support.gpuagent.metered_gpu import IDLE_W, Bench
 
 
@@ -241,7 +241,7 @@ def test_an_account_of_an_agent_that_counted_no_receipts_owes_none(tmp_path: Pat
     bench.read(1.0, 10.0)
     bench.meter.save()
     file = tmp_path / "energy.json"
-    data = read_json(file, version=1) or {}
+    data = read_parsed(file, dict, version=1) or {}
     del data["account"]["segments"]["one"]["granted_j"]
     file.write_text(json.dumps(data))
     bench.start_agent()

@@ -16,7 +16,6 @@ from services.kit.state_file import (
     damaged_files,
     decoded,
     read_disposable,
-    read_json,
     read_parsed,
     write_json,
 )
@@ -37,7 +36,7 @@ def test_a_file_is_replaced_as_a_whole_and_nothing_is_left_beside_it(tmp_path: P
     write_json(path, {"version": 3, "old": True}, durable=False)
     write_json(path, DATA)
 
-    assert read_json(path, version=3) == DATA
+    assert read_parsed(path, dict, version=3) == DATA
     assert list(path.parent.iterdir()) == [path]
     assert json.loads(path.read_text()).items() >= DATA.items(), "people and older readers see JSON"
 
@@ -69,14 +68,14 @@ def test_cuts_zeros_and_foreign_bytes_are_noticed(content: bytes, data: st.DataO
 def test_a_file_from_before_there_were_checksums_is_read(tmp_path: Path) -> None:
     (tmp_path / "f.json").write_text(json.dumps(DATA))
 
-    assert read_json(tmp_path / "f.json", version=3) == DATA
+    assert read_parsed(tmp_path / "f.json", dict, version=3) == DATA
 
 
 def test_another_version_and_values_that_cannot_be_are_damage(tmp_path: Path) -> None:
     write_json(tmp_path / "f.json", DATA)
 
     with pytest.raises(Damaged, match="not of version 4"):
-        read_json(tmp_path / "f.json", version=4)
+        read_parsed(tmp_path / "f.json", dict, version=4)
     with pytest.raises(Damaged, match="missing"):
         read_parsed(tmp_path / "f.json", lambda data: data["missing"], version=3)
 
@@ -112,7 +111,7 @@ def test_a_disk_that_takes_nothing_leaves_the_file_as_it_was(
         write_json(path, {"version": 3})
 
     assert failed.value.reason == reason
-    assert read_json(path, version=3) == DATA
+    assert read_parsed(path, dict, version=3) == DATA
     assert list(tmp_path.iterdir()) == [path], "half a file would take room"
 
 

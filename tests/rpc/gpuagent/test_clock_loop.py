@@ -12,7 +12,7 @@ from cinquefoil.gpuagent.v1 import inventory_pb2
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from services.gpuagent.survey import survey
 from services.kit.config import Deployment
-from services.kit.state_file import read_json
+from services.kit.state_file import read_parsed
 from tests.support.gpuagent.agent_process import agent_process
 from tests.support.gpuagent.agent_service import (
     GPU,
@@ -163,4 +163,4 @@ async def _clock_mhz(settings: Deployment) -> int:
 
 
 def _written(folder: Path) -> dict[str, Any]:
-    return read_json(folder / NODE / "clocks.json", version=1) or {}
+    return read_parsed(folder / NODE / "clocks.json", dict, version=1) or {}

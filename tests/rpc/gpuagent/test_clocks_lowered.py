@@ -16,7 +16,7 @@ from services.gpuagent.shared_memory.shared_counters import opened
 from services.kit.config import Node
 from services.kit.errors import InvalidArgument
 from services.kit.segment import LockClock
-from services.kit.state_file import read_json
+from services.kit.state_file import read_parsed
 
 
 @dataclass
@@ -32,7 +32,7 @@ class Gpu:
         return (await self.device.call(lambda d: d.list()))[0].clock_mhz
 
     def written(self) -> dict[str, Any]:
-        return read_json(self.path, version=1) or {}
+        return read_parsed(self.path, dict, version=1) or {}
 
 
 @asynccontextmanager

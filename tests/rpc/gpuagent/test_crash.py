@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cinquefoil.gpuagent.v1 import inventory_pb2
-from services.kit.state_file import read_json, write_json
+from services.kit.state_file import read_parsed, write_json
 from tests.support.gpuagent.agent_process import agent_process, killed
 from tests.support.gpuagent.agent_service import (
     GPU,
@@ -104,7 +104,7 @@ async def test_a_worker_that_died_with_the_agent_comes_back_and_a_forgotten_one_
 
 def _forget(journal: Path, segment_id: str) -> None:
     """Strike a segment out of an agent's journal."""
-    written = read_json(journal, version=1)
+    written = read_parsed(journal, dict, version=1)
     assert written is not None
     kept = [each for each in written["segments"] if each["segment_id"] != segment_id]
     assert len(kept) == len(written["segments"]) - 1
