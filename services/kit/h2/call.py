@@ -126,10 +126,6 @@ class Call(Stream):
         """Send these after the answer."""
         self._trailers = trailing_metadata
 
-    def trailing_metadata(self) -> Metadata:
-        """Return what is sent after the answer."""
-        return self._trailers
-
     def set_code(self, code: grpc.StatusCode) -> None:
         """Answer with this status."""
         self._code = code
@@ -142,16 +138,8 @@ class Call(Stream):
         """Return the status so far."""
         return self._code
 
-    def details(self) -> str:
-        """Return the message so far."""
-        return self._details
-
     def cancelled(self) -> bool:
         """Return whether the caller is gone."""
-        return self.over
-
-    def done(self) -> bool:
-        """Return whether nothing more can be sent."""
         return self.over
 
     def peer(self) -> str:

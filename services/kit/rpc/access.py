@@ -213,9 +213,11 @@ class Access:
             return
         self._told(method, known.name or host_of(context.peer()))
         if not names:
-            raise Unauthenticated(f"{method}: no identity was shown; {self._what_counts()}")
+            token = "" if self._verify is None else " or a bearer token"
+            raise Unauthenticated(f"{method}: no identity was shown; show a certificate{token}")
         raise PermissionDenied(
-            f"{known.name} may not call {method}; access.roles permits {_listed(allowed)}",
+            f"{known.name} may not call {method}; access.roles permits "
+            f"{', '.join(sorted(allowed)) or 'no role'}",
             reason="NOT_AUTHORISED",
         )
 
@@ -277,9 +279,6 @@ class Access:
         self._refusals.add(kind)
         _audit.warning("refused; again without a line", method=method, principal=name)
 
-    def _what_counts(self) -> str:
-        return "show a certificate" + ("" if self._verify is None else " or a bearer token")
-
 
 def _certified(context: Any) -> tuple[str, ...]:
     """Return what a verified certificate calls its bearer: SPIFFE ID, else SANs, else the CN."""
@@ -298,7 +297,3 @@ def _on_behalf(known: Caller, context: Any) -> Caller:
             person = "".join(filter(str.isprintable, unquote(str(value))))[:_LONGEST_PERSON]
             return replace(known, name=f"{person} via {known.name}")
     return known
-
-
-def _listed(roles: frozenset[str]) -> str:
-    return ", ".join(sorted(roles)) or "no role"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import ssl
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from services.kit.clock import Clock, RealClock
 from services.kit.errors import FailedPrecondition
@@ -25,6 +26,8 @@ _log = logs.get("tls")
 _TRIES: Final = 5
 _PAUSE_S: Final = 0.05
 """How long the first look waits for the other file of a pair, s: the writer may wait for a core."""
+
+T = TypeVar("T")
 
 _Stamp = tuple[tuple[int, int], ...]
 """When the files were written, ns, and their inodes."""
@@ -97,6 +100,18 @@ class CertificateFiles:
         is_new = (pair, ca) != (self.pair, self.ca)
         self.pair, self.ca = pair, ca
         return is_new
+
+    def following(self, make: Callable[[], T]) -> Callable[[], T]:
+        """Return a function that gives what `make` made of the files as they are now."""
+        newest = make()
+
+        def current() -> T:
+            nonlocal newest
+            if self.changed():
+                newest = make()
+            return newest
+
+        return current
 
     def load_into(self, context: ssl.SSLContext) -> None:
         """Have TLS show the pair, and trust the authority."""
@@ -179,13 +194,10 @@ def server_context(tls: Tls, protocol: str = "h2") -> ssl.SSLContext:
         context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_NONE
         return context
 
-    newest = made()
+    current = files.following(made)
 
     def renew(connection: ssl.SSLObject, _name: str | None, _first: ssl.SSLContext) -> None:
-        nonlocal newest
-        if files.changed():
-            newest = made()
-        connection.context = newest
+        connection.context = current()
 
     first = made()
     first.sni_callback = renew  # called for every connection, also where it names no server

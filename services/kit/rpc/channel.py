@@ -74,8 +74,17 @@ def dial(
         return cast(grpc.aio.Channel, TracedChannel(lambda: plain))
     if (name := server_name(tls, address)) != split_address(address)[0]:
         options = (*options, ("grpc.ssl_target_name_override", name))
-    renewed = _Renewed(address, CertificateFiles(tls), options)
-    return cast(grpc.aio.Channel, TracedChannel(renewed.current))
+    files = CertificateFiles(tls)
+
+    def secure() -> grpc.aio.Channel:
+        key, chain = files.pair or (None, None)
+        credentials = grpc.ssl_channel_credentials(
+            root_certificates=files.ca, private_key=key, certificate_chain=chain
+        )
+        return grpc.aio.secure_channel(address, credentials, options=options)
+
+    # A channel of certificates before lives as long as its calls.
+    return cast(grpc.aio.Channel, TracedChannel(files.following(secure)))
 
 
 def keepalive(dead_after_s: float) -> tuple[tuple[str, int], ...]:
@@ -89,25 +98,3 @@ def keepalive(dead_after_s: float) -> tuple[tuple[str, int], ...]:
         # By default an idle stream is pinged only twice (grpc issue 25722).
         ("grpc.http2.max_pings_without_data", 0),
     )
-
-
-class _Renewed:
-    """The channel with the certificates that the files hold now."""
-
-    def __init__(
-        self, address: str, files: CertificateFiles, options: Sequence[tuple[str, int | str]]
-    ) -> None:
-        self._address, self._files, self._options = address, files, options
-        self._channel = self._made()
-
-    def current(self) -> grpc.aio.Channel:
-        if self._files.changed():
-            self._channel = self._made()  # the one before lives as long as its calls
-        return self._channel
-
-    def _made(self) -> grpc.aio.Channel:
-        key, chain = self._files.pair or (None, None)
-        credentials = grpc.ssl_channel_credentials(
-            root_certificates=self._files.ca, private_key=key, certificate_chain=chain
-        )
-        return grpc.aio.secure_channel(self._address, credentials, options=self._options)
