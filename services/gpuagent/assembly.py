@@ -12,7 +12,7 @@ from services.gpuagent.devices.clock_locks import ClockLocks
 from services.gpuagent.devices.device_thread import DeviceThread
 from services.gpuagent.devices.hardware import Software, permissions_of
 from services.gpuagent.devices.mig_mode import MigModes
-from services.gpuagent.energy.metering import GpuMeter
+from services.gpuagent.energy.metering import GpuMeter, MeteredGpu
 from services.gpuagent.energy.node_accounts import NodeAccounts
 from services.gpuagent.energy.wall_power import WallPower
 from services.gpuagent.node_conditions import NodeConditions
@@ -25,7 +25,6 @@ from services.gpuagent.reconfigure.reservations import Reservations
 from services.gpuagent.reconfigure.transactions import StepExecutor, Transactions
 from services.gpuagent.settings import (
     home_of,
-    metered_gpu_of,
     restart_policy_of,
     sharing_of,
 )
@@ -158,9 +157,7 @@ class Observers:
 
 
 def _meter(place: NodePlace, gpu: GpuInfo, hardware: Hardware, began_s: float) -> GpuMeter:
-    return GpuMeter(
-        place.folder / "energy" / f"{gpu.uuid}.json",
-        hardware.gpu_counters[gpu.uuid],
-        metered_gpu_of(place.settings, gpu.model),
-        began_s=began_s,
-    )
+    simulated, idle_share = place.settings.simulated is not None, place.settings.idle_share
+    metered = MeteredGpu(gpu.model.idle_power_w, gpu.model.sm_count, simulated, idle_share)
+    path = place.folder / "energy" / f"{gpu.uuid}.json"
+    return GpuMeter(path, hardware.gpu_counters[gpu.uuid], metered, began_s)

@@ -5,12 +5,10 @@ import pwd
 from dataclasses import replace
 from pathlib import Path
 
-from services.gpuagent.core.gpu_types import GpuModel
 from services.gpuagent.core.restart_policy import RestartPolicy
 from services.gpuagent.core.worker_config import Variant, WorkerConfigBuilder
 from services.gpuagent.core.worker_spec import External, Generative, TextObjectives, TlsFiles
 from services.gpuagent.devices.mps.control_program import LegacyMps
-from services.gpuagent.energy.metering import MeteredGpu
 from services.gpuagent.supervision.slice_sharing import MpsSharing, SliceSharing
 from services.gpuagent.supervision.worker_allocation import WorkerDefaults
 from services.kit import config
@@ -34,16 +32,6 @@ from services.kit.telemetry import logs
 from services.kit.units import BYTES_PER_MIB
 
 _log = logs.get("settings")
-
-
-def metered_gpu_of(node: Node, gpu: GpuModel) -> MeteredGpu:
-    """Return what one of a node's GPUs is to its meter."""
-    return MeteredGpu(
-        idle_power_w=gpu.idle_power_w,
-        sm_count=gpu.sm_count,
-        simulated=node.simulated is not None,
-        idle_share=node.idle_share,
-    )
 
 
 def config_builder_of(deployment: Deployment, node: Node) -> WorkerConfigBuilder:

@@ -12,8 +12,8 @@ from services.gpuagent.core.mps_limits import thread_shares
 from services.gpuagent.energy.core.account import Account, SegmentAccount, WindowUse
 from services.gpuagent.energy.core.attribution import EnergyWindow, IdleShare, steered_w
 from services.gpuagent.energy.core.progress import (
-    Cursor,
     SlotProgress,
+    Work,
     activity_of,
     stints,
     work_of,
@@ -61,7 +61,7 @@ class Reading:
 
     meter_j: float
     at_s: float
-    cursors: tuple[Cursor, ...]
+    cursors: tuple[Work, ...]
     method: str = ""
     busy_core_s: float | None = None
 
@@ -115,7 +115,7 @@ class GpuMeter:
         """
         segments = tuple(segments)
         slots = tuple(self._counters.slots())
-        cursors = tuple(Cursor.of(slot, at_s) for slot in slots)
+        cursors = tuple(Work.of(slot, at_s) for slot in slots)
         last = self._last or Reading(meter.energy_j if meter else 0.0, at_s, cursors)
         pairs = zip(cursors, last.cursors, strict=True)
         cursors = tuple(now.following(then) for now, then in pairs)
@@ -155,7 +155,7 @@ class GpuMeter:
         self, last: Reading, elapsed_s: float, seen: Sequence[SlotProgress]
     ) -> MeterReading:
         """Return the meter of a GPU that has none: idle power, and what profiles say of batches."""
-        active_j = sum(stint.profiled_j for stint in seen)
+        active_j = sum(stint.work.profiled_j for stint in seen)
         energy_j = last.meter_j + self._gpu.idle_power_w * elapsed_s + active_j
         return MeterReading(energy_j, None, "model")
 
@@ -182,12 +182,12 @@ class GpuMeter:
 
         def activity(stint: SlotProgress) -> float:
             if modelled:
-                return stint.profiled_j
+                return stint.work.profiled_j
             if self._gpu.simulated:
-                return stint.energy_j
+                return stint.work.energy_j
             # A segment that ended since the last reading is still known here.
             segment_id, sms = self._slot_sms.get(stint.slot, ("", 0.0))
-            return stint.busy_s * sms if segment_id == stint.segment_id else 0.0
+            return stint.work.busy_s * sms if segment_id == stint.segment_id else 0.0
 
         return tuple(replace(stint, activity=activity(stint)) for stint in seen)
 
@@ -270,8 +270,9 @@ def _powers_w(own: Sequence[SlotProgress], active_j: float, owed_j: float) -> Ma
     activity = sum(stint.activity for stint in own)
     if active_j <= 0 or activity <= 0:
         return {}
+    per_activity_j = active_j / activity
     return {
-        stint.slot: steered_w(active_j * stint.activity / activity / stint.busy_s, owed_j, active_j)
+        stint.slot: steered_w(per_activity_j * stint.activity / busy_s, owed_j, active_j)
         for stint in own
-        if stint.busy_s > 0 and stint.activity > 0
+        if (busy_s := stint.work.busy_s) > 0 and stint.activity > 0
     }

@@ -23,6 +23,10 @@ def test_grpc_does_nothing_when_a_program_is_started() -> None:
     """uvloop forks; gRPC's handlers of that say so, or stop the threads that channels need."""
     ours = {key: each for key, each in os.environ.items() if key != "GRPC_ENABLE_FORK_SUPPORT"}
     ended = subprocess.run(
-        [sys.executable, "-c", _STARTS_PROGRAMS], capture_output=True, text=True, check=True, env=ours
+        [sys.executable, "-c", _STARTS_PROGRAMS],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=ours,
     )
     assert not ended.stderr

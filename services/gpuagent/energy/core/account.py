@@ -14,26 +14,10 @@ from services.gpuagent.energy.core.attribution import (
     error_ratio,
     share_idle,
 )
+from services.gpuagent.energy.core.progress import Work
 
 KEPT_ENDED: Final = 64
 """Segments that ended and keep an entry of their own; older ones are merged by variant."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkDone:
-    """What a segment did.
-
-    Attributes:
-        requests: Requests answered.
-        busy_s: Busy time summed over workers, s.
-        batches: Batches run, answered or not.
-        granted_j: Energy that its workers counted their batches at, and stated in receipts, J.
-    """
-
-    requests: int = 0
-    busy_s: float = 0.0
-    batches: int = 0
-    granted_j: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +31,7 @@ class WindowUse:
         idle_share: How idle energy is shared.
     """
 
-    work: Mapping[str, WorkDone] = field(default_factory=dict)
+    work: Mapping[str, Work] = field(default_factory=dict)
     power_w: float = 0.0
     method: str = "model"
     idle_share: IdleShare = "none"
@@ -63,7 +47,8 @@ class SegmentAccount:
         stage: Of a pipeline.
         active_j: Active energy attributed to it, J.
         idle_share_j: Idle energy shared to it, J; part of the account's idle_j, not of active_j.
-        requests, busy_s, batches, granted_j: As in `WorkDone`.
+        requests, busy_s, batches: As in `Work`.
+        granted_j: Energy that its workers counted their batches at, and stated in receipts, J.
     """
 
     model: str
@@ -82,7 +67,7 @@ class SegmentAccount:
         """Energy attributed that no receipt stated, J; < 0: receipts stated too much."""
         return self.active_j - self.granted_j
 
-    def plus(self, active_j: float, idle_share_j: float, work: WorkDone) -> SegmentAccount:
+    def plus(self, active_j: float, idle_share_j: float, work: Work) -> SegmentAccount:
         """Return the account after more was used."""
         return replace(
             self,
@@ -91,12 +76,12 @@ class SegmentAccount:
             requests=self.requests + work.requests,
             busy_s=self.busy_s + work.busy_s,
             batches=self.batches + work.batches,
-            granted_j=self.granted_j + work.granted_j,
+            granted_j=self.granted_j + work.energy_j,
         )
 
     def with_all_of(self, other: SegmentAccount) -> SegmentAccount:
         """Return the sum of two accounts."""
-        work = WorkDone(other.requests, other.busy_s, other.batches, other.granted_j)
+        work = Work(other.granted_j, other.busy_s, other.requests, other.batches)
         return self.plus(other.active_j, other.idle_share_j, work)
 
 
@@ -174,7 +159,7 @@ class Account:
                 name: entry.plus(
                     parts.active_j.get(name, 0.0),
                     idle_shares_j.get(name, 0.0),
-                    used.work.get(name, WorkDone()),
+                    used.work.get(name, Work()),
                 )
                 for name, entry in self.segments.items()
             },

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 
 from services.gpuagent.core.worker_slot import Slot
-from services.gpuagent.energy.core.account import WorkDone
 
 
 @dataclass(frozen=True, slots=True)
-class Cursor:
-    """Where a slot stood when it was last read. Attributes: as of `Slot`."""
+class Work:
+    """What was done, by a slot since its file was made, or by whomever over a window.
+
+    Attributes:
+        energy_j: Modelled energy (simulated device), or energy stated in receipts, J.
+        busy_s: Busy time summed over workers, s.
+        requests, batches: Answered, and run, answered or not.
+        profiled_j: What the profile says of the batches, J.
+    """
 
     energy_j: float = 0.0
     busy_s: float = 0.0
@@ -21,13 +27,13 @@ class Cursor:
     profiled_j: float = 0.0
 
     @classmethod
-    def of(cls, slot: Slot, at_s: float) -> Cursor:
+    def of(cls, slot: Slot, at_s: float) -> Work:
         """Return where a slot stands."""
         return cls(
             slot.energy_at(at_s), slot.busy_at(at_s), slot.requests, slot.batches, slot.profiled_j
         )
 
-    def following(self, then: Cursor) -> Cursor:
+    def following(self, then: Work) -> Work:
         """Return where a slot stands that stood at `then`.
 
         A worker that the machine kept waiting writes late that its batch ended: what was counted
@@ -41,62 +47,46 @@ class Cursor:
             busy_s=max(self.busy_s, then.busy_s),
         )
 
+    def since(self, then: Work) -> Work:
+        """Return what was done since `then`; a counter that went back counts nothing."""
+        pairs = zip(astuple(self), astuple(then), strict=True)
+        return Work(*(max(now - before, 0) for now, before in pairs))
+
+    def __add__(self, other: Work) -> Work:
+        return Work(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
 
 @dataclass(frozen=True, slots=True)
 class SlotProgress:
-    """What one slot did between two readings; nothing is negative.
+    """What one slot did between two readings.
 
     Attributes:
         slot: Its number.
         segment_id: Whose it is.
-        energy_j: Modelled energy (simulated device), or energy stated in receipts, J.
-        busy_s: Busy time, s.
-        requests, batches: Answered, and run.
-        profiled_j: What the profile says of its batches, J.
+        work: What it did; nothing is negative.
         activity: What its share of the active energy goes by, once weighed.
     """
 
     slot: int
     segment_id: str
-    energy_j: float
-    busy_s: float
-    requests: int
-    batches: int
-    profiled_j: float
+    work: Work
     activity: float = 0.0
 
 
 def stints(
-    slots: Sequence[Slot], before: Sequence[Cursor], after: Sequence[Cursor]
+    slots: Sequence[Slot], before: Sequence[Work], after: Sequence[Work]
 ) -> Iterator[SlotProgress]:
-    """Yield what each slot that belongs to a segment did.
-
-    A counter that went back (its file was recreated) counts nothing.
-    """
+    """Yield what each slot that belongs to a segment did."""
     for number, (slot, then, now) in enumerate(zip(slots, before, after, strict=True)):
         if slot.segment_id:
-            yield SlotProgress(
-                slot=number,
-                segment_id=slot.segment_id,
-                energy_j=max(now.energy_j - then.energy_j, 0.0),
-                busy_s=max(now.busy_s - then.busy_s, 0.0),
-                requests=max(now.requests - then.requests, 0),
-                batches=max(now.batches - then.batches, 0),
-                profiled_j=max(now.profiled_j - then.profiled_j, 0.0),
-            )
+            yield SlotProgress(number, slot.segment_id, now.since(then))
 
 
-def work_of(stints: Iterable[SlotProgress]) -> Mapping[str, WorkDone]:
+def work_of(stints: Iterable[SlotProgress]) -> Mapping[str, Work]:
     """Return what each segment did."""
-    work: defaultdict[str, WorkDone] = defaultdict(WorkDone)
+    work: defaultdict[str, Work] = defaultdict(Work)
     for stint in stints:
-        known = work[stint.segment_id]
-        work[stint.segment_id] = WorkDone(
-            requests=known.requests + stint.requests,
-            busy_s=known.busy_s + stint.busy_s,
-            batches=known.batches + stint.batches,
-            granted_j=known.granted_j + stint.energy_j,
-        )
+        work[stint.segment_id] += stint.work
     return work
 
 

@@ -12,7 +12,6 @@ from services.gpuagent.energy.core.account import (
     Account,
     SegmentAccount,
     WindowUse,
-    WorkDone,
 )
 from services.gpuagent.energy.core.attribution import (
     MOST_STEERED,
@@ -22,6 +21,7 @@ from services.gpuagent.energy.core.attribution import (
     share_idle,
     steered_w,
 )
+from services.gpuagent.energy.core.progress import Work
 from services.kit.errors import InvalidArgument
 from tests.support.examples import examples
 
@@ -101,7 +101,7 @@ def test_merging_ended_segments_keeps_energy_counts_and_those_that_run(
     for number, name in enumerate(names):
         account = account.opened(name, SegmentAccount("m", f"v{number % 2}"))
         account = account.after(
-            EnergyWindow(2.0, 0.5, {name: 1.0}), WindowUse({name: WorkDone(requests=3, batches=2)})
+            EnergyWindow(2.0, 0.5, {name: 1.0}), WindowUse({name: Work(requests=3, batches=2)})
         )
     alive = frozenset(names[ended:])
 
