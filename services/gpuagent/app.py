@@ -153,7 +153,7 @@ class _Agent:
         self.observers = observers = Observers(context, actuators)
         self.terms = TermJournal(context.place.folder / "term.json")
         self.report = NodeReport(
-            actuators.inventory,
+            actuators.node,
             observers.accounts,
             observers.reservations,
             context.hardware.software,
@@ -169,7 +169,7 @@ class _Agent:
         await self.terms.load()
         await actuators.clocks.restore()
         await actuators.segments.adopt(actuators.actions.worker_config)
-        if actuators.steps.permissions.granted:
+        if actuators.transactions.permissions.granted:
             await actuators.transactions.repair()
         await self.observers.accounts.read()
         await self.observers.conditions.look(digests=False)  # workers compare, too
@@ -196,7 +196,9 @@ class _Agent:
         Where other nodes can take them over, segments are moved there first.
         """
         actuators, observers = self.actuators, self.observers
-        uplink = Uplink(planner, self.outbox, self.report, actuators.steps, self.terms, self.clock)
+        uplink = Uplink(
+            planner, self.outbox, self.report, actuators.transactions, self.terms, self.clock
+        )
         async with asyncio.TaskGroup() as tasks:
             background = (
                 tasks.create_task(observers.accounts.run(), name="agent.accounts"),
@@ -251,7 +253,7 @@ async def _served(
     started: Callable[[int], None] | None,
 ) -> AsyncIterator[None]:
     """Answer calls and expose metrics while the block runs."""
-    servicer = GpuAgentServicer(agent.report, agent.actuators.steps)
+    servicer = GpuAgentServicer(agent.report, agent.actuators.transactions)
     collector = AgentCollector(
         agent.observers.accounts,
         agent.actuators.segments,
@@ -259,11 +261,11 @@ async def _served(
         agent.observers.drift,
         agent.observers.clock_loop.governors,
         place.name,
-        agent.actuators.inventory.device.readings,
+        agent.actuators.node.device.readings,
     )
     tls, access = deployment.identity("agent", place.name), Access.of(deployment)
     health = HealthServicer()
-    known = (agent.observers.accounts.list, place.name, agent.actuators.inventory.device.readings)
+    known = (agent.observers.accounts.list, place.name, agent.actuators.node.device.readings)
     aliases = [ALIASES[name](*known) for name in place.settings.metrics_aliases]
     with metrics.exposed(
         place.settings.metrics,

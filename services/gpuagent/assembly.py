@@ -20,9 +20,8 @@ from services.gpuagent.node_place import NodePlace
 from services.gpuagent.planner_link.uplink import ReportOutbox
 from services.gpuagent.profile_drift.drift_watch import DriftWatch
 from services.gpuagent.reconfigure.actions import Actions
-from services.gpuagent.reconfigure.inventory import Inventory
 from services.gpuagent.reconfigure.reservations import Reservations
-from services.gpuagent.reconfigure.transactions import StepExecutor, Transactions
+from services.gpuagent.reconfigure.transactions import Transactions
 from services.gpuagent.settings import (
     home_of,
     restart_policy_of,
@@ -31,6 +30,7 @@ from services.gpuagent.settings import (
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
 from services.gpuagent.supervision.gpu_loss_watch import GpuLossWatch
 from services.gpuagent.supervision.journal import SegmentJournal, TransactionJournal
+from services.gpuagent.supervision.managed_node import ManagedNode
 from services.gpuagent.supervision.segments import Segments
 from services.gpuagent.supervision.worker_allocation import WorkerAllocator
 from services.gpuagent.supervision.worker_supervisor import SupervisionContext, answers
@@ -76,9 +76,11 @@ class Actuators:
         self, context: Context, config_builder: WorkerConfigBuilder, pue: Callable[[], float | None]
     ) -> None:
         place, clock, device = context.place, context.clock, context.hardware.device
-        settings, folder, keeping = place.settings, place.folder, context.keeping
-        changed, permissions = context.outbox.node_changed, permissions_of(place.name, settings)
-        simulated = settings.simulated is not None
+        settings, folder = place.settings, place.folder
+        permissions, simulated = (
+            permissions_of(place.name, settings),
+            settings.simulated is not None,
+        )
         home = home_of(context.deployment, place.name, folder / "workers")
         self.sharing = sharing_of(settings, folder / "mps", clock)
         self.segments = Segments(
@@ -87,22 +89,30 @@ class Actuators:
             SupervisionContext(
                 clock,
                 partial(answers, tls=context.deployment.identity("agent", place.name)),
-                changed,
+                context.outbox.node_changed,
                 restart_policy_of(settings.workers),
             ),
-            keeping,
+            context.keeping,
             self.sharing,
         )
         self.clocks = ClockLocks(device, folder / "clocks.json", allowed=settings.may_hold_clocks)
+        self.node = ManagedNode(
+            name=place.name,
+            zone=settings.zone,
+            simulated=simulated,
+            device=device,
+            segments=self.segments,
+            clocks=self.clocks,
+            clock=clock,
+            changed=context.outbox.node_changed,
+            tasks=context.keeping,
+            pue=pue,
+        )
         may_switch = permissions.granted and (simulated or settings.allow_mig_mode)
         modes = MigModes(device, folder / "mig_modes.json", allowed=may_switch)
-        self.inventory = Inventory(
-            place.name, settings.zone, simulated, device, self.segments, self.clocks, pue=pue
-        )
-        self.actions = Actions(device, self.segments, config_builder, self.clocks, modes, clock)
+        self.actions = Actions(self.node, config_builder, modes)
         undo_log = TransactionJournal(folder / "change.json")
-        self.transactions = Transactions(self.actions, self.inventory, undo_log, clock, keeping)
-        self.steps = StepExecutor(self.transactions, clock, changed, permissions)
+        self.transactions = Transactions(self.node, self.actions, undo_log, permissions)
 
 
 class Observers:
@@ -110,47 +120,34 @@ class Observers:
 
     def __init__(self, context: Context, actuators: Actuators) -> None:
         place, hardware, outbox = context.place, context.hardware, context.outbox
-        clock, changed = context.clock, context.outbox.node_changed
-        segments, clocks = actuators.segments, actuators.clocks
-        began_s = clock.now().timestamp()
+        node, began_s = actuators.node, context.clock.now().timestamp()
         meters = {gpu.uuid: _meter(place, gpu, hardware, began_s) for gpu in hardware.gpus}
-        self.accounts = NodeAccounts(meters, hardware.device, segments, clock, outbox.energy_read)
-        self.wall_power = WallPower(place, context.deployment.mqtt, self.accounts, clock, changed)
-        self.conditions = NodeConditions(context.deployment, place, clock, changed, segments.list)
-        self.conditions.unsaved = lambda: self.accounts.unsaved
-        self.gpu_loss_watch = GpuLossWatch(
-            known=frozenset(hardware.gpu_counters),
-            device=hardware.device,
-            segments=segments,
-            clocks=clocks,
-            clock=clock,
-            changed=changed,
+        self.accounts = accounts = NodeAccounts(node, meters, outbox.energy_read)
+        self.wall_power = WallPower(
+            node, place.settings.pue, context.deployment.mqtt, self.accounts
         )
-        self.reservations = reservations = Reservations(
-            inventory=actuators.inventory,
-            segments=segments,
-            steps=actuators.steps,
-            clock=clock,
-            changed=changed,
-            tasks=context.keeping,
+        self.conditions = NodeConditions(
+            context.deployment,
+            place,
+            node.clock,
+            node.changed,
+            node.segments.list,
+            unsaved=lambda: accounts.unsaved,
         )
+        self.gpu_loss_watch = GpuLossWatch(node, frozenset(hardware.gpu_counters))
+        self.reservations = reservations = Reservations(node, actuators.transactions)
         self.drift = DriftWatch(
+            node=node,
             models={gpu.uuid: gpu.model for gpu in hardware.gpus},
             gpu_counters=hardware.gpu_counters,
-            segments=segments,
-            accounts=self.accounts,
-            clocks=clocks,
-            simulated=place.settings.simulated is not None,
+            accounts=accounts,
             reserved=lambda: reservations.gpus,
-            clock=clock,
             changed=outbox.drifted,
         )
         self.clock_loop = ClockLoop(
+            node=node,
             governors=governors(place.settings, hardware.gpus),
             promised=promises(context.deployment),
-            segments=segments,
-            clocks=clocks,
-            clock=clock,
             scale_out=outbox.scale_out,
             reserved=lambda: reservations.gpus,
         )

@@ -1,12 +1,12 @@
 """What the agent finds wrong with its own machine: models' files, providers, the disk."""
 
 import asyncio
-import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
@@ -27,67 +27,28 @@ _PROVIDERS: Final = "services.gpuagent.worker.providers"
 _PROVIDER_TIMEOUT_S: Final = 60.0
 
 
-class FileDigests:
-    """What files' SHA-256 are compared with; a file is read again only when it has changed."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[Path, str], tuple[tuple[int, ...], str]] = {}
-
-    def problem(self, file: Path, sha256: str) -> str:
-        """Return why a file is not the expected one; "": it is. Blocks."""
-        try:
-            state = _state_of(file.stat())
-            known, problem = self._known.get((file, sha256), ((), ""))
-            if known != state:
-                problem = ""
-                require_sha256(file, sha256)
-        except OSError as error:
-            return f"{file}: {error.strerror}"
-        except FailedPrecondition as error:
-            problem = error.message
-        self._known[file, sha256] = state, problem
-        return problem
-
-
-def _state_of(stat: os.stat_result) -> tuple[int, ...]:
-    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
-
-
+@dataclass(slots=True, eq=False)
 class NodeConditions:
     """Looks every few seconds.
 
     Attributes:
         deployment: The whole deployment.
-        found: What is wrong now.
+        place: The node.
+        clock: Time.
+        changed: Called when something else is wrong than before.
+        segments: Returns what runs.
         unsaved: Returns why state cannot be written; "": it can.
+        found: What is wrong now.
     """
 
-    def __init__(
-        self,
-        deployment: Deployment,
-        place: NodePlace,
-        clock: Clock,
-        changed: Callable[[], None],
-        segments: Callable[[], Iterable[Segment]],
-    ) -> None:
-        """Find nothing yet.
-
-        Args:
-            deployment: The whole deployment.
-            place: The node.
-            clock: Time.
-            changed: Called when something else is wrong than before.
-            segments: Returns what runs.
-        """
-        self.found: tuple[Condition, ...] = ()
-        self._segments = segments
-        self.unsaved: Callable[[], str] = lambda: ""
-        self._provider: str | None = None
-        self.deployment = deployment
-        self._digests = FileDigests()
-        self._place = place
-        self._clock = clock
-        self._changed = changed
+    deployment: Deployment
+    place: NodePlace
+    clock: Clock
+    changed: Callable[[], None]
+    segments: Callable[[], Iterable[Segment]]
+    unsaved: Callable[[], str] = lambda: ""
+    found: tuple[Condition, ...] = ()
+    _provider: str | None = None
 
     async def look(self, *, digests: bool = True) -> None:
         """Look once.
@@ -99,16 +60,16 @@ class NodeConditions:
         found = (*await asyncio.to_thread(lambda: tuple(find())), *self._fixed_batches())
         if found != self.found:
             self.found = found
-            self._changed()
+            self.changed()
 
     async def run(self) -> None:
         """Look again and again until cancelled."""
         while True:
             await self.look()
-            await self._clock.sleep(_PERIOD_S)
+            await self.clock.sleep(_PERIOD_S)
 
     def _find(self, *, digests: bool) -> Iterator[Condition]:
-        name, folder = self._place.name, self._place.folder
+        name, folder = self.place.name, self.place.folder
         yield from self._model_files(digests=digests)
         yield from self._provider_missing()
         damaged = damaged_files(folder)
@@ -128,10 +89,10 @@ class NodeConditions:
                     path = self.deployment.path_of(network)
                     if not path.is_file():
                         kind = ConditionKind.MODEL_FILE_MISSING
-                        problem = f"{self._place.name} has no file {path}"
+                        problem = f"{self.place.name} has no file {path}"
                     elif digests and network.sha256:
                         kind = ConditionKind.MODEL_FILE_DAMAGED
-                        problem = self._digests.problem(path, network.sha256)
+                        problem = _file_problem(path, network.sha256)
                     else:
                         continue
                     if problem and network.uri:
@@ -142,7 +103,7 @@ class NodeConditions:
                         yield Condition(kind, subject, problem, where)
 
     def _disk_full(self) -> Iterator[Condition]:
-        name, folder = self._place.name, self._place.folder
+        name, folder = self.place.name, self.place.folder
         unsaved = self.unsaved()
         free_mib = shutil.disk_usage(folder).free // BYTES_PER_MIB
         if unsaved or free_mib < _MIN_FREE_MIB:
@@ -155,7 +116,7 @@ class NodeConditions:
 
     def _provider_missing(self) -> Iterator[Condition]:
         """Yield that ONNX Runtime cannot use real GPUs; looked at once, in a process of its own."""
-        settings = self._place.settings
+        settings = self.place.settings
         if not settings.controlled or settings.simulated is not None or settings.cpu is not None:
             return
         wanted = {
@@ -168,13 +129,13 @@ class NodeConditions:
             self._provider = "; ".join(filter(None, map(missing_provider, sorted(wanted))))
         if self._provider:
             yield Condition(
-                ConditionKind.PROVIDER_MISSING, f"node/{self._place.name}", self._provider
+                ConditionKind.PROVIDER_MISSING, f"node/{self.place.name}", self._provider
             )
 
     def _fixed_batches(self) -> Iterator[Condition]:
         kinds = {
             (each.spec.model, each.spec.variant): each.spec.batch_size
-            for each in self._segments()
+            for each in self.segments()
             if 0 < each.max_batch < each.spec.batch_size
         }
         for (model, variant), batch_size in sorted(kinds.items()):
@@ -185,6 +146,26 @@ class NodeConditions:
                 f"with batches of up to {batch_size}",
                 f"models.{model}.variants.{variant}.max_batch",
             )
+
+
+def _file_problem(file: Path, sha256: str) -> str:
+    """Return why a file is not the expected one; "": it is. Blocks."""
+    try:
+        stat = file.stat()
+        changes = stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
+        return _digest_problem(file, sha256, changes)
+    except OSError as error:
+        return f"{file}: {error.strerror}"
+
+
+@cache
+def _digest_problem(file: Path, sha256: str, _changes: tuple[int, ...]) -> str:
+    """Read a file; again only where it has changed."""
+    try:
+        require_sha256(file, sha256)
+    except FailedPrecondition as error:
+        return error.message
+    return ""
 
 
 def missing_provider(provider: str) -> str:

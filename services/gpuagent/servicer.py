@@ -10,7 +10,7 @@ from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
 from cinquefoil.gpuagent.v1 import gpuagent_pb2_grpc as pb_grpc
 from services.gpuagent.planner_link import convert
 from services.gpuagent.planner_link.node_report import NodeReport
-from services.gpuagent.reconfigure.transactions import StepExecutor
+from services.gpuagent.reconfigure.transactions import Transactions
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -18,9 +18,9 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class GpuAgentServicer(pb_grpc.GpuAgentServiceServicer):
     """Reads one node, and changes it where an operator says so."""
 
-    def __init__(self, report: NodeReport, steps: StepExecutor) -> None:
+    def __init__(self, report: NodeReport, transactions: Transactions) -> None:
         self._report = report
-        self._steps = steps
+        self._transactions = transactions
 
     async def GetNode(self, request: pb.GetNodeRequest, context: Context) -> pb.GetNodeResponse:
         """Return the node as it is now."""
@@ -37,7 +37,7 @@ class GpuAgentServicer(pb_grpc.GpuAgentServiceServicer):
     ) -> pb.ReconfigureResponse:
         """Bring GPUs to a desired state."""
         desired = convert.desired(request)
-        done = await self._steps.apply(
+        done = await self._transactions.apply(
             desired, dry_run=request.dry_run, allow_gap=request.allow_gap
         )
         return convert.reconfigured(done)

@@ -10,10 +10,9 @@ import numpy as np
 from services.gpuagent.clock_loop.core.governor import SAMPLE_S, GovernedSegment, Governor, ScaleOut
 from services.gpuagent.core.gpu_types import GpuInfo
 from services.gpuagent.core.worker_config import WorkerConfig
-from services.gpuagent.devices.clock_locks import ClockLocks
 from services.gpuagent.shared_memory.latency_counters import SIZES, Counts
-from services.gpuagent.supervision.segments import RunningSegment, Segments
-from services.kit.clock import Clock
+from services.gpuagent.supervision.managed_node import ManagedNode
+from services.gpuagent.supervision.segments import RunningSegment
 from services.kit.config import Deployment, Node
 from services.kit.errors import ServiceError
 from services.kit.profiles.core.clock_curve import curve_of
@@ -28,20 +27,16 @@ class ClockLoop:
     """Governs the clocks of a node's GPUs.
 
     Attributes:
+        node: Whose GPUs they are.
         governors: By GPU.
         promised: What the requests of a segment were promised.
-        segments: What runs.
-        clocks: Holds clocks.
-        clock: Time.
         scale_out: Called when the highest clock is not enough for a GPU's load.
         reserved: GPUs on which an operator measures: their clocks follow the plans.
     """
 
+    node: ManagedNode
     governors: Mapping[str, Governor]
     promised: Callable[[WorkerConfig], GovernedSegment]
-    segments: Segments
-    clocks: ClockLocks
-    clock: Clock
     scale_out: Callable[[ScaleOut], None]
     reserved: Callable[[], Collection[str]] = frozenset
     _refused: set[str] = field(default_factory=set)
@@ -55,8 +50,8 @@ class ClockLoop:
     async def look(self, gpu_uuid: str) -> None:
         """Look at one GPU, and set the clock that its governor wants."""
         governor = self.governors[gpu_uuid]
-        ceiling_mhz = self.clocks.state.held_mhz.get(gpu_uuid, 0)
-        governor.look(self.clock.monotonic(), ceiling_mhz, self._counts(gpu_uuid))
+        ceiling_mhz = self.node.clocks.state.held_mhz.get(gpu_uuid, 0)
+        governor.look(self.node.clock.monotonic(), ceiling_mhz, self._counts(gpu_uuid))
         if gpu_uuid in self.reserved():
             governor.start_again()
         if governor.scale_out is not None:
@@ -64,7 +59,7 @@ class ClockLoop:
             self.scale_out(governor.scale_out)
         clock_mhz = 0 if governor.at_ceiling else governor.clock_mhz
         try:
-            await self.clocks.lower(gpu_uuid, clock_mhz, ceiling_mhz)
+            await self.node.clocks.lower(gpu_uuid, clock_mhz, ceiling_mhz)
         except ServiceError as error:
             if gpu_uuid not in self._refused:
                 _log.warning("clock does not follow", gpu=gpu_uuid, error=error.message)
@@ -76,10 +71,10 @@ class ClockLoop:
     async def _govern(self, gpu_uuid: str) -> None:
         while True:
             await self.look(gpu_uuid)
-            await self.clock.sleep(SAMPLE_S)
+            await self.node.clock.sleep(SAMPLE_S)
 
     def _counts(self, gpu_uuid: str) -> dict[GovernedSegment, Counts]:
-        running = self.segments.on(gpu_uuid)
+        running = self.node.segments.on(gpu_uuid)
         return {self.promised(each.config): _counts_of(each) for each in running}
 
 

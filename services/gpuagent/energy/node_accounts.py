@@ -3,14 +3,14 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from services.gpuagent.core.device_port import NO_METER, MeterReading
-from services.gpuagent.devices.device_thread import Devices, DeviceThread
+from services.gpuagent.devices.device_thread import Devices
 from services.gpuagent.energy.core.account import Account
 from services.gpuagent.energy.metering import GpuMeter
-from services.gpuagent.supervision.segments import Segments
-from services.kit.clock import Clock
+from services.gpuagent.supervision.managed_node import ManagedNode
 from services.kit.errors import FailedPrecondition, ServiceError, Unavailable
 from services.kit.telemetry import logs
 
@@ -19,37 +19,26 @@ _log = logs.get("accounts")
 PERIOD_S: Final = 0.5
 
 
+@dataclass(slots=True, eq=False)
 class NodeAccounts:
     """Every GPU's account.
 
-    Args:
+    Attributes:
+        node: Whose GPUs they are.
         meters: By GPU, in order of index.
-        device: The GPUs.
-        segments: What runs on them.
-        clock: Time.
         changed: Called after each reading.
     """
 
-    def __init__(
-        self,
-        meters: Mapping[str, GpuMeter],
-        device: DeviceThread,
-        segments: Segments,
-        clock: Clock,
-        changed: Callable[[], None],
-    ) -> None:
-        self._meters = meters
-        self._device = device
-        self._segments = segments
-        self._clock = clock
-        self._changed = changed
-        self._reading = asyncio.Lock()
-        self._troubles: dict[str, str] = {}
-        self._unsaved: dict[str, str] = {}
+    node: ManagedNode
+    meters: Mapping[str, GpuMeter]
+    changed: Callable[[], None]
+    _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _troubles: dict[str, str] = field(default_factory=dict)
+    _unsaved: dict[str, str] = field(default_factory=dict)
 
     def list(self) -> dict[str, Account]:
         """Return the accounts by GPU, in order of index."""
-        return {uuid: meter.account for uuid, meter in self._meters.items()}
+        return {uuid: meter.account for uuid, meter in self.meters.items()}
 
     @property
     def unsaved(self) -> str:
@@ -60,21 +49,21 @@ class NodeAccounts:
         """Read the meters until cancelled."""
         while True:
             await self.read()
-            await self._clock.sleep(PERIOD_S)
+            await self.node.clock.sleep(PERIOD_S)
 
     async def read(self) -> None:
         """Read every meter once; a GPU that cannot be read now is read the next time."""
         async with self._reading:  # an older reading must not come after a newer one
-            for uuid, meter in self._meters.items():
+            for uuid, meter in self.meters.items():
                 try:
-                    reading, at_s = await self._device.call(_meter, uuid)
+                    reading, at_s = await self.node.device.call(_meter, uuid)
                 except ServiceError as error:
                     self._note(uuid, error.message)
                 else:
                     self._note(uuid, "it has none: energy is modelled" if reading is None else "")
-                    meter.read(reading, at_s, self._segments.on(uuid))
+                    meter.read(reading, at_s, self.node.segments.on(uuid))
                     await self._save(uuid, meter)
-        self._changed()
+        self.changed()
 
     async def _save(self, uuid: str, meter: GpuMeter) -> None:
         """Write an account; where the disk does not take it, the next one has all of it."""

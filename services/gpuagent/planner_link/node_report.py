@@ -10,8 +10,8 @@ from services.gpuagent.energy.node_accounts import NodeAccounts
 from services.gpuagent.node_conditions import NodeConditions
 from services.gpuagent.planner_link import convert
 from services.gpuagent.profile_drift.drift_watch import DriftWatch
-from services.gpuagent.reconfigure.inventory import Inventory
 from services.gpuagent.reconfigure.reservations import Reservations
+from services.gpuagent.supervision.managed_node import ManagedNode
 from services.kit.rpc.condition_messages import condition_messages
 
 
@@ -20,13 +20,13 @@ class NodeReport:
     """The node and its energy.
 
     Attributes:
-        inventory, accounts, reservations, versions, watch: What is reported.
+        managed, accounts, reservations, versions, watch: What is reported.
         conditions: What is wrong with the node.
         config_digest: Digest of the deployment file; "": it was not read from one.
         address: "host:port" where others reach the agent.
     """
 
-    inventory: Inventory
+    managed: ManagedNode
     accounts: NodeAccounts
     reservations: Reservations
     versions: Software
@@ -41,7 +41,7 @@ class NodeReport:
         Raises:
             Unavailable: The driver cannot answer now.
         """
-        return self._with_conditions(convert.node(await self.inventory.read()))
+        return self._with_conditions(convert.node(await self.managed.read()))
 
     async def offered(self) -> pb.Node:
         """Return what the planner may plan with: the node without GPUs that are reserved.
@@ -49,7 +49,7 @@ class NodeReport:
         Raises:
             Unavailable: The driver cannot answer now.
         """
-        node = convert.node(self.reservations.left(await self.inventory.read()))
+        node = convert.node(self.reservations.left(await self.managed.read()))
         for gpu in node.gpus:
             gpu.wanted = self.reservations.leaving or gpu.uuid in self.reservations.wanted
         return self._with_conditions(node)

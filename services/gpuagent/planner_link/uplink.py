@@ -14,7 +14,7 @@ from cinquefoil.planner.v1 import planner_pb2 as pb
 from services.gpuagent.core.model import Outcome
 from services.gpuagent.planner_link import convert
 from services.gpuagent.planner_link.node_report import NodeReport
-from services.gpuagent.reconfigure.transactions import StepExecutor
+from services.gpuagent.reconfigure.transactions import Transactions
 from services.gpuagent.supervision.journal import TermJournal
 from services.kit.backoff import Backoff
 from services.kit.clock import Clock
@@ -105,7 +105,7 @@ class Uplink:
         planner: Where to dial.
         outbox: What is to be sent.
         report: The node and its energy.
-        steps: Executes the planner's steps.
+        transactions: Carry out the planner's steps.
         terms: Admits steps of the planner that leads.
         clock: Time.
     """
@@ -115,14 +115,14 @@ class Uplink:
         planner: PlannerServiceAsyncStub,
         outbox: ReportOutbox,
         report: NodeReport,
-        steps: StepExecutor,
+        transactions: Transactions,
         terms: TermJournal,
         clock: Clock,
     ) -> None:
         self._planner = planner
         self._outbox = outbox
         self._report = report
-        self._steps = steps
+        self._transactions = transactions
         self._terms = terms
         self._reconnector = Reconnector(
             "planner",
@@ -195,7 +195,7 @@ class Uplink:
             _log.info("planner's step", step=step.step_id, term=step.term)
             asked = convert.step(step)
             self._report.reservations.refuse(asked)
-            outcome = await self._steps.execute(asked)
+            outcome = await self._transactions.execute(asked)
         except ServiceError as error:
             outcome = Outcome(error, 0.0)
         if stream == self._stream:  # a planner that joined anew has planned anew

@@ -7,12 +7,11 @@ from typing import Final
 
 from services.gpuagent.core.gpu_types import GpuModel
 from services.gpuagent.core.worker_slot import Slot
-from services.gpuagent.devices.clock_locks import ClockLocks
 from services.gpuagent.energy.node_accounts import NodeAccounts
 from services.gpuagent.profile_drift.core.drift import BatchTotals, DriftTrack, SegmentKind
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
-from services.gpuagent.supervision.segments import RunningSegment, Segments
-from services.kit.clock import Clock
+from services.gpuagent.supervision.managed_node import ManagedNode
+from services.gpuagent.supervision.segments import RunningSegment
 from services.kit.telemetry import logs
 
 _log = logs.get("drift")
@@ -25,26 +24,20 @@ class DriftWatch:
     """Compares what workers wrote down with what profiles say.
 
     Attributes:
+        node: What is watched.
         models: Types of the GPUs, by UUID.
         gpu_counters: By GPU.
-        segments: What runs.
         accounts: What it drew.
-        clocks: What clocks are held.
-        simulated: The GPUs are; their clocks are in the ledgers already.
         reserved: GPUs on which an operator measures.
-        clock: Time.
         changed: Called when a profile has become wrong, or right.
         tracks: What is known, by kind of segment.
     """
 
+    node: ManagedNode
     models: Mapping[str, GpuModel]
     gpu_counters: Mapping[str, SharedCounters]
-    segments: Segments
     accounts: NodeAccounts
-    clocks: ClockLocks
-    simulated: bool
     reserved: Callable[[], Collection[str]]
-    clock: Clock
     changed: Callable[[], None]
     tracks: dict[SegmentKind, DriftTrack] = field(default_factory=dict)
     _slots: dict[tuple[str, int], Slot] = field(default_factory=dict)
@@ -59,18 +52,19 @@ class DriftWatch:
         """Watch until cancelled."""
         while True:
             self.look()
-            await self.clock.sleep(PERIOD_S)
+            await self.node.clock.sleep(PERIOD_S)
 
     def look(self) -> None:
         """Take in what workers did since the last look."""
         seen: defaultdict[SegmentKind, BatchTotals] = defaultdict(BatchTotals)
         for gpu_uuid, model in self.models.items():
-            if not self.simulated and model.max_clock_mhz:
-                held_mhz = self.clocks.in_force_mhz(gpu_uuid) or model.max_clock_mhz
+            # Simulated clocks are in the ledgers already.
+            if not self.node.simulated and model.max_clock_mhz:
+                held_mhz = self.node.clocks.in_force_mhz(gpu_uuid) or model.max_clock_mhz
                 self.gpu_counters[gpu_uuid].set_clock_ratio(
                     min(held_mhz / model.max_clock_mhz, 1.0)
                 )
-            for running in self.segments.on(gpu_uuid):
+            for running in self.node.segments.on(gpu_uuid):
                 kind = _kind(running, model)
                 seen[kind] = seen[kind].plus(self._seen(gpu_uuid, running))
         changes = [kind for kind, new in seen.items() if new.batches and self._learn(kind, new)]

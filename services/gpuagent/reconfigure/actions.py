@@ -10,11 +10,8 @@ from services.gpuagent.core.device_port import IN_USE
 from services.gpuagent.core.gpu_types import GpuInfo
 from services.gpuagent.core.model import Action, SetMigMode, StartSegment, StopSegment
 from services.gpuagent.core.worker_config import WorkerConfig, WorkerConfigBuilder
-from services.gpuagent.devices.clock_locks import ClockLocks
-from services.gpuagent.devices.device_thread import DeviceThread
 from services.gpuagent.devices.mig_mode import MigModes
-from services.gpuagent.supervision.segments import Segments
-from services.kit.clock import Clock
+from services.gpuagent.supervision.managed_node import ManagedNode
 from services.kit.errors import (
     FailedPrecondition,
     NotFound,
@@ -33,20 +30,14 @@ class Actions:
     """Changes one thing at a time.
 
     Attributes:
-        device: The GPUs.
-        segments: What runs on them.
+        node: What is changed.
         config_builder: Builds the configurations of workers.
-        clocks: Holds SM clocks.
         modes: Switches MIG mode.
-        clock: Time.
     """
 
-    device: DeviceThread
-    segments: Segments
+    node: ManagedNode
     config_builder: WorkerConfigBuilder
-    clocks: ClockLocks
     modes: MigModes
-    clock: Clock
     # What is on a GPU is looked at and changed by one action at a time; waiting for workers to
     # answer or to drain happens outside.
     _locks: defaultdict[str, asyncio.Lock] = field(
@@ -68,13 +59,13 @@ class Actions:
                 await self._patiently(action.gpu_uuid, lambda: self._set_mig_mode(action))
             case LockClock():
                 async with self._locks[action.gpu_uuid]:
-                    await self.clocks.hold(action)
+                    await self.node.clocks.hold(action)
             case StartSegment(spec):
                 async with self._locks[spec.gpu_uuid]:
-                    running = await self.segments.begin(await self.worker_config(spec))
-                await self.segments.wait(running)
+                    running = await self.node.segments.begin(await self.worker_config(spec))
+                await self.node.segments.wait(running)
             case StopSegment(segment_id, grace_s):
-                await self.segments.stop(segment_id, grace_s)
+                await self.node.segments.stop(segment_id, grace_s)
 
     async def resume(self, spec: SegmentSpec, timeout_s: float) -> None:
         """Run a segment that ran before, and wait for its answer.
@@ -85,8 +76,8 @@ class Actions:
                 stopped then, and its supervisors keep trying. The reason is `NO_ANSWER`.
         """
         async with self._locks[spec.gpu_uuid]:
-            running = await self.segments.begin(await self.worker_config(spec))
-        if not await self.segments.answers(running, timeout_s):
+            running = await self.node.segments.begin(await self.worker_config(spec))
+        if not await self.node.segments.answers(running, timeout_s):
             raise Unavailable(
                 f"segment {spec.segment_id} was started again and does not answer yet",
                 reason=NO_ANSWER,
@@ -105,7 +96,7 @@ class Actions:
             case SetMigMode():
                 self.modes.check()
             case LockClock():
-                self.clocks.check()
+                self.node.clocks.check()
 
     async def worker_config(self, spec: SegmentSpec) -> WorkerConfig:
         """Return the configuration of a segment's workers on the GPU as it is now.
@@ -126,12 +117,12 @@ class Actions:
             except FailedPrecondition as error:
                 if error.reason != IN_USE or pause_s is None:
                     raise
-                await self.clock.sleep(pause_s)
+                await self.node.clock.sleep(pause_s)
             else:
                 return
 
     async def _create(self, action: CreateSlice) -> None:
-        await self.device.call(lambda d: d.create_slice(action.gpu_uuid, action.placement))
+        await self.node.device.call(lambda d: d.create_slice(action.gpu_uuid, action.placement))
         if not await self._exists(action):
             raise Unavailable(f"{action.placement} is not there after it was created")
 
@@ -139,18 +130,18 @@ class Actions:
         gpu = await self._gpu(action.gpu_uuid)
         if action.placement.profile == WHOLE or not gpu.mig_enabled:
             return  # an uncut GPU has no slices that could go
-        occupant = self.segments.occupant(action.gpu_uuid, action.placement)
+        occupant = self.node.segments.occupant(action.gpu_uuid, action.placement)
         if occupant:
             raise FailedPrecondition(
                 f"segment {occupant} runs on {action.placement}; stop it first",
                 reason="SLICE_IN_USE",
             )
-        await self.device.call(lambda d: d.destroy_slice(action.gpu_uuid, action.placement))
+        await self.node.device.call(lambda d: d.destroy_slice(action.gpu_uuid, action.placement))
         if await self._exists(action):
             raise Unavailable(f"{action.placement} is still there after it was destroyed")
 
     async def _set_mig_mode(self, action: SetMigMode) -> None:
-        busy = self.segments.on(action.gpu_uuid)
+        busy = self.node.segments.on(action.gpu_uuid)
         gpu = await self._gpu(action.gpu_uuid)
         slices = [str(placement) for placement, _ in gpu.slices if placement.profile != WHOLE]
         if gpu.mig_enabled != action.enabled and (busy or slices):
@@ -166,7 +157,7 @@ class Actions:
         return any(placement == action.placement for placement, _ in gpu.slices)
 
     async def _gpu(self, uuid: str) -> GpuInfo:
-        gpus = await self.device.call(lambda d: d.list())
+        gpus = await self.node.device.call(lambda d: d.list())
         found = next((gpu for gpu in gpus if gpu.uuid == uuid), None)
         if found is None:
             raise NotFound(f"this node has no GPU {uuid}", field="gpu_uuid")

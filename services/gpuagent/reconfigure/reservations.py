@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -11,10 +11,8 @@ from services.gpuagent.core.gpu_types import GpuInfo
 from services.gpuagent.core.model import Action, Node, StopSegment, Transaction
 from services.gpuagent.core.reconcile import DesiredGpu
 from services.gpuagent.core.transaction_rules import gpu_of
-from services.gpuagent.reconfigure.inventory import Inventory
-from services.gpuagent.reconfigure.transactions import StepExecutor
-from services.gpuagent.supervision.segments import Segments
-from services.kit.clock import Clock
+from services.gpuagent.reconfigure.transactions import Transactions
+from services.gpuagent.supervision.managed_node import ManagedNode
 from services.kit.errors import FailedPrecondition, NotFound, ServiceError
 from services.kit.mig import WHOLE
 from services.kit.telemetry import logs
@@ -25,26 +23,18 @@ POLL_S: Final = 0.25
 """Between looks at whether a GPU has become idle, s."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Reservations:
     """Who has which GPU.
 
     Attributes:
-        inventory: Reads the node.
-        segments: What runs on it.
-        steps: Brings a GPU back to what it was.
-        clock: Time.
-        changed: Called when a GPU is taken or given back.
-        tasks: Owns the bringing back, which outlives the caller.
+        node: Whose GPUs they are.
+        transactions: Bring a GPU back to what it was.
         leaving: The agent ends: the planner is requested to move all that runs on the node.
     """
 
-    inventory: Inventory
-    segments: Segments
-    steps: StepExecutor
-    clock: Clock
-    changed: Callable[[], None]
-    tasks: asyncio.TaskGroup
+    node: ManagedNode
+    transactions: Transactions
     leaving: bool = False
     _taken: set[str] = field(default_factory=set)
     _waited_for: Counter[str] = field(default_factory=Counter)
@@ -75,16 +65,16 @@ class Reservations:
             PermissionDenied: This agent may not change its node.
             FailedPrecondition: Somebody has it; or segments run on it, and `wait` is not set.
         """
-        self.steps.permissions.require()
+        self.transactions.permissions.require()
         await self._find(gpu_uuid)
         told: tuple[str, ...] = ()
         with self._wanting(gpu_uuid):
             while running := self._take(gpu_uuid, wait=wait):
                 if running != told:
                     told = running
-                    self.changed()
+                    self.node.changed()
                     yield running
-                await self.clock.sleep(POLL_S)
+                await self.node.clock.sleep(POLL_S)
         try:
             before = _as_it_is(*await self._find(gpu_uuid))
         except BaseException:
@@ -94,7 +84,7 @@ class Reservations:
             yield ()
             await asyncio.Event().wait()
         finally:
-            self.tasks.create_task(self._restore(before), name=f"restore {gpu_uuid}")
+            self.node.tasks.create_task(self._restore(before), name=f"restore {gpu_uuid}")
 
     @contextmanager
     def _wanting(self, gpu_uuid: str) -> Iterator[None]:
@@ -103,10 +93,10 @@ class Reservations:
             yield
         finally:
             self._waited_for[gpu_uuid] -= 1
-            self.changed()
+            self.node.changed()
 
     async def _find(self, gpu_uuid: str) -> tuple[GpuInfo, Node]:
-        node = await self.inventory.read()
+        node = await self.node.read()
         for gpu in node.gpus:
             if gpu.uuid == gpu_uuid:
                 return gpu, node
@@ -119,7 +109,7 @@ class Reservations:
             raise FailedPrecondition(
                 f"{gpu_uuid} is being measured by another operator", reason="GPU_RESERVED"
             )
-        running = tuple(each.spec.segment_id for each in self.segments.on(gpu_uuid))
+        running = tuple(each.spec.segment_id for each in self.node.segments.on(gpu_uuid))
         if running and not wait:
             raise FailedPrecondition(
                 f"{gpu_uuid} serves {', '.join(running)}: measure on another GPU, or wait "
@@ -153,16 +143,16 @@ class Reservations:
 
     async def _restore(self, before: DesiredGpu) -> None:
         try:
-            await self.steps.apply([before], dry_run=False, allow_gap=True)
+            await self.transactions.apply([before], dry_run=False, allow_gap=True)
         except ServiceError as error:  # the planner makes of it what it needs
             _log.warning("GPU is not as before", gpu=before.gpu_uuid, error=error.message)
         self._taken.discard(before.gpu_uuid)
         _log.info("GPU is given back", gpu=before.gpu_uuid)
-        self.changed()
+        self.node.changed()
 
     def _gpu_of(self, action: Action) -> str:
         if isinstance(action, StopSegment):
-            known = {each.spec.segment_id: each.spec for each in self.segments.list()}
+            known = {each.spec.segment_id: each.spec for each in self.node.segments.list()}
             return known[action.segment_id].gpu_uuid if action.segment_id in known else ""
         return gpu_of(action)
 

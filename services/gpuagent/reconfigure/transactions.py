@@ -1,7 +1,7 @@
 """Carries out transactions, one at a time, each as a whole or not at all, and reports outcomes."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -11,9 +11,8 @@ from services.gpuagent.core.permissions import ALL_GRANTED, Permissions
 from services.gpuagent.core.reconcile import DesiredGpu, gaps, reconcile
 from services.gpuagent.core.transaction_rules import PriorState
 from services.gpuagent.reconfigure.actions import NO_ANSWER, Actions
-from services.gpuagent.reconfigure.inventory import Inventory
 from services.gpuagent.supervision.journal import TransactionJournal
-from services.kit.clock import Clock
+from services.gpuagent.supervision.managed_node import ManagedNode
 from services.kit.errors import Cancelled, FailedPrecondition, ServiceError, Unavailable
 from services.kit.telemetry import logs
 
@@ -49,19 +48,83 @@ class TransactionFailed(ServiceError):
         self.not_restored = not_restored
 
 
+@dataclass(frozen=True, slots=True)
+class Reconfigured:
+    """What was done. Attributes: transaction, gaps (models short of segments), elapsed_s."""
+
+    transaction: Transaction
+    gaps: tuple[str, ...]
+    elapsed_s: float = 0.0
+
+
 @dataclass(slots=True, eq=False)
 class Transactions:
-    """The transactions of one node: actions, inventory, journal (over a crash), clock, tasks.
+    """Changes a node: step by step, or to a state that an operator wants.
 
-    The tasks own transactions in progress: these outlive their callers.
+    A transaction in progress outlives its caller.
+
+    Attributes:
+        node: What is changed.
+        actions: Carries out the single ones.
+        journal: Remembers over a crash what is in progress.
+        permissions: Whether the agent may change its node.
     """
 
-    _actions: Actions
-    inventory: Inventory
-    _journal: TransactionJournal
-    _clock: Clock
-    _tasks: asyncio.TaskGroup
+    node: ManagedNode
+    actions: Actions
+    journal: TransactionJournal
+    permissions: Permissions = ALL_GRANTED
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+
+    async def execute(self, step: Action | Transaction) -> Outcome:
+        """Do what a step says; whatever goes wrong is in the outcome."""
+        began_s = self.node.clock.monotonic()
+        transaction = step if isinstance(step, Transaction) else Transaction(((step,),))
+        error: ServiceError | None = None
+        try:
+            self.permissions.require()
+            await self.carry_out(transaction)
+        except ServiceError as failure:
+            error = failure
+        elapsed_s = self.node.clock.monotonic() - began_s
+        _log.info(
+            "step", actions=[str(action) for action in transaction.actions], ok=error is None,
+            error=error and error.message, elapsed_s=round(elapsed_s, 3),
+        )  # fmt: skip
+        self.node.changed()
+        lost = error.not_restored if isinstance(error, TransactionFailed) else ()
+        return Outcome(error, elapsed_s, lost)
+
+    async def apply(
+        self, desired: Sequence[DesiredGpu], *, dry_run: bool, allow_gap: bool
+    ) -> Reconfigured:
+        """Bring GPUs to a desired state, as one transaction.
+
+        Args:
+            desired: GPUs that are not among them are left alone.
+            dry_run: Return the transaction without carrying it out.
+            allow_gap: A model may have fewer segments in between than before and after.
+
+        Raises:
+            FailedPrecondition: A model would have a gap; or a step failed, and all was undone.
+            ServiceError: It cannot be, or may not.
+        """
+        node = await self.node.read()
+        transaction = reconcile(desired, node)
+        missing = gaps(transaction, node)
+        if dry_run:
+            return Reconfigured(transaction, missing)
+        self.permissions.require()
+        if missing and not allow_gap:
+            raise FailedPrecondition(
+                f"there is no room to start first and stop then for {', '.join(missing)}: it would "
+                "have fewer segments for a while; say allow_gap if others carry its load",
+                reason="CAPACITY_GAP",
+            )
+        outcome = await self.execute(transaction)
+        if outcome.error is not None:
+            raise outcome.error
+        return Reconfigured(transaction, missing, outcome.elapsed_s)
 
     async def carry_out(self, transaction: Transaction) -> None:
         """Bring the node to where `transaction` leads; nothing is done where it is there already.
@@ -73,7 +136,9 @@ class Transactions:
             ServiceError: It cannot be; nothing was done.
         """
         gone = asyncio.Event()
-        task = self._tasks.create_task(self._all_or_nothing(transaction, gone), name="transaction")
+        task = self.node.tasks.create_task(
+            self._all_or_nothing(transaction, gone), name="transaction"
+        )
         try:
             error = await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -92,12 +157,12 @@ class Transactions:
             FailedPrecondition: The journal is damaged.
         """
         async with self._turn:
-            then = await asyncio.to_thread(self._journal.load)
+            then = await asyncio.to_thread(self.journal.load)
             if then is None:
                 return ()
             lost = await self._back(then)
             _log.warning("undid a transaction that a crash cut short", not_restored=lost)
-            await asyncio.to_thread(self._journal.clear)
+            await asyncio.to_thread(self.journal.clear)
             return lost
 
     async def _all_or_nothing(
@@ -112,10 +177,10 @@ class Transactions:
         return None
 
     async def _transact(self, transaction: Transaction, gone: asyncio.Event) -> None:
-        node = await self.inventory.read()
+        node = await self.node.read()
         transaction_rules.check(transaction, node)
         for action in transaction.actions:
-            self._actions.check(action)
+            self.actions.check(action)
         rest = transaction_rules.outstanding(transaction, node)
         if not rest.groups:
             return
@@ -124,13 +189,13 @@ class Transactions:
         failures = await self._forward(rest, gone)
         lost = await self._back(then) if failures else ()
         if not lost:
-            await asyncio.to_thread(self._journal.clear)
+            await asyncio.to_thread(self.journal.clear)
         if failures:
             raise TransactionFailed(failures, lost)
 
     async def _remember(self, then: PriorState) -> None:
         try:
-            await asyncio.to_thread(self._journal.save, then)
+            await asyncio.to_thread(self.journal.save, then)
         except Unavailable as error:  # disk full: nothing was changed, and nothing may be
             raise error.because("; nothing was changed") from error
 
@@ -160,7 +225,7 @@ class Transactions:
         """Carry out actions at the same time; all have ended when it returns."""
         async with asyncio.TaskGroup() as tasks:
             doing = [
-                (action, tasks.create_task(_tried(self._actions.do(action)), name=str(action)))
+                (action, tasks.create_task(_tried(self.actions.do(action)), name=str(action)))
                 for action in group
             ]
         return [(action, error) for action, task in doing if (error := task.result())]
@@ -169,7 +234,7 @@ class Transactions:
         """Take an action back, trying again for a while; return why it could not be, or ""."""
         error: ServiceError | None = None
         for pause_s in (0.0, *_UNDO_PAUSES_S):
-            await self._clock.sleep(pause_s)
+            await self.node.clock.sleep(pause_s)
             error = await _tried(self._take_back(action))
             if error is None:
                 return ""
@@ -180,9 +245,9 @@ class Transactions:
 
     async def _take_back(self, action: Action) -> None:
         if isinstance(action, StartSegment):
-            await self._actions.resume(action.spec, _RESUME_S)
+            await self.actions.resume(action.spec, _RESUME_S)
         else:
-            await self._actions.do(action)
+            await self.actions.do(action)
 
 
 async def _tried(work: Awaitable[None]) -> ServiceError | None:
@@ -194,79 +259,3 @@ async def _tried(work: Awaitable[None]) -> ServiceError | None:
     except OSError as error:  # the disk does not take what must be remembered
         return Unavailable(str(error))
     return None
-
-
-@dataclass(frozen=True, slots=True)
-class Reconfigured:
-    """What was done. Attributes: transaction, gaps (models short of segments), elapsed_s."""
-
-    transaction: Transaction
-    gaps: tuple[str, ...]
-    elapsed_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class StepExecutor:
-    """Changes a node: step by step, or to a state that an operator wants.
-
-    Attributes:
-        transactions: Carries them out.
-        clock: Time.
-        changed: Called after each change of the node.
-        permissions: Whether the agent may change its node.
-    """
-
-    transactions: Transactions
-    clock: Clock
-    changed: Callable[[], None]
-    permissions: Permissions = ALL_GRANTED
-
-    async def execute(self, step: Action | Transaction) -> Outcome:
-        """Do what a step says; whatever goes wrong is in the outcome."""
-        began_s = self.clock.monotonic()
-        transaction = step if isinstance(step, Transaction) else Transaction(((step,),))
-        error: ServiceError | None = None
-        try:
-            self.permissions.require()
-            await self.transactions.carry_out(transaction)
-        except ServiceError as failure:
-            error = failure
-        elapsed_s = self.clock.monotonic() - began_s
-        _log.info(
-            "step", actions=[str(action) for action in transaction.actions], ok=error is None,
-            error=error and error.message, elapsed_s=round(elapsed_s, 3),
-        )  # fmt: skip
-        self.changed()
-        lost = error.not_restored if isinstance(error, TransactionFailed) else ()
-        return Outcome(error, elapsed_s, lost)
-
-    async def apply(
-        self, desired: Sequence[DesiredGpu], *, dry_run: bool, allow_gap: bool
-    ) -> Reconfigured:
-        """Bring GPUs to a desired state, as one transaction.
-
-        Args:
-            desired: GPUs that are not among them are left alone.
-            dry_run: Return the transaction without carrying it out.
-            allow_gap: A model may have fewer segments in between than before and after.
-
-        Raises:
-            FailedPrecondition: A model would have a gap; or a step failed, and all was undone.
-            ServiceError: It cannot be, or may not.
-        """
-        node = await self.transactions.inventory.read()
-        transaction = reconcile(desired, node)
-        missing = gaps(transaction, node)
-        if dry_run:
-            return Reconfigured(transaction, missing)
-        self.permissions.require()
-        if missing and not allow_gap:
-            raise FailedPrecondition(
-                f"there is no room to start first and stop then for {', '.join(missing)}: it would "
-                "have fewer segments for a while; say allow_gap if others carry its load",
-                reason="CAPACITY_GAP",
-            )
-        outcome = await self.execute(transaction)
-        if outcome.error is not None:
-            raise outcome.error
-        return Reconfigured(transaction, missing, outcome.elapsed_s)

@@ -7,14 +7,10 @@ and the planner moves the load. After a reset it is reported with the GPU again,
 
 import asyncio
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from services.gpuagent.devices.clock_locks import ClockLocks
-from services.gpuagent.devices.device_thread import DeviceThread
-from services.gpuagent.supervision.segments import Segments
-from services.kit.clock import Clock
+from services.gpuagent.supervision.managed_node import ManagedNode
 from services.kit.errors import ServiceError
 from services.kit.segment import LockClock
 from services.kit.telemetry import logs
@@ -26,25 +22,17 @@ REOPEN_S: Final = 10.0
 """How often NVML is restarted while a GPU is lost: other calls wait meanwhile."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class GpuLossWatch:
     """Looks after which GPUs are there.
 
     Attributes:
+        node: Whose GPUs they are.
         known: GPUs that were there at the start.
-        device: The GPUs.
-        segments: What runs on them.
-        clocks: What holds their clocks.
-        clock: Time.
-        changed: Called when a GPU was lost or came back.
     """
 
+    node: ManagedNode
     known: frozenset[str]
-    device: DeviceThread
-    segments: Segments
-    clocks: ClockLocks
-    clock: Clock
-    changed: Callable[[], None]
     _there: frozenset[str] = field(init=False)
     _reopened_s: float = field(init=False, default=-math.inf)
 
@@ -55,13 +43,13 @@ class GpuLossWatch:
         """Look until cancelled."""
         while True:
             await self.look()
-            await self.clock.sleep(PERIOD_S)
+            await self.node.clock.sleep(PERIOD_S)
 
     async def look(self) -> None:
         """Look once, and act on what changed."""
         try:
             await self._reopen()
-            there = await self.device.call(lambda d: d.present()) & self.known
+            there = await self.node.device.call(lambda d: d.present()) & self.known
         except ServiceError as error:
             _log.warning("cannot look for the GPUs", error=error.message)
             return
@@ -74,26 +62,28 @@ class GpuLossWatch:
             _log.info("GPU is back", gpu=uuid)
             await self._hold_clock_again(uuid)
         if lost or back:
-            self.changed()
+            self.node.changed()
 
     async def _reopen(self) -> None:
-        now_s = self.clock.monotonic()
+        now_s = self.node.clock.monotonic()
         if self._there != self.known and now_s >= self._reopened_s + REOPEN_S:
             self._reopened_s = now_s
-            await self.device.call(lambda d: d.reopen())
+            await self.node.device.call(lambda d: d.reopen())
 
     async def _end_segments(self, gpu_uuid: str) -> None:
         async with asyncio.TaskGroup() as tasks:
-            for running in self.segments.on(gpu_uuid):
+            for running in self.node.segments.on(gpu_uuid):
                 segment_id = running.spec.segment_id
-                tasks.create_task(self.segments.stop(segment_id, 0.0), name=f"lost {segment_id}")
+                tasks.create_task(
+                    self.node.segments.stop(segment_id, 0.0), name=f"lost {segment_id}"
+                )
 
     async def _hold_clock_again(self, gpu_uuid: str) -> None:
         """Hold the clock that a plan wants held: the reset let go of it."""
-        clock_mhz = self.clocks.state.held_mhz.get(gpu_uuid)
+        clock_mhz = self.node.clocks.state.held_mhz.get(gpu_uuid)
         if clock_mhz is None:
             return
         try:
-            await self.clocks.hold(LockClock(gpu_uuid, clock_mhz))
+            await self.node.clocks.hold(LockClock(gpu_uuid, clock_mhz))
         except ServiceError as error:
             _log.warning("cannot hold its clock again", gpu=gpu_uuid, error=error.message)

@@ -9,6 +9,7 @@ from typing import Final
 from structlog.testing import capture_logs
 
 from cinquefoil.gpuagent.v1.worker_pb2 import Hello
+from services.gpuagent.devices.clock_locks import ClockLocks
 from services.gpuagent.devices.device_thread import DeviceThread
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
@@ -16,6 +17,7 @@ from services.gpuagent.energy.metering import GpuMeter, MeteredGpu
 from services.gpuagent.energy.node_accounts import NodeAccounts
 from services.gpuagent.shared_memory.shared_counters import opened
 from services.gpuagent.supervision.journal import SegmentJournal
+from services.gpuagent.supervision.managed_node import ManagedNode
 from services.gpuagent.supervision.segments import Segments
 from services.gpuagent.supervision.worker_allocation import WorkerAllocator, WorkerDefaults
 from services.gpuagent.supervision.worker_supervisor import SupervisionContext
@@ -49,7 +51,18 @@ async def _accounts(
                 tasks,
             )
             meter = GpuMeter(folder / "energy.json", counters, MeteredGpu(50.0, 108, simulated))
-            yield NodeAccounts({uuid: meter}, device, segments, clock, lambda: None)
+            node = ManagedNode(
+                name="node",
+                zone="Z",
+                simulated=simulated,
+                device=device,
+                segments=segments,
+                clocks=ClockLocks(device, folder / "clocks.json", allowed=False),
+                clock=clock,
+                changed=lambda: None,
+                tasks=tasks,
+            )
+            yield NodeAccounts(node, {uuid: meter}, lambda: None)
 
 
 async def test_a_meter_that_cannot_be_read_is_logged_once_for_each_cause_and_again_when_it_is_back(

@@ -167,7 +167,7 @@ def test_a_disk_that_takes_no_journal_stops_the_change_before_it_begins(
         def full(_then: PriorState) -> None:
             raise not_written(tmp_path, OSError(28, "No space left on device"))
 
-        monkeypatch.setattr(agent.transactions._journal, "save", full)
+        monkeypatch.setattr(agent.transactions.journal, "save", full)
         outcome = await agent.do(Transaction(((CreateSlice(uuid, LEFT),),)))
 
         assert outcome.error is not None
@@ -218,12 +218,12 @@ def test_a_segment_that_begins_while_the_agent_stops_is_refused(
         monkeypatch.setattr(SegmentJournal, "save", slow)
         change = asyncio.create_task(agent.do(Transaction(((StartSegment(spec),),))))
         await until(writing.is_set)
-        await agent.segments.stop_all(0.0)
+        await agent.managed.segments.stop_all(0.0)
         stopped.set()
 
         outcome = await change
         assert "is stopping" in str(outcome.error)
-        assert agent.segments.running == ()
+        assert agent.managed.segments.running == ()
         assert world.table.pids() == {}
 
     on_one_gpu(tmp_path, stop_meanwhile)

@@ -25,11 +25,11 @@ from services.gpuagent.devices.fake_nvml import install
 from services.gpuagent.devices.mig_mode import MigModes
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.gpuagent.reconfigure.actions import Actions
-from services.gpuagent.reconfigure.inventory import Inventory
-from services.gpuagent.reconfigure.transactions import StepExecutor, Transactions
+from services.gpuagent.reconfigure.transactions import Transactions
 from services.gpuagent.shared_memory.shared_counters import SharedCounters, opened
 from services.gpuagent.supervision import processes
 from services.gpuagent.supervision.journal import SegmentJournal, TransactionJournal
+from services.gpuagent.supervision.managed_node import ManagedNode
 from services.gpuagent.supervision.segments import Segments
 from services.gpuagent.supervision.worker_allocation import WorkerAllocator, WorkerDefaults
 from services.gpuagent.supervision.worker_supervisor import SupervisionContext
@@ -253,19 +253,16 @@ def machine(folder: Path, types: tuple[str, ...] = TYPES, **options: Any) -> Ite
 class Agent:
     """One agent's life on a machine."""
 
-    device: DeviceThread
-    inventory: Inventory
-    segments: Segments
-    steps: StepExecutor
+    managed: ManagedNode
     transactions: Transactions
 
     async def node(self) -> Node:
         """Return the node as the agent reads it back."""
-        return await self.inventory.read()
+        return await self.managed.read()
 
     async def do(self, change: Transaction) -> Outcome:
         """Carry a change out."""
-        return await self.steps.execute(change)
+        return await self.transactions.execute(change)
 
     async def state(self) -> State:
         """Return what is, and make sure that nothing lies between being and not being."""
@@ -292,16 +289,23 @@ def _wired(world: World, device: DeviceThread, keeping: asyncio.TaskGroup) -> Ag
     )
     clocks = ClockLocks(device, folder / "clocks.json", allowed=True)
     modes = MigModes(device, folder / "modes.json", allowed=True)
-    inventory = Inventory("node", "Z", True, device, segments, clocks)
+    managed = ManagedNode(
+        name="node",
+        zone="Z",
+        simulated=True,
+        device=device,
+        segments=segments,
+        clocks=clocks,
+        clock=clock,
+        changed=lambda: None,
+        tasks=keeping,
+    )
     config_builder = WorkerConfigBuilder(
         {("m", "v"): Variant(Path("m.onnx"), AnalyticProfile(2.0))}, simulated=True
     )
-    actions = Actions(device, segments, config_builder, clocks, modes, clock)
+    actions = Actions(managed, config_builder, modes)
     undo_log = TransactionJournal(folder / "change.json")
-    transactions = Transactions(actions, inventory, undo_log, clock, keeping)
-    return Agent(
-        device, inventory, segments, StepExecutor(transactions, clock, lambda: None), transactions
-    )
+    return Agent(managed, Transactions(managed, actions, undo_log))
 
 
 async def live(world: World, body: Callable[[Agent], Awaitable[None]]) -> bool:
@@ -313,12 +317,12 @@ async def live(world: World, body: Callable[[Agent], Awaitable[None]]) -> bool:
     try:
         async with DeviceThread(NvmlGpus(simulated=True)) as device, asyncio.TaskGroup() as keeping:
             agent = _wired(world, device, keeping)
-            clocks = agent.inventory.clocks
+            clocks = agent.managed.clocks
             await clocks.restore()
-            await agent.segments.adopt(agent.transactions._actions.worker_config)
+            await agent.managed.segments.adopt(agent.transactions.actions.worker_config)
             await agent.transactions.repair()
             await body(agent)
-            for segment in agent.segments._running.values():
+            for segment in agent.managed.segments._running.values():
                 for task in segment.tasks:
                     task.cancel()  # nobody tells the workers
     except* Killed:

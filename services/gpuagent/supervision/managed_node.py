@@ -1,5 +1,6 @@
-"""The node as it is now."""
+"""The node that an agent manages, and what it is now."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -7,11 +8,12 @@ from services.gpuagent.core.model import Node
 from services.gpuagent.devices.clock_locks import ClockLocks
 from services.gpuagent.devices.device_thread import DeviceThread
 from services.gpuagent.supervision.segments import Segments
+from services.kit.clock import Clock
 
 
-@dataclass(frozen=True, slots=True)
-class Inventory:
-    """Reads the node.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagedNode:
+    """What all that changes or watches the node works on.
 
     Attributes:
         name: Node name of the deployment file.
@@ -19,7 +21,10 @@ class Inventory:
         simulated: Its GPUs are simulated.
         device: The GPUs.
         segments: What runs on them.
-        clocks: What holds their clocks.
+        clocks: Holds their clocks.
+        clock: Time.
+        changed: Called when what is reported of the node is another.
+        tasks: Owns what outlives the call that began it.
         pue: Returns the measured PUE, or None.
     """
 
@@ -29,6 +34,9 @@ class Inventory:
     device: DeviceThread
     segments: Segments
     clocks: ClockLocks
+    clock: Clock
+    changed: Callable[[], None]
+    tasks: asyncio.TaskGroup
     pue: Callable[[], float | None] = lambda: None
 
     async def read(self) -> Node:
