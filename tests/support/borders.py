@@ -30,7 +30,7 @@ from services.carbon.core.mqtt_payload import sample_of
 from services.carbon.core.sources.feed import Feed, SourceFailed
 from services.carbon.sources.csv_trace import read_trace
 from services.carbon.sources.live.factory import provider
-from services.gpuagent.core.transaction_rules import PriorState
+from services.gpuagent.core.transaction_rules import PriorSlice, PriorState
 from services.gpuagent.planner_link import convert as agent_convert
 from services.gpuagent.supervision.journal import SegmentJournal, TransactionJournal
 from services.gpuagent.worker import tensor_messages
@@ -212,7 +212,10 @@ def written(write: Callable[[Path], object]) -> bytes:
 
 
 PRIOR: Final = PriorState(
-    {("GPU-1", SPEC.placement): True}, {"s-1": SPEC, "s-2": None}, {"GPU-1": 900}, {"GPU-1": True}
+    (PriorSlice("GPU-1", SPEC.placement, existed=True),),
+    {"s-1": SPEC, "s-2": None},
+    {"GPU-1": 900},
+    {"GPU-1": True},
 )
 
 

@@ -25,8 +25,14 @@ from services.kit.segment import CreateSlice, DestroySlice, LockClock, SegmentSp
 UNDO_GRACE_S: Final = 1.0
 """For segments that a transaction started: no client knows them yet."""
 
-SlicePlace = tuple[str, Placement]
-"""A place for a slice: (GPU, placement)."""
+
+@dataclass(frozen=True, slots=True)
+class PriorSlice:
+    """A place for a slice. Attributes: gpu_uuid, placement, existed (a slice was there)."""
+
+    gpu_uuid: str
+    placement: Placement
+    existed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +40,13 @@ class PriorState:
     """What a transaction touches, as it was.
 
     Attributes:
-        slices: Did the slice exist?
+        slices: Places of slices, each once.
         segments: What ran under this id; None: nothing.
         clocks_mhz: SM clock held, by GPU, MHz; 0: none.
         mig_modes: MIG mode in force, by GPU.
     """
 
-    slices: Mapping[SlicePlace, bool] = field(default_factory=dict)
+    slices: tuple[PriorSlice, ...] = ()
     segments: Mapping[str, SegmentSpec | None] = field(default_factory=dict)
     clocks_mhz: Mapping[str, int] = field(default_factory=dict)
     mig_modes: Mapping[str, bool] = field(default_factory=dict)
@@ -108,11 +114,11 @@ def before(transaction: Transaction, node: Node) -> PriorState:
     running = {each.spec.segment_id: each.spec for each in node.segments}
     modes = {gpu.uuid: gpu.mig_enabled for gpu in node.gpus}
     return PriorState(
-        slices={
-            (each.gpu_uuid, each.placement): (each.gpu_uuid, each.placement) in there
+        slices=tuple(
+            PriorSlice(each.gpu_uuid, each.placement, (each.gpu_uuid, each.placement) in there)
             for each in transaction.actions
             if isinstance(each, CreateSlice | DestroySlice)
-        },
+        ),
         segments={name: running.get(name) for name in _segment_ids(transaction.actions)},
         clocks_mhz={
             each.gpu_uuid: node.clocks.held_mhz.get(each.gpu_uuid, 0)
@@ -129,13 +135,13 @@ def before(transaction: Transaction, node: Node) -> PriorState:
 
 def undo(then: PriorState) -> Transaction:
     """Return the transaction that leads back to `then` from wherever a transaction has got to."""
-    absent = (slot for slot, existed in then.slices.items() if not existed)
-    present = (slot for slot, existed in then.slices.items() if existed)
+    absent = (each for each in then.slices if not each.existed)
+    present = (each for each in then.slices if each.existed)
     groups: tuple[tuple[Action, ...], ...] = (
         tuple(StopSegment(name, UNDO_GRACE_S) for name, spec in then.segments.items() if not spec),
-        tuple(DestroySlice(*slot) for slot in absent),
+        tuple(DestroySlice(each.gpu_uuid, each.placement) for each in absent),
         tuple(SetMigMode(uuid, enabled) for uuid, enabled in then.mig_modes.items()),
-        tuple(CreateSlice(*slot) for slot in present),
+        tuple(CreateSlice(each.gpu_uuid, each.placement) for each in present),
         tuple(LockClock(uuid, clock_mhz) for uuid, clock_mhz in then.clocks_mhz.items()),
         tuple(StartSegment(spec) for spec in then.segments.values() if spec),
     )
@@ -168,7 +174,7 @@ def _thing(action: Action) -> tuple[object, ...]:
             return "the MIG mode of", uuid
 
 
-def _slots(node: Node) -> frozenset[SlicePlace]:
+def _slots(node: Node) -> frozenset[tuple[str, Placement]]:
     return frozenset((gpu.uuid, placement) for gpu in node.gpus for placement, _ in gpu.slices)
 
 

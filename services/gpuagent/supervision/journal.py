@@ -6,16 +6,15 @@ ended. A transaction's is on disk before its first action, until it is done, or 
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from pydantic import TypeAdapter
 
 from services.gpuagent.core.terms import Terms
 from services.gpuagent.core.transaction_rules import PriorState
 from services.kit.errors import Unavailable
-from services.kit.mig import Placement
 from services.kit.segment import SegmentSpec
 from services.kit.state_file import read_disposable, read_parsed, remove, write_json
 from services.kit.telemetry import logs
@@ -23,14 +22,15 @@ from services.kit.telemetry import logs
 _log = logs.get("journal")
 
 VERSION: Final = 1
-_SPEC: Final = TypeAdapter(SegmentSpec)
+_SPECS: Final = TypeAdapter(tuple[SegmentSpec, ...])
+_PRIOR: Final = TypeAdapter(PriorState)
 
 
+@dataclass(frozen=True, slots=True)
 class SegmentJournal:
     """The journal of one node. Calls block until the disk has it."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    path: Path
 
     def load(self) -> tuple[SegmentSpec, ...]:
         """Return the segments that ran when the agent ended, in order of their start.
@@ -39,12 +39,14 @@ class SegmentJournal:
             FailedPrecondition: The file is damaged, or of another version.
             Unavailable: It cannot be read.
         """
-        return read_parsed(self._path, _specs, version=VERSION) or ()
+        found = read_parsed(
+            self.path, lambda data: _SPECS.validate_python(data["segments"]), version=VERSION
+        )
+        return found or ()
 
     def save(self, specs: Iterable[SegmentSpec]) -> None:
         """Replace the journal; it is on disk when this returns."""
-        segments = [asdict(spec) for spec in specs]
-        write_json(self._path, {"version": VERSION, "segments": segments})
+        write_json(self.path, {"version": VERSION, "segments": _SPECS.dump_python(tuple(specs))})
 
 
 class TransactionJournal:
@@ -60,26 +62,11 @@ class TransactionJournal:
             FailedPrecondition: The file is damaged, or of another version.
             Unavailable: It cannot be read.
         """
-        return read_parsed(self._path, _before, version=VERSION)
+        return read_parsed(self._path, _PRIOR.validate_python, version=VERSION)
 
     def save(self, then: PriorState) -> None:
         """A transaction begins; this is on disk when the call returns."""
-        slices = [
-            {"gpu_uuid": uuid, "placement": asdict(placement), "existed": existed}
-            for (uuid, placement), existed in then.slices.items()
-        ]
-        segments = {name: spec and asdict(spec) for name, spec in then.segments.items()}
-        clocks_mhz, mig_modes = dict(then.clocks_mhz), dict(then.mig_modes)
-        write_json(
-            self._path,
-            {
-                "version": VERSION,
-                "slices": slices,
-                "segments": segments,
-                "clocks_mhz": clocks_mhz,
-                "mig_modes": mig_modes,
-            },
-        )
+        write_json(self._path, {"version": VERSION, **_PRIOR.dump_python(then)})
 
     def clear(self) -> None:
         """No transaction is in progress any more."""
@@ -122,21 +109,3 @@ class TermJournal:
                 )
             except Unavailable as error:  # disk full: it is known while this process lives
                 _log.warning("the highest term was not written", error=error.message)
-
-
-def _specs(data: dict[str, Any]) -> tuple[SegmentSpec, ...]:
-    return tuple(map(_SPEC.validate_python, data["segments"]))
-
-
-def _before(data: dict[str, Any]) -> PriorState:
-    return PriorState(
-        slices={
-            (entry["gpu_uuid"], Placement(**entry["placement"])): entry["existed"]
-            for entry in data["slices"]
-        },
-        segments={
-            name: spec and _SPEC.validate_python(spec) for name, spec in data["segments"].items()
-        },
-        clocks_mhz=data["clocks_mhz"],
-        mig_modes=data["mig_modes"],
-    )

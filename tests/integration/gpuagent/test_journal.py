@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from services.gpuagent.core.transaction_rules import PriorState
+from services.gpuagent.core.transaction_rules import PriorSlice, PriorState
 from services.gpuagent.supervision.journal import SegmentJournal, TransactionJournal
 from services.kit.errors import FailedPrecondition
 from services.kit.mig import Placement
@@ -50,7 +50,10 @@ def test_a_file_that_is_no_journal_is_reported_with_its_path(
 
 def test_what_a_change_touches_is_there_until_it_is_cleared(tmp_path: Path) -> None:
     then = PriorState(
-        {("GPU-1", Placement("1g.5gb", 0)): True, ("GPU-1", Placement("2g.10gb", 2)): False},
+        (
+            PriorSlice("GPU-1", Placement("1g.5gb", 0), existed=True),
+            PriorSlice("GPU-1", Placement("2g.10gb", 2), existed=False),
+        ),
         {"s-0": SPECS[0], "new": None},
         {"GPU-1": 990},
         {"GPU-1": True},

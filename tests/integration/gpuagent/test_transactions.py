@@ -10,7 +10,7 @@ import pytest
 
 from services.gpuagent.core.gpu_types import load
 from services.gpuagent.core.model import SetMigMode, StartSegment, StopSegment, Transaction
-from services.gpuagent.core.transaction_rules import UNDO_GRACE_S, PriorState, undo
+from services.gpuagent.core.transaction_rules import UNDO_GRACE_S, PriorSlice, PriorState, undo
 from services.gpuagent.devices.fake_nvml import Code
 from services.gpuagent.devices.nvml import reading
 from services.gpuagent.supervision.journal import SegmentJournal
@@ -52,7 +52,7 @@ async def until(true: Callable[[], bool]) -> None:
 def test_undo_frees_before_it_fills_and_starts_when_all_is_there() -> None:
     spec = SegmentSpec("old", "m", "v", 1, 1, "GPU", LEFT)
     then = PriorState(
-        {("GPU", LEFT): True, ("GPU", RIGHT): False},
+        (PriorSlice("GPU", LEFT, existed=True), PriorSlice("GPU", RIGHT, existed=False)),
         {"old": spec, "new": None},
         {"GPU": 900},
         {"GPU": True},

@@ -11,7 +11,7 @@ from services.gpuagent.core.worker_slot import Slot
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What was done, by a slot since its file was made, or by whomever over a window.
+    """What was done, by a slot since its file was made, or by a slot or a segment over a window.
 
     Attributes:
         energy_j: Modelled energy (simulated device), or energy stated in receipts, J.
