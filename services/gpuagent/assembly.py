@@ -24,7 +24,6 @@ from services.gpuagent.reconfigure.reservations import Reservations
 from services.gpuagent.reconfigure.transactions import Transactions
 from services.gpuagent.settings import (
     home_of,
-    restart_policy_of,
     sharing_of,
 )
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
@@ -90,7 +89,7 @@ class Actuators:
                 clock,
                 partial(answers, tls=context.deployment.identity("agent", place.name)),
                 context.outbox.node_changed,
-                restart_policy_of(settings.workers),
+                settings.workers,
             ),
             context.keeping,
             self.sharing,

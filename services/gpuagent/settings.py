@@ -5,11 +5,10 @@ import pwd
 from dataclasses import replace
 from pathlib import Path
 
-from services.gpuagent.core.restart_policy import RestartPolicy
 from services.gpuagent.core.worker_config import Variant, WorkerConfigBuilder
 from services.gpuagent.core.worker_spec import External, Generative, TextObjectives, TlsFiles
 from services.gpuagent.devices.mps.control_program import LegacyMps
-from services.gpuagent.supervision.slice_sharing import MpsSharing, SliceSharing
+from services.gpuagent.supervision.slice_sharing import SliceSharing
 from services.gpuagent.supervision.worker_allocation import WorkerDefaults
 from services.kit import config
 from services.kit.clock import Clock
@@ -24,12 +23,10 @@ from services.kit.config import (
     Runtime,
     ServerRuntime,
     Slo,
-    Workers,
 )
 from services.kit.errors import FailedPrecondition
 from services.kit.profiles.factory import clock_sensitivity, load_profile, load_stages
 from services.kit.telemetry import logs
-from services.kit.units import BYTES_PER_MIB
 
 _log = logs.get("settings")
 
@@ -120,16 +117,6 @@ def _server_of(runtime: ServerRuntime) -> External:
     )
 
 
-def restart_policy_of(workers: Workers) -> RestartPolicy:
-    """Return what is borne of a worker."""
-    return RestartPolicy(
-        load_timeout_s=workers.load_timeout_s,
-        memory_limit_bytes=int((workers.memory_limit_mib or 0) * BYTES_PER_MIB),
-        max_failures=workers.max_failures,
-        window_s=workers.failure_window_s,
-    )
-
-
 def home_of(deployment: Deployment, name: str, folder: Path) -> WorkerDefaults:
     """Return where and how the workers of a node run, with their files in `folder`."""
     node, tls, principals = (
@@ -183,4 +170,4 @@ def sharing_of(node: Node, folder: Path, clock: Clock) -> SliceSharing:
             return SliceSharing()
         mps = Mps()
     driver = LegacyMps(mps.control_binary, mps.timeout_s)
-    return MpsSharing(driver, folder, clock, mps.check_interval_s)
+    return SliceSharing(clock, folder, driver, mps.check_interval_s)

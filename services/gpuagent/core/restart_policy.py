@@ -3,22 +3,7 @@
 from collections import deque
 from dataclasses import dataclass, field
 
-
-@dataclass(frozen=True, slots=True)
-class RestartPolicy:
-    """What is borne of a worker process.
-
-    Attributes:
-        load_timeout_s: Time from its start to its first answer, s.
-        memory_limit_bytes: Resident memory of it and its children, bytes; 0: no bound.
-        max_failures: Failures within `window_s` after which it is not started again, >= 1.
-        window_s: How long a failure counts, s.
-    """
-
-    load_timeout_s: float = 60.0
-    memory_limit_bytes: int = 0
-    max_failures: int = 5
-    window_s: float = 600.0
+from services.kit.config import Workers
 
 
 @dataclass(slots=True)
@@ -26,12 +11,12 @@ class FailureHistory:
     """A worker's recent failures.
 
     Attributes:
-        patience: How many are borne.
+        limits: How many are borne.
         last: What the last one was; "": none so far.
         count: Failures since the start, or since they were forgiven.
     """
 
-    patience: RestartPolicy
+    limits: Workers
     last: str = ""
     count: int = 0
     _at_s: deque[float] = field(default_factory=deque)
@@ -46,13 +31,13 @@ class FailureHistory:
         self.last = what
         self.count += 1
         self._at_s.append(now_s)
-        while self._at_s[0] <= now_s - self.patience.window_s:
+        while self._at_s[0] <= now_s - self.limits.failure_window_s:
             self._at_s.popleft()
 
     @property
     def too_many(self) -> bool:
         """Whether the last one was one too many; stays so until `reset`."""
-        return len(self._at_s) >= self.patience.max_failures
+        return len(self._at_s) >= self.limits.max_failures
 
     def reset(self) -> None:
         """Forget all failures."""

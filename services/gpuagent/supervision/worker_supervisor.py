@@ -16,14 +16,14 @@ import grpc
 
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from cinquefoil.gpuagent.v1.worker_pb2_grpc import WorkerServiceStub
-from services.gpuagent.core.restart_policy import FailureHistory, RestartPolicy
+from services.gpuagent.core.restart_policy import FailureHistory
 from services.gpuagent.core.worker_spec import ADDRESS_TAKEN, WorkerSpec
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
 from services.gpuagent.supervision import processes
 from services.gpuagent.supervision.processes import WorkerProcess
 from services.kit.backoff import Backoff
 from services.kit.clock import Clock
-from services.kit.config import Tls
+from services.kit.config import Tls, Workers
 from services.kit.errors import FailedPrecondition
 from services.kit.net import address_of, free_port, split_address
 from services.kit.rpc import dial
@@ -49,13 +49,13 @@ class SupervisionContext:
         clock: Time.
         probe: Waits until a worker answers.
         changed: Called after each change of what a supervisor reports.
-        patience: What is borne of a worker.
+        limits: What is borne of a worker.
     """
 
     clock: Clock
     probe: Probe
     changed: Callable[[], None]
-    patience: RestartPolicy = field(default_factory=RestartPolicy)
+    limits: Workers = field(default_factory=Workers)
 
 
 @dataclass(slots=True, eq=False)
@@ -95,7 +95,7 @@ class WorkerSupervisor:
     _spawning: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:
-        self._failures = FailureHistory(self.context.patience)
+        self._failures = FailureHistory(self.context.limits)
         self._may_run.set()
 
     @property
@@ -224,19 +224,19 @@ class WorkerSupervisor:
 
     async def _oversee(self, process: WorkerProcess) -> None:
         """Announce when the worker answers; end it where it takes too much time or memory."""
-        patience = self.context.patience
+        limits = self.context.limits
         try:
-            async with asyncio.timeout(patience.load_timeout_s):
+            async with asyncio.timeout(limits.load_timeout_s):
                 self.hello = await self.context.probe(self.spec.listen, self.spec.segment_id)
         except TimeoutError:
-            self._verdict = f"did not answer within {patience.load_timeout_s:g} s"
+            self._verdict = f"did not answer within {limits.load_timeout_s:g} s"
             await process.end(0.0)
             return
         self.ready = self.was_ready = True
         self._known.set()
         self.context.changed()
-        if patience.memory_limit_bytes:
-            await self._limit_memory(process, patience.memory_limit_bytes)
+        if limits.memory_limit_mib is not None:
+            await self._limit_memory(process, int(limits.memory_limit_mib * BYTES_PER_MIB))
 
     async def _limit_memory(self, process: WorkerProcess, limit_bytes: int) -> None:
         look = partial(process.memory_bytes, family=self.spec.external is not None)

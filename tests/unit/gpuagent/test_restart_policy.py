@@ -3,9 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.core.restart_policy import FailureHistory, RestartPolicy
+from services.gpuagent.core.restart_policy import FailureHistory
+from services.kit.config import Workers
 
-PATIENCE = RestartPolicy(max_failures=3, window_s=100.0)
+LIMITS = Workers(max_failures=3, failure_window_s=100.0)
 
 
 @given(
@@ -16,7 +17,7 @@ PATIENCE = RestartPolicy(max_failures=3, window_s=100.0)
 def test_a_worker_is_given_up_exactly_when_a_window_holds_too_many_failures(
     gaps_s: list[float], most: int, window_s: float
 ) -> None:
-    failures = FailureHistory(RestartPolicy(max_failures=most, window_s=window_s))
+    failures = FailureHistory(Workers(max_failures=most, failure_window_s=window_s))
     times_s: list[float] = []
     for gap_s in gaps_s:
         times_s.append((times_s[-1] if times_s else 0.0) + gap_s)
@@ -26,7 +27,7 @@ def test_a_worker_is_given_up_exactly_when_a_window_holds_too_many_failures(
 
 
 def test_one_that_was_given_up_stays_so_until_it_is_forgiven() -> None:
-    failures = FailureHistory(PATIENCE)
+    failures = FailureHistory(LIMITS)
     for at_s in (0.0, 1.0, 2.0):
         assert not failures.too_many
         failures.note(at_s, f"failure at {at_s}")
