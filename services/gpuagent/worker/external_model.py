@@ -21,7 +21,7 @@ from services.gpuagent.core.worker_spec import External, WorkerSpec
 from services.gpuagent.worker import tensor_messages
 from services.gpuagent.worker.core.text_tokens import TextTokens
 from services.gpuagent.worker.external_server import Server, started
-from services.gpuagent.worker.model_port import Answers, ModelFailed, SendPart, Text
+from services.gpuagent.worker.model_port import Answers, Model, ModelFailed, Request, SendPart, Text
 from services.gpuagent.worker.tensor_messages import VERSION
 from services.gpuagent.worker.work_messages import Body
 from services.kit.clock import Clock
@@ -52,14 +52,11 @@ SendOne = Callable[[bytes], Awaitable[bool]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Forwarded:
-    """A request as it is sent. Attributes: as `model.Request`; data (serialized), deadline_s."""
+class Forwarded(Request):
+    """A request as it is sent. Attributes: data (serialized), deadline_s."""
 
-    id: str
-    items: int
     data: Body
     deadline_s: float
-    kind: str = "any"  # the server itself decides what may share a batch
 
 
 @asynccontextmanager
@@ -86,7 +83,7 @@ async def external_model(
         yield model
 
 
-class ExternalModel:
+class ExternalModel(Model[Forwarded]):
     """The worker's side of a server.
 
     Args:
@@ -94,24 +91,10 @@ class ExternalModel:
         channel: To the server.
         server: Its process, where the worker started it.
         clock: The worker's.
-
-    Attributes:
-        metadata: As `model.Model.metadata`.
-        decoupled: As `model.Model.decoupled`: requests go to the server by stream.
-        execution_provider, max_batch: Not known of a server.
     """
 
-    metadata: bytes = b""
-    decoupled: bool = False
-    execution_provider: str = ""
-    max_batch: int = 0
-
     def __init__(
-        self,
-        spec: WorkerSpec,
-        channel: grpc.aio.Channel,
-        server: Server,
-        clock: Clock,
+        self, spec: WorkerSpec, channel: grpc.aio.Channel, server: Server, clock: Clock
     ) -> None:
         external = spec.external or External()
         self._name = external.model_name or spec.variant
@@ -137,7 +120,9 @@ class ExternalModel:
         """
         request = tensor_messages.decode(data)
         sizes = (tensor.shape[0] for tensor in request.inputs if tensor.shape)
-        return Forwarded(request.id, max(sizes, default=1), data, deadline_s)
+        items = max(sizes, default=1)
+        # Of one kind: the server itself decides what may share a batch.
+        return Forwarded(data, deadline_s, id=request.id, items=items, kind="any")
 
     async def compute(self, requests: Sequence[Forwarded], send: SendPart) -> Answers:
         """Send a batch's requests at the same time; the server joins them as it likes."""

@@ -1,7 +1,9 @@
 """Who computes: the border between the worker's core and what runs the network."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from typing import ClassVar, NamedTuple, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from services.gpuagent.worker.core.text_tokens import TextTokens
 from services.gpuagent.worker.work_messages import Body
@@ -30,23 +32,19 @@ room; False: the rest of this answer is not wanted.
 """
 
 
-class Request(Protocol):
-    """A request that a model has read."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A request that a model has read.
 
-    @property
-    def id(self) -> str:
-        """The client's name for it."""
-        ...
+    Attributes:
+        id: The client's name for it.
+        items: Items it brings, >= 1.
+        kind: Requests of equal kind may share a batch; None: it runs alone.
+    """
 
-    @property
-    def items(self) -> int:
-        """Items it brings, >= 1."""
-        ...
-
-    @property
-    def kind(self) -> Hashable:
-        """Requests of equal kind may share a batch; None: it runs alone."""
-        ...
+    id: str
+    items: int = 1
+    kind: Hashable = None
 
 
 class ModelFailed(ServiceError):
@@ -56,33 +54,25 @@ class ModelFailed(ServiceError):
 
 
 R = TypeVar("R", bound=Request)
-R_co = TypeVar("R_co", bound=Request, covariant=True)
 
 
-class Reader(Protocol[R_co]):
-    """A loaded model before it computes: what it is, and what it makes of a request's bytes."""
+class Reader(ABC, Generic[R]):
+    """A loaded model before it computes: what it is, and what it makes of a request's bytes.
 
-    @property
-    def metadata(self) -> bytes:
-        """A serialized ModelMetadataResponse without the model's name."""
-        ...
+    Attributes:
+        metadata: A serialized ModelMetadataResponse without the model's name.
+        decoupled: It answers in parts.
+        execution_provider: ONNX Runtime's that computes; "": another runtime does, or not known.
+        max_batch: Requests of one batch; 0: any number, or not known.
+    """
 
-    @property
-    def decoupled(self) -> bool:
-        """Whether it answers in parts."""
-        ...
+    metadata: bytes = b""
+    decoupled: bool = False
+    execution_provider: str = ""
+    max_batch: int = 0
 
-    @property
-    def execution_provider(self) -> str:
-        """ONNX Runtime's execution provider that computes; "": another runtime does."""
-        ...
-
-    @property
-    def max_batch(self) -> int:
-        """Requests of one batch; 0: any number."""
-        ...
-
-    def read(self, data: Body, deadline_s: float) -> R_co:
+    @abstractmethod
+    def read(self, data: Body, deadline_s: float) -> R:
         """Read a serialized ModelInferRequest.
 
         Args:
@@ -92,16 +82,16 @@ class Reader(Protocol[R_co]):
         Raises:
             ServiceError: What is wrong with it.
         """
-        ...
 
+    @abstractmethod
     async def failure(self) -> str:
         """Wait until the model cannot go on; return why."""
-        ...
 
 
-class Model(Reader[R], Protocol[R]):
+class Model(Reader[R]):
     """A loaded model that answers a batch at once."""
 
+    @abstractmethod
     async def compute(self, requests: Sequence[R], send: SendPart) -> Answers:
         """Run a batch.
 
@@ -113,4 +103,3 @@ class Model(Reader[R], Protocol[R]):
         Raises:
             Exception: It failed as a whole; each request is then run alone. Not after parts.
         """
-        ...

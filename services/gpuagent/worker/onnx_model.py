@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from services.gpuagent.worker import tensor_messages
-from services.gpuagent.worker.model_port import Answers, ModelFailed, SendPart
+from services.gpuagent.worker.model_port import Answers, Model, ModelFailed, SendPart
 from services.gpuagent.worker.onnx_engine import Engine
 from services.gpuagent.worker.tensor_messages import Inference
 from services.gpuagent.worker.tensors import Array
@@ -19,7 +19,7 @@ NAN_PATIENCE: Final = 5
 """NaN answers in a row, to inputs without, after which the model is looked into."""
 
 
-class LocalModel:
+class LocalModel(Model[Inference]):
     """An engine, with the thread it blocks.
 
     NaN in an answer, of inputs without, is an error: no client can use it. That alone says nothing
@@ -41,7 +41,6 @@ class LocalModel:
         self._suspected = asyncio.Event()
         self._witness: Inference | None = None
         self.metadata = tensor_messages.metadata(engine.signature)
-        self.decoupled = False
         self.execution_provider = engine.provider
         self.max_batch = 0 if engine.signature.batches else 1
         self._receipt = tensor_messages.provider_parameter(engine.provider)
@@ -52,7 +51,7 @@ class LocalModel:
 
     async def compute(
         self,
-        inferences: Sequence[Inference],
+        requests: Sequence[Inference],
         send: SendPart,  # noqa: ARG002 - a network answers at once
     ) -> Answers:
         """Run a batch.
@@ -60,10 +59,10 @@ class LocalModel:
         Raises:
             Exception: Whatever ONNX Runtime makes of the inputs; its classes share no base.
         """
-        outputs = await self._run(inferences)
-        parts = _split(outputs, [inference.items for inference in inferences])
+        outputs = await self._run(requests)
+        parts = _split(outputs, [request.items for request in requests])
         return lambda: [
-            self._answer(inference, part) for inference, part in zip(inferences, parts, strict=True)
+            self._answer(request, part) for request, part in zip(requests, parts, strict=True)
         ]
 
     async def failure(self) -> str:

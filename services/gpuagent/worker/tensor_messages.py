@@ -8,6 +8,7 @@ from google.protobuf.message import DecodeError
 
 from inference import grpc_service_pb2 as pb
 from services.gpuagent.worker import tensors
+from services.gpuagent.worker.model_port import Request
 from services.gpuagent.worker.onnx_engine import Signature, TensorSpec
 from services.gpuagent.worker.tensors import Array
 from services.gpuagent.worker.work_messages import LARGE_BYTES, Body
@@ -23,24 +24,18 @@ _RAW: Final = pb.ModelInferRequest.DESCRIPTOR.fields_by_name["raw_input_contents
 
 
 @dataclass(frozen=True, slots=True)
-class Inference:
+class Inference(Request):
     """A request that was found right.
 
     Attributes:
-        id: The client's name for it.
         model: As the client named it.
-        feeds: One array per input of the model.
+        feeds: One array per input of the model; `items` is their first dimension.
         outputs: Which outputs of the signature are wanted.
-        items: First dimension of the inputs.
-        kind: Equal where requests may be concatenated; None: never.
     """
 
-    id: str
     model: str
     feeds: Mapping[str, Array]
     outputs: tuple[int, ...]
-    items: int
-    kind: Hashable
 
     @property
     def size_bytes(self) -> int:
@@ -108,12 +103,12 @@ def check(
     feeds = dict(_feeds(request, signature, request.raw_input_contents if raw is None else raw))
     items = _items(request, feeds, signature)
     return Inference(
-        request.id,
         request.model_name,
         feeds,
         _outputs(request, signature),
-        items,
-        _kind(feeds) if signature.batches else None,
+        id=request.id,
+        items=items,
+        kind=_kind(feeds) if signature.batches else None,
     )
 
 

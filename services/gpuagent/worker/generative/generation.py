@@ -1,12 +1,15 @@
 """Text while it is generated: what a language model says of it, and who stops it."""
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Protocol
 
+from services.gpuagent.core.worker_spec import Generative
+from services.gpuagent.worker.generative import prompts
 from services.gpuagent.worker.generative.prompts import Prompt
 from services.gpuagent.worker.model_port import Reader
+from services.gpuagent.worker.work_messages import Body
 from services.kit.request_cost import Usage
 
 
@@ -101,18 +104,34 @@ class Generation:
             self._texts.put_nowait(step.text)
 
 
-class TextModel(Reader[Prompt], Protocol):
-    """A language model with slots."""
+class TextModel(Reader[Prompt]):
+    """A language model with slots.
 
-    @property
-    def kv_tokens(self) -> int:
-        """Tokens for which its KV cache has room; 0: as many as its slots can need, or unknown."""
-        ...
+    Args:
+        platform: What generates.
+        how: Its context and defaults.
 
+    Attributes:
+        kv_tokens: Tokens for which its KV cache has room; 0: as many as its slots can need, or
+            unknown.
+    """
+
+    decoupled = True
+    kv_tokens: int = 0
+
+    def __init__(self, platform: str, how: Generative) -> None:
+        self.metadata = prompts.metadata(platform)
+        self._how = how
+
+    def read(self, data: Body, deadline_s: float) -> Prompt:  # noqa: ARG002 - it never waits
+        """Read and check a request; see `prompts.read`."""
+        return prompts.read(data, self._how)
+
+    @abstractmethod
     async def room(self) -> None:
         """Wait until the model can begin one more request at once."""
-        ...
 
+    @abstractmethod
     async def generate(self, prompt: Prompt, generation: Generation) -> str:
         """Generate text.
 
@@ -126,7 +145,6 @@ class TextModel(Reader[Prompt], Protocol):
         Raises:
             ServiceError: The model could not, or would not.
         """
-        ...
 
 
 def _nothing() -> None:

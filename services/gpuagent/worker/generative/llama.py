@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from services.gpuagent.core.worker_spec import Generative
-from services.gpuagent.worker.generative import prompts
-from services.gpuagent.worker.generative.generation import DecodeStep, Generation
+from services.gpuagent.worker.generative.generation import DecodeStep, Generation, TextModel
 from services.gpuagent.worker.generative.prompts import Prompt
 from services.gpuagent.worker.model_port import ModelFailed
-from services.gpuagent.worker.work_messages import Body
 from services.kit.errors import FailedPrecondition, InvalidArgument
 from services.kit.package_data import package_file
 
@@ -77,22 +75,16 @@ class Llama:
             InvalidArgument: The prompt does not fit the context.
             ModelFailed: llama.cpp could not go on.
         """
-        listening = _Listening(heard)
-        ask = self._server.handle_completions
-        asked: dict[str, Any] = {"prompt": prompt.text}
-        if prompt.chat:
-            ask = self._server.handle_chat_completions
-            last = {"role": "user", "content": prompt.text}
-            asked = {"messages": [*map(dict, prompt.history), last]}
-        asked |= {"stream": True, "return_progress": True, "timings_per_token": True}
-        asked |= {"stream_options": {"include_usage": True}}
-        ask(asked | _sampling(prompt), listening.take)
+        listening, server = _Listening(heard), self._server
+        ask = server.handle_chat_completions if prompt.chat else server.handle_completions
+        asked = prompt.asked() | {"return_progress": True, "timings_per_token": True}
+        ask(asked | {"stream_options": {"include_usage": True}}, listening.take)
         if listening.error is not None:
             raise listening.error
         return listening.reason
 
 
-class LanguageModel:
+class LanguageModel(TextModel):
     """llama.cpp as a `TextModel`, with the threads that wait for it.
 
     Args:
@@ -102,18 +94,9 @@ class LanguageModel:
     """
 
     def __init__(self, llama: Llama, how: Generative, threads: Executor) -> None:
+        super().__init__(PLATFORM, how)
         self._llama = llama
-        self._how = how
         self._threads = threads
-        self.metadata = prompts.metadata(PLATFORM)
-        self.decoupled = True
-        self.execution_provider = ""
-        self.max_batch = 0
-        self.kv_tokens = 0  # each slot has its own
-
-    def read(self, data: Body, deadline_s: float) -> Prompt:  # noqa: ARG002 - it never waits
-        """Read and check a request; see `prompts.read`."""
-        return prompts.read(data, self._how)
 
     async def room(self) -> None:
         """A slot is all that it takes."""
@@ -157,17 +140,6 @@ class _Listening:
             text += (choice["delta"].get("content") if "delta" in choice else choice["text"]) or ""
             self.reason = choice["finish_reason"] or self.reason
         return not self._heard(DecodeStep(text, self._input, self._computed, self._output))
-
-
-def _sampling(prompt: Prompt) -> dict[str, Any]:
-    asked = {
-        "max_tokens": prompt.max_tokens,
-        "temperature": prompt.temperature,
-        "top_p": prompt.top_p,
-        "seed": prompt.seed,
-        "stop": list(prompt.stop) or None,
-    }
-    return {name: value for name, value in asked.items() if value is not None}
 
 
 def _explained(error: dict[str, Any]) -> InvalidArgument | ModelFailed:

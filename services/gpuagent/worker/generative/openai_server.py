@@ -19,12 +19,10 @@ from pydantic_core import from_json, to_json
 
 from services.gpuagent.core.worker_spec import External, Generative, TlsFiles, WorkerSpec
 from services.gpuagent.worker.external_server import Server, started
-from services.gpuagent.worker.generative import prompts
-from services.gpuagent.worker.generative.generation import DecodeStep, Generation
+from services.gpuagent.worker.generative.generation import DecodeStep, Generation, TextModel
 from services.gpuagent.worker.generative.prompts import Prompt
 from services.gpuagent.worker.generative.server_load import ServerLoad, parse
 from services.gpuagent.worker.model_port import ModelFailed
-from services.gpuagent.worker.work_messages import Body
 from services.kit.errors import InvalidArgument, ServiceError, Unavailable
 from services.kit.telemetry import logs
 
@@ -78,7 +76,7 @@ async def openai_model(
             yield model
 
 
-class OpenAiModel:
+class OpenAiModel(TextModel):
     """A server's language model as a `TextModel`.
 
     Args:
@@ -87,10 +85,6 @@ class OpenAiModel:
         name: The model's at the server; "": the first that it lists.
         how: As of `openai_model`.
         report: As of `openai_model`.
-
-    Attributes:
-        metadata, decoupled, execution_provider, max_batch: As `model_port.Reader`.
-        kv_tokens: As `TextModel`.
     """
 
     def __init__(
@@ -101,24 +95,15 @@ class OpenAiModel:
         how: Generative,
         report: Callable[[ServerLoad], None],
     ) -> None:
-        self.metadata = prompts.metadata(PLATFORM)
-        self.decoupled = True
-        self.execution_provider = ""
-        self.max_batch = 0
-        self.kv_tokens = 0
+        super().__init__(PLATFORM, how)
         self._session = session
         self._server = server
         self._name = name
-        self._how = how
         self._report = report
         self._in_flight = 0
         self._room = asyncio.Event()
         self._room.set()
         self._has_metrics = True
-
-    def read(self, data: Body, deadline_s: float) -> Prompt:  # noqa: ARG002 - it never waits
-        """Read and check a request; see `prompts.read`."""
-        return prompts.read(data, self._how)
 
     # ---- the server ----------------------------------------------------------------------------
 
@@ -205,11 +190,12 @@ class OpenAiModel:
                 self._room.set()
 
     async def _follow(self, prompt: Prompt, generation: Generation) -> str:
-        path, body = _request(self._name, prompt)
+        body = prompt.asked() | {"model": self._name}
+        body |= {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
         heard = _Heard(prompt)
         try:
             async with self._session.post(
-                path,
+                "/v1/chat/completions" if prompt.chat else "/v1/completions",
                 data=to_json(body),
                 headers={"Content-Type": "application/json"},
                 timeout=_GENERATE,
@@ -281,25 +267,6 @@ async def _events(answer: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any
             yield from_json(value)
     except ValueError as error:  # no JSON, or a line beyond the buffer
         raise ModelFailed(f"the model's server sent what is no event: {error}") from error
-
-
-def _request(name: str, prompt: Prompt) -> tuple[str, dict[str, Any]]:
-    """Return the path and the body of the request for a text."""
-    body: dict[str, Any] = {
-        "model": name,
-        "max_tokens": prompt.max_tokens,
-        "temperature": prompt.temperature,
-        "top_p": prompt.top_p,
-        "seed": prompt.seed,
-        "stop": list(prompt.stop) or None,
-        "stream": True,
-        "stream_options": {"include_usage": True, "continuous_usage_stats": True},
-    }
-    body = {key: value for key, value in body.items() if value is not None}
-    if not prompt.chat:
-        return "/v1/completions", body | {"prompt": prompt.text}
-    last = {"role": "user", "content": prompt.text}
-    return "/v1/chat/completions", body | {"messages": [*map(dict, prompt.history), last]}
 
 
 def _context_tokens(model: Mapping[str, Any]) -> int:

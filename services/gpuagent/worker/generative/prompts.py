@@ -15,6 +15,7 @@ import numpy as np
 from inference import grpc_service_pb2 as pb
 from services.gpuagent.core.worker_spec import Generative
 from services.gpuagent.worker import tensor_messages
+from services.gpuagent.worker.model_port import Request
 from services.gpuagent.worker.onnx_engine import Signature, TensorSpec
 from services.gpuagent.worker.tensor_messages import Inference
 from services.gpuagent.worker.work_messages import Body
@@ -40,7 +41,7 @@ Parameters = Mapping[str, pb.InferParameter]
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class Prompt(Request):
     """A request for text that was found right.
 
     Attributes:
@@ -64,13 +65,21 @@ class Prompt:
     stop: tuple[str, ...] = ()
     chat: bool = False
     history: tuple[Mapping[str, str], ...] = ()
-    items: int = 1
-    kind: None = None
 
-    @property
-    def id(self) -> str:
-        """The client's name for it."""
-        return self.inference.id
+    def asked(self) -> dict[str, Any]:
+        """Return what OpenAI's API takes to stream the text; of a chat, as chat completions do."""
+        last = {"role": "user", "content": self.text}
+        fields = {
+            "prompt": None if self.chat else self.text,
+            "messages": [*map(dict, self.history), last] if self.chat else None,
+            "max_tokens": self.max_tokens,
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "seed": self.seed,
+            "stop": list(self.stop) or None,
+            "stream": True,
+        }
+        return {name: value for name, value in fields.items() if value is not None}
 
     def answer(self, text: str, finish_reason: str = "") -> bytes:
         """Return a serialized ModelInferResponse.
@@ -103,6 +112,7 @@ def read(data: Body, how: Generative) -> Prompt:
     chat = _truth(given, "chat", default=how.chat)
     history = _history(given, chat=chat)
     return Prompt(
+        id=inference.id,
         inference=inference,
         text=_text(inference, how, sum(len(each["content"].encode()) for each in history)),
         max_tokens=min(how.max_tokens, how.context_tokens) if max_tokens is None else max_tokens,

@@ -10,7 +10,7 @@ from services.gpuagent.worker.generative.prompts import Prompt
 from services.gpuagent.worker.generative.server_load import ServerLoad, parse
 from services.kit.errors import ServiceError
 
-PROMPT = Prompt(inference=None, text="1 2 3 4", max_tokens=3)  # type: ignore[arg-type]
+PROMPT = Prompt(id="", inference=None, text="1 2 3 4", max_tokens=3)  # type: ignore[arg-type]
 
 VLLM = 'vllm:{name}{{engine="{engine}",model_name="m"}} {value}'
 VLLM_CACHE = 'vllm:cache_config_info{{block_size="16",engine="{}",num_gpu_blocks="{}"}} 1.0'
