@@ -16,8 +16,8 @@ from benchmarks.miad.setting import (
     TABLE,
     Served,
 )
-from services.gpuagent.clock_loop.core.decide import RULES, ClockRules, Move
-from services.gpuagent.clock_loop.core.governor import SAMPLE_S, GovernedSegment, Governor
+from services.gpuagent.clock_loop.core.decide import RULES, ClockRules, GovernedSegment, Move
+from services.gpuagent.clock_loop.core.governor import SAMPLE_S, Governor
 from services.gpuagent.shared_memory.latency_counters import SIZES, Counts, size_of
 
 Rate = Callable[[float], float]

@@ -10,7 +10,8 @@ from benchmarks.miad.setting import FLOOR, PERCENTILE, TABLE
 from benchmarks.muserve.planning.deployment import Deployment, Method
 from benchmarks.muserve.planning.model import Served
 from benchmarks.muserve.planning.pipelines import Answer, Job, Simulation
-from services.gpuagent.clock_loop.core.governor import SAMPLE_S, GovernedSegment, Governor
+from services.gpuagent.clock_loop.core.decide import GovernedSegment
+from services.gpuagent.clock_loop.core.governor import SAMPLE_S, Governor
 from services.gpuagent.shared_memory.latency_counters import SIZES, Counts, size_of
 from services.kit.profiles.core.clock_curve import V100
 

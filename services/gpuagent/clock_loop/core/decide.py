@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from services.gpuagent.core.batch_costs import Costs
 from services.kit.errors import InvalidArgument
 
 
@@ -57,39 +58,60 @@ RULES = ClockRules()
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
-    """One segment on the GPU (mu-Serve: a model partition).
+class GovernedSegment:
+    """A segment on the GPU, and what its requests were promised.
 
     Attributes:
-        name: Its identity.
-        objective_s: Latency objective, s, > 0.
-        proven_s: Latency that its requests certainly exceed too often, s. None: no requests.
-        latency_s: Latency at the objective's percentile, s; 0: no requests. None: not known yet.
-        rate_rps: Requests answered per second.
+        segment_id, model: Which.
+        percentile: Share of the requests that must be in time, percent, 0 < percentile < 100.
+        objective_s: How long they may take, s, > 0.
         sensitivity: How latency follows the clock, 0 (not at all) .. 1 (in proportion).
+        costs: What its batches cost; None: not known, or its requests share no batches.
+        processes: That serve it.
     """
 
-    name: str
+    segment_id: str
+    model: str
+    percentile: float
     objective_s: float
+    sensitivity: float = 1.0
+    costs: Costs | None = field(default=None, compare=False)
+    processes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """What is known of a segment's latency at the clock as it is (mu-Serve: a model partition).
+
+    Attributes:
+        segment: The segment.
+        proven_s: Latency that so many requests exceed that the percentile does too, s. None: no
+            request was answered since the clock last changed.
+        latency_s: Upper confidence bound of the latency at the percentile, s; 0: no requests.
+            None: not known yet.
+        rate_rps: Requests answered per second.
+        budget_spent: As many requests were late as the loop lets be.
+    """
+
+    segment: GovernedSegment
     proven_s: float | None = None
     latency_s: float | None = None
     rate_rps: float = 0.0
     budget_spent: bool = False
-    sensitivity: float = 1.0
 
     @property
     def slack(self) -> float:
         """Share of the objective that is left, by what is proven; 1: nothing is."""
-        return 1.0 - (self.proven_s or 0.0) / self.objective_s
+        return 1.0 - (self.proven_s or 0.0) / self.segment.objective_s
 
     def tolerates(self, state: State, lower_mhz: int, rules: ClockRules) -> bool:
         """Return whether a step down would leave enough slack."""
         if self.latency_s is None or self.budget_spent:
             return False
         step = (state.clock_mhz - lower_mhz) / lower_mhz
-        grew_s = self.latency_s - state.before_s.get(self.name, self.latency_s)
-        longer_s = max(self.sensitivity * self.latency_s * step, rules.growth * grew_s)
-        after = 1.0 - (self.latency_s + longer_s) / self.objective_s
+        grew_s = self.latency_s - state.before_s.get(self.segment.segment_id, self.latency_s)
+        longer_s = max(self.segment.sensitivity * self.latency_s * step, rules.growth * grew_s)
+        after = 1.0 - (self.latency_s + longer_s) / self.segment.objective_s
         return after > rules.slack + rules.margin
 
 
@@ -148,10 +170,10 @@ def bounds(
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A clock that was too low. Attributes: clock_mhz, partition (for which), rate_rps, at_s."""
+    """A clock that was too low. Attributes: clock_mhz, segment_id, rate_rps, at_s."""
 
     clock_mhz: int
-    partition: str
+    segment_id: str
     rate_rps: float
     at_s: float
 
@@ -163,7 +185,7 @@ class State:
     Attributes:
         clock_mhz: The clock in use.
         failures: Clocks that were too low lately.
-        before_s: Latencies before the last step down, by partition, s.
+        before_s: Latencies before the last step down, by segment, s.
         rising: It went up, and what waited since before may still be late.
         wanting: Decisions in a row that wanted more than the highest clock.
     """
@@ -178,7 +200,7 @@ class State:
         """Return whether a clock was too low for a partition under a load no heavier than now."""
         return any(
             clock_mhz <= failure.clock_mhz
-            and failure.partition == partition.name
+            and failure.segment_id == partition.segment.segment_id
             and at_s - failure.at_s < rules.forget_s
             and not 0 < partition.rate_rps < rules.lighter * failure.rate_rps
             for failure in self.failures
@@ -223,7 +245,9 @@ def moved(state: State, move: Move, look: Observation, rules: ClockRules = RULES
     """Return the state after a move that `decide` returned for the same arguments."""
     if move is Move.DOWN:
         lower_mhz = look.limits.below(state.clock_mhz)
-        before_s = {each.name: each.latency_s for each in look.partitions if each.latency_s}
+        before_s = {
+            each.segment.segment_id: each.latency_s for each in look.partitions if each.latency_s
+        }
         return State(lower_mhz, state.failures, before_s)
     if move is Move.SAME:
         calm = all(each.latency_s is not None for each in look.partitions)
@@ -231,14 +255,14 @@ def moved(state: State, move: Move, look: Observation, rules: ClockRules = RULES
     if state.clock_mhz >= look.limits.highest_mhz:
         return replace(state, wanting=state.wanting + 1)
     new = {
-        each.name: Failure(state.clock_mhz, each.name, each.rate_rps, look.at_s)
-        for each in look.partitions
+        name: Failure(state.clock_mhz, name, each.rate_rps, look.at_s)
+        for name, each in ((each.segment.segment_id, each) for each in look.partitions)
         if (each.budget_spent or each.slack < rules.slack) and not state.rising
     }
     kept = (
         known
         for known in state.failures
         if look.at_s - known.at_s < rules.forget_s
-        and (known.partition not in new or known.clock_mhz != state.clock_mhz)
+        and (known.segment_id not in new or known.clock_mhz != state.clock_mhz)
     )
     return State(look.limits.above(state.clock_mhz), (*kept, *new.values()), rising=True)

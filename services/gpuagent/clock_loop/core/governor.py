@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from services.gpuagent.clock_loop.core import energy_floor
@@ -10,6 +10,7 @@ from services.gpuagent.clock_loop.core.decide import (
     RULES,
     Bounds,
     ClockRules,
+    GovernedSegment,
     Move,
     Observation,
     Partition,
@@ -18,9 +19,7 @@ from services.gpuagent.clock_loop.core.decide import (
     decide,
     moved,
 )
-from services.gpuagent.clock_loop.core.energy_floor import SegmentLoad
 from services.gpuagent.clock_loop.core.latency_window import LatencyWindow
-from services.gpuagent.core.batch_costs import Costs
 from services.gpuagent.shared_memory.latency_counters import Counts
 from services.kit.profiles.core.clock_curve import V100, ClockCurve
 
@@ -29,28 +28,6 @@ SAMPLE_S: Final = 0.5
 
 LOOKS_PER_DECISION: Final = 2
 """The clock goes down once a second (ibid.); up at once, for a backlog grows meanwhile."""
-
-
-@dataclass(frozen=True, slots=True)
-class GovernedSegment:
-    """A segment on the GPU, and what its requests were promised.
-
-    Attributes:
-        segment_id, model: Which.
-        percentile: Share of the requests that must be in time, percent.
-        objective_s: How long they may take, s.
-        sensitivity: How latency follows the clock, 0 (not at all) .. 1 (in proportion).
-        costs: What its batches cost; None: not known, or its requests share no batches.
-        processes: That serve it.
-    """
-
-    segment_id: str
-    model: str
-    percentile: float
-    objective_s: float
-    sensitivity: float = 1.0
-    costs: Costs | None = field(default=None, compare=False)
-    processes: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +110,7 @@ class Governor:
             self._start(ceiling_mhz, counts)
         for segment, found in counts.items():
             self._windows[segment].add(at_s, found)
-        partitions = [_partition(segment, window) for segment, window in self._windows.items()]
+        partitions = [window.seen() for window in self._windows.values()]
         self._note(partitions)
         self._looks += 1
         is_decision = self._looks % LOOKS_PER_DECISION == 0
@@ -154,8 +131,7 @@ class Governor:
         self._state = State(self._limits.highest_mhz)
         before = self._windows
         self._windows = {
-            segment: LatencyWindow(segment.percentile, segment.objective_s, self._stretch(segment))
-            for segment in segments
+            segment: LatencyWindow(segment, self._stretch(segment)) for segment in segments
         }
         for segment in before.keys() & segments.keys():
             self._windows[segment].record = before[segment].record
@@ -171,11 +147,8 @@ class Governor:
         """Return the clocks that save energy; where the clock is below them already, it stays."""
         if not self._rules.energy_floor:
             return self._limits
-        works = (
-            SegmentLoad(segment.sensitivity, partition.rate_rps, segment.costs, segment.processes)
-            for segment, partition in zip(self._windows, partitions, strict=True)
-        )
-        return self._bounds(max(self._floor, energy_floor.floor(works, self._ratios, self._curve)))
+        least = energy_floor.floor(partitions, self._ratios, self._curve)
+        return self._bounds(max(self._floor, least))
 
     def _move(self, move: Move, look: Observation) -> None:
         before_mhz = self.clock_mhz
@@ -200,20 +173,7 @@ class Governor:
 
     def _note(self, partitions: Sequence[Partition]) -> None:
         self.slack = {}
-        for segment, partition in zip(self._windows, partitions, strict=True):
+        for partition in partitions:
             if partition.proven_s is not None:
-                known = self.slack.get(segment.model, 1.0)
-                self.slack[segment.model] = min(known, partition.slack)
-
-
-def _partition(segment: GovernedSegment, window: LatencyWindow) -> Partition:
-    seen = window.seen()
-    return Partition(
-        name=segment.segment_id,
-        objective_s=segment.objective_s,
-        proven_s=seen.proven_s,
-        latency_s=seen.latency_s,
-        rate_rps=seen.rate_rps,
-        budget_spent=seen.budget_spent,
-        sensitivity=segment.sensitivity,
-    )
+                model = partition.segment.model
+                self.slack[model] = min(self.slack.get(model, 1.0), partition.slack)

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from services.gpuagent.clock_loop.core.decide import GovernedSegment, Partition
 from services.gpuagent.shared_memory.latency_counters import (
     SIZES,
     Counts,
@@ -35,25 +36,6 @@ FORGET_S: Final = 600.0
 """A segment without a request for so long has no record."""
 
 _CONFIDENCE: Final = 1.645  # standard deviations: 95 %, one-sided
-
-
-@dataclass(frozen=True, slots=True)
-class LatencyEvidence:
-    """What is known of a segment's latency at the clock as it is.
-
-    Attributes:
-        proven_s: Latency that so many requests exceed that the percentile does too, s. None: no
-            request was answered since the clock last changed.
-        latency_s: Upper confidence bound of the latency at the percentile, s; 0: no requests.
-            None: not known yet.
-        rate_rps: Requests answered per second.
-        budget_spent: As many requests were late as the loop lets be.
-    """
-
-    proven_s: float | None = None
-    latency_s: float | None = None
-    rate_rps: float = 0.0
-    budget_spent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +115,12 @@ class LatencyWindow:
     """A segment's counts: the newest samples, and a record of those before.
 
     Attributes:
-        percentile: The objective's, 0 < percentile < 100.
-        objective_s: Latency of the objective, s.
+        segment: The segment.
         stretch: How much longer requests take at the clock as it is than at the highest, >= 1.
         record: The last requests.
     """
 
-    percentile: float
-    objective_s: float
+    segment: GovernedSegment
     stretch: float = 1.0
     record: LatencyRecord = field(init=False)
     _samples: deque[_Sample] = field(default_factory=deque)
@@ -175,7 +155,7 @@ class LatencyWindow:
         self.stretch = stretch
         self._fresh_s = self._now_s
 
-    def seen(self) -> LatencyEvidence:
+    def seen(self) -> Partition:
         """Return what the samples say; it takes no more samples than the percentile needs."""
         now, now_s = self._newest(min(LONGEST_S, self._now_s - self._fresh_s))
         lately, lately_s = self._newest(min(PATIENCE_S, self._now_s - self._since_s))
@@ -185,7 +165,8 @@ class LatencyWindow:
         enough = answered >= self._needed or lately_s > PATIENCE_S - LONGEST_S / 2
         counts: Counts = sum((sample.counts for sample in now), np.zeros(SIZES, np.uint64))
         latency_s = max(self._at_percentile_s(counts, total), self.record.bound_s(self.stretch))
-        return LatencyEvidence(
+        return Partition(
+            self.segment,
             proven_s=self._at_percentile_s(counts, total, EVIDENCE) if total else None,
             latency_s=latency_s if settled and enough else None,
             rate_rps=answered / lately_s if answered else 0.0,
@@ -198,7 +179,7 @@ class LatencyWindow:
 
     @property
     def _share(self) -> float:
-        return 1.0 - self.percentile / 100.0
+        return 1.0 - self.segment.percentile / 100.0
 
     @property
     def _needed(self) -> int:
@@ -209,7 +190,7 @@ class LatencyWindow:
         if total:
             self._answered_s = at_s
             self._samples.append(_Sample(began_s, new, total))
-            self.record.add(new, int(new[size_of(self.objective_s) :].sum()), self.stretch)
+            self.record.add(new, int(new[size_of(self.segment.objective_s) :].sum()), self.stretch)
         elif at_s - self._answered_s > FORGET_S:
             self.record.forget()
         while self._samples and at_s - self._samples[0].began_s > PATIENCE_S:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.clock_loop.core.governor import GovernedSegment
+from services.gpuagent.clock_loop.core.decide import GovernedSegment
 from services.gpuagent.clock_loop.loop import promises
 from services.gpuagent.core.worker_config import WorkerConfig
 from services.gpuagent.core.worker_spec import WorkerSpec

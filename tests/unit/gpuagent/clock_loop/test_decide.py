@@ -12,6 +12,7 @@ from services.gpuagent.clock_loop.core.decide import (
     RULES,
     Bounds,
     Failure,
+    GovernedSegment,
     Move,
     Observation,
     Partition,
@@ -29,12 +30,18 @@ FREE = bounds(V100, 0, 0.2)
 latencies = st.none() | st.floats(0.0, 3.0)
 partitions = st.builds(
     Partition,
-    name=st.sampled_from("abcd"),
-    objective_s=st.floats(0.01, 1.0),
+    st.builds(
+        GovernedSegment,
+        segment_id=st.sampled_from("abcd"),
+        model=st.just("m"),
+        percentile=st.just(95.0),
+        objective_s=st.floats(0.01, 1.0),
+        sensitivity=st.floats(0.0, 1.0),
+        costs=st.none(),
+    ),
     proven_s=latencies,
     latency_s=latencies,
     rate_rps=st.floats(0.0, 1e4),
-    sensitivity=st.floats(0.0, 1.0),
 )
 crowds = st.lists(partitions, max_size=5)
 limits = st.builds(
@@ -48,7 +55,8 @@ ORDER = [Move.DOWN, Move.SAME, Move.UP]
 
 def partition(latency_s: float, name: str = "a", rate_rps: float = 100.0) -> Partition:
     """Return a partition whose latency is known, of an objective of 100 ms."""
-    return Partition(name, 0.1, proven_s=latency_s, latency_s=latency_s, rate_rps=rate_rps)
+    segment = GovernedSegment(name, "m", 95.0, 0.1)
+    return Partition(segment, proven_s=latency_s, latency_s=latency_s, rate_rps=rate_rps)
 
 
 def chosen(state: State, *crowd: Partition, at_s: float = 0.0) -> Move:
@@ -100,7 +108,7 @@ def test_a_gpu_without_clocks_has_no_bounds() -> None:
 def test_one_that_wants_up_prevails_over_all_others(
     crowd: list[Partition], late: Partition, clock_mhz: int
 ) -> None:
-    wanting = replace(late, proven_s=late.objective_s * 0.96)
+    wanting = replace(late, proven_s=late.segment.objective_s * 0.96)
 
     assert chosen(State(clock_mhz), *crowd, wanting) is Move.UP
 
@@ -137,7 +145,8 @@ def test_a_less_sensitive_partition_tolerates_at_least_as_much(
     one: Partition, clock_mhz: int, sensitivity: float
 ) -> None:
     state, lower_mhz = State(clock_mhz), FREE.below(clock_mhz)
-    duller = replace(one, sensitivity=min(sensitivity, one.sensitivity))
+    least = min(sensitivity, one.segment.sensitivity)
+    duller = replace(one, segment=replace(one.segment, sensitivity=least))
 
     assert duller.tolerates(state, lower_mhz, RULES) >= one.tolerates(state, lower_mhz, RULES)
 

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from benchmarks.miad.setting import served
 from services.gpuagent.clock_loop.core import energy_floor
-from services.gpuagent.clock_loop.core.decide import Move
-from services.gpuagent.clock_loop.core.energy_floor import SegmentLoad
-from services.gpuagent.clock_loop.core.governor import SAMPLE_S, GovernedSegment, Governor, ScaleOut
+from services.gpuagent.clock_loop.core.decide import GovernedSegment, Move, Partition
+from services.gpuagent.clock_loop.core.governor import SAMPLE_S, Governor, ScaleOut
 from services.gpuagent.core.gpu_types import load
 from services.gpuagent.shared_memory.latency_counters import SIZES, Counts, size_of
 from services.kit.profiles.core.clock_curve import V100 as CURVE
@@ -174,9 +173,7 @@ def test_the_fuller_batches_of_a_slower_gpu_are_worth_a_lower_clock() -> None:
     """Half the load that the highest clock can serve: full batches at half of it, as measured."""
     batching = served(32, 4)
     segment = replace(A, costs=batching.costs, processes=batching.processes)
-    work = partial(
-        SegmentLoad, segment.sensitivity, costs=segment.costs, processes=segment.processes
-    )
+    work = partial(Partition, segment)
     ratios = tuple(mhz / 1380 for mhz in V100)
 
     assert energy_floor.floor(

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.gpuagent.clock_loop.core.decide import GovernedSegment
 from services.gpuagent.clock_loop.core.latency_window import LatencyRecord, LatencyWindow
 from services.gpuagent.shared_memory.latency_counters import (
     SHORTEST_S,
@@ -46,7 +47,8 @@ def test_the_rank_from_the_largest_is_as_in_a_sorted_list(
 
 def window(*samples: Counts, percentile: float = 90.0, every_s: float = 0.5) -> LatencyWindow:
     """Return a window that has seen these samples of new requests."""
-    made, total = LatencyWindow(percentile, OBJECTIVE_S), counted()
+    segment = GovernedSegment("s", "m", percentile, OBJECTIVE_S)
+    made, total = LatencyWindow(segment), counted()
     made.add(0.0, total)
     for number, sample in enumerate(samples, 1):
         total = total + sample

@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.clock_loop.core.governor import SAMPLE_S, GovernedSegment, Governor
+from services.gpuagent.clock_loop.core.decide import GovernedSegment
+from services.gpuagent.clock_loop.core.governor import SAMPLE_S, Governor
 from services.gpuagent.core.gpu_types import load
 from services.gpuagent.core.worker_spec import TextObjectives
 from services.gpuagent.shared_memory.latency_counters import SIZES, size_of
