@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
+from operator import attrgetter
 from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -19,11 +20,78 @@ from services.gpuagent.supervision.segments import Segments
 from services.gpuagent.supervision.slice_sharing import SliceSharing
 from services.kit.segment import SegmentState
 
+_COUNTERS: Final = {
+    "cinquefoil_clock_decisions": "Decisions of the clock loop.",
+    "cinquefoil_gpu_energy_joules": (
+        "Energy of a whole GPU, idle energy included. Method: counter (the GPU counts it), "
+        "integrated (from power samples), rapl (the CPU counts it), model (not measured)."
+    ),
+    "cinquefoil_gpu_idle_energy_joules": (
+        "Part of a GPU's energy that it draws with nothing running: idle power of its type x time."
+    ),
+    "cinquefoil_gpu_unattributed_energy_joules": (
+        "Part of a GPU's active energy drawn while no segment was busy: work of other programs, or "
+        "an idle power that differs from its type's."
+    ),
+    "cinquefoil_mps_restarts": (
+        "Times the MPS control daemon of a slice did not answer and was started again."
+    ),
+    "cinquefoil_segment_busy_seconds": (
+        "Time that a segment's workers were busy, summed over them."
+    ),
+    "cinquefoil_segment_energy_joules": (
+        "Active energy attributed to a segment. MIG has no energy counter per slice: the whole "
+        "GPU's energy less its idle energy is split by busy time x streaming multiprocessors "
+        "(Kepler's rule); on simulated GPUs, by what the profile says."
+    ),
+    "cinquefoil_segment_idle_share_joules": (
+        "Idle energy shared to a segment as nodes.<n>.idle_share says; a part of the GPU's idle "
+        "energy, never of the segment's active energy."
+    ),
+    "cinquefoil_segment_receipt_joules": (
+        "Energy that a segment's workers stated in receipts; it follows the active energy "
+        "attributed to the segment, a window later."
+    ),
+    "cinquefoil_worker_restarts": "Times a segment's workers were started again.",
+}
+_GAUGES: Final = {
+    "cinquefoil_energy_conservation_error_ratio": (
+        "Self-check: |idle + unattributed + segments' active energy - metered energy| / metered "
+        "energy, over the last window and since the account began. Above 0.01, do not trust it."
+    ),
+    "cinquefoil_gpu_clock_hertz": "SM clock that the clock loop requests.",
+    "cinquefoil_gpu_info": "1: a GPU, by its number on its node and its type.",
+    "cinquefoil_gpu_power_watts": "Power of a whole GPU now.",
+    "cinquefoil_gpu_sm_clock_hertz": "SM clock of a GPU now.",
+    "cinquefoil_model_slack_ratio": (
+        "Share of the latency objective that is left, as the clock loop sees it."
+    ),
+    "cinquefoil_profile_error_ratio": (
+        "Measured over profiled latency or energy of batches, minus 1; 0.2: a fifth more."
+    ),
+    "cinquefoil_receipt_energy_ratio": (
+        "Energy stated in receipts / active energy attributed, since the account began; 1: they "
+        "add up."
+    ),
+    "cinquefoil_segment_quarantined": (
+        "1: every worker of the segment failed too often and is not started again."
+    ),
+    "cinquefoil_segments": "Segments on the node, by state.",
+    "cinquefoil_server_kv_cache_ratio": (
+        "Share of the KV cache that is in use, at the fullest of a segment's external servers."
+    ),
+    "cinquefoil_server_waiting_requests": (
+        "Requests that wait at the external servers of a language model's segment."
+    ),
+    "cinquefoil_slice_info": "1: a slice and what runs on it, with the labels of dcgm-exporter.",
+    "cinquefoil_slice_memory_bytes": "Memory of a slice.",
+    "cinquefoil_slice_memory_used_bytes": (
+        "Memory of a slice that is in use, as the driver reports it."
+    ),
+}
 _GPU: Final = ("gpu_uuid",)
 _SEGMENT: Final = ("segment", "model", "variant")
-_SEGMENT_ENERGY: Final = ("gpu_uuid", "slice", *_SEGMENT)
 _KIND: Final = ("model", "variant", "gpu", "slice", "batch_size", "processes", "quantity")
-
 _SLICE: Final = ("gpu_uuid", "slice")
 _DCGM: Final = ("UUID", "GPU_I_ID", "GPU_I_PROFILE")
 """Labels of NVIDIA's dcgm-exporter, so that its metrics can be joined with ours."""
@@ -59,52 +127,32 @@ class AgentCollector(Collector):
         accounts = self.accounts.list()
         yield from _gpu_energy(accounts)
         yield from _segment_energy(accounts)
-        yield from _energy_checks(accounts)
         yield from _workers(self.segments)
         yield from _model_servers(self.segments)
-        yield _counter(
-            "cinquefoil_mps_restarts",
-            "Times the MPS control daemon of a slice did not answer and was started again.",
-            ("slice_uuid",),
-            (((uuid,), number) for uuid, number in self.sharing.restarts.items()),
-        )
-        yield _gauge(
-            "cinquefoil_profile_error_ratio",
-            "Measured over profiled latency or energy of batches, minus 1; 0.2: a fifth more.",
-            _KIND,
-            _profile_errors(self.watch.tracks),
-        )
+        restarts = (((uuid,), number) for uuid, number in self.sharing.restarts.items())
+        yield _metric("cinquefoil_mps_restarts", ("slice_uuid",), restarts)
+        yield _metric("cinquefoil_profile_error_ratio", _KIND, _profile_errors(self.watch.tracks))
         yield from _clocks(self.governors)
         yield from _devices(self.node, self.readings(), self.segments)
 
 
 def _gpu_energy(accounts: Mapping[str, Account]) -> Iterator[Metric]:
-    yield _counter(
-        "cinquefoil_gpu_energy_joules",
-        "Energy of a whole GPU, idle energy included. Method: counter (the GPU counts it), "
-        "integrated (from power samples), rapl (the CPU counts it), model (not measured).",
-        (*_GPU, "method"),
-        (((uuid, each.method), each.total_j) for uuid, each in accounts.items()),
+    by_method = (((uuid, each.method), each.total_j) for uuid, each in accounts.items())
+    yield _metric("cinquefoil_gpu_energy_joules", (*_GPU, "method"), by_method)
+    for name, attribute in (
+        ("cinquefoil_gpu_idle_energy_joules", "idle_j"),
+        ("cinquefoil_gpu_unattributed_energy_joules", "unattributed_j"),
+        ("cinquefoil_gpu_power_watts", "power_w"),
+        ("cinquefoil_receipt_energy_ratio", "receipt_ratio"),
+    ):
+        of = attrgetter(attribute)
+        yield _metric(name, _GPU, (((uuid,), of(each)) for uuid, each in accounts.items()))
+    errors = (
+        ((uuid, over), error)
+        for uuid, each in accounts.items()
+        for over, error in (("window", each.window_error_ratio), ("all", each.error_ratio))
     )
-    yield _counter(
-        "cinquefoil_gpu_idle_energy_joules",
-        "Part of a GPU's energy that it draws with nothing running: idle power of its type x time.",
-        _GPU,
-        (((uuid,), each.idle_j) for uuid, each in accounts.items()),
-    )
-    yield _counter(
-        "cinquefoil_gpu_unattributed_energy_joules",
-        "Part of a GPU's active energy drawn while no segment was busy: work of other programs, or "
-        "an idle power that differs from its type's.",
-        _GPU,
-        (((uuid,), each.unattributed_j) for uuid, each in accounts.items()),
-    )
-    yield _gauge(
-        "cinquefoil_gpu_power_watts",
-        "Power of a whole GPU now.",
-        _GPU,
-        (((uuid,), each.power_w) for uuid, each in accounts.items()),
-    )
+    yield _metric("cinquefoil_energy_conservation_error_ratio", (*_GPU, "over"), errors)
 
 
 def _segment_energy(accounts: Mapping[str, Account]) -> Iterator[Metric]:
@@ -113,56 +161,14 @@ def _segment_energy(accounts: Mapping[str, Account]) -> Iterator[Metric]:
         for uuid, account in accounts.items()
         for name, entry in account.segments.items()
     ]
-    yield _counter(
-        "cinquefoil_segment_energy_joules",
-        "Active energy attributed to a segment. MIG has no energy counter per slice: the whole "
-        "GPU's energy less its idle energy is split by busy time x streaming multiprocessors "
-        "(Kepler's rule); on simulated GPUs, by what the profile says.",
-        _SEGMENT_ENERGY,
-        ((labels, entry.active_j) for labels, entry in entries),
-    )
-    yield _counter(
-        "cinquefoil_segment_idle_share_joules",
-        "Idle energy shared to a segment as nodes.<n>.idle_share says; a part of the GPU's idle "
-        "energy, never of the segment's active energy.",
-        _SEGMENT_ENERGY,
-        ((labels, entry.idle_share_j) for labels, entry in entries),
-    )
-    yield _counter(
-        "cinquefoil_segment_busy_seconds",
-        "Time that a segment's workers were busy, summed over them.",
-        _SEGMENT_ENERGY,
-        ((labels, entry.busy_s) for labels, entry in entries),
-    )
-    yield _counter(
-        "cinquefoil_segment_receipt_joules",
-        "Energy that a segment's workers stated in receipts; it follows the active energy "
-        "attributed to the segment, a window later.",
-        _SEGMENT_ENERGY,
-        ((labels, entry.granted_j) for labels, entry in entries),
-    )
-
-
-def _energy_checks(accounts: Mapping[str, Account]) -> Iterator[Metric]:
-    over = (("window", "window_error_ratio"), ("all", "error_ratio"))
-    yield _gauge(
-        "cinquefoil_energy_conservation_error_ratio",
-        "Self-check: |idle + unattributed + segments' active energy - metered energy| / metered "
-        "energy, over the last window and since the account began. Above 0.01, do not trust it.",
-        (*_GPU, "over"),
-        (
-            ((uuid, label), getattr(each, name))
-            for uuid, each in accounts.items()
-            for label, name in over
-        ),
-    )
-    yield _gauge(
-        "cinquefoil_receipt_energy_ratio",
-        "Energy stated in receipts / active energy attributed, since the account began; 1: they "
-        "add up.",
-        _GPU,
-        (((uuid,), each.receipt_ratio) for uuid, each in accounts.items()),
-    )
+    for name, attribute in (
+        ("cinquefoil_segment_energy_joules", "active_j"),
+        ("cinquefoil_segment_idle_share_joules", "idle_share_j"),
+        ("cinquefoil_segment_busy_seconds", "busy_s"),
+        ("cinquefoil_segment_receipt_joules", "granted_j"),
+    ):
+        of = attrgetter(attribute)
+        yield _metric(name, (*_SLICE, *_SEGMENT), ((labels, of(each)) for labels, each in entries))
 
 
 def _workers(running: Segments) -> Iterator[Metric]:
@@ -171,24 +177,12 @@ def _workers(running: Segments) -> Iterator[Metric]:
         for each in running.list()
     ]
     count = Counter(each.state for _, each in segments)
-    yield _gauge(
-        "cinquefoil_segments",
-        "Segments on the node, by state.",
-        ("state",),
-        (((state.name.lower(),), count[state]) for state in SegmentState),
-    )
-    yield _gauge(
-        "cinquefoil_segment_quarantined",
-        "1: every worker of the segment failed too often and is not started again.",
-        _SEGMENT,
-        ((labels, each.state is SegmentState.QUARANTINED) for labels, each in segments),
-    )
-    yield _counter(
-        "cinquefoil_worker_restarts",
-        "Times a segment's workers were started again.",
-        _SEGMENT,
-        ((labels, each.restarts) for labels, each in segments),
-    )
+    states = (((state.name.lower(),), count[state]) for state in SegmentState)
+    yield _metric("cinquefoil_segments", ("state",), states)
+    given_up = ((labels, each.state is SegmentState.QUARANTINED) for labels, each in segments)
+    yield _metric("cinquefoil_segment_quarantined", _SEGMENT, given_up)
+    restarts = ((labels, each.restarts) for labels, each in segments)
+    yield _metric("cinquefoil_worker_restarts", _SEGMENT, restarts)
 
 
 def _model_servers(running: Segments) -> Iterator[Metric]:
@@ -197,18 +191,12 @@ def _model_servers(running: Segments) -> Iterator[Metric]:
         for each in running.running
         if each.config.worker.external and each.config.worker.generative
     ]
-    yield _gauge(
-        "cinquefoil_server_waiting_requests",
-        "Requests that wait at the external servers of a language model's segment.",
-        _SEGMENT,
-        ((labels, sum(slot.server_waiting for slot in slots)) for labels, slots in servers),
+    waiting = ((labels, sum(slot.server_waiting for slot in slots)) for labels, slots in servers)
+    yield _metric("cinquefoil_server_waiting_requests", _SEGMENT, waiting)
+    fullest = (
+        (labels, max(slot.server_kv_cache_ratio for slot in slots)) for labels, slots in servers
     )
-    yield _gauge(
-        "cinquefoil_server_kv_cache_ratio",
-        "Share of the KV cache that is in use, at the fullest of a segment's external servers.",
-        _SEGMENT,
-        ((labels, max(slot.server_kv_cache_ratio for slot in slots)) for labels, slots in servers),
-    )
+    yield _metric("cinquefoil_server_kv_cache_ratio", _SEGMENT, fullest)
 
 
 def _profile_errors(tracks: Mapping[SegmentKind, DriftTrack]) -> Rows:
@@ -219,73 +207,39 @@ def _profile_errors(tracks: Mapping[SegmentKind, DriftTrack]) -> Rows:
 
 
 def _clocks(governors: Mapping[str, Governor]) -> Iterator[Metric]:
-    yield _gauge(
-        "cinquefoil_gpu_clock_hertz",
-        "SM clock that the clock loop requests.",
-        _GPU,
-        (((uuid,), each.clock_mhz * 1e6) for uuid, each in governors.items()),
+    clocks = (((uuid,), each.clock_mhz * 1e6) for uuid, each in governors.items())
+    yield _metric("cinquefoil_gpu_clock_hertz", _GPU, clocks)
+    moves = (((uuid, move), each.moves[move]) for uuid, each in governors.items() for move in Move)
+    yield _metric("cinquefoil_clock_decisions", (*_GPU, "decision"), moves)
+    slack = (
+        ((uuid, model), left)
+        for uuid, each in governors.items()
+        for model, left in each.slack.items()
     )
-    yield _counter(
-        "cinquefoil_clock_decisions",
-        "Decisions of the clock loop.",
-        (*_GPU, "decision"),
-        (((uuid, move), each.moves[move]) for uuid, each in governors.items() for move in Move),
-    )
-    yield _gauge(
-        "cinquefoil_model_slack_ratio",
-        "Share of the latency objective that is left, as the clock loop sees it.",
-        (*_GPU, "model"),
-        (
-            ((uuid, model), left)
-            for uuid, each in governors.items()
-            for model, left in each.slack.items()
-        ),
-    )
+    yield _metric("cinquefoil_model_slack_ratio", (*_GPU, "model"), slack)
 
 
 def _devices(node: str, read: Sequence[GpuReading], running: Segments) -> Iterator[Metric]:
-    slices = [(each.gpu.uuid, entry) for each in read for entry in each.slices]
-    yield _gauge(
-        "cinquefoil_gpu_info",
-        "1: a GPU, by its number on its node and its type.",
-        ("node", "gpu", *_GPU, "type", "product"),
-        (
-            ((node, str(gpu.index), gpu.uuid, gpu.model.name, gpu.model.product_name), 1)
-            for gpu in (each.gpu for each in read)
-        ),
+    gpus = [each.gpu for each in read]
+    types = (
+        ((node, str(gpu.index), gpu.uuid, gpu.model.name, gpu.model.product_name), 1)
+        for gpu in gpus
     )
-    yield _gauge(
-        "cinquefoil_slice_info",
-        "1: a slice and what runs on it, with the labels of dcgm-exporter.",
-        ("node", "gpu", *_SLICE, "mig_uuid", *_SEGMENT, *_DCGM),
-        (
-            ((node, str(each.gpu.index), *_names(each, entry, running)), 1)
-            for each in read
-            for entry in each.slices
-        ),
+    yield _metric("cinquefoil_gpu_info", ("node", "gpu", *_GPU, "type", "product"), types)
+    named = (
+        ((node, str(each.gpu.index), *_names(each, entry, running)), 1)
+        for each in read
+        for entry in each.slices
     )
-    yield _gauge(
-        "cinquefoil_gpu_sm_clock_hertz",
-        "SM clock of a GPU now.",
-        _GPU,
-        (((each.gpu.uuid,), each.gpu.clock_mhz * 1e6) for each in read),
-    )
-    yield _gauge(
-        "cinquefoil_slice_memory_bytes",
-        "Memory of a slice.",
-        _SLICE,
-        (((uuid, str(each.placement)), each.memory_bytes) for uuid, each in slices),
-    )
-    yield _gauge(
-        "cinquefoil_slice_memory_used_bytes",
-        "Memory of a slice that is in use, as the driver reports it.",
-        _SLICE,
-        (
-            ((uuid, str(each.placement)), each.used_bytes)
-            for uuid, each in slices
-            if each.used_bytes is not None
-        ),
-    )
+    labels = ("node", "gpu", *_SLICE, "mig_uuid", *_SEGMENT, *_DCGM)
+    yield _metric("cinquefoil_slice_info", labels, named)
+    clocks = (((gpu.uuid,), gpu.clock_mhz * 1e6) for gpu in gpus)
+    yield _metric("cinquefoil_gpu_sm_clock_hertz", _GPU, clocks)
+    slices = [((r.gpu.uuid, str(each.placement)), each) for r in read for each in r.slices]
+    memory = ((place, each.memory_bytes) for place, each in slices)
+    yield _metric("cinquefoil_slice_memory_bytes", _SLICE, memory)
+    used = ((place, each.used_bytes) for place, each in slices if each.used_bytes is not None)
+    yield _metric("cinquefoil_slice_memory_used_bytes", _SLICE, used)
 
 
 def _names(read: GpuReading, of: SliceReading, running: Segments) -> tuple[str, ...]:
@@ -299,15 +253,13 @@ def _names(read: GpuReading, of: SliceReading, running: Segments) -> tuple[str, 
     return (uuid, str(of.placement), of.uuid, *runs, uuid, number, profile)
 
 
-def _counter(name: str, text: str, labels: Sequence[str], rows: Rows) -> Metric:
-    return _filled(CounterMetricFamily(name, text, labels=labels), rows)
-
-
-def _gauge(name: str, text: str, labels: Sequence[str], rows: Rows) -> Metric:
-    return _filled(GaugeMetricFamily(name, text, labels=labels), rows)
-
-
-def _filled(family: CounterMetricFamily | GaugeMetricFamily, rows: Rows) -> Metric:
+def _metric(name: str, labels: Sequence[str], rows: Rows) -> Metric:
+    """Return one of the metrics above with its values."""
+    family: CounterMetricFamily | GaugeMetricFamily
+    if name in _COUNTERS:
+        family = CounterMetricFamily(name, _COUNTERS[name], labels=labels)
+    else:
+        family = GaugeMetricFamily(name, _GAUGES[name], labels=labels)
     for values, value in rows:
         family.add_metric(values, value)
     return family
