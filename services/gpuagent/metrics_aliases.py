@@ -12,7 +12,7 @@ from typing import Final
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from services.gpuagent.core.gpu_types import GpuReading
+from services.gpuagent.core.gpu_types import GpuReading, SliceReading
 from services.gpuagent.energy.core.account import Account
 from services.kit.units import BYTES_PER_MIB
 
@@ -45,40 +45,25 @@ class DcgmCollector(_Readings):
         accounts, read = self.accounts(), self.readings()
         gpus = [(self._labels(each), each.gpu) for each in read]
         slices = [
-            (self._labels(each) | _instance(entry.instance_id, entry.placement.profile), entry)
+            (self._labels(each) | _instance(entry), entry.memory_bytes, entry.used_bytes)
             for each in read
             for entry in each.slices
             if entry.used_bytes is not None
         ]
         drawn = [(labels, accounts[gpu.uuid]) for labels, gpu in gpus if gpu.uuid in accounts]
-        yield _untyped(
-            "DCGM_FI_DEV_POWER_USAGE",
-            "Power of a GPU, W.",
-            ((labels, account.power_w) for labels, account in drawn),
-        )
+        power = ((labels, account.power_w) for labels, account in drawn)
+        yield _untyped("DCGM_FI_DEV_POWER_USAGE", "Power of a GPU, W.", power)
         yield _untyped(
             "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
             "Energy of a GPU since its account began, mJ.",
             ((labels, account.total_j * 1e3) for labels, account in drawn),
         )
-        yield _untyped(
-            "DCGM_FI_DEV_SM_CLOCK",
-            "SM clock of a GPU, MHz.",
-            ((labels, gpu.clock_mhz) for labels, gpu in gpus),
-        )
-        yield _untyped(
-            "DCGM_FI_DEV_FB_USED",
-            "Memory in use, MiB.",
-            ((labels, (entry.used_bytes or 0) / BYTES_PER_MIB) for labels, entry in slices),
-        )
-        yield _untyped(
-            "DCGM_FI_DEV_FB_FREE",
-            "Memory that is free, MiB.",
-            (
-                (labels, (entry.memory_bytes - (entry.used_bytes or 0)) / BYTES_PER_MIB)
-                for labels, entry in slices
-            ),
-        )
+        clocks = ((labels, gpu.clock_mhz) for labels, gpu in gpus)
+        yield _untyped("DCGM_FI_DEV_SM_CLOCK", "SM clock of a GPU, MHz.", clocks)
+        used = ((labels, used / BYTES_PER_MIB) for labels, _, used in slices)
+        yield _untyped("DCGM_FI_DEV_FB_USED", "Memory in use, MiB.", used)
+        free = ((labels, (total - used) / BYTES_PER_MIB) for labels, total, used in slices)
+        yield _untyped("DCGM_FI_DEV_FB_FREE", "Memory that is free, MiB.", free)
 
     def _labels(self, read: GpuReading) -> dict[str, str]:
         gpu = read.gpu
@@ -104,25 +89,13 @@ class KeplerCollector(_Readings):
         ]
         info = (({**own, "gpu_name": gpu.model.product_name}, 1.0) for own, gpu, _ in read)
         yield _untyped("kepler_node_gpu_info", "1: a GPU.", info)
-        idle_w = [min(gpu.model.idle_power_w, account.power_w) for _, gpu, account in read]
-        for name, watts, joules in (
-            ("", [a.power_w for *_, a in read], [a.total_j for *_, a in read]),
-            ("idle_", idle_w, [a.idle_j for *_, a in read]),
-            (
-                "active_",
-                [a.power_w - idle for (*_, a), idle in zip(read, idle_w, strict=True)],
-                [max(a.total_j - a.idle_j, 0.0) for *_, a in read],
-            ),
-        ):
-            labels, what = [own for own, *_ in read], f"{name.removesuffix('_') or 'whole'} part"
-            yield _untyped(
-                f"kepler_node_gpu_{name}watts", f"Power, {what}.", zip(labels, watts, strict=True)
-            )
-            yield _untyped(
-                f"kepler_node_gpu_{name}joules_total",
-                f"Energy, {what}.",
-                zip(labels, joules, strict=True),
-            )
+        split = [(own, _parts(gpu.model.idle_power_w, account)) for own, gpu, account in read]
+        for part in ("", "idle_", "active_"):
+            what = f"{part.removesuffix('_') or 'whole'} part"
+            power = ((own, parts[part][0]) for own, parts in split)
+            yield _untyped(f"kepler_node_gpu_{part}watts", f"Power, {what}.", power)
+            energy = ((own, parts[part][1]) for own, parts in split)
+            yield _untyped(f"kepler_node_gpu_{part}joules_total", f"Energy, {what}.", energy)
 
     def _labels(self, read: GpuReading) -> dict[str, str]:
         gpu = read.gpu
@@ -134,8 +107,21 @@ class KeplerCollector(_Readings):
         }
 
 
-def _instance(number: int | None, profile: str) -> dict[str, str]:
-    return {} if number is None else {"GPU_I_ID": str(number), "GPU_I_PROFILE": profile}
+def _instance(of: SliceReading) -> dict[str, str]:
+    if of.instance_id is None:
+        return {}
+    return {"GPU_I_ID": str(of.instance_id), "GPU_I_PROFILE": of.placement.profile}
+
+
+def _parts(idle_power_w: float, account: Account) -> dict[str, tuple[float, float]]:
+    """Return the power, W, and the energy, J, of a GPU and its idle and active parts."""
+    idle_w = min(idle_power_w, account.power_w)
+    active_w, active_j = account.power_w - idle_w, max(account.total_j - account.idle_j, 0.0)
+    return {
+        "": (account.power_w, account.total_j),
+        "idle_": (idle_w, account.idle_j),
+        "active_": (active_w, active_j),
+    }
 
 
 def _untyped(name: str, about: str, samples: Samples) -> Metric:
