@@ -13,9 +13,8 @@ import psutil
 import pynvml
 
 from services.gpuagent.devices import fake_nvml
-from services.gpuagent.devices.nvml import listing
+from services.gpuagent.devices.nvml import reading
 from services.gpuagent.devices.nvml.errors import translated
-from services.gpuagent.devices.nvml.listing import ListedInstance, ListedMigDevice, ListedProfile
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
 from services.gpuagent.supervision.journal import SegmentJournal
@@ -61,6 +60,55 @@ class Gauges:
     energy_mj: int | None
     memory_used_mib: int | None
     memory_mib: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ListedProfile:
+    """A size of GPU instance.
+
+    Attributes:
+        id: Hardware id, as `nvidia-smi mig -cgi` takes it.
+        name: For example "3g.20gb".
+        free, total: Instances that could still be created (0 while MIG mode is off), and at most.
+        memory_mib: Memory, MiB.
+        sm_count: Streaming multiprocessors.
+        engines: Numbers of copy, decoder, encoder, JPEG and optical-flow engines.
+        p2p: Peer to peer is supported.
+        starts: Allowed first memory slices.
+        size: Memory slices.
+    """
+
+    id: int
+    name: str
+    free: int
+    total: int
+    memory_mib: int
+    sm_count: int
+    engines: tuple[int, int, int, int, int]
+    p2p: bool
+    starts: tuple[int, ...]
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ListedInstance:
+    """A GPU instance. Attributes: id, name, profile_id, start, size (in memory slices)."""
+
+    id: int
+    name: str
+    profile_id: int
+    start: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ListedMigDevice:
+    """What CUDA sees. Attributes: index, name, uuid, instance_id (of its GPU instance)."""
+
+    index: int
+    name: str
+    uuid: str
+    instance_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,14 +199,13 @@ def _surveyed(index: int, folder: Path, serves: Mapping[str, str]) -> SurveyedGp
             uuid=pynvml.nvmlDeviceGetUUID(device),
             name=pynvml.nvmlDeviceGetName(device),
             gauges=_gauges(device),
-            devices=tuple(listing.mig_devices(device)),
+            devices=tuple(mig_devices(device)),
         )
         gpu = replace(gpu, tenants=tuple(_tenants(folder, gpu.uuid, serves)))
     except pynvml.NVMLError_GpuIsLost:
         return SurveyedGpu(index)
     try:
-        profiles, instances = listing.profiles(device), tuple(listing.gpu_instances(device))
-        return replace(gpu, profiles=profiles, instances=instances)
+        return replace(gpu, profiles=profiles(device), instances=tuple(gpu_instances(device)))
     except pynvml.NVMLError_NoPermission:
         return replace(gpu, may_look=False)
 
@@ -194,3 +241,55 @@ def _tenants(folder: Path, uuid: str, serves: Mapping[str, str]) -> Iterator[Sli
                 pids.setdefault((slot.slice_uuid, slot.segment_id), []).append(slot.pid)
     for (slice_uuid, segment_id), found in pids.items():
         yield SliceOccupant(slice_uuid, segment_id, serves.get(segment_id, ""), tuple(found))
+
+
+# ---- what NVML lists, as `nvidia-smi` does; these let its errors through -------------------------
+
+
+def profiles(device: Any) -> tuple[ListedProfile, ...]:
+    """Return the profiles of a GPU, smallest first (privileged)."""
+    return tuple(sorted(_profiles(device), key=lambda p: (p.sm_count, p.memory_mib, p.name)))
+
+
+def _profiles(device: Any) -> Iterator[ListedProfile]:
+    remaining = pynvml.nvmlDeviceGetGpuInstanceRemainingCapacity
+    enabled = reading.mig_mode(device)[0]
+    for info in reading.profile_infos(device):
+        starts, size = reading.possible_placements(device, info.id)
+        engines = ("copyEngine", "decoder", "encoder", "jpeg", "ofa")
+        copy, decoder, encoder, jpeg, ofa = (getattr(info, f"{name}Count") for name in engines)
+        yield ListedProfile(
+            id=info.id,
+            name=_short(info.name),
+            free=remaining(device, info.id) if enabled else 0,
+            total=info.instanceCount,
+            memory_mib=info.memorySizeMB,
+            sm_count=info.multiprocessorCount,
+            engines=(copy, decoder, encoder, jpeg, ofa),
+            p2p=bool(info.isP2pSupported),
+            starts=starts,
+            size=size,
+        )
+
+
+def gpu_instances(device: Any) -> Iterator[ListedInstance]:
+    """Yield the GPU instances, by profile and id; none while MIG mode is off (privileged)."""
+    if not reading.mig_mode(device)[0]:
+        return
+    for profile in reading.profile_infos(device):
+        found = reading.gpu_instances(device, profile.id, profile.instanceCount)
+        for info in map(pynvml.nvmlGpuInstanceGetInfo, found):
+            where = info.placement
+            yield ListedInstance(info.id, _short(profile.name), profile.id, where.start, where.size)
+
+
+def mig_devices(device: Any) -> Iterator[ListedMigDevice]:
+    """Yield the MIG devices, by index (unprivileged)."""
+    for index, handle in reading.mig_devices(device):
+        _, _, name = pynvml.nvmlDeviceGetName(handle).rpartition(" MIG ")
+        uuid = pynvml.nvmlDeviceGetUUID(handle)
+        yield ListedMigDevice(index, name, uuid, pynvml.nvmlDeviceGetGpuInstanceId(handle))
+
+
+def _short(name: str) -> str:
+    return name.removeprefix("MIG ")

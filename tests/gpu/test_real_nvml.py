@@ -14,9 +14,9 @@ from typing import Any
 import pynvml
 import pytest
 
+from services.gpuagent import survey
 from services.gpuagent.core import gpu_types
 from services.gpuagent.core.gpu_types import GpuInfo, GpuTable
-from services.gpuagent.devices.nvml import listing
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.kit.errors import FailedPrecondition, NotFound, PermissionDenied
 from services.kit.mig import WHOLE, Placement
@@ -54,7 +54,7 @@ def _settings(handle: Any) -> tuple[object, ...]:
         pynvml.nvmlDeviceGetPowerManagementLimit,
         pynvml.nvmlDeviceGetComputeMode,
         pynvml.nvmlDeviceGetPersistenceMode,
-        lambda device: tuple(listing.mig_devices(device)),
+        lambda device: tuple(survey.mig_devices(device)),
     )
     return tuple(_or_none(ask, handle) for ask in asks)
 
@@ -158,7 +158,7 @@ def test_profiles_and_placements_are_the_tables(known: list[tuple[Any, GpuTable]
         pytest.skip("no GPU with MIG here")
     for handle, table in capable:
         try:
-            found = {profile.name: profile for profile in listing.profiles(handle)}
+            found = {profile.name: profile for profile in survey.profiles(handle)}
         except pynvml.NVMLError_NoPermission:
             pytest.skip("this process may not read MIG placements")
         for kind in table.geometry.kinds:

@@ -98,10 +98,11 @@ _MOST_S: Final = 1.0
 """Longest time between two attempts to reach a planner, s: another may lead by then."""
 
 
+@dataclass(slots=True, eq=False)
 class Uplink:
     """The agent's side of PlannerService.Join.
 
-    Args:
+    Attributes:
         planner: Where to dial.
         outbox: What is to be sent.
         report: The node and its energy.
@@ -110,29 +111,25 @@ class Uplink:
         clock: Time.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - one argument per collaborator, all made in app.py
-        self,
-        planner: PlannerServiceAsyncStub,
-        outbox: ReportOutbox,
-        report: NodeReport,
-        transactions: Transactions,
-        terms: TermJournal,
-        clock: Clock,
-    ) -> None:
-        self._planner = planner
-        self._outbox = outbox
-        self._report = report
-        self._transactions = transactions
-        self._terms = terms
+    planner: PlannerServiceAsyncStub
+    outbox: ReportOutbox
+    report: NodeReport
+    transactions: Transactions
+    terms: TermJournal
+    clock: Clock
+    _reconnector: Reconnector = field(init=False)
+    _stream: int = 0
+    _joined: bool = False
+    _released: bool = False
+
+    def __post_init__(self) -> None:
         self._reconnector = Reconnector(
             "planner",
-            clock,
+            self.clock,
             backoff=Backoff(maximum_s=_MOST_S),
             steady_s=_STEADY_S,
             errors=(grpc.aio.AioRpcError, ServiceError),
         )
-        self._stream = 0
-        self._joined = self._released = False
 
     @property
     def released(self) -> bool:
@@ -150,15 +147,15 @@ class Uplink:
     async def _join(self, execute: Callable[..., asyncio.Task[None]]) -> None:
         """Open a stream and serve it until it ends."""
         self._stream += 1
-        self._outbox.reset()
-        call = self._planner.Join()
+        self.outbox.reset()
+        call = self.planner.Join()
         try:
             async with asyncio.TaskGroup() as tasks:
                 telling = tasks.create_task(self._tell(call), name="uplink.tell")
                 while isinstance(response := await call.read(), pb.JoinResponse):
                     self._reconnector.connected()
                     if response.released:
-                        self._released = self._report.reservations.leaving
+                        self._released = self.report.reservations.leaving
                         continue
                     step = response.step
                     execute(self._execute(step, self._stream), name=f"step {step.step_id}")
@@ -169,17 +166,17 @@ class Uplink:
     async def _tell(self, call: grpc.aio.StreamStreamCall[pb.JoinRequest, Any]) -> None:
         """Send reports until cancelled: the node before the results that changed it."""
         while True:
-            mail = await self._outbox.take()
+            mail = await self.outbox.take()
             report = pb.JoinRequest()
             if mail.node:
-                report.node.CopyFrom(await self._report.offered())
-                report.config_digest = self._report.config_digest
-                report.address = self._report.address
-                report.term = self._terms.highest
+                report.node.CopyFrom(await self.report.offered())
+                report.config_digest = self.report.config_digest
+                report.address = self.report.address
+                report.term = self.terms.highest
             if mail.energy:
-                report.energy.extend(self._report.energy())
+                report.energy.extend(self.report.energy())
             if mail.drifts:
-                report.drifts.CopyFrom(self._report.drifts())
+                report.drifts.CopyFrom(self.report.drifts())
             report.scale_out.extend(map(convert.scale_out, mail.scale_outs.values()))
             results = [pb.JoinRequest(step_result=result) for result in mail.results]
             try:
@@ -191,12 +188,12 @@ class Uplink:
 
     async def _execute(self, step: steps_pb2.Step, stream: int) -> None:
         try:
-            await self._terms.admit(step.term)
+            await self.terms.admit(step.term)
             _log.info("planner's step", step=step.step_id, term=step.term)
             asked = convert.step(step)
-            self._report.reservations.refuse(asked)
-            outcome = await self._transactions.execute(asked)
+            self.report.reservations.refuse(asked)
+            outcome = await self.transactions.execute(asked)
         except ServiceError as error:
             outcome = Outcome(error, 0.0)
         if stream == self._stream:  # a planner that joined anew has planned anew
-            self._outbox.put(convert.result(step.step_id, outcome))
+            self.outbox.put(convert.result(step.step_id, outcome))

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -79,10 +79,11 @@ PAUSE_GRACE_S: Final = 5.0
 _LOOK_S: Final = 0.02
 
 
+@dataclass(slots=True, eq=False)
 class Segments:
     """Every segment of the node.
 
-    Args:
+    Attributes:
         allocator: Gives workers their addresses and slots.
         journal: Remembers segments over a crash.
         context: For the supervisors.
@@ -90,22 +91,14 @@ class Segments:
         sharing: How the processes of a segment share their slice.
     """
 
-    def __init__(
-        self,
-        allocator: WorkerAllocator,
-        journal: SegmentJournal,
-        context: SupervisionContext,
-        tasks: asyncio.TaskGroup,
-        sharing: SliceSharing | None = None,
-    ) -> None:
-        self._sharing = sharing or SliceSharing()
-        self._allocator = allocator
-        self._journal = journal
-        self._context = context
-        self._tasks = tasks
-        self._running: dict[str, RunningSegment] = {}
-        self._writing = asyncio.Lock()
-        self._closing = False
+    allocator: WorkerAllocator
+    journal: SegmentJournal
+    context: SupervisionContext
+    tasks: asyncio.TaskGroup
+    sharing: SliceSharing = field(default_factory=SliceSharing)
+    _running: dict[str, RunningSegment] = field(default_factory=dict)
+    _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _closing: bool = False
 
     # ---- what is -------------------------------------------------------------------------------
 
@@ -157,13 +150,13 @@ class Segments:
                     supervisor.retry()
             return known
         self._check_room(spec)
-        await self._sharing.host(config, _nobody)
+        await self.sharing.host(config, _nobody)
         try:
             await self._remember(spec)
             self._check_open()  # `stop_all` may have come and gone since
             return self._launch(config, {})
         except (OSError, ServiceError):
-            await self._sharing.leave(config)
+            await self.sharing.leave(config)
             raise
 
     def _check_open(self) -> None:
@@ -219,16 +212,16 @@ class Segments:
         if running is None:
             return
         running.draining = True
-        self._context.changed()
+        self.context.changed()
         async with asyncio.TaskGroup() as tasks:
             for supervisor in running.supervisors:
                 tasks.create_task(supervisor.stop(grace_s), name=f"stop {supervisor.path.stem}")
         for task in running.tasks:
             task.cancel()
         self._running.pop(segment_id, None)
-        await self._sharing.leave(running.config)
+        await self.sharing.leave(running.config)
         await self._forget_ended()
-        self._context.changed()
+        self.context.changed()
 
     async def stop_all(self, grace_s: float) -> None:
         """Stop every segment, and begin no more."""
@@ -253,13 +246,13 @@ class Segments:
         Args:
             build: Gives the configuration of a segment's workers, or raises ServiceError.
         """
-        found = await asyncio.to_thread(processes.running, self._allocator.folder)
+        found = await asyncio.to_thread(processes.running, self.allocator.folder)
         adopted: set[Path] = set()
-        journalled = await asyncio.to_thread(self._journal.load)
+        journalled = await asyncio.to_thread(self.journal.load)
         for spec in journalled:
             try:
                 config = await build(spec)
-                await self._sharing.host(config, partial(self._end_found, spec, found))
+                await self.sharing.host(config, partial(self._end_found, spec, found))
                 running = self._launch(config, found)
             except ServiceError as error:
                 _log.warning("dropped a segment", segment=spec.segment_id, error=error.message)
@@ -268,8 +261,8 @@ class Segments:
                     supervisor.path for supervisor in running.supervisors if supervisor.process
                 }
         await self._end_strays({path: found[path] for path in found.keys() - adopted})
-        await self._sharing.sweep()
-        self._allocator.settle(self._used_slots())
+        await self.sharing.sweep()
+        self.allocator.settle(self._used_slots())
         if tuple(running.spec for running in self._running.values()) != journalled:
             await self._forget_ended()
         await self._wait_for_adopted()
@@ -302,19 +295,19 @@ class Segments:
             WorkerSupervisor(
                 allocation.spec,
                 allocation.path,
-                self._allocator.counters(config.spec.gpu_uuid),
+                self.allocator.counters(config.spec.gpu_uuid),
                 environment,
-                self._context,
+                self.context,
                 found.get(allocation.path) if allocation.kept else None,
             )
             for allocation, environment in zip(
-                self._allocator.of(config, self._used_slots()),
-                self._sharing.environments(config),
+                self.allocator.of(config, self._used_slots()),
+                self.sharing.environments(config),
                 strict=True,
             )
         )
         tasks = tuple(
-            self._tasks.create_task(supervisor.run(), name=f"supervisor {supervisor.path.stem}")
+            self.tasks.create_task(supervisor.run(), name=f"supervisor {supervisor.path.stem}")
             for supervisor in supervisors
         )
         running = RunningSegment(config, supervisors, tasks)
@@ -364,7 +357,7 @@ class Segments:
     async def _remember(self, *beginning: SegmentSpec) -> None:
         async with self._writing:  # or an older list could overwrite a newer one
             specs = (*(running.spec for running in self._running.values()), *beginning)
-            await asyncio.to_thread(self._journal.save, specs)
+            await asyncio.to_thread(self.journal.save, specs)
 
 
 async def _nobody() -> None:

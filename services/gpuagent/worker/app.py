@@ -70,7 +70,7 @@ class _Core:
 
     model: Reader[Any]
     device: WorkerDevice
-    executor: Intake[Any, Any]
+    executor: Intake[Any, Any, Any]
     kv_tokens: int = 0
 
 

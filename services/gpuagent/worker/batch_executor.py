@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from services.gpuagent.worker.core.batcher import Pending
-from services.gpuagent.worker.gpu_slot import Batch, Ran
+from services.gpuagent.worker.gpu_slot import Batch, Ran, WorkerDevice
 from services.gpuagent.worker.intake import Intake, Job
 from services.gpuagent.worker.model_port import Answers, Model, ModelFailed, R, Text
 from services.gpuagent.worker.session import Answer
@@ -13,14 +13,14 @@ from services.kit.telemetry import logs
 _log = logs.get("worker")
 
 
-class BatchExecutor(Intake[R, Model[R]]):
+class BatchExecutor(Intake[R, WorkerDevice, Model[R]]):
     """Runs the work of all streams on one device, batch by batch."""
 
     async def run(self) -> None:
         """Run batches until cancelled."""
         while True:
             await self._execute(await self._next())
-            self._divide(self._clock.monotonic())
+            self._divide(self.clock.monotonic())
 
     async def _execute(self, batch: Sequence[Pending[Job[R]]]) -> None:
         """Run a batch; if it fails, each request alone, so that only the culprit fails."""
@@ -52,7 +52,7 @@ class BatchExecutor(Intake[R, Model[R]]):
             job = batch[place].work
             return await job.session.send_part(Answer(job.id, response=part, more=True))
 
-        ran = await self._device.run(size, lambda: self._model.compute(requests, send))
+        ran = await self.device.run(size, lambda: self.model.compute(requests, send))
         return [
             _answer(pending, outcome, ran, size.items)
             for pending, outcome in zip(batch, ran.outputs(), strict=True)

@@ -7,7 +7,7 @@ import secrets
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -24,24 +24,19 @@ _CHECKS_LOST: Final = 3
 _BLANK: Final = re.compile(r"\{(port(?:_[1-9])?|file|api_key)\}")
 
 
+@dataclass(slots=True, eq=False)
 class Server:
     """A server that a worker calls.
 
     Attributes:
         address: "host:port" where it serves.
         api_key: To show to it, where it takes one; "": none.
+        process: Its own; None: the worker did not start it.
     """
 
-    def __init__(
-        self,
-        address: str,
-        process: asyncio.subprocess.Process | None = None,
-        *,
-        api_key: str = "",
-    ) -> None:
-        self.address = address
-        self.api_key = api_key
-        self._process = process
+    address: str
+    api_key: str = ""
+    process: asyncio.subprocess.Process | None = None
 
     async def until_ready(self, ready: Callable[[], Awaitable[bool]]) -> None:
         """Wait until the server has the model ready.
@@ -64,23 +59,23 @@ class Server:
 
     async def ended(self, timeout_s: float) -> str:
         """Wait for its end, at most so long; return what happened, or "" where nothing did."""
-        if self._process is None:
+        if self.process is None:
             await asyncio.sleep(timeout_s)
             return ""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                status = await self._process.wait()
+                status = await self.process.wait()
                 return f"the model's server ended with status {status}"
         return ""
 
     async def stop(self) -> None:
         """End it, where the worker started it."""
-        if self._process is None or self._process.returncode is not None:
+        if self.process is None or self.process.returncode is not None:
             return
-        self._process.terminate()
+        self.process.terminate()
         if not await self.ended(_GRACE_S):
-            self._process.kill()
-            await self._process.wait()
+            self.process.kill()
+            await self.process.wait()
 
 
 def with_secrets(external: External) -> External:
@@ -128,7 +123,7 @@ async def started(external: External, file: Path) -> AsyncIterator[Server]:
         RuntimeError: Its program cannot be started.
     """
     if external.address:
-        yield Server(external.address, api_key=external.api_key)
+        yield Server(external.address, external.api_key)
         return
     api_key = secrets.token_hex(32)
     blanks = {"file": str(file), "api_key": api_key} | _ports()
@@ -142,7 +137,7 @@ async def started(external: External, file: Path) -> AsyncIterator[Server]:
         stdin=asyncio.subprocess.DEVNULL,
         env={**os.environ, **environment},
     )
-    server = Server(f"127.0.0.1:{blanks['port']}", process, api_key=api_key)
+    server = Server(f"127.0.0.1:{blanks['port']}", api_key, process)
     try:
         yield server
     finally:

@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, TypeVar
 
 from services.gpuagent.worker.core.batcher import Batcher, Pending
@@ -17,6 +17,7 @@ from services.kit.errors import Cancelled, DeadlineExceeded, ServiceError, Unava
 from services.kit.request_cost import Usage
 
 M = TypeVar("M", bound=Reader[Any])
+D = TypeVar("D", bound=WorkerDevice)
 
 INTAKE_BYTES: Final = 256 * 2**20
 """Of all streams of a worker together, bytes; each may hold its credits' part."""
@@ -54,10 +55,11 @@ class Job(Generic[R]):
     in_parts: bool = False
 
 
-class Intake(Generic[R, M]):
+@dataclass(eq=False)
+class Intake(Generic[R, D, M]):
     """Takes work in and sends answers; what lies between is a subclass's `run`.
 
-    Args:
+    Attributes:
         batcher: The queue.
         device: Where work runs.
         model: Reads requests, and computes.
@@ -66,34 +68,26 @@ class Intake(Generic[R, M]):
         intake_bytes: What the streams may hold together: requests and unsent responses.
     """
 
-    def __init__(  # noqa: PLR0913 - the worker's parts, put together once
-        self,
-        batcher: Batcher[Job[R]],
-        device: WorkerDevice,
-        model: M,
-        credits_: Credits,
-        clock: Clock,
-        *,
-        intake_bytes: int = INTAKE_BYTES,
-    ) -> None:
-        self._batcher = batcher
-        self._credits = credits_
-        self._device = device
-        self._model = model
-        self._clock = clock
-        self._credit_bytes = intake_bytes // credits_.total
-        self._arrived = asyncio.Event()
-        self._sessions: set[Session] = set()
-        self._draining = False
-        self._empty = asyncio.Event()
+    batcher: Batcher[Job[R]]
+    device: D
+    model: M
+    credits_: Credits
+    clock: Clock
+    intake_bytes: int = field(default=INTAKE_BYTES, kw_only=True)
+    _arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    _sessions: set[Session] = field(default_factory=set)
+    _draining: bool = False
+    _empty: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
         self._empty.set()
 
     # ---- streams -------------------------------------------------------------------------------
 
     def open(self) -> Session:
         """Begin a stream."""
-        share = self._credits.open(self._clock.monotonic())
-        session = Session(share, self._credit_bytes)
+        share = self.credits_.open(self.clock.monotonic())
+        session = Session(share, self.intake_bytes // self.credits_.total)
         if self._draining:
             session.drain()
         self._sessions.add(session)
@@ -104,9 +98,9 @@ class Intake(Generic[R, M]):
     def close(self, session: Session) -> None:
         """End a stream; what it waited for and has not started is dropped."""
         session.close()
-        self._batcher.remove(lambda job: job.session is session)
+        self.batcher.remove(lambda job: job.session is session)
         self._sessions.discard(session)
-        self._credits.close(session.share, self._clock.monotonic())
+        self.credits_.close(session.share, self.clock.monotonic())
         self._send_credits()
         if not self._sessions:
             self._empty.set()
@@ -138,7 +132,7 @@ class Intake(Generic[R, M]):
             timing: How long it has waited, and may.
             in_parts: Its caller takes an answer in parts.
         """
-        now_s = self._clock.monotonic()
+        now_s = self.clock.monotonic()
         try:
             if self._draining:
                 raise Unavailable("this worker drains; try another")
@@ -146,13 +140,13 @@ class Intake(Generic[R, M]):
         except ServiceError as error:
             session.send(Answer(work_id, error))
             return
-        self._credits.take(session.share, timing.waited_s, now_s)
+        self.credits_.take(session.share, timing.waited_s, now_s)
         self._divide(now_s)
         try:
             deadline_s = now_s + timing.remaining_s if timing.remaining_s else math.inf
-            read = self._model.read(request, deadline_s)
+            read = self.model.read(request, deadline_s)
             job = Job(session, work_id, read, now_s - timing.waited_s, in_parts)
-            self._batcher.add(Pending(job, read.kind, read.items, now_s, deadline_s))
+            self.batcher.add(Pending(job, read.kind, read.items, now_s, deadline_s))
         except ServiceError as error:
             self._end(session, Answer(work_id, error))
         else:
@@ -161,7 +155,7 @@ class Intake(Generic[R, M]):
     def cancel(self, session: Session, work_ids: Iterable[int]) -> None:
         """Take in whose callers have gone: their work is not started, or not sent."""
         gone = frozenset(work_ids)
-        for job in self._batcher.remove(lambda job: job.session is session and job.id in gone):
+        for job in self.batcher.remove(lambda job: job.session is session and job.id in gone):
             self._end(session, Answer(job.id, Cancelled("cancelled before it started")))
         session.cancel(gone)
 
@@ -177,7 +171,7 @@ class Intake(Generic[R, M]):
         while True:
             self._arrived.clear()
             await self._room()
-            chosen = self._batcher.take(self._clock.monotonic())
+            chosen = self.batcher.take(self.clock.monotonic())
             for pending in chosen.expired:
                 self._expire(pending)
             if chosen.batch:
@@ -192,7 +186,7 @@ class Intake(Generic[R, M]):
         if not job.session.wants(job.id):
             self._end(job.session, Answer(job.id, Cancelled("cancelled before it started")))
             return False
-        if pending.deadline_s <= self._clock.monotonic():
+        if pending.deadline_s <= self.clock.monotonic():
             self._expire(pending)
             return False
         return True
@@ -208,7 +202,7 @@ class Intake(Generic[R, M]):
         if not job.session.wants(job.id):
             gone = Cancelled("cancelled while it was computed")
             answer = replace(answer, error=gone, response=b"")
-        elif pending.deadline_s <= self._clock.monotonic():
+        elif pending.deadline_s <= self.clock.monotonic():
             late = DeadlineExceeded("the deadline passed while it was computed")
             answer = replace(answer, error=late, response=b"")
         self._end(job.session, answer)
@@ -217,10 +211,10 @@ class Intake(Generic[R, M]):
     def _end(self, session: Session, answer: Answer) -> None:
         """Answer a piece of work; its credit is free again."""
         if session.answer(answer):
-            self._credits.give_back(session.share, self._clock.monotonic())
+            self.credits_.give_back(session.share, self.clock.monotonic())
 
     def _divide(self, now_s: float) -> None:
-        if self._credits.divide(now_s):
+        if self.credits_.divide(now_s):
             self._send_credits()
 
     def _send_credits(self) -> None:
@@ -228,4 +222,4 @@ class Intake(Generic[R, M]):
             session.look_at_credits()
 
     def _count(self, pending: Pending[Job[R]], usage: Usage | None = None) -> None:
-        self._device.answered(self._clock.monotonic() - pending.work.came_s, usage)
+        self.device.answered(self.clock.monotonic() - pending.work.came_s, usage)

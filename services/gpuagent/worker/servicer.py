@@ -53,7 +53,7 @@ class WorkerServicer:
         executor: Does the work.
     """
 
-    def __init__(self, hello: pb.Hello, executor: Intake[Any, Any]) -> None:
+    def __init__(self, hello: pb.Hello, executor: Intake[Any, Any, Any]) -> None:
         self._hello = hello
         self._executor = executor
 

@@ -245,13 +245,6 @@ def _remaining_capacity(gpu: FakeGpu, profile_id: int) -> int:
 # ---- GPU instances -----------------------------------------------------------------------------
 
 
-@_export("nvmlDeviceCreateGpuInstance", GPU, UINT, HANDLE_OUT, needs=MIG_CHANGE)
-def _create_gpu_instance(gpu: FakeGpu, profile_id: int) -> Handle:
-    gpu.need_mig()
-    instance = gpu.create_instance(_kind_by_id(gpu, profile_id), None)
-    return Handle("gpu instance", instance.serial)
-
-
 @_export(
     "nvmlDeviceCreateGpuInstanceWithPlacement",
     GPU,

@@ -226,7 +226,7 @@ class FakeGpu:
         """Return the size of a GPU instance."""
         return self.table.geometry.kind(instance.placement.profile)
 
-    def create_instance(self, kind: SliceKind, start: int | None) -> GpuInstance:
+    def create_instance(self, kind: SliceKind, start: int) -> GpuInstance:
         """Create a GPU instance; see `mig_rules.create_instance`."""
         serial = str(self._environment.new_uuid())
         state, instance = mig_rules.create_instance(self.table, self.state, kind, start, serial)

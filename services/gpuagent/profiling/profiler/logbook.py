@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -18,24 +18,23 @@ from services.kit.profiles.core.measurement import Fingerprint, Measurement
 VERSION: Final = 1
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Logbook:
     """An open book. `write` returns when the disk has the line.
 
     Attributes:
+        file: The book.
         fingerprint: The machine, with the date of the first measurement.
         measurements: All so far.
     """
 
-    def __init__(
-        self, file: IO[str], fingerprint: Fingerprint, measurements: list[Measurement]
-    ) -> None:
-        self._file = file
-        self.fingerprint = fingerprint
-        self.measurements = measurements
+    file: IO[str]
+    fingerprint: Fingerprint
+    measurements: list[Measurement]
 
     def write(self, measurement: Measurement) -> None:
         """Add a line. Blocks."""
-        _write(self._file, asdict(measurement))
+        _write(self.file, asdict(measurement))
         self.measurements.append(measurement)
 
 

@@ -6,17 +6,16 @@ an end, a cancellation or a deadline, is another request's at the next token.
 
 import asyncio
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Final
 
-from services.gpuagent.worker.core.batcher import Batcher, Pending
-from services.gpuagent.worker.core.credits import Credits
+from services.gpuagent.worker.core.batcher import Pending
 from services.gpuagent.worker.generative.generation import Generation, TextModel
 from services.gpuagent.worker.generative.prompts import Prompt
 from services.gpuagent.worker.generative.shared_device import SharedDevice
 from services.gpuagent.worker.intake import Intake, Job
 from services.gpuagent.worker.model_port import ModelFailed
 from services.gpuagent.worker.session import Answer, Session
-from services.kit.clock import Clock
 from services.kit.errors import ServiceError
 from services.kit.telemetry import logs
 
@@ -25,29 +24,16 @@ _log = logs.get("worker")
 _LONGEST_S: Final = 1e6  # a timer's; a request without a deadline has none
 
 
-class SlotExecutor(Intake[Prompt, TextModel]):
-    """Runs the work of all streams, each request on a slot of its own.
+@dataclass(eq=False)
+class SlotExecutor(Intake[Prompt, SharedDevice, TextModel]):
+    """Runs the work of all streams, each request on a slot of its own; credits are the slots."""
 
-    Args:
-        batcher: The queue.
-        device: Where text is generated.
-        model: Generates it.
-        credits_: As many as there are slots.
-        clock: The device's clock.
-    """
+    _slots: asyncio.Semaphore = field(init=False)
+    _running: dict[Job[Prompt], Generation] = field(default_factory=dict)
 
-    def __init__(
-        self,
-        batcher: Batcher[Job[Prompt]],
-        device: SharedDevice,
-        model: TextModel,
-        credits_: Credits,
-        clock: Clock,
-    ) -> None:
-        super().__init__(batcher, device, model, credits_, clock)
-        self._shared = device
-        self._slots = asyncio.Semaphore(credits_.total)
-        self._running: dict[Job[Prompt], Generation] = {}
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._slots = asyncio.Semaphore(self.credits_.total)
 
     def close(self, session: Session) -> None:
         """End a stream; nothing more is generated for it."""
@@ -69,7 +55,7 @@ class SlotExecutor(Intake[Prompt, TextModel]):
                 tasks.create_task(self._serve(pending), name="worker.generate")
 
     async def _room(self) -> None:
-        await self._model.room()
+        await self.model.room()
 
     async def _serve(self, pending: Pending[Job[Prompt]]) -> None:
         try:
@@ -77,24 +63,24 @@ class SlotExecutor(Intake[Prompt, TextModel]):
                 self._done(pending, await self._answer(pending))
         finally:
             self._slots.release()
-            self._divide(self._clock.monotonic())
+            self._divide(self.clock.monotonic())
 
     async def _answer(self, pending: Pending[Job[Prompt]]) -> Answer:
         """Generate, and hand text on as it comes where it is taken in parts."""
-        job, stay = pending.work, self._shared.begin()
+        job, stay = pending.work, self.device.begin()
         generation = Generation(
-            lambda: self._clock.monotonic() - job.came_s,
-            lambda tokens: self._shared.count(stay, tokens),
+            lambda: self.clock.monotonic() - job.came_s,
+            lambda tokens: self.device.count(stay, tokens),
         )
         self._running[job] = generation
-        left_s = min(pending.deadline_s - self._clock.monotonic(), _LONGEST_S)
+        left_s = min(pending.deadline_s - self.clock.monotonic(), _LONGEST_S)
         timer = asyncio.get_running_loop().call_later(left_s, generation.stop)
         async with asyncio.TaskGroup() as tasks:
             sending = tasks.create_task(_send(job, generation), name="worker.tell")
             try:
                 ended = await self._generate(job.request, generation)
             finally:
-                ran = self._shared.end(stay)
+                ran = self.device.end(stay)
                 timer.cancel()
                 self._running.pop(job)
                 generation.end()
@@ -106,7 +92,7 @@ class SlotExecutor(Intake[Prompt, TextModel]):
     async def _generate(self, prompt: Prompt, generation: Generation) -> str | ServiceError:
         """Return why the text ended, or what was wrong."""
         try:
-            return await self._model.generate(prompt, generation)
+            return await self.model.generate(prompt, generation)
         except ServiceError as error:
             return error
         except Exception as error:  # noqa: BLE001 - xllamacpp raises what it likes

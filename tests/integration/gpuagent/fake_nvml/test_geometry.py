@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from services.gpuagent.core import gpu_types
 from services.gpuagent.core.gpu_types import GpuTable
 from services.gpuagent.devices.fake_nvml import FakeNvml, install
-from services.kit.mig import Placement
+from services.kit.mig import Placement, SliceKind
 from tests.support.gpuagent.nvml_calls import A100, create, gpu, mig_gpu, read_layout
 from tests.support.layouts import layouts
 
@@ -113,23 +113,9 @@ def test_possible_placements_are_reported_even_while_mig_is_disabled(start: Star
     assert [(entry.start, entry.size) for entry in array] == [(0, 4), (4, 4)]
 
 
-@pytest.mark.parametrize(
-    ("ids", "starts"), [([9, 14], [4, 0]), ([19], [6]), ([14], [4]), ([0], [0]), ([9, 9], [4, 0])]
-)
-def test_without_a_placement_the_driver_does_not_take_the_lowest_start(
-    start: Start, ids: list[int], starts: list[int]
-) -> None:
-    """As printed by `nvidia-smi mig -cgi` on an empty GPU."""
-    start()
-    handle = mig_gpu()
-    made = [pynvml.nvmlDeviceCreateGpuInstance(handle, profile_id) for profile_id in ids]
-
-    assert [pynvml.nvmlGpuInstanceGetInfo(entry).placement.start for entry in made] == starts
-
-
 @given(steps=st.lists(st.tuples(st.integers(0, 6), st.booleans()), max_size=20))
 def test_whatever_is_asked_for_the_layout_stays_legal(steps: list[tuple[int, bool]]) -> None:
-    """Creating without placements and destroying, in any order, with the capacity always true."""
+    """Creating where there is room and destroying, in any order, with the capacity always true."""
     restore = install(FakeNvml("node", ["a100-40gb"]))
     pynvml.nvmlInit()
     handle, made = mig_gpu(), []
@@ -137,13 +123,25 @@ def test_whatever_is_asked_for_the_layout_stays_legal(steps: list[tuple[int, boo
         kind = A100.geometry.kinds[number]
         profile_id = kind.gpu_instance_profile_id
         room = pynvml.nvmlDeviceGetGpuInstanceRemainingCapacity(handle, profile_id)
-        if make and room:
-            made.append(pynvml.nvmlDeviceCreateGpuInstance(handle, profile_id))
-        elif make:
-            with pytest.raises(pynvml.NVMLError_InsufficientResources):
-                pynvml.nvmlDeviceCreateGpuInstance(handle, profile_id)
+        if make:
+            created = next(
+                filter(None, (_created(handle, kind, start) for start in kind.starts)), None
+            )
+            assert (created is not None) == (room > 0)
+            made += [] if created is None else [created]
         elif made:
             pynvml.nvmlGpuInstanceDestroy(made.pop(number % len(made)))
         assert A100.geometry.problem(read_layout(handle, A100)) == ""
         assert len(read_layout(handle, A100)) == len(made)
     restore()
+
+
+def _created(handle: Any, kind: SliceKind, start: int) -> Any:
+    """Return a new GPU instance, or None where another is in its place."""
+    where = pynvml.c_nvmlGpuInstancePlacement_t(start, kind.memory_slices)
+    try:
+        return pynvml.nvmlDeviceCreateGpuInstanceWithPlacement(
+            handle, kind.gpu_instance_profile_id, byref(where)
+        )
+    except pynvml.NVMLError_InsufficientResources:
+        return None

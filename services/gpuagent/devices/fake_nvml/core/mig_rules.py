@@ -54,25 +54,6 @@ def kind_by_id(table: GpuTable, profile_id: int) -> SliceKind:
     raise Fault(Code.INVALID_ARGUMENT)
 
 
-def default_start(geometry: Geometry, taken: Iterable[Placement], kind: SliceKind) -> int | None:
-    """Return where the driver puts an instance without an explicit placement, or None if nowhere.
-
-    The driver does not document its choice, and it is not the lowest start. The rule here, keep
-    as many other placements possible as can be and break ties by the lowest start, agrees with
-    what was seen: on an empty GPU 3g goes to 4, 2g to 4, 1g to 6; with 3g at 4, 2g goes to 0.
-    """
-    taken = tuple(taken)
-    starts = [s for s in kind.starts if _fits(geometry, taken, Placement(kind.name, s))]
-    return min(
-        starts,
-        key=lambda start: (
-            -sum(1 for _ in _free(geometry, (*taken, Placement(kind.name, start)))),
-            start,
-        ),
-        default=None,
-    )
-
-
 def remaining_capacity(table: GpuTable, state: GpuState, kind: SliceKind) -> int:
     """Return how many more instances of a kind fit."""
     taken = list(placements(state))
@@ -86,7 +67,7 @@ def remaining_capacity(table: GpuTable, state: GpuState, kind: SliceKind) -> int
 
 
 def create_instance(
-    table: GpuTable, state: GpuState, kind: SliceKind, start: int | None, serial: str
+    table: GpuTable, state: GpuState, kind: SliceKind, start: int, serial: str
 ) -> tuple[GpuState, GpuInstance]:
     """Create a GPU instance.
 
@@ -94,18 +75,16 @@ def create_instance(
         table: The GPU's type.
         state: The GPU's state.
         kind: Size.
-        start: First memory slice; None: the driver chooses.
+        start: First memory slice.
         serial: A word never used before.
 
     Raises:
         Fault: INVALID_ARGUMENT where `start` is not one of the kind's; INSUFFICIENT_RESOURCES
             where a memory slice is taken or the GPU has as many as it may.
     """
-    if start is None:
-        start = default_start(table.geometry, placements(state), kind)
-    elif start not in kind.starts:
+    if start not in kind.starts:
         raise Fault(Code.INVALID_ARGUMENT)
-    if start is None or not _fits(table.geometry, placements(state), Placement(kind.name, start)):
+    if not _fits(table.geometry, placements(state), Placement(kind.name, start)):
         raise Fault(Code.INSUFFICIENT_RESOURCES)
     first = 0 if kind.gpu_instance_profile_id == 0 else 1  # the whole GPU is instance 0
     used = {instance.id for instance in state.instances}
@@ -210,14 +189,6 @@ def destroy_compute(
 
 def _fits(geometry: Geometry, taken: Iterable[Placement], placement: Placement) -> bool:
     return not geometry.problem((*taken, placement))
-
-
-def _free(geometry: Geometry, taken: Iterable[Placement]) -> Iterator[Placement]:
-    taken = tuple(taken)
-    for kind in geometry.kinds:
-        for start in kind.starts:
-            if _fits(geometry, taken, Placement(kind.name, start)):
-                yield Placement(kind.name, start)
 
 
 def _unused(used: set[int], first: int) -> int:
