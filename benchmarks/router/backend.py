@@ -33,7 +33,7 @@ async def serve(port: int, security: Security | None) -> None:
         return found
 
     def be_worker(server: grpc.aio.Server) -> None:
-        add_worker(InstantWorker("segment", CREDITS), server)
+        add_worker(InstantWorker("segment", CREDITS).Execute, server)
 
     planner = Planner(SLO_LATENCY_S)  # type: ignore[abstract]  # a router calls nothing else
     server = grpc.aio.server(options=OPTIONS)

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from dataclasses import asdict
 from typing import Any
 
 import grpc
@@ -24,13 +25,14 @@ class GpuAgentServicer(pb_grpc.GpuAgentServiceServicer):
 
     async def GetNode(self, request: pb.GetNodeRequest, context: Context) -> pb.GetNodeResponse:
         """Return the node as it is now."""
-        return pb.GetNodeResponse(node=await self._report.node(), software=self._report.software())
+        software = pb.Software(**asdict(self._report.versions))
+        return pb.GetNodeResponse(node=await self._report.node(), software=software)
 
     async def GetEnergy(
         self, request: pb.GetEnergyRequest, context: Context
     ) -> pb.GetEnergyResponse:
         """Return every GPU's account."""
-        return pb.GetEnergyResponse(gpus=self._report.energy())
+        return pb.GetEnergyResponse(gpus=convert.energy(self._report.accounts.list()))
 
     async def Reconfigure(
         self, request: pb.ReconfigureRequest, context: Context

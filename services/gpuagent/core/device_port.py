@@ -1,7 +1,7 @@
 """Readings of a device's energy, and reasons of devices' errors."""
 
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 Method = Literal["counter", "integrated", "rapl", "model"]
 
@@ -27,18 +27,6 @@ class MeterReading:
     power_w: float | None
     method: Method
     busy_core_s: float | None = None
-
-
-class Meter(Protocol):
-    """What counts energy."""
-
-    def energy_j(self) -> float:
-        """Return the energy since some fixed moment, J; it never falls.
-
-        Raises:
-            Unavailable: It cannot be read now.
-        """
-        ...
 
 
 IN_USE: Final = "NVML_IN_USE"

@@ -3,14 +3,17 @@
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from types import UnionType
+from typing import Any, Final, get_args, get_origin, get_type_hints
 
-from services.gpuagent.core.batch_costs import CostCurve, Costs
+from services.gpuagent.core.batch_costs import Costs
 from services.kit.request_cost import Usage
 from services.kit.whole_file import replacing
 
 ADDRESS_TAKEN: Final = 98
 """Exit status of a worker whose address is in use (EADDRINUSE)."""
+
+_SCALARS: Final = (bool, int, float, str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,50 +191,25 @@ class WorkerSpec(WorkerEnvironment):
 
 
 def load(path: Path) -> WorkerSpec:
-    """Read a spec that `WorkerSpec.save` wrote."""
-    data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    data |= {name: Path(data[name]) for name in ("file", "ledger")}
-    data |= {name: tuple(data.get(name, ())) for name in ("siblings", "cores", "lent")}
-    if data["costs"] is not None:
-        data["costs"] = Costs(tuple(_curve(curve) for curve in data["costs"]["curves"]))
-    if data["tls"] is not None:
-        data["tls"] = _tls(data["tls"])
-    if data.get("principals") is not None:
-        data["principals"] = {role: tuple(each) for role, each in data["principals"].items()}
-    if data.get("user") is not None:
-        data["user"] = tuple(data["user"])
-    if data.get("external") is not None:
-        data["external"] = _external(data["external"])
-    if data.get("generative") is not None:
-        data["generative"] = Generative(**data["generative"])
-    if data.get("objectives") is not None:
-        data["objectives"] = TextObjectives(**data["objectives"])
-    return WorkerSpec(**data)
+    """Read a spec that `WorkerSpec.save` wrote; what the file lacks has its default."""
+    spec: WorkerSpec = _read(WorkerSpec, json.loads(path.read_text(encoding="utf-8")))
+    return spec
 
 
-def _external(data: dict[str, Any]) -> External:
-    pairs = tuple((name, value) for name, value in data["environment"])
-    file, key_file = data.get("environment_file"), data.get("api_key_file")
-    tls = data.get("tls")
-    read: dict[str, Any] = {
-        "command": tuple(data["command"]),
-        "environment": pairs,
-        "environment_file": None if file is None else Path(file),
-        "api_key_file": None if key_file is None else Path(key_file),
-        "tls": None if tls is None else _tls(tls),
-    }
-    return External(**(data | read))
-
-
-def _curve(data: dict[str, Any]) -> CostCurve:
-    return CostCurve(
-        data["clock_ratio"],
-        tuple(tuple(row) for row in data["latency_s"]),
-        tuple(tuple(row) for row in data["energy_j"]),
-    )
-
-
-def _tls(data: dict[str, Any]) -> TlsFiles:
-    required, name = data.pop("require_client_certificate"), data.pop("ip_server_name", "")
-    files = {name: Path(value) for name, value in data.items() if value is not None}
-    return TlsFiles(**files, require_client_certificate=required, ip_server_name=name)
+def _read(hint: Any, data: Any) -> Any:
+    """Return the value of a type of the spec that JSON has as `data`."""
+    kind, inner = get_origin(hint), get_args(hint)
+    if data is None or hint in _SCALARS:
+        found = data
+    elif kind is UnionType:  # with None, which was read above
+        found = _read(inner[0], data)
+    elif kind is tuple:
+        found = tuple(data if inner[0] in _SCALARS else (_read(inner[0], each) for each in data))
+    elif kind is dict:
+        found = {key: _read(inner[1], value) for key, value in data.items()}
+    elif hint is Path:
+        found = Path(data)
+    else:
+        hints = get_type_hints(hint)
+        found = hint(**{name: _read(hints[name], value) for name, value in data.items()})
+    return found

@@ -174,14 +174,8 @@ class ClockLocks:
         """
         before = (dict(self._held_mhz), set(self._lowered_mhz))
         noted = (self._held_mhz.get(gpu_uuid), self._lowered_mhz.get(gpu_uuid))
-        if held_mhz:
-            self._held_mhz[gpu_uuid] = held_mhz
-        else:
-            self._held_mhz.pop(gpu_uuid, None)
-        if lowered_mhz is None:
-            self._lowered_mhz.pop(gpu_uuid, None)
-        else:
-            self._lowered_mhz[gpu_uuid] = lowered_mhz
+        _note(self._held_mhz, gpu_uuid, held_mhz or None)
+        _note(self._lowered_mhz, gpu_uuid, lowered_mhz)
         if before == (self._held_mhz, set(self._lowered_mhz)):
             return
         async with self._writing:  # GPUs are held at the same time; the file is one
@@ -194,8 +188,8 @@ class ClockLocks:
                 await asyncio.to_thread(write_json, self._path, data)
             except Unavailable as error:
                 if held_mhz or lowered_mhz is not None:
-                    _restore(self._held_mhz, gpu_uuid, noted[0])
-                    _restore(self._lowered_mhz, gpu_uuid, noted[1])
+                    _note(self._held_mhz, gpu_uuid, noted[0])
+                    _note(self._lowered_mhz, gpu_uuid, noted[1])
                     raise
                 # On disk as held: the next agent gives it back once more, which changes nothing.
                 _log.warning("the file has clocks that are held no more", why=error.message)
@@ -205,8 +199,8 @@ def _parsed(data: dict[str, Any]) -> tuple[dict[str, int], tuple[str, ...]]:
     return dict(data.get("held_mhz", {})), tuple(data.get("lowered", ()))
 
 
-def _restore(noted: dict[str, int], gpu_uuid: str, clock_mhz: int | None) -> None:
-    """Note a GPU's clock as it was before; None: it was not noted."""
+def _note(noted: dict[str, int], gpu_uuid: str, clock_mhz: int | None) -> None:
+    """Note a GPU's clock; None: note none."""
     if clock_mhz is None:
         noted.pop(gpu_uuid, None)
     else:

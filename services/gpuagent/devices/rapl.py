@@ -51,7 +51,7 @@ class _Package:
 
 
 class Rapl:
-    """The packages of this machine, as a `Meter` that begins at 0.
+    """The packages of this machine, as a meter that begins at 0.
 
     A counter that wraps is carried on. Two wraps between readings are seen as one: read it at least
     once a minute (a package at 1 kW takes 65 s for the smallest range that CPUs have, 65 kJ).

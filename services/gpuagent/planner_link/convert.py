@@ -8,7 +8,6 @@ from typing import Any, Final
 from cinquefoil.gpuagent.v1 import gpuagent_pb2, steps_pb2
 from cinquefoil.gpuagent.v1 import inventory_pb2 as pb
 from cinquefoil.planner.v1 import planner_pb2
-from services.gpuagent.clock_loop.core.governor import ScaleOut
 from services.gpuagent.core.gpu_types import GpuInfo, GpuModel
 from services.gpuagent.core.model import (
     Action,
@@ -106,11 +105,6 @@ def result(step_id: str, outcome: Outcome) -> steps_pb2.StepResult:
     )
 
 
-def scale_out(value: ScaleOut) -> pb.ScaleOut:
-    """Return the message of a GPU whose clock can rise no more."""
-    return pb.ScaleOut(**asdict(value))
-
-
 def placement(message: pb.Placement) -> Placement:
     """Return where a slice lies.
 
@@ -142,16 +136,11 @@ def drifts(tracks: Mapping[SegmentKind, DriftTrack]) -> planner_pb2.ProfileDrift
 
 
 def _drift(kind: SegmentKind, track: DriftTrack) -> planner_pb2.ProfileDrift:
-    return planner_pb2.ProfileDrift(
-        model=kind.model,
-        variant=kind.variant,
-        gpu=kind.gpu,
-        slice=kind.profile,
-        batch_size=kind.batch_size,
-        processes=kind.processes,
-        latency_ratio=track.seen.latency_ratio,
-        energy_ratio=track.seen.energy_ratio,
-    )
+    message = to_message(kind, planner_pb2.ProfileDrift)
+    message.slice = kind.profile
+    message.latency_ratio = track.seen.latency_ratio
+    message.energy_ratio = track.seen.energy_ratio
+    return message
 
 
 def _gpu(gpu: GpuInfo, clocks: ClockState) -> pb.Gpu:

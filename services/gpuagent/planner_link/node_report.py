@@ -1,10 +1,8 @@
 """What the agent reports of its node, as messages."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
-from cinquefoil.gpuagent.v1 import gpuagent_pb2
 from cinquefoil.gpuagent.v1 import inventory_pb2 as pb
-from cinquefoil.planner.v1 import planner_pb2
 from services.gpuagent.devices.hardware import Software
 from services.gpuagent.energy.node_accounts import NodeAccounts
 from services.gpuagent.node_conditions import NodeConditions
@@ -57,15 +55,3 @@ class NodeReport:
     def _with_conditions(self, node: pb.Node) -> pb.Node:
         node.conditions.extend(condition_messages(self.conditions.found))
         return node
-
-    def drifts(self) -> planner_pb2.ProfileDrifts:
-        """Return the profiles that are wrong now."""
-        return convert.drifts(self.watch.wrong)
-
-    def software(self) -> gpuagent_pb2.Software:
-        """Return the versions."""
-        return gpuagent_pb2.Software(**asdict(self.versions))
-
-    def energy(self) -> list[pb.GpuEnergy]:
-        """Return every GPU's account as last read, in order of index."""
-        return convert.energy(self.accounts.list())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import grpc
 
 from cinquefoil.gpuagent.v1 import steps_pb2
+from cinquefoil.gpuagent.v1.inventory_pb2 import ScaleOut as ScaleOutMessage
 from cinquefoil.planner.v1 import planner_pb2 as pb
 from services.gpuagent.core.model import Outcome
 from services.gpuagent.planner_link import convert
@@ -20,6 +21,7 @@ from services.kit.backoff import Backoff
 from services.kit.clock import Clock
 from services.kit.errors import ServiceError
 from services.kit.rpc.reconnect import Reconnector
+from services.kit.rpc.record_mapping import to_message
 from services.kit.telemetry import logs
 
 if TYPE_CHECKING:
@@ -174,10 +176,12 @@ class Uplink:
                 report.address = self.report.address
                 report.term = self.terms.highest
             if mail.energy:
-                report.energy.extend(self.report.energy())
+                report.energy.extend(convert.energy(self.report.accounts.list()))
             if mail.drifts:
-                report.drifts.CopyFrom(self.report.drifts())
-            report.scale_out.extend(map(convert.scale_out, mail.scale_outs.values()))
+                report.drifts.CopyFrom(convert.drifts(self.report.watch.wrong))
+            report.scale_out.extend(
+                to_message(each, ScaleOutMessage) for each in mail.scale_outs.values()
+            )
             results = [pb.JoinRequest(step_result=result) for result in mail.results]
             try:
                 for request in (report, *results):

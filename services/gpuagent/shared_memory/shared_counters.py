@@ -15,7 +15,7 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
@@ -44,14 +44,6 @@ _SLOT_BYTES = Record.size(_SLOT) + Record.size(_GRANT)
 _LATENCIES_AT = -(-(_SLOTS_AT + SLOTS * _SLOT_BYTES) // 8) * 8  # aligned to words
 _BLOCK_BYTES = 512  # of `st_blocks`, whatever the file system's are
 _FILE_BYTES = _LATENCIES_AT + SLOTS * LatencyCounters.BYTES
-
-
-@dataclass(frozen=True, slots=True)
-class Header:
-    """Written by the agent. Attributes: clock_ratio (0..1), heartbeat_s (its last sign of life)."""
-
-    clock_ratio: float = 1.0
-    heartbeat_s: float = 0.0
 
 
 class SharedCounters:
@@ -99,10 +91,14 @@ class SharedCounters:
     # ---- the header: the agent writes ----------------------------------------------------------
 
     @property
-    def header(self) -> Header:
-        """Return the header."""
-        clock, heartbeat = self._clock.read(), self._heartbeat.read()
-        return Header(clock[0] if clock else 1.0, heartbeat[0] if heartbeat else 0.0)
+    def clock_ratio(self) -> float:
+        """SM clock over the GPU's highest, 0..1."""
+        return float((self._clock.read() or (1.0,))[0])
+
+    @property
+    def heartbeat_s(self) -> float:
+        """The agent's last sign of life, CLOCK_MONOTONIC, s; 0: none yet."""
+        return float((self._heartbeat.read() or (0.0,))[0])
 
     def beat(self) -> None:
         """Write the agent's heartbeat: it looks after the workers."""

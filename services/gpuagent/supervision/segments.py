@@ -269,26 +269,20 @@ class Segments:
 
     async def rest(self, slice_uuid: str, work: Callable[[], Awaitable[None]]) -> None:
         """Run `work` while no worker runs on a slice: they drain before, and start again after."""
-        here = [r for r in self._running.values() if r.config.slice_uuid == slice_uuid]
+        paused = [
+            supervisor
+            for running in self._running.values()
+            if running.config.slice_uuid == slice_uuid
+            for supervisor in running.supervisors
+        ]
         async with asyncio.TaskGroup() as tasks:
-            for running in here:
-                tasks.create_task(self._pause(running), name=f"pause {running.spec.segment_id}")
+            for each in paused:
+                tasks.create_task(each.pause(PAUSE_GRACE_S), name=f"pause {each.path.stem}")
         try:
             await work()
         finally:
-            for running in here:
-                self._resume(running)
-
-    async def _pause(self, running: RunningSegment) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            for supervisor in running.supervisors:
-                tasks.create_task(
-                    supervisor.pause(PAUSE_GRACE_S), name=f"pause {supervisor.path.stem}"
-                )
-
-    def _resume(self, running: RunningSegment) -> None:
-        for supervisor in running.supervisors:
-            supervisor.resume()
+            for each in paused:
+                each.resume()
 
     def _launch(self, config: WorkerConfig, found: Mapping[Path, WorkerProcess]) -> RunningSegment:
         supervisors = tuple(

@@ -185,7 +185,7 @@ async def _served(spec: WorkerSpec, servicer: WorkerServicer) -> AsyncIterator[N
     try:
         async with serving(
             spec.listen,
-            partial(add_worker, servicer),
+            partial(add_worker, servicer.Execute),
             [SERVICE],
             tls=cast("Tls | None", spec.tls),  # same attributes, without loading pydantic
             access=None
@@ -220,7 +220,7 @@ def _hello(spec: WorkerSpec, core: _Core) -> pb.Hello:
 async def _end_orphan(spec: WorkerSpec, counters: SharedCounters, stop: asyncio.Event) -> None:
     """Set `stop` when the agent's heartbeat is older than the spec allows."""
     clock = RealClock()
-    while (silent_s := clock.monotonic() - counters.header.heartbeat_s) < spec.orphan_timeout_s:
+    while (silent_s := clock.monotonic() - counters.heartbeat_s) < spec.orphan_timeout_s:
         await clock.sleep(min(1.0, spec.orphan_timeout_s - silent_s))
     _log.warning("no agent looks after this worker: ending", silent_s=silent_s)
     stop.set()

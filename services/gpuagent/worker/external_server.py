@@ -86,20 +86,12 @@ def with_secrets(external: External) -> External:
     Raises:
         RuntimeError: A file cannot be read, or a line of variables has no value.
     """
-    return _with_api_key(_with_environment_file(external))
-
-
-def _with_api_key(external: External) -> External:
-    if external.api_key_file is None:
-        return external
-    try:
-        key = external.api_key_file.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise RuntimeError(f"runtime.api_key_file: {error}") from error
-    return replace(external, api_key=key)
-
-
-def _with_environment_file(external: External) -> External:
+    if external.api_key_file is not None:
+        try:
+            key = external.api_key_file.read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise RuntimeError(f"runtime.api_key_file: {error}") from error
+        external = replace(external, api_key=key)
     file = external.environment_file
     if file is None:
         return external

@@ -147,7 +147,7 @@ class WorkerDevice:
             return None
         others = (number for number in self._spec.siblings if number != self._spec.slot)
         busy = 1 + self._counters.busy_among(others)
-        return self._spec.costs.at(batch.items, busy, self._counters.header.clock_ratio)
+        return self._spec.costs.at(batch.items, busy, self._counters.clock_ratio)
 
     def _begin(self, profiled: BatchCost | None, started_s: float) -> BatchCost:
         """Mark the slot busy and return what the device will charge for the batch."""

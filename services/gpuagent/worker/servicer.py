@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
@@ -21,21 +21,17 @@ if TYPE_CHECKING:
 Requests = AsyncIterator[Frame]
 
 
-class Worker(Protocol):
-    """Answers WorkerService."""
-
-    def Execute(
-        self, request_iterator: Requests, context: grpc.aio.ServicerContext[Any, Any], /
-    ) -> AsyncIterator[pb.ExecuteResponse]:
-        """Say hello, then answer work."""
-        ...
+Execute = Callable[
+    [Requests, grpc.aio.ServicerContext[Any, Any]], AsyncIterator[pb.ExecuteResponse]
+]
+"""Says hello, then answers work."""
 
 
-def add_worker(worker: Worker, server: grpc.aio.Server) -> None:
+def add_worker(execute: Execute, server: grpc.aio.Server) -> None:
     """Have a server answer WorkerService; large requests are read without copying them."""
     handler: grpc.RpcMethodHandler[Frame, pb.ExecuteResponse]
     handler = grpc.stream_stream_rpc_method_handler(
-        worker.Execute,
+        execute,
         request_deserializer=read_frame,
         response_serializer=pb.ExecuteResponse.SerializeToString,
     )

@@ -15,7 +15,7 @@ from services.gpuagent.core.gpu_types import GpuModel
 from services.gpuagent.core.permissions import ALL_GRANTED, Permissions
 from services.gpuagent.core.worker_config import Variant, WorkerConfigBuilder
 from services.gpuagent.devices.cpu import opening, speed
-from services.gpuagent.devices.cpu.cores import CpuCores, Gauge
+from services.gpuagent.devices.cpu.cores import CpuCores
 from services.gpuagent.devices.cpu.power import PowerModel, busy_s
 from services.gpuagent.devices.device_thread import Devices
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
@@ -71,7 +71,7 @@ class Machine:
                 clocks_mhz=(0,),
             ),
             path=self.path,
-            gauge=Gauge(self.meter, "rapl", lambda: 7.0),
+            gauge=lambda: MeterReading(self.meter.energy_j(), None, "rapl", 7.0),
             busy=self.held.__contains__,
             permissions=permissions,
             measure=self._measure,
@@ -254,9 +254,10 @@ def test_energy_is_rapls_where_it_may_be_read_and_else_a_model(tmp_path: Path) -
         (zone / name).write_text(text)
     with_rapl = device_of(tmp_path, Cpu(cores=1), tmp_path / "rapl")
     (zone / "energy_uj").write_text("7000000")
-    assert (with_rapl.gauge.method, with_rapl.gauge.meter.energy_j()) == ("rapl", 2.0)
+    reading = with_rapl.gauge()
+    assert (reading.method, reading.energy_j) == ("rapl", 2.0)
     without = device_of(tmp_path, Cpu(cores=1, idle_w=3.0, core_w=7.0), tmp_path / "none")
-    assert without.gauge.method == "model"
+    assert without.gauge().method == "model"
     assert (without.model.idle_power_w, without.model.max_power_w) == (3.0, 10.0)
 
 

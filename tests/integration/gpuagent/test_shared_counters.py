@@ -205,7 +205,7 @@ def test_heartbeat_and_clock_do_not_overwrite_each_other(tmp_path: Path) -> None
     counters.set_clock_ratio(0.5)
     counters.beat()
 
-    assert (counters.header.clock_ratio, counters.header.heartbeat_s) == (0.5, 100.0)
+    assert (counters.clock_ratio, counters.heartbeat_s) == (0.5, 100.0)
     with pytest.raises(InvalidArgument, match="clock ratio"):
         counters.set_clock_ratio(0.0)
 

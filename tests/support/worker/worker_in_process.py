@@ -78,7 +78,7 @@ async def running(
         try:
             async with serving(
                 "127.0.0.1:0",
-                lambda server: add_worker(servicer, server),
+                lambda server: add_worker(servicer.Execute, server),
                 (),
                 grace_s=0,
                 limits=Limits(message_bytes=spec.message_bytes),

@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 
 import psutil
 
-from services.gpuagent.core.device_port import IN_USE, Meter, MeterReading, Method
+from services.gpuagent.core.device_port import IN_USE, MeterReading
 from services.gpuagent.core.gpu_types import GpuInfo, GpuModel, GpuReading, SliceReading
 from services.gpuagent.core.permissions import Permissions
 from services.gpuagent.devices.cpu import speed
@@ -20,21 +20,6 @@ from services.kit.mig import Layout, Placement
 from services.kit.state_file import read_parsed, write_json
 
 VERSION: Final = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Gauge:
-    """The source of the machine's energy readings.
-
-    Attributes:
-        meter: The counter.
-        method: How it knows.
-        busy_core_s: Returns how long the cores were busy whose energy it is, summed, s.
-    """
-
-    meter: Meter
-    method: Method
-    busy_core_s: Callable[[], float]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,7 +31,7 @@ class CpuCores:
         cores: Their numbers.
         model: What they are, but for their speed.
         path: Where slices are written down, and the speed that was measured.
-        gauge: Reads energy.
+        gauge: Reads the energy since some fixed moment, which never falls; or raises Unavailable.
         busy: Returns whether a process holds a slice, by the slice's UUID.
         permissions: Whether slices may be changed.
         measure: Measures a core's speed, 1e9 multiply-accumulates/s; blocks for less than 1 s.
@@ -56,7 +41,7 @@ class CpuCores:
     cores: Sequence[int]
     model: GpuModel
     path: Path
-    gauge: Gauge
+    gauge: Callable[[], MeterReading]
     busy: Callable[[str], bool]
     permissions: Permissions
     measure: Callable[[], float] = speed.gmacs_per_s
@@ -157,8 +142,7 @@ class CpuCores:
             Unavailable: It cannot be read now.
         """
         self._find(gpu_uuid)
-        gauge = self.gauge
-        return MeterReading(gauge.meter.energy_j(), None, gauge.method, gauge.busy_core_s())
+        return self.gauge()
 
     def lock_clock(self, gpu_uuid: str, clock_mhz: int) -> None:
         """Clocks are the kernel's.

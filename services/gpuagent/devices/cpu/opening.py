@@ -3,7 +3,6 @@
 import os
 import platform
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Final
 from uuid import NAMESPACE_OID, uuid5
@@ -11,10 +10,11 @@ from uuid import NAMESPACE_OID, uuid5
 import psutil
 
 from services.gpuagent.core import cpu_geometry
+from services.gpuagent.core.device_port import MeterReading
 from services.gpuagent.core.gpu_types import GpuModel
 from services.gpuagent.core.permissions import Permissions
 from services.gpuagent.devices.cpu import power
-from services.gpuagent.devices.cpu.cores import CpuCores, Gauge, max_clock_mhz
+from services.gpuagent.devices.cpu.cores import CpuCores, max_clock_mhz
 from services.gpuagent.devices.rapl import ROOT, Rapl
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
 from services.kit.config import Cpu
@@ -60,12 +60,15 @@ def cores_of(  # noqa: PLR0913 - what a device is made of
     )
 
 
-def _gauge(cores: Sequence[int], idle_w: float, core_w: float, rapl: Path) -> Gauge:
+def _gauge(
+    cores: Sequence[int], idle_w: float, core_w: float, rapl: Path
+) -> Callable[[], MeterReading]:
+    """Return what reads energy: of all that runs on the machine, or as modelled of the cores."""
     found = Rapl.find(rapl)
-    if found is None:
-        model = power.PowerModel(cores, idle_w, core_w)
-        return Gauge(model, "model", partial(power.busy_s, cores))
-    return Gauge(found, "rapl", power.busy_s)
+    if found is not None:
+        return lambda: MeterReading(found.energy_j(), None, "rapl", power.busy_s())
+    model = power.PowerModel(cores, idle_w, core_w)
+    return lambda: MeterReading(model.energy_j(), None, "model", power.busy_s(cores))
 
 
 def chosen(settings: Cpu) -> tuple[int, ...]:

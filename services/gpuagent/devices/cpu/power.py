@@ -31,7 +31,7 @@ def busy_s(cores: Sequence[int] | None = None) -> float:
 
 @dataclass(slots=True)
 class PowerModel:
-    """A `Meter` that models.
+    """Counts energy that it models.
 
     Attributes:
         cores: The cores that count.

@@ -10,7 +10,7 @@ launch it, which no clock of the GPU changes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from services.gpuagent.core.gpu_types import GpuTable, Peaks
 from services.kit.operators.core.clock_sensitivity import CLOCK_DROP, FREE, Cost
@@ -47,7 +47,10 @@ class Roofline:
         device: Its name.
         peaks: Its data sheet.
         launch_s: Time to launch a kernel, s.
+        method: Times are modelled, not measured.
     """
+
+    method: ClassVar[str] = "model"
 
     device: str
     peaks: Peaks
@@ -57,11 +60,6 @@ class Roofline:
     def of(cls, gpu: GpuTable) -> Roofline:
         """Return the roofline of a GPU type."""
         return cls(gpu.name, gpu.peak)
-
-    @property
-    def method(self) -> str:
-        """Times are modelled, not measured."""
-        return "model"
 
     def cost(self, operator: Operator) -> Cost:
         """Return an operator's times at the default clock, which is the highest, and at half."""

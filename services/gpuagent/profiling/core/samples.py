@@ -1,6 +1,7 @@
 """Batches that were timed, and when there are enough of them. Pure."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median, quantiles, stdev
 
@@ -40,6 +41,18 @@ class Timed:
     latency_s: float
     energy_j: float
     method: str
+
+
+def timed(point: Measurement, times_s: Sequence[float]) -> Measurement:
+    """Return the measurement of a point with the times of two or more batches, s."""
+    return replace(
+        point,
+        latency_s=fmean(times_s),
+        latency_p50_s=median(times_s),
+        latency_p95_s=quantiles(times_s, n=20, method="inclusive")[-1],
+        latency_std_s=stdev(times_s),
+        batches=len(times_s),
+    )
 
 
 @dataclass(slots=True)
@@ -100,15 +113,10 @@ class Samples:
         """Return the measurement of a point with what the batches say; there are two or more."""
         times_s = [batch.latency_s for batch in self._timed]
         return replace(
-            point,
-            latency_s=fmean(times_s),
-            latency_p50_s=median(times_s),
-            latency_p95_s=quantiles(times_s, n=20, method="inclusive")[-1],
-            latency_std_s=stdev(times_s),
+            timed(point, times_s),
             throughput_rps=self.items * sum(p.batches_per_s for p in self._paces.values()),
             energy_j=fmean(batch.energy_j for batch in self._timed),
             energy_method=self._timed[-1].method,
-            batches=len(times_s),
         )
 
     def _warm_up(self, now_s: float) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import pairwise, product
 from typing import Final
 
@@ -48,13 +48,7 @@ class Point:
     @classmethod
     def of(cls, measured: Measurement) -> Point:
         """Return the point of a measurement."""
-        return cls(
-            measured.profile,
-            measured.processes,
-            measured.batch_size,
-            measured.clock_mhz,
-            measured.prompt_tokens,
-        )
+        return cls(*(getattr(measured, each.name) for each in fields(cls)))
 
 
 @dataclass(frozen=True, slots=True)

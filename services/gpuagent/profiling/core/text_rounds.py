@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, median, quantiles, stdev
+from statistics import fmean, median
 from typing import Final
 
+from services.gpuagent.profiling.core.samples import timed
 from services.kit.profiles.core.measurement import Measurement
 
 STEPS: Final = 32
@@ -57,14 +58,9 @@ def of_phases(
     times_s = _times_s(longer)
     answered = (shorter[0].answer_tokens + longer[0].answer_tokens) / 2
     return replace(
-        point,
-        latency_s=fmean(times_s),
-        latency_p50_s=median(times_s),
-        latency_p95_s=quantiles(times_s, n=20, method="inclusive")[-1],
-        latency_std_s=stdev(times_s),
+        timed(point, times_s),
         throughput_rps=point.batch_size / fmean(times_s),
         energy_j=fmean(_energies_j(longer)),
-        batches=len(times_s),
         context_tokens=tokens / point.batch_size + answered,
         step_s=step_s,
         step_j=step_s * _step_w(shorter, longer),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
@@ -66,43 +68,55 @@ async def drive(
 
 async def _busy(endpoint: str, samples: Samples, clock: Clock, tls: Tls | None) -> None:
     """Keep one worker busy until there are enough samples of all workers together."""
+    async with greeted(endpoint, tls) as (call, hello):
+        work = request(hello.metadata, hello.model, samples.items)
+        ids, fresh = count(), IN_FLIGHT
+        while not samples.enough(clock.monotonic()):
+            again = [pb.Work(id=next(ids), request=work) for _ in range(fresh)]
+            await call.write(pb.ExecuteRequest(work=again))
+            answered = await results(call)
+            for each in answered:
+                receipt = each.receipt
+                timed = Timed(receipt.compute_s, receipt.energy_j, receipt.energy_method)
+                samples.add(endpoint, timed, clock.monotonic())
+            fresh = len(answered)
+
+
+@asynccontextmanager
+async def greeted(endpoint: str, tls: Tls | None) -> AsyncIterator[tuple[Call, pb.Hello]]:
+    """Open a stream to a worker while the block runs, and hear its hello.
+
+    Raises:
+        FailedPrecondition: The worker went away.
+    """
     async with dial(endpoint, tls) as channel:
         call: Call = WorkerServiceStub(channel).Execute(wait_for_ready=True)
         try:
-            hello = (await read(call)).hello
-            work = request(hello.metadata, hello.model, samples.items)
-            await call.write(pb.ExecuteRequest(work=[_work(n, work) for n in range(IN_FLIGHT)]))
-            next_id = IN_FLIGHT
-            while not samples.enough(clock.monotonic()):
-                results = (await read(call)).results
-                for result in results:
-                    samples.add(endpoint, _timed(result), clock.monotonic())
-                again = [_work(next_id + number, work) for number in range(len(results))]
-                next_id += len(again)
-                await call.write(pb.ExecuteRequest(work=again))
+            yield call, (await _read(call)).hello
         except grpc.aio.AioRpcError as error:
             raise failed(f"a worker went away: {error.details()}") from error
         finally:
             call.cancel()
 
 
-async def read(call: Call) -> pb.ExecuteResponse:
-    """Return what a worker says next; FailedPrecondition: nothing more."""
+async def results(call: Call) -> Sequence[pb.Result]:
+    """Return what a worker answers next.
+
+    Raises:
+        FailedPrecondition: It answers nothing more, or an error.
+    """
+    found = (await _read(call)).results
+    for result in found:
+        if result.status:
+            raise failed(f"a worker answered {result.status}: {result.message}")
+    return found
+
+
+async def _read(call: Call) -> pb.ExecuteResponse:
     response: Any = await call.read()
     if not isinstance(response, pb.ExecuteResponse):
         raise failed("a worker ended its stream")
     return response
-
-
-def _work(number: int, request: bytes) -> pb.Work:
-    return pb.Work(id=number, request=request)
-
-
-def _timed(result: pb.Result) -> Timed:
-    if result.status:
-        raise failed(f"a worker answered {result.status}: {result.message}")
-    receipt = result.receipt
-    return Timed(receipt.compute_s, receipt.energy_j, receipt.energy_method)
 
 
 def failed(message: str) -> FailedPrecondition:

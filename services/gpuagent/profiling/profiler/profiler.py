@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from services.gpuagent.profiling.core.samples import Effort
@@ -84,15 +84,8 @@ class Profiler:
 
     async def _measure(self, model: str, variant: str, point: Point) -> Measurement:
         gpu = self.rig.gpu.type
-        measurement = Measurement(
-            gpu=gpu.name,
-            profile=point.profile,
-            batch_size=point.batch_size,
-            processes=point.processes,
-            clock_mhz=point.clock_mhz,
-            clock_ratio=point.clock_mhz / gpu.max_clock_mhz if point.clock_mhz else 1.0,
-            prompt_tokens=point.prompt_tokens,
-        )
+        clock_ratio = point.clock_mhz / gpu.max_clock_mhz if point.clock_mhz else 1.0
+        measurement = Measurement(gpu=gpu.name, clock_ratio=clock_ratio, **asdict(point))
         try:
             endpoints = await self.rig.set_up(model, variant, point)
             if point.prompt_tokens:

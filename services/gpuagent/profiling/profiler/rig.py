@@ -78,18 +78,14 @@ class Rig:
         wanted = (model, variant, Point(point.profile, point.processes, point.batch_size))
         if wanted != self._running:
             self._running, self._segment_id = wanted, f"{self.name}-{next(self._numbers)}"
-        place = inventory_pb2.Placement(profile=point.profile, start=self._start(point.profile))
         segment = inventory_pb2.SegmentSpec(
             segment_id=self._segment_id,
             model=model,
             variant=variant,
             batch_size=point.batch_size,
             processes=point.processes,
-            placement=place,
         )
-        slices = [] if point.profile == WHOLE else [place]
-        await self._reconfigure(slices=slices, segments=[segment], clock_mhz=point.clock_mhz)
-        node = (await told(self.agent.GetNode(pb.GetNodeRequest(), timeout=TIMEOUT_S))).node
+        node = await self._one_slice(point.profile, point.clock_mhz, segment)
         running = (s for s in node.segments if s.spec.segment_id == self._segment_id)
         return tuple(endpoint for each in running for endpoint in each.endpoints)
 
@@ -104,10 +100,7 @@ class Rig:
         """
         self._running = None
         largest = max(self.gpu.type.profiles, key=lambda kind: kind.compute_slices).name
-        place = inventory_pb2.Placement(profile=largest, start=self._start(largest))
-        slices = [] if largest == WHOLE else [place]
-        await self._reconfigure(slices=slices, segments=[], clock_mhz=clock_mhz)
-        node = (await told(self.agent.GetNode(pb.GetNodeRequest(), timeout=TIMEOUT_S))).node
+        node = await self._one_slice(largest, clock_mhz)
         gpu = next(each for each in node.gpus if each.uuid == self.gpu.uuid)
         return str(gpu.slices[0].uuid)
 
@@ -115,6 +108,17 @@ class Rig:
         """Make the GPU what it was."""
         slices = [each.placement for each in self.gpu.slices if each.placement.profile != WHOLE]
         await self._reconfigure(slices=slices, clock_mhz=self.gpu.locked_clock_mhz)
+
+    async def _one_slice(
+        self, profile: str, clock_mhz: int, *segments: inventory_pb2.SegmentSpec
+    ) -> inventory_pb2.Node:
+        """Make the GPU one slice with these segments, and return the node then."""
+        place = inventory_pb2.Placement(profile=profile, start=self._start(profile))
+        for segment in segments:
+            segment.placement.CopyFrom(place)
+        slices = [] if profile == WHOLE else [place]
+        await self._reconfigure(slices=slices, segments=segments, clock_mhz=clock_mhz)
+        return (await told(self.agent.GetNode(pb.GetNodeRequest(), timeout=TIMEOUT_S))).node
 
     async def _reconfigure(self, **desired: Any) -> None:
         if self.ended():

@@ -8,17 +8,13 @@ from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-import grpc
-
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
-from cinquefoil.gpuagent.v1.worker_pb2_grpc import WorkerServiceStub
 from inference import grpc_service_pb2 as oip
 from services.gpuagent.profiling.core.samples import Effort
 from services.gpuagent.profiling.core.text_rounds import STEPS, Round, of_phases
-from services.gpuagent.profiling.profiler.load_driver import Call, failed, read
+from services.gpuagent.profiling.profiler.load_driver import Call, failed, greeted, results
 from services.kit.clock import Clock
 from services.kit.profiles.core.measurement import Measurement
-from services.kit.rpc import dial
 
 if TYPE_CHECKING:
     from services.kit.config import Tls
@@ -50,16 +46,9 @@ async def drive_texts(
     Raises:
         FailedPrecondition: The worker failed, or cannot take such texts.
     """
-    async with dial(endpoint, tls) as channel:
-        call: Call = WorkerServiceStub(channel).Execute(wait_for_ready=True)
-        try:
-            hello = (await read(call)).hello
-            texts = _Texts(call, hello.model, point.batch_size, Random(point.prompt_tokens))  # noqa: S311  # texts, no secret
-            return await _measured(texts, point, effort, clock)
-        except grpc.aio.AioRpcError as error:
-            raise failed(f"a worker went away: {error.details()}") from error
-        finally:
-            call.cancel()
+    async with greeted(endpoint, tls) as (call, hello):
+        texts = _Texts(call, hello.model, point.batch_size, Random(point.prompt_tokens))  # noqa: S311  # texts, no secret
+        return await _measured(texts, point, effort, clock)
 
 
 async def _measured(texts: _Texts, point: Measurement, effort: Effort, clock: Clock) -> Measurement:
@@ -136,11 +125,7 @@ class _Texts:
         await self.call.write(pb.ExecuteRequest(work=work))
         found: list[pb.Receipt] = []
         while len(found) < requests:
-            for result in (await read(self.call)).results:
-                if result.status:
-                    raise failed(f"a worker answered {result.status}: {result.message}")
-                if not result.more:
-                    found.append(result.receipt)
+            found += [each.receipt for each in await results(self.call) if not each.more]
         return found
 
     def _request(self, tokens: int) -> bytes:

@@ -10,51 +10,35 @@ from services.gpuagent.devices.fake_nvml.core.gpu_state import GpuState
 
 
 class ActivityMeter(Protocol):
-    """The work on one simulated GPU, as the process that does it measures it."""
+    """The work on one simulated GPU, as the process that does it measures it: none."""
 
     def energy_j(self) -> float:
         """Return the active energy since the meter was made, work in progress included, J."""
-        ...
+        return 0.0
 
     def power_w(self) -> float:
         """Return the active power drawn now, W; idle power is apart."""
-        ...
+        return 0.0
 
-    def busy(self, slice_uuid: str) -> bool:
+    def busy(self, slice_uuid: str) -> bool:  # noqa: ARG002 - nothing runs
         """Return whether a live process holds a slice.
 
         Args:
             slice_uuid: A MIG UUID, or the GPU's where it is not cut.
         """
-        ...
+        return False
 
-    def set_clock_ratio(self, ratio: float) -> None:
+    def set_clock_ratio(self, ratio: float) -> None:  # noqa: ARG002 - nothing runs
         """Learn the SM clock.
 
         Args:
             ratio: Clock in force over the highest, 0 < ratio <= 1.
         """
-        ...
+        return
 
 
-class NoActivity:
+class NoActivity(ActivityMeter):
     """A GPU on which nothing ever runs."""
-
-    def energy_j(self) -> float:
-        """Return 0 J."""
-        return 0.0
-
-    def power_w(self) -> float:
-        """Return 0 W."""
-        return 0.0
-
-    def busy(self, slice_uuid: str) -> bool:
-        """Return False."""
-        del slice_uuid
-        return False
-
-    def set_clock_ratio(self, ratio: float) -> None:
-        """Do nothing: no work runs at any clock."""
 
 
 ENERGY_TICK_S: Final = 0.1
