@@ -20,7 +20,7 @@ from benchmarks.gpu_report import measure
 from benchmarks.gpu_report.engines import Open, available, onnx_runtime
 from benchmarks.gpu_report.networks import NETWORKS, ConvNet
 from benchmarks.harness import Figures, Report, Skipped
-from services.gpuagent.core.permissions import Permissions
+from services.gpuagent.core.device_port import Permissions
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.kit.errors import ServiceError
 

@@ -1,12 +1,17 @@
-"""Readings of a device's energy, and reasons of devices' errors."""
+"""Readings of a device's energy, the right to change a node, and reasons of devices' errors."""
 
 from dataclasses import dataclass
 from typing import Final, Literal
+
+from services.kit.errors import PermissionDenied
 
 Method = Literal["counter", "integrated", "rapl", "model"]
 
 NO_METER: Final = "NO_METER"
 """Reason of the error of a device that reports neither energy nor power, and never will."""
+
+IN_USE: Final = "NVML_IN_USE"
+"""Reason of the error that says: a process still uses it, which may be over in a moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,5 +34,32 @@ class MeterReading:
     busy_core_s: float | None = None
 
 
-IN_USE: Final = "NVML_IN_USE"
-"""Reason of the error that says: a process still uses it, which may be over in a moment."""
+@dataclass(frozen=True, slots=True)
+class Permissions:
+    """Whether the agent may change its node, or only reads it.
+
+    Reading is the inventory, energy and metrics. Changing is all that a step does.
+
+    Attributes:
+        granted: It may.
+        setting: The key that grants it, for the error message.
+    """
+
+    granted: bool = True
+    setting: str = "nodes.<name>.control"
+
+    def require(self) -> None:
+        """Refuse where the right was not given.
+
+        Raises:
+            PermissionDenied: It was not.
+        """
+        if not self.granted:
+            raise PermissionDenied(
+                f"this agent only reads its node: {self.setting} is off; set it to true to let it "
+                "change slices, segments and clocks",
+                reason="CONTROL_OFF",
+            )
+
+
+ALL_GRANTED = Permissions()

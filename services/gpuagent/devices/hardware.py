@@ -9,10 +9,10 @@ from typing import Final
 
 import pynvml
 
+from services.gpuagent.core.device_port import Permissions
 from services.gpuagent.core.gpu_types import GpuInfo
-from services.gpuagent.core.permissions import Permissions
 from services.gpuagent.devices import fake_nvml
-from services.gpuagent.devices.cpu.opening import cores_of
+from services.gpuagent.devices.cpu.cores import cores_of
 from services.gpuagent.devices.device_thread import Devices, DeviceThread
 from services.gpuagent.devices.nvml.errors import translated
 from services.gpuagent.devices.nvml_gpus import NvmlGpus

@@ -13,9 +13,8 @@ from typing import Any, Self
 
 import pynvml
 
-from services.gpuagent.core.device_port import MeterReading
+from services.gpuagent.core.device_port import ALL_GRANTED, MeterReading, Permissions
 from services.gpuagent.core.gpu_types import GpuInfo, GpuModel, GpuReading, SliceReading
-from services.gpuagent.core.permissions import ALL_GRANTED, Permissions
 from services.gpuagent.devices.nvml import reading
 from services.gpuagent.devices.nvml.energy import EnergyReader
 from services.gpuagent.devices.nvml.errors import LOST, translated

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from services.gpuagent.core import transaction_rules
+from services.gpuagent.core.device_port import ALL_GRANTED, Permissions
 from services.gpuagent.core.model import Action, Outcome, StartSegment, Transaction
-from services.gpuagent.core.permissions import ALL_GRANTED, Permissions
 from services.gpuagent.core.reconcile import DesiredGpu, gaps, reconcile
 from services.gpuagent.core.transaction_rules import PriorState
 from services.gpuagent.reconfigure.actions import NO_ANSWER, Actions

@@ -19,7 +19,7 @@ from inference import grpc_service_pb2 as oip
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from services.gpuagent.core.worker_spec import External, WorkerSpec
 from services.gpuagent.worker import tensor_messages
-from services.gpuagent.worker.core.text_tokens import TextTokens
+from services.gpuagent.worker.core.tokens import TextTokens
 from services.gpuagent.worker.external_server import Server, started
 from services.gpuagent.worker.model_port import Answers, Model, ModelFailed, Request, SendPart, Text
 from services.gpuagent.worker.tensor_messages import VERSION

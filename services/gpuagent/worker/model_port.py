@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Generic, NamedTuple, TypeVar
 
-from services.gpuagent.worker.core.text_tokens import TextTokens
+from services.gpuagent.worker.core.tokens import TextTokens
 from services.gpuagent.worker.work_messages import Body
 from services.kit.errors import ServiceError
 

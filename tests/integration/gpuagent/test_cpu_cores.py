@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.gpuagent.core import cpu_geometry
-from services.gpuagent.core.device_port import IN_USE, MeterReading
+from services.gpuagent.core.device_port import ALL_GRANTED, IN_USE, MeterReading, Permissions
 from services.gpuagent.core.gpu_types import GpuModel
-from services.gpuagent.core.permissions import ALL_GRANTED, Permissions
 from services.gpuagent.core.worker_config import Variant, WorkerConfigBuilder
-from services.gpuagent.devices.cpu import opening, speed
-from services.gpuagent.devices.cpu.cores import CpuCores
+from services.gpuagent.devices.cpu import speed
+from services.gpuagent.devices.cpu.cores import CpuCores, chosen, cores_of
 from services.gpuagent.devices.cpu.power import PowerModel, busy_s
 from services.gpuagent.devices.device_thread import Devices
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
@@ -238,7 +237,7 @@ def test_the_speed_of_a_core_is_a_number_that_hardware_can_have() -> None:
 
 
 def device_of(folder: Path, settings: Cpu, rapl: Path) -> CpuCores:
-    return opening.cores_of(
+    return cores_of(
         "n", settings, folder, lambda uuid: SharedCounters(folder / uuid), ALL_GRANTED, rapl=rapl
     )
 
@@ -275,7 +274,7 @@ def test_a_device_keeps_its_identity_while_its_cores_do(tmp_path: Path) -> None:
 @pytest.mark.parametrize("cores", [10_000, (9_999,)], ids=["too many", "not there"])
 def test_cores_that_the_agent_may_not_use_are_refused(cores: int | tuple[int, ...]) -> None:
     with pytest.raises(FailedPrecondition, match=r"cpu\.cores: .*may"):
-        opening.chosen(Cpu(cores=cores))
+        chosen(Cpu(cores=cores))
 
 
 @pytest.mark.parametrize("cores", [0, (), (1, 1), (-1,)])

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 from services.gpuagent.profiling.core.samples import Effort
 from services.gpuagent.profiling.core.sweep import Point, Sweep
-from services.gpuagent.profiling.profiler.load_driver import drive
+from services.gpuagent.profiling.profiler.load_driver import drive, drive_texts
 from services.gpuagent.profiling.profiler.logbook import Logbook
 from services.gpuagent.profiling.profiler.rig import DID_NOT_RUN, Rig
-from services.gpuagent.profiling.profiler.text_driver import drive_texts
 from services.kit.clock import Clock
 from services.kit.errors import FailedPrecondition
 from services.kit.profiles.core.measurement import Measurement

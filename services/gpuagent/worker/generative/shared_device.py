@@ -10,7 +10,7 @@ from typing import Final
 
 from services.gpuagent.core.worker_spec import WorkerSpec
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
-from services.gpuagent.worker.core.token_shares import Shares
+from services.gpuagent.worker.core.tokens import Shares
 from services.gpuagent.worker.generative.server_load import ServerLoad
 from services.gpuagent.worker.gpu_slot import Batch, Ran, WorkerDevice
 from services.kit.clock import Clock

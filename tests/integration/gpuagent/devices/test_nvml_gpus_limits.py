@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pynvml
 import pytest
 
-from services.gpuagent.core.device_port import NO_METER
+from services.gpuagent.core.device_port import NO_METER, Permissions
 from services.gpuagent.core.gpu_types import GpuInfo
-from services.gpuagent.core.permissions import Permissions
 from services.gpuagent.devices.fake_nvml import UNPRIVILEGED, Code
 from services.gpuagent.devices.nvml.energy import PowerIntegral
 from services.gpuagent.devices.nvml.errors import translated

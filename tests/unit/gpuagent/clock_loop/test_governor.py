@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.miad.setting import served
-from services.gpuagent.clock_loop.core import energy_floor
 from services.gpuagent.clock_loop.core.decide import GovernedSegment, Move, Partition
-from services.gpuagent.clock_loop.core.governor import SAMPLE_S, Governor, ScaleOut
+from services.gpuagent.clock_loop.core.governor import SAMPLE_S, Governor, ScaleOut, energy_floor
 from services.gpuagent.core.gpu_types import load
 from services.gpuagent.shared_memory.latency_counters import SIZES, Counts, size_of
 from services.kit.profiles.core.clock_curve import V100 as CURVE
@@ -176,11 +175,11 @@ def test_the_fuller_batches_of_a_slower_gpu_are_worth_a_lower_clock() -> None:
     work = partial(Partition, segment)
     ratios = tuple(mhz / 1380 for mhz in V100)
 
-    assert energy_floor.floor(
+    assert energy_floor(
         [work(rate_rps=0.1 * batching.capacity_rps)], ratios, CURVE
     ) == pytest.approx(CURVE.thriftiest(1.0), abs=0.05)
-    assert energy_floor.floor([work(rate_rps=0.5 * batching.capacity_rps)], ratios, CURVE) == 0.5
-    assert energy_floor.floor([work(rate_rps=0.9 * batching.capacity_rps)], ratios, CURVE) >= 0.8
+    assert energy_floor([work(rate_rps=0.5 * batching.capacity_rps)], ratios, CURVE) == 0.5
+    assert energy_floor([work(rate_rps=0.9 * batching.capacity_rps)], ratios, CURVE) >= 0.8
 
 
 @pytest.mark.parametrize("seed", range(trials(0.1)))

@@ -1,6 +1,6 @@
 """Tokens of a streamed text, and their times."""
 
-from services.gpuagent.worker.core.text_tokens import TextTokens
+from services.gpuagent.worker.core.tokens import TextTokens
 from services.kit.request_cost import Usage
 
 

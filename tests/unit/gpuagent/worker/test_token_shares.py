@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.worker.core.token_shares import Shares
+from services.gpuagent.worker.core.tokens import Shares
 
 Event = tuple[str, int, float]
 EVENTS = st.lists(

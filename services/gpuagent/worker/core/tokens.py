@@ -1,0 +1,85 @@
+"""Tokens of texts: when they came, and who pays for them."""
+
+from collections.abc import Hashable
+
+from services.kit.request_cost import Usage
+
+
+class TextTokens:
+    """Counts the tokens of one answer, response by response; times are of one monotonic clock, s.
+
+    Source: Triton's vLLM backend, "Additional Outputs from vLLM" (`num_input_tokens`: of the
+    prompt; `num_output_tokens`: generated since the response before).
+    """
+
+    def __init__(self) -> None:
+        self._input = self._output = self._first = 0
+        self._first_s = self._last_s = 0.0
+
+    def add(self, output_tokens: int, now_s: float, *, input_tokens: int = 0) -> None:
+        """Take a response.
+
+        Args:
+            output_tokens: Tokens that it brings, >= 0.
+            now_s: When it came.
+            input_tokens: Tokens of the prompt; 0: it does not say.
+        """
+        self._input = input_tokens or self._input
+        if not output_tokens:
+            return
+        if not self._output:
+            self._first, self._first_s = output_tokens, now_s
+        self._output += output_tokens
+        self._last_s = now_s
+
+    def usage(self, came_s: float) -> Usage | None:
+        """Return the tokens and their times; None: there was no text.
+
+        Args:
+            came_s: When the request came to its router.
+        """
+        if not self._output:
+            return None
+        between = self._output - self._first
+        token_s = (self._last_s - self._first_s) / between if between else 0.0
+        return Usage(self._input, self._output, self._first_s - came_s, token_s)
+
+
+class Shares:
+    """Divides a device's energy among the requests that it works for at a time, by tokens.
+
+    A step of continuous batching gives each request that is being decoded one token, and takes in
+    some tokens of a prompt. So between two looks at the device, a request's part is its part of
+    the tokens, of its prompt or of its answer; a token is a token, whichever way it went. The
+    parts add up to what was spent.
+    """
+
+    def __init__(self) -> None:
+        self._energy_j: dict[Hashable, float] = {}
+        self._tokens: dict[Hashable, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._energy_j)
+
+    def join(self, who: Hashable) -> None:
+        """Charge a request from now on."""
+        self._energy_j[who] = 0.0
+
+    def count(self, who: Hashable, tokens: int) -> None:
+        """Note tokens that a request took since energy was spent last."""
+        self._tokens[who] = self._tokens.get(who, 0) + tokens
+
+    def spend(self, energy_j: float) -> None:
+        """Divide energy by the tokens counted since the last time; equally where there were none.
+
+        At least one request must have joined.
+        """
+        tokens = {who: self._tokens.get(who, 0) for who in self._energy_j}
+        total = sum(tokens.values())
+        for who, own in tokens.items():
+            self._energy_j[who] += energy_j * (own / total if total else 1 / len(tokens))
+        self._tokens.clear()
+
+    def leave(self, who: Hashable) -> float:
+        """Stop charging a request; return its energy, J."""
+        return self._energy_j.pop(who)
