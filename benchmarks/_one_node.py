@@ -21,7 +21,7 @@ from cinquefoil.gpuagent.v1 import inventory_pb2, steps_pb2
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from inference import grpc_service_pb2 as oip
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
-from services.gpuagent.devices.fake_nvml import gpu_uuid
+from services.gpuagent.devices.fake_nvml.library import gpu_uuid
 from services.kit.net import free_port
 from services.local.demo import model_family
 

@@ -25,7 +25,7 @@ from cinquefoil.gpuagent.v1 import gpuagent_pb2, inventory_pb2
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from cinquefoil.gpuagent.v1.worker_pb2_grpc import WorkerServiceStub
 from inference import grpc_service_pb2 as oip
-from services.gpuagent.devices.fake_nvml import gpu_uuid
+from services.gpuagent.devices.fake_nvml.library import gpu_uuid
 from services.kit.net import free_port
 from services.local.demo import model_family
 

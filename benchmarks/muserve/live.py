@@ -23,7 +23,7 @@ from benchmarks._agent import agent, beside
 from benchmarks.harness import Row
 from benchmarks.miad.live import Live, request
 from cinquefoil.gpuagent.v1 import gpuagent_pb2, inventory_pb2
-from services.gpuagent.devices.fake_nvml import gpu_uuid
+from services.gpuagent.devices.fake_nvml.library import gpu_uuid
 from services.kit.config import Deployment, PlacementRule
 from services.kit.net import free_port
 from services.local.demo import model_family

@@ -13,7 +13,7 @@ from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
 from services.gpuagent.assembly import Actuators, Context, Hardware, Observers
 from services.gpuagent.clock_loop.loop import promises
 from services.gpuagent.core.worker_config import WorkerConfigBuilder
-from services.gpuagent.devices.hardware import cpu_software, gpus_of, nvml_software
+from services.gpuagent.devices.hardware import gpus_of, software
 from services.gpuagent.devices.mig_mode import kept_off
 from services.gpuagent.metrics import AgentCollector
 from services.gpuagent.metrics_aliases import ALIASES
@@ -95,7 +95,7 @@ async def run(  # noqa: PLR0913 - what the command line says, and what tests lis
             )
         )
         gpus = await device.call(lambda d: d.list())
-        versions = await device.call(cpu_software if place.settings.cpu else nvml_software)
+        versions = await device.call(software)
         counters_of = {gpu.uuid: counters(gpu.uuid) for gpu in gpus}
         hardware = Hardware(device, gpus, counters_of, versions)
         channel = await stack.enter_async_context(

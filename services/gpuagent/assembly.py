@@ -10,7 +10,7 @@ from services.gpuagent.core.gpu_types import GpuInfo
 from services.gpuagent.core.worker_config import WorkerConfigBuilder
 from services.gpuagent.devices.clock_locks import ClockLocks
 from services.gpuagent.devices.device_thread import DeviceThread
-from services.gpuagent.devices.hardware import Software, permissions_of
+from services.gpuagent.devices.hardware import Software, may_switch_mig_mode, permissions_of
 from services.gpuagent.devices.mig_mode import MigModes
 from services.gpuagent.energy.metering import GpuMeter, MeteredGpu
 from services.gpuagent.energy.node_accounts import NodeAccounts
@@ -107,8 +107,8 @@ class Actuators:
             tasks=context.keeping,
             pue=pue,
         )
-        may_switch = permissions.granted and (simulated or settings.allow_mig_mode)
-        modes = MigModes(device, folder / "mig_modes.json", allowed=may_switch)
+        allowed = may_switch_mig_mode(settings)
+        modes = MigModes(device, folder / "mig_modes.json", allowed=allowed)
         self.actions = Actions(self.node, config_builder, modes)
         undo_log = TransactionJournal(folder / "change.json")
         self.transactions = Transactions(self.node, self.actions, undo_log, permissions)

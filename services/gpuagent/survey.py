@@ -12,7 +12,8 @@ from typing import Any
 import psutil
 import pynvml
 
-from services.gpuagent.devices import fake_nvml
+from services.gpuagent.devices.fake_nvml.core.sensors import ActivityMeter, NoActivity
+from services.gpuagent.devices.fake_nvml.library import FakeNvml, install
 from services.gpuagent.devices.nvml import reading
 from services.gpuagent.devices.nvml.errors import translated
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
@@ -169,20 +170,20 @@ def _opened(name: str, node: config.Node, folder: Path) -> Iterator[None]:
     """Start NVML, real or simulated, while the block runs."""
     with ExitStack() as stack:
 
-        def work_on(uuid: str) -> fake_nvml.ActivityMeter:
+        def work_on(uuid: str) -> ActivityMeter:
             with suppress(NotFound):
                 return stack.enter_context(_watched(folder, uuid))
-            return fake_nvml.NoActivity()
+            return NoActivity()
 
         if node.simulated is not None:
-            library = fake_nvml.FakeNvml(
+            library = FakeNvml(
                 name,
                 node.simulated,
                 state_dir=folder / "hardware",
                 activity=work_on,
                 read_only=True,
             )
-            stack.callback(fake_nvml.install(library))
+            stack.callback(install(library))
         stack.enter_context(NvmlGpus())
         yield
 

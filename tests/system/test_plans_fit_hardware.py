@@ -7,7 +7,8 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.devices.fake_nvml import FakeNvml, NoActivity, install
+from services.gpuagent.devices.fake_nvml.core.sensors import NoActivity
+from services.gpuagent.devices.fake_nvml.library import FakeNvml, install
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.kit.config import Objective
 from services.kit.profiles.core.analytic import AnalyticProfile

@@ -14,7 +14,7 @@ import yaml
 from cinquefoil.gpuagent.v1 import gpuagent_pb2
 from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import GpuAgentServiceStub
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
-from services.gpuagent.devices.fake_nvml import FakeNvml
+from services.gpuagent.devices.fake_nvml.library import FakeNvml
 from services.kit.config.loader import load
 from services.kit.rpc import dial
 from tests.support.gpuagent.agent_service import workers_in

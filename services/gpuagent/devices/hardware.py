@@ -1,7 +1,7 @@
 """The node's GPUs, real or simulated, or its cores, ready to be planned with."""
 
 from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -10,10 +10,9 @@ from typing import Final
 import pynvml
 
 from services.gpuagent.core.device_port import Permissions
-from services.gpuagent.core.gpu_types import GpuInfo
-from services.gpuagent.devices import fake_nvml
 from services.gpuagent.devices.cpu.cores import cores_of
 from services.gpuagent.devices.device_thread import Devices, DeviceThread
+from services.gpuagent.devices.fake_nvml.library import FakeNvml, install
 from services.gpuagent.devices.nvml.errors import translated
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
@@ -34,22 +33,19 @@ class Software:
     onnxruntime: str = ""
 
 
-def cpu_software(_: Devices) -> Software:
-    """Return the versions of a node without a GPU driver."""
-    return Software(onnxruntime=_runtime())
-
-
-def nvml_software(_: Devices) -> Software:
-    """Return the versions; call it where NVML is called.
+def software(devices: Devices) -> Software:
+    """Return the versions; call it where drivers are called.
 
     Raises:
         Unavailable: The driver cannot answer now.
     """
-    with translated("read the driver's version"):
-        driver, cuda = pynvml.nvmlSystemGetDriverVersion(), ""
-        with suppress(pynvml.NVMLError_FunctionNotFound):
-            number = pynvml.nvmlSystemGetCudaDriverVersion_v2()
-            cuda = f"{number // 1000}.{number % 1000 // 10}"
+    driver = cuda = ""
+    if isinstance(devices, NvmlGpus):
+        with translated("read the driver's version"):
+            driver = pynvml.nvmlSystemGetDriverVersion()
+            with suppress(pynvml.NVMLError_FunctionNotFound):
+                number = pynvml.nvmlSystemGetCudaDriverVersion_v2()
+                cuda = f"{number // 1000}.{number % 1000 // 10}"
     return Software(driver, cuda, _runtime())
 
 
@@ -87,25 +83,20 @@ async def gpus_of(
         Unavailable: NVML cannot be loaded.
     """
     permissions = permissions_of(name, node)
-    if node.cpu is not None:
-        cores = cores_of(name, node.cpu, state_dir, counters, permissions)
-        async with DeviceThread(cores) as device:
-            yield device
-        return
-    simulated = node.simulated is not None
-    restore: Callable[[], None] | None = None
-    if node.simulated is not None:
-        library = fake_nvml.FakeNvml(name, node.simulated, state_dir=state_dir, activity=counters)
-        restore = fake_nvml.install(library)
-    try:
-        gpus = NvmlGpus(allowed=node.gpus, permissions=permissions, simulated=simulated)
-        async with DeviceThread(gpus) as device:
-            if node.controlled and (simulated or node.allow_mig_mode):
+    devices: Devices
+    with ExitStack() as stack:
+        if node.cpu is not None:
+            devices = cores_of(name, node.cpu, state_dir, counters, permissions)
+        else:
+            simulated = node.simulated is not None
+            if node.simulated is not None:
+                library = FakeNvml(name, node.simulated, state_dir=state_dir, activity=counters)
+                stack.callback(install(library))
+            devices = NvmlGpus(allowed=node.gpus, permissions=permissions, simulated=simulated)
+        async with DeviceThread(devices) as device:
+            if may_switch_mig_mode(node):
                 await _enable_mig(device, kept_off)
             yield device
-    finally:
-        if restore is not None:
-            restore()
 
 
 def permissions_of(name: str, node: config.Node) -> Permissions:
@@ -113,14 +104,16 @@ def permissions_of(name: str, node: config.Node) -> Permissions:
     return Permissions(node.controlled, f"nodes.{name}.control")
 
 
+def may_switch_mig_mode(node: config.Node) -> bool:
+    """Return whether a node's agent may switch MIG mode."""
+    return node.controlled and (node.simulated is not None or node.allow_mig_mode)
+
+
 async def _enable_mig(device: DeviceThread, kept_off: Collection[str]) -> None:
     for gpu in await device.call(lambda d: d.list()):
-        if not gpu.mig_enabled and gpu.uuid not in kept_off:
-            await _enable_on(device, gpu)
-
-
-async def _enable_on(device: DeviceThread, gpu: GpuInfo) -> None:
-    try:
-        await device.call(lambda d: d.set_mig_mode(gpu.uuid, enabled=True))
-    except FailedPrecondition as error:  # a GPU without MIG, or one in use: it serves as a whole
-        _log.info("MIG mode stays off", gpu=gpu.uuid, reason=error.message)
+        if gpu.mig_enabled or gpu.uuid in kept_off:
+            continue
+        try:
+            await device.call(lambda d, uuid: d.set_mig_mode(uuid, enabled=True), gpu.uuid)
+        except FailedPrecondition as error:  # without MIG, or in use: it serves as a whole
+            _log.info("MIG mode stays off", gpu=gpu.uuid, reason=error.message)

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from services.gpuagent.core.device_port import MeterReading
 from services.gpuagent.core.mps_limits import thread_shares
-from services.gpuagent.energy.core.account import Account, SegmentAccount, WindowUse
+from services.gpuagent.energy.core.account import Account, SegmentAccount
 from services.gpuagent.energy.core.attribution import EnergyWindow, IdleShare, steered_w
 from services.gpuagent.energy.core.progress import (
     SlotProgress,
@@ -126,13 +126,18 @@ class GpuMeter:
         done = self._weighed(seen, segments, modelled=meter is None)
         total_j = _drawn_j(last, told)
         activity = {**activity_of(done), **_of_others(last, told, done)}
-        window = EnergyWindow(
-            total_j, self._idle_j(total_j, elapsed_s), activity, self._held(segments)
-        )
         mean_w = total_j / elapsed_s if elapsed_s else 0.0
-        power_w = mean_w if told.power_w is None else told.power_w
-        used = WindowUse(work_of(done), power_w, told.method, self._gpu.idle_share)
-        self._apply(window, used, segments, done)
+        window = EnergyWindow(
+            total_j,
+            self._idle_j(total_j, elapsed_s),
+            activity,
+            {r.spec.segment_id: r.config.sm_count / self._gpu.sm_count for r in segments},
+            work_of(done),
+            mean_w if told.power_w is None else told.power_w,
+            told.method,
+            self._gpu.idle_share,
+        )
+        self._apply(window, segments, done)
         self._last = Reading(told.energy_j, at_s, cursors, told.method, told.busy_core_s)
 
     def save(self) -> None:
@@ -191,16 +196,11 @@ class GpuMeter:
 
         return tuple(replace(stint, activity=activity(stint)) for stint in seen)
 
-    def _held(self, segments: Sequence[RunningSegment]) -> Mapping[str, float]:
-        sm_count = self._gpu.sm_count
-        return {r.spec.segment_id: r.config.sm_count / sm_count for r in segments}
-
     # ---- what comes of it ----------------------------------------------------------------------
 
     def _apply(
         self,
         window: EnergyWindow,
-        used: WindowUse,
         segments: Sequence[RunningSegment],
         done: Sequence[SlotProgress],
     ) -> None:
@@ -209,13 +209,13 @@ class GpuMeter:
             spec = running.spec
             entry = SegmentAccount(spec.model, spec.variant, str(spec.placement), stage=spec.stage)
             account = account.opened(spec.segment_id, entry)
-        before, account = account, account.after(window, used)
+        before, account = account, account.after(window)
         for running in segments:
             name = running.spec.segment_id
             entry = account.segments[name]
             own = [stint for stint in done if stint.segment_id == name]
             powers_w = _powers_w(own, entry.active_j - before.segments[name].active_j, entry.owed_j)
-            self._grant(running, powers_w, used.method)
+            self._grant(running, powers_w, window.method)
         self.account = account.compacted(frozenset(r.spec.segment_id for r in segments))
 
     def _grant(self, running: RunningSegment, powers_w: Mapping[int, float], method: str) -> None:

@@ -8,14 +8,13 @@ from benchmarks.gpu_report.__main__ import Terms, markdown, report
 from benchmarks.gpu_report.engines import onnx_runtime
 from benchmarks.gpu_report.networks import ConvNet
 from benchmarks.harness import Skipped
-from services.gpuagent.devices import fake_nvml
-from services.gpuagent.devices.fake_nvml import FakeNvml
+from services.gpuagent.devices.fake_nvml.library import FakeNvml, install
 
 TINY = ConvNet("tiny", channels=4, layers=2, size=8)
 
 
 def test_every_part_is_measured_and_nothing_is_changed(tmp_path: Path) -> None:
-    restore = fake_nvml.install(FakeNvml("n", ["a100-40gb"], state_dir=tmp_path))
+    restore = install(FakeNvml("n", ["a100-40gb"], state_dir=tmp_path))
     try:
         found = report(
             Terms(seconds=0.05, networks=(TINY,)), onnx_runtime("CPUExecutionProvider"), "test", []

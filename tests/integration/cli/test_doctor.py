@@ -9,8 +9,8 @@ from services.cli.doctor.deployment import deployment_file, surroundings
 from services.cli.doctor.finding import Finding, Verdict
 from services.cli.doctor.machine import machine
 from services.cli.doctor.run import lines
-from services.gpuagent.devices import fake_nvml
-from services.gpuagent.devices.fake_nvml import FakeNvml, NoActivity
+from services.gpuagent.devices.fake_nvml.core.sensors import NoActivity
+from services.gpuagent.devices.fake_nvml.library import FakeNvml, install
 from services.kit.net import free_port
 from tests.support.paths import ROOT
 
@@ -85,7 +85,7 @@ def test_gpus_show_mig_mode_energy_and_what_to_do(tmp_path: Path) -> None:
     library = FakeNvml(
         "n", ("a100-40gb", "t4"), state_dir=tmp_path, activity=lambda _: NoActivity()
     )
-    restore = fake_nvml.install(library)
+    restore = install(library)
     try:
         found = by_subject(list(machine(NO_MPS, needs_gpu=True)))
     finally:

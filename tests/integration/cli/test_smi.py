@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from services.cli.main import app
 from services.gpuagent.core.worker_slot import Slot
-from services.gpuagent.devices.fake_nvml import FakeNvml, gpu_uuid, install
+from services.gpuagent.devices.fake_nvml.library import FakeNvml, gpu_uuid, install
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
 from services.gpuagent.supervision.journal import SegmentJournal

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from services.gpuagent.core import gpu_types
 from services.gpuagent.core.model import Node, SetMigMode, StartSegment, StopSegment, Transaction
 from services.gpuagent.core.reconcile import DesiredGpu, reconcile
-from services.gpuagent.devices.fake_nvml import Code
+from services.gpuagent.devices.fake_nvml.core.return_codes import Code
 from services.kit.mig import WHOLE, Placement
 from services.kit.segment import CreateSlice, DestroySlice, LockClock, SegmentSpec
 from tests.support.examples import examples

@@ -11,7 +11,7 @@ import pytest
 from services.gpuagent.core.gpu_types import load
 from services.gpuagent.core.model import SetMigMode, StartSegment, StopSegment, Transaction
 from services.gpuagent.core.transaction_rules import UNDO_GRACE_S, PriorSlice, PriorState, undo
-from services.gpuagent.devices.fake_nvml import Code
+from services.gpuagent.devices.fake_nvml.core.return_codes import Code
 from services.gpuagent.devices.nvml import reading
 from services.gpuagent.supervision.journal import SegmentJournal
 from services.kit.mig import Placement

@@ -7,7 +7,7 @@ import pytest
 
 from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
 from cinquefoil.gpuagent.v1 import inventory_pb2
-from services.gpuagent.devices.fake_nvml import FakeNvml
+from services.gpuagent.devices.fake_nvml.library import FakeNvml
 from services.kit.config import Node
 from tests.support.gpuagent.agent_service import (
     GPU,

@@ -19,7 +19,7 @@ from cinquefoil.planner.v1.planner_pb2_grpc import (
     add_PlannerServiceServicer_to_server,
 )
 from services.gpuagent.app import run
-from services.gpuagent.devices.fake_nvml import gpu_uuid
+from services.gpuagent.devices.fake_nvml.library import gpu_uuid
 from services.kit import config
 from services.kit.process.reload import Reloads
 from services.kit.rpc import dial, serving

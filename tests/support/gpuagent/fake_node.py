@@ -8,7 +8,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from services.gpuagent.devices.fake_nvml import install
+from services.gpuagent.devices.fake_nvml.library import install
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from tests.support.gpuagent.nvml_faults import FaultyNvml
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from services.gpuagent.devices.fake_nvml import Code, FakeNvml
-from services.gpuagent.devices.fake_nvml.core.return_codes import Fault
+from services.gpuagent.devices.fake_nvml.core.return_codes import Code, Fault
 from services.gpuagent.devices.fake_nvml.fake_gpu import FakeGpu
+from services.gpuagent.devices.fake_nvml.library import FakeNvml
 from services.kit.errors import InvalidArgument
 
 

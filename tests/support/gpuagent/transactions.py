@@ -21,7 +21,7 @@ from services.gpuagent.core.model import Node, Outcome, Transaction
 from services.gpuagent.core.worker_config import Variant, WorkerConfigBuilder
 from services.gpuagent.devices.clock_locks import ClockLocks
 from services.gpuagent.devices.device_thread import DeviceThread
-from services.gpuagent.devices.fake_nvml import install
+from services.gpuagent.devices.fake_nvml.library import install
 from services.gpuagent.devices.mig_mode import MigModes
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.gpuagent.reconfigure.actions import Actions

@@ -9,7 +9,6 @@ from typing import Final
 
 from services.gpuagent.energy.core.attribution import (
     EnergyWindow,
-    IdleShare,
     attribute,
     error_ratio,
     share_idle,
@@ -21,25 +20,8 @@ KEPT_ENDED: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class WindowUse:
-    """What was seen beside the energy in a window.
-
-    Attributes:
-        work: By segment.
-        power_w: Power at its end, W.
-        method: How the energy was metered.
-        idle_share: How idle energy is shared.
-    """
-
-    work: Mapping[str, Work] = field(default_factory=dict)
-    power_w: float = 0.0
-    method: str = "model"
-    idle_share: IdleShare = "none"
-
-
-@dataclass(frozen=True, slots=True)
 class SegmentAccount:
-    """What one segment used.
+    """What one segment window.
 
     Attributes:
         model, variant: What it serves.
@@ -68,7 +50,7 @@ class SegmentAccount:
         return self.active_j - self.granted_j
 
     def plus(self, active_j: float, idle_share_j: float, work: Work) -> SegmentAccount:
-        """Return the account after more was used."""
+        """Return the account after more was window."""
         return replace(
             self,
             active_j=self.active_j + active_j,
@@ -138,28 +120,23 @@ class Account:
             return self
         return replace(self, segments={**self.segments, segment_id: entry})
 
-    def after(self, window: EnergyWindow, used: WindowUse) -> Account:
-        """Return the account after a window.
-
-        Args:
-            window: What was metered. Activity of segments without an entry is unattributed.
-            used: What else was seen meanwhile.
-        """
+    def after(self, window: EnergyWindow) -> Account:
+        """Return the account after a window; activity of segments without entry is unattributed."""
         parts = attribute(window)
-        idle_shares_j = share_idle(used.idle_share, parts.idle_j, window)
+        idle_shares_j = share_idle(window, parts.idle_j)
         unknown_j = sum(j for name, j in parts.active_j.items() if name not in self.segments)
         after = replace(
             self,
             total_j=self.total_j + window.total_j,
             idle_j=self.idle_j + parts.idle_j,
             unattributed_j=self.unattributed_j + parts.unattributed_j + unknown_j,
-            power_w=used.power_w,
-            method=used.method,
+            power_w=window.power_w,
+            method=window.method,
             segments={
                 name: entry.plus(
                     parts.active_j.get(name, 0.0),
                     idle_shares_j.get(name, 0.0),
-                    used.work.get(name, Work()),
+                    window.work.get(name, Work()),
                 )
                 for name, entry in self.segments.items()
             },

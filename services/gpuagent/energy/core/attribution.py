@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from services.gpuagent.energy.core.progress import Work
 from services.kit.errors import InvalidArgument
 
 IdleShare = Literal["none", "by_slice", "by_busy"]
@@ -29,12 +30,20 @@ class EnergyWindow:
         idle_j: Idle power times the stretch, J, >= 0.
         activity: By segment, >= 0, in any one unit: busy time x SMs, or modelled joules.
         held: Part of the GPU's SMs that each segment's slice has, >= 0.
+        work: What each segment did.
+        power_w: Power at its end, W.
+        method: How the energy was metered.
+        idle_share: How idle energy is shared.
     """
 
     total_j: float
     idle_j: float
     activity: Mapping[str, float] = field(default_factory=dict)
     held: Mapping[str, float] = field(default_factory=dict)
+    work: Mapping[str, Work] = field(default_factory=dict)
+    power_w: float = 0.0
+    method: str = "model"
+    idle_share: IdleShare = "none"
 
     def __post_init__(self) -> None:
         if min(self.total_j, self.idle_j, *self.activity.values(), *self.held.values()) < 0:
@@ -64,22 +73,19 @@ def attribute(window: EnergyWindow) -> Parts:
     return Parts(idle_j, 0.0, {name: rest_j * share for name, share in shares.items()})
 
 
-def share_idle(rule: IdleShare, idle_j: float, window: EnergyWindow) -> Mapping[str, float]:
+def share_idle(window: EnergyWindow, idle_j: float) -> Mapping[str, float]:
     """Return each segment's share of idle energy, J: a figure beside the parts, not one of them.
 
-    Args:
-        rule: "by_slice": by the SMs that a segment's slice holds, and what no segment holds is
-            shared with none; "by_busy": all of it by activity, none where no segment was active.
-        idle_j: The window's idle energy, J.
-        window: Who did and held what.
+    "by_slice": by the SMs that a segment's slice holds, and what no segment holds is shared with
+    none; "by_busy": all of it by activity, none where no segment was active.
 
     Returns:
         Shares whose sum is at most `idle_j`.
     """
-    if rule == "by_slice":
+    if window.idle_share == "by_slice":
         scale = idle_j / max(1.0, sum(window.held.values()))
         return {name: scale * held for name, held in window.held.items()}
-    if rule == "by_busy":
+    if window.idle_share == "by_busy":
         return {name: idle_j * share for name, share in _normalised(window.activity).items()}
     return {}
 

@@ -11,7 +11,7 @@ import pytest
 
 from services.gpuagent.core import gpu_types
 from services.gpuagent.core.gpu_types import GpuInfo
-from services.gpuagent.devices.fake_nvml import Code
+from services.gpuagent.devices.fake_nvml.core.return_codes import Code
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.kit.errors import (
     FailedPrecondition,

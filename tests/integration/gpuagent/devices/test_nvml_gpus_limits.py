@@ -10,7 +10,8 @@ import pytest
 
 from services.gpuagent.core.device_port import NO_METER, Permissions
 from services.gpuagent.core.gpu_types import GpuInfo
-from services.gpuagent.devices.fake_nvml import UNPRIVILEGED, Code
+from services.gpuagent.devices.fake_nvml.core.return_codes import Code
+from services.gpuagent.devices.fake_nvml.fake_node import UNPRIVILEGED
 from services.gpuagent.devices.nvml.energy import PowerIntegral
 from services.gpuagent.devices.nvml.errors import translated
 from services.gpuagent.devices.nvml_gpus import NvmlGpus

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.devices.fake_nvml import Code, install
+from services.gpuagent.devices.fake_nvml.core.return_codes import Code
+from services.gpuagent.devices.fake_nvml.library import install
 from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound
 from services.kit.mig import Placement
 from tests.support.gpuagent.nvml_calls import (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pynvml
 import pytest
 
-from services.gpuagent.devices.fake_nvml import FakeNvml
+from services.gpuagent.devices.fake_nvml.library import FakeNvml
 from services.kit.mig import Placement
 from tests.support.gpuagent.nvml_calls import (
     A100,

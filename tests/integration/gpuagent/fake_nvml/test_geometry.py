@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from services.gpuagent.core import gpu_types
 from services.gpuagent.core.gpu_types import GpuTable
-from services.gpuagent.devices.fake_nvml import FakeNvml, install
+from services.gpuagent.devices.fake_nvml.library import FakeNvml, install
 from services.kit.mig import Placement, SliceKind
 from tests.support.gpuagent.nvml_calls import A100, create, gpu, mig_gpu, read_layout
 from tests.support.layouts import layouts

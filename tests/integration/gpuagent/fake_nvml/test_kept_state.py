@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pynvml
 import pytest
 
-from services.gpuagent.devices.fake_nvml import FakeNvml, gpu_uuid, install, library
+from services.gpuagent.devices.fake_nvml import library
+from services.gpuagent.devices.fake_nvml.library import FakeNvml, gpu_uuid, install
 from services.kit.errors import FailedPrecondition
 from services.kit.mig import Placement
 from tests.support.gpuagent.nvml_calls import (

@@ -9,13 +9,9 @@ from typing import TYPE_CHECKING
 import pynvml
 import pytest
 
-from services.gpuagent.devices.fake_nvml import (
-    UNPRIVILEGED,
-    Code,
-    FakeNvml,
-    gpu_uuid,
-    install,
-)
+from services.gpuagent.devices.fake_nvml.core.return_codes import Code
+from services.gpuagent.devices.fake_nvml.fake_node import UNPRIVILEGED
+from services.gpuagent.devices.fake_nvml.library import FakeNvml, gpu_uuid, install
 from services.kit.errors import NotFound
 from tests.support.gpuagent.nvml_calls import (
     A100,

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.gpuagent.core import gpu_types
-from services.gpuagent.devices.fake_nvml import FakeNvml, NoActivity, install
+from services.gpuagent.devices.fake_nvml.core.sensors import NoActivity
+from services.gpuagent.devices.fake_nvml.library import FakeNvml, install
 from tests.support.gpuagent.nvml_calls import gpu
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pynvml
 import pytest
 
-from services.gpuagent.devices.fake_nvml import ROOT, UNPRIVILEGED, Right, install
+from services.gpuagent.devices.fake_nvml.fake_node import ROOT, UNPRIVILEGED, Right
+from services.gpuagent.devices.fake_nvml.library import install
 from services.kit.mig import Placement
 from tests.support.gpuagent.nvml_calls import A100, create_a100, gpu, mig_gpu, read_layout
 

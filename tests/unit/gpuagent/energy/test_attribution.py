@@ -11,7 +11,6 @@ from services.gpuagent.energy.core.account import (
     KEPT_ENDED,
     Account,
     SegmentAccount,
-    WindowUse,
 )
 from services.gpuagent.energy.core.attribution import (
     MOST_STEERED,
@@ -64,7 +63,7 @@ def test_the_parts_of_an_account_sum_to_its_whole(
     for name in sorted(opened):
         account = account.opened(name, ENTRY)
     for window in windows:
-        account = account.after(window, WindowUse())
+        account = account.after(window)
         assert account.window_error_ratio * window.total_j <= 1e-6
 
     assert account.parts_j == pytest.approx(account.total_j, rel=1e-9, abs=1e-6)
@@ -101,7 +100,7 @@ def test_merging_ended_segments_keeps_energy_counts_and_those_that_run(
     for number, name in enumerate(names):
         account = account.opened(name, SegmentAccount("m", f"v{number % 2}"))
         account = account.after(
-            EnergyWindow(2.0, 0.5, {name: 1.0}), WindowUse({name: Work(requests=3, batches=2)})
+            EnergyWindow(2.0, 0.5, {name: 1.0}, work={name: Work(requests=3, batches=2)})
         )
     alive = frozenset(names[ended:])
 
@@ -134,7 +133,7 @@ def test_shared_idle_energy_is_never_more_than_there_is(
     window: EnergyWindow, rule: IdleShare
 ) -> None:
     idle_j = attribute(window).idle_j
-    shares = share_idle(rule, idle_j, window)
+    shares = share_idle(replace(window, idle_share=rule), idle_j)
 
     assert math.fsum(shares.values()) <= idle_j * (1 + 1e-9) + 1e-300  # the smallest floats round
     assert all(share >= 0 for share in shares.values())
@@ -143,8 +142,8 @@ def test_shared_idle_energy_is_never_more_than_there_is(
 @given(WINDOWS, st.sampled_from(RULES))
 def test_sharing_idle_energy_changes_no_other_figure(window: EnergyWindow, rule: IdleShare) -> None:
     account = Account().opened("a", ENTRY).opened("b", ENTRY)
-    without = account.after(window, WindowUse())
-    shared = account.after(window, WindowUse(idle_share=rule))
+    without = account.after(window)
+    shared = account.after(replace(window, idle_share=rule))
 
     assert (shared.total_j, shared.idle_j, shared.parts_j) == (
         without.total_j, without.idle_j, without.parts_j
@@ -156,10 +155,12 @@ def test_sharing_idle_energy_changes_no_other_figure(window: EnergyWindow, rule:
 def test_idle_energy_goes_by_what_is_held_or_by_who_was_busy() -> None:
     window = EnergyWindow(100.0, 80.0, {"a": 1.0, "b": 3.0}, {"a": 0.5, "b": 0.25, "c": 0.125})
 
-    assert share_idle("none", 80.0, window) == {}
-    assert share_idle("by_slice", 80.0, window) == {"a": 40.0, "b": 20.0, "c": 10.0}
-    assert share_idle("by_busy", 80.0, window) == {"a": 20.0, "b": 60.0}
-    assert share_idle("by_busy", 80.0, EnergyWindow(100.0, 80.0)) == {}, "nobody was busy"
+    by_slice, by_busy = (replace(window, idle_share=rule) for rule in RULES[1:])
+
+    assert share_idle(window, 80.0) == {}
+    assert share_idle(by_slice, 80.0) == {"a": 40.0, "b": 20.0, "c": 10.0}
+    assert share_idle(by_busy, 80.0) == {"a": 20.0, "b": 60.0}
+    assert share_idle(replace(by_busy, activity={}), 80.0) == {}, "nobody was busy"
 
 
 @given(st.floats(1.0, 700.0), st.floats(-1e6, 1e6), st.floats(1e-3, 1e3))
@@ -173,7 +174,7 @@ def test_a_receipt_is_steered_towards_what_is_owed_and_only_so_far(
 
 
 def test_a_part_that_gets_lost_shows_in_the_self_check() -> None:
-    account = Account().opened("a", ENTRY).after(EnergyWindow(10.0, 4.0, {"a": 1.0}), WindowUse())
+    account = Account().opened("a", ENTRY).after(EnergyWindow(10.0, 4.0, {"a": 1.0}))
     lossy = replace(account, segments={})
 
     assert account.error_ratio == 0
