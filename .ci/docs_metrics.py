@@ -89,12 +89,10 @@ def _collectors() -> dict[str, Iterator[Any]]:
     nothing: Any = SimpleNamespace(
         list=dict, running=(), restarts={}, tracks={}, latest={}, forecasts={}, models=()
     )
-    segments: Any = SimpleNamespace(list=list, running=())
+    segments: Any = SimpleNamespace(list=list, running=(), sharing=nothing)
     return {
         "carbon": carbon.IntensityCollector(nothing, clock).collect(),
-        "gpuagent": agent.AgentCollector(
-            nothing, segments, nothing, nothing, {}, "", tuple
-        ).collect(),
+        "gpuagent": agent.AgentCollector(nothing, segments, nothing, {}, "", tuple).collect(),
         "router": router.RouterCollector({}, clock, dict).collect(),
         "predictor": predictor.PredictorCollector(nothing, nothing).collect(),
     }

@@ -17,7 +17,6 @@ from services.gpuagent.energy.node_accounts import NodeAccounts
 from services.gpuagent.profile_drift.core.drift import DriftTrack, SegmentKind
 from services.gpuagent.profile_drift.drift_watch import DriftWatch
 from services.gpuagent.supervision.segments import Segments
-from services.gpuagent.supervision.slice_sharing import SliceSharing
 from services.kit.segment import SegmentState
 
 _COUNTERS: Final = {
@@ -107,7 +106,6 @@ class AgentCollector(Collector):
     Attributes:
         accounts: Energy accounts.
         segments: Segments and their workers.
-        sharing: What segments share a slice by.
         watch: Profiles and their errors.
         governors: The clock loop's, by GPU; empty: there is no loop.
         node: Name of the node.
@@ -116,7 +114,6 @@ class AgentCollector(Collector):
 
     accounts: NodeAccounts
     segments: Segments
-    sharing: SliceSharing
     watch: DriftWatch
     governors: Mapping[str, Governor]
     node: str
@@ -129,7 +126,7 @@ class AgentCollector(Collector):
         yield from _segment_energy(accounts)
         yield from _workers(self.segments)
         yield from _model_servers(self.segments)
-        restarts = (((uuid,), number) for uuid, number in self.sharing.restarts.items())
+        restarts = (((uuid,), number) for uuid, number in self.segments.sharing.restarts.items())
         yield _metric("cinquefoil_mps_restarts", ("slice_uuid",), restarts)
         yield _metric("cinquefoil_profile_error_ratio", _KIND, _profile_errors(self.watch.tracks))
         yield from _clocks(self.governors)

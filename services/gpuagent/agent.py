@@ -1,0 +1,232 @@
+"""The agent of one node: its parts, made once, and how long they work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from services.gpuagent.clock_loop.loop import ClockLoop, governors, promises
+from services.gpuagent.core.gpu_types import GpuInfo
+from services.gpuagent.core.worker_config import WorkerConfigBuilder
+from services.gpuagent.devices.clock_locks import ClockLocks
+from services.gpuagent.devices.device_thread import DeviceThread
+from services.gpuagent.devices.hardware import Software, may_switch_mig_mode, permissions_of
+from services.gpuagent.devices.mig_mode import MigModes
+from services.gpuagent.energy.metering import GpuMeter, MeteredGpu
+from services.gpuagent.energy.node_accounts import NodeAccounts
+from services.gpuagent.energy.wall_power import WallPower
+from services.gpuagent.node_conditions import NodeConditions
+from services.gpuagent.node_place import NodePlace
+from services.gpuagent.planner_link.node_report import NodeReport
+from services.gpuagent.planner_link.uplink import ReportOutbox, Uplink
+from services.gpuagent.profile_drift.drift_watch import DriftWatch
+from services.gpuagent.reconfigure.actions import Actions
+from services.gpuagent.reconfigure.reservations import Reservations
+from services.gpuagent.reconfigure.transactions import Transactions
+from services.gpuagent.settings import config_builder_of, home_of, sharing_of
+from services.gpuagent.shared_memory.shared_counters import SharedCounters
+from services.gpuagent.supervision.gpu_loss_watch import GpuLossWatch
+from services.gpuagent.supervision.journal import SegmentJournal, TermJournal, TransactionJournal
+from services.gpuagent.supervision.managed_node import ManagedNode
+from services.gpuagent.supervision.segments import Segments
+from services.gpuagent.supervision.worker_allocation import WorkerAllocator
+from services.gpuagent.supervision.worker_supervisor import SupervisionContext, answers
+from services.kit.clock import RealClock
+from services.kit.config import Deployment
+
+if TYPE_CHECKING:
+    from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
+
+_LOOK_S: Final = 0.05
+DRAIN_S: Final = 10.0
+"""Time that accepted requests may take when the agent stops, s."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """The GPUs, with a ledger each, and the versions of what drives them."""
+
+    device: DeviceThread
+    gpus: tuple[GpuInfo, ...]
+    gpu_counters: Mapping[str, SharedCounters]
+    software: Software
+
+
+class Agent:
+    """What changes a node, what watches it, and what is reported of it.
+
+    Args:
+        deployment: The whole deployment.
+        place: The node.
+        hardware: Its GPUs.
+        config_builder: Builds the configurations of workers.
+        tasks: Owns the workers' supervisors, and what outlives the call that began it.
+    """
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        place: NodePlace,
+        hardware: Hardware,
+        config_builder: WorkerConfigBuilder,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        settings, folder = place.settings, place.folder
+        self.place = place
+        self.outbox = outbox = ReportOutbox()
+        self.terms = TermJournal(folder / "term.json")
+        self.node = node = self._managed(deployment, hardware, tasks)
+        may_switch = may_switch_mig_mode(settings)
+        modes = MigModes(node.device, folder / "mig_modes.json", allowed=may_switch)
+        self.actions = Actions(node, config_builder, modes)
+        undo_log = TransactionJournal(folder / "change.json")
+        permissions = permissions_of(place.name, settings)
+        self.transactions = Transactions(node, self.actions, undo_log, permissions)
+        began_s = node.clock.now().timestamp()
+        meters = {gpu.uuid: _meter(place, gpu, hardware, began_s) for gpu in hardware.gpus}
+        self.accounts = accounts = NodeAccounts(node, meters, outbox.energy_read)
+        self.wall_power = WallPower(node, settings.pue, deployment.mqtt, accounts)
+        self.conditions = NodeConditions(
+            deployment,
+            place,
+            node.clock,
+            node.changed,
+            node.segments.list,
+            unsaved=lambda: accounts.unsaved,
+        )
+        self.gpu_loss_watch = GpuLossWatch(node, frozenset(hardware.gpu_counters))
+        self.reservations = reservations = Reservations(node, self.transactions)
+        self.drift = DriftWatch(
+            node=node,
+            models={gpu.uuid: gpu.model for gpu in hardware.gpus},
+            gpu_counters=hardware.gpu_counters,
+            accounts=accounts,
+            reserved=lambda: reservations.gpus,
+            changed=outbox.drifted,
+        )
+        self.clock_loop = ClockLoop(
+            node=node,
+            governors=governors(settings, hardware.gpus),
+            promised=promises(deployment),
+            scale_out=outbox.scale_out,
+            reserved=lambda: reservations.gpus,
+        )
+        self.report = NodeReport(
+            node,
+            accounts,
+            reservations,
+            hardware.software,
+            self.drift,
+            self.conditions,
+            deployment.digest,
+            address=settings.dial,
+        )
+
+    def _managed(
+        self, deployment: Deployment, hardware: Hardware, tasks: asyncio.TaskGroup
+    ) -> ManagedNode:
+        """Return the node, with nothing running on it yet."""
+        name, settings, folder = self.place.name, self.place.settings, self.place.folder
+        clock, changed, device = RealClock(), self.outbox.node_changed, hardware.device
+        probe = partial(answers, tls=deployment.identity("agent", name))
+        segments = Segments(
+            WorkerAllocator(home_of(deployment, name, folder / "workers"), hardware.gpu_counters),
+            SegmentJournal(folder / "journal.json"),
+            SupervisionContext(clock, probe, changed, settings.workers),
+            tasks,
+            sharing_of(settings, folder / "mps", clock),
+        )
+        return ManagedNode(
+            name=name,
+            zone=settings.zone,
+            simulated=settings.simulated is not None,
+            device=device,
+            segments=segments,
+            clocks=ClockLocks(device, folder / "clocks.json", allowed=settings.may_hold_clocks),
+            clock=clock,
+            changed=changed,
+            tasks=tasks,
+            pue=lambda: self.wall_power.pue,
+        )
+
+    async def begin(self) -> None:
+        """Take over the workers and clocks of an agent before this one; undo its last change."""
+        await self.terms.load()
+        await self.node.clocks.restore()
+        await self.node.segments.adopt(self.actions.worker_config)
+        if self.transactions.permissions.granted:
+            await self.transactions.repair()
+        await self.accounts.read()
+        await self.conditions.look(digests=False)  # workers compare, too
+
+    async def reload(self, deployment: Deployment) -> None:
+        """Take over models and variants; workers that run keep theirs until they are replaced.
+
+        Raises:
+            ServiceError, ConfigError: A profile cannot be read.
+        """
+        builder = await asyncio.to_thread(config_builder_of, deployment, self.place.settings)
+        promised = await asyncio.to_thread(promises, deployment)
+        self.actions.config_builder = builder
+        self.clock_loop.promised = promised
+        self.conditions.deployment = deployment
+        self.report.config_digest = deployment.digest
+        self.outbox.node_changed()
+
+    async def work(
+        self, planner: PlannerServiceAsyncStub, stop: asyncio.Event, *, leave_workers: bool
+    ) -> None:
+        """Report and execute until `stop`; then end the workers, unless the next agent adopts them.
+
+        Where other nodes can take them over, segments are moved there first.
+        """
+        segments, clocks = self.node.segments, self.node.clocks
+        uplink = Uplink(
+            planner, self.outbox, self.report, self.transactions, self.terms, self.node.clock
+        )
+        loops = (
+            ("agent.accounts", self.accounts.run()),
+            ("agent.uplink", uplink.run()),
+            ("agent.gpu_loss_watch", self.gpu_loss_watch.run()),
+            ("agent.mps", segments.sharing.run(segments.rest)),
+            ("agent.clocks", self.clock_loop.run()),
+            ("agent.drift", self.drift.run()),
+            ("agent.conditions", self.conditions.run()),
+            *self.wall_power.loops(),
+        )
+        async with asyncio.TaskGroup() as tasks:
+            background = [tasks.create_task(loop, name=name) for name, loop in loops]
+            await stop.wait()
+            if leave_workers:
+                segments.abandon()
+            else:
+                await self._hand_over(uplink)
+                await segments.stop_all(DRAIN_S)
+                await clocks.release()
+            for task in background:
+                task.cancel()
+        await self.accounts.read()
+
+    async def _hand_over(self, uplink: Uplink) -> None:
+        """Have the planner move what runs here to other nodes, where there are any."""
+        if not self.place.others:
+            return
+        self.reservations.leaving = True
+        self.outbox.node_changed()
+        clock = self.node.clock
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.place.settings.leave_timeout_s):
+                await clock.sleep(_LOOK_S)  # the planner hears that this node leaves for good
+                while self.node.segments.running and not uplink.released:
+                    await clock.sleep(_LOOK_S)
+
+
+def _meter(place: NodePlace, gpu: GpuInfo, hardware: Hardware, began_s: float) -> GpuMeter:
+    simulated, idle_share = place.settings.simulated is not None, place.settings.idle_share
+    metered = MeteredGpu(gpu.model.idle_power_w, gpu.model.sm_count, simulated, idle_share)
+    path = place.folder / "energy" / f"{gpu.uuid}.json"
+    return GpuMeter(path, hardware.gpu_counters[gpu.uuid], metered, began_s)
