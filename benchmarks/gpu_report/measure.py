@@ -17,7 +17,7 @@ import pynvml
 from benchmarks.gpu_report.engines import Open, Run
 from benchmarks.gpu_report.networks import ConvNet
 from services.gpuagent.core.gpu_types import GpuInfo
-from services.gpuagent.devices.mps.control_program import LegacyMps, MpsDaemon
+from services.gpuagent.devices.mps.control_program import MpsDaemon
 from services.gpuagent.devices.nvml.energy import PowerIntegral
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.kit.errors import ServiceError
@@ -191,16 +191,16 @@ def agreement(engine: Open, reference: Open, network: ConvNet) -> Row:
 def mps(uuid: str, binary: Path) -> Row:
     """Start an MPS control daemon of our own, query it, and stop it; the GPU stays as it is."""
     with tempfile.TemporaryDirectory(prefix="cfmps-") as folder:
-        daemon, program = MpsDaemon(uuid, Path(folder) / "m"), LegacyMps(binary, 10.0)
+        daemon = MpsDaemon(binary, 10.0, uuid, Path(folder) / "m")
 
         async def try_it() -> str:
             try:
-                await program.start(daemon, MpsLimit(50))
-                await program.check(daemon)
+                await daemon.start(MpsLimit(50))
+                await daemon.check()
             except ServiceError as error:
                 return error.message
             finally:
-                await program.stop(daemon)
+                await daemon.stop()
             return ""
 
         why = asyncio.run(try_it())

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from services.gpuagent.core.worker_config import Variant, WorkerConfigBuilder
 from services.gpuagent.core.worker_spec import External, Generative, TextObjectives, TlsFiles
-from services.gpuagent.devices.mps.control_program import LegacyMps
 from services.gpuagent.supervision.slice_sharing import SliceSharing
 from services.gpuagent.supervision.worker_allocation import WorkerDefaults
 from services.kit import config
@@ -119,11 +118,8 @@ def _server_of(runtime: ServerRuntime) -> External:
 
 def home_of(deployment: Deployment, name: str, folder: Path) -> WorkerDefaults:
     """Return where and how the workers of a node run, with their files in `folder`."""
-    node, tls, principals = (
-        deployment.nodes[name],
-        deployment.identity("worker", name),
-        deployment.principals,
-    )
+    node, principals = deployment.nodes[name], deployment.principals
+    tls = deployment.identity("worker", name)
     return WorkerDefaults(
         folder=folder,
         host=node.worker_host,
@@ -164,10 +160,5 @@ def worker_user_of(node: Node, name: str) -> tuple[int, int] | None:
 
 def sharing_of(node: Node, folder: Path, clock: Clock) -> SliceSharing:
     """Return how processes share a slice, with the files of MPS in `folder`."""
-    mps = node.mps
-    if mps is None:
-        if node.simulated is not None or node.cpu is not None:
-            return SliceSharing()
-        mps = Mps()
-    driver = LegacyMps(mps.control_binary, mps.timeout_s)
-    return SliceSharing(clock, folder, driver, mps.check_interval_s)
+    without = node.simulated is not None or node.cpu is not None
+    return SliceSharing(clock, folder, node.mps or (None if without else Mps()))

@@ -104,15 +104,9 @@ class ClockLocks:
         """
         self.check()
         async with self._gpus[action.gpu_uuid]:
-            before_mhz = self._held_mhz.get(action.gpu_uuid, 0)
+            held_mhz = action.clock_mhz or self._held_mhz.get(action.gpu_uuid, 0)
             lowered_mhz = self._lowered_mhz.get(action.gpu_uuid)
-            await self._write(action.gpu_uuid, action.clock_mhz or before_mhz, lowered_mhz)
-            try:
-                await self._tell(action)
-            except ServiceError:
-                await self._write(action.gpu_uuid, before_mhz, lowered_mhz)
-                raise
-            await self._write(action.gpu_uuid, action.clock_mhz, None)
+            await self._change(action, (held_mhz, lowered_mhz), (action.clock_mhz, None))
 
     async def lower(self, gpu_uuid: str, clock_mhz: int, ceiling_mhz: int) -> None:
         """Lower a clock below what the plan says; what a plan has changed meanwhile stays.
@@ -130,21 +124,29 @@ class ClockLocks:
             before_mhz = self._lowered_mhz.get(gpu_uuid)
             if held_mhz != ceiling_mhz or self._releasing or clock_mhz == (before_mhz or 0):
                 return
-            if clock_mhz:
-                await self._write(gpu_uuid, held_mhz, clock_mhz)
-            try:
-                await self._tell(LockClock(gpu_uuid, clock_mhz or held_mhz))
-            except ServiceError:
-                await self._write(gpu_uuid, held_mhz, before_mhz)
-                raise
-            if not clock_mhz:
-                await self._write(gpu_uuid, held_mhz, None)
+            action = LockClock(gpu_uuid, clock_mhz or held_mhz)
+            first = (held_mhz, clock_mhz or before_mhz)
+            await self._change(action, first, (held_mhz, clock_mhz or None))
 
     async def release(self) -> None:
         """Give every clock back and lower none any more, as the agent does when it ends."""
         self._releasing = True
         for gpu_uuid in self._held_mhz.keys() | self._lowered_mhz.keys():
             await self._give_back(gpu_uuid)
+
+    async def _change(
+        self, action: LockClock, first: tuple[int, int | None], then: tuple[int, int | None]
+    ) -> None:
+        """Call the driver, with `first` (held, lowered) noted meanwhile and `then` once it did."""
+        uuid = action.gpu_uuid
+        before = self._held_mhz.get(uuid, 0), self._lowered_mhz.get(uuid)
+        await self._write(uuid, *first)
+        try:
+            await self._tell(action)
+        except ServiceError:
+            await self._write(uuid, *before)
+            raise
+        await self._write(uuid, *then)
 
     async def _give_back(self, gpu_uuid: str) -> None:
         async with self._gpus[gpu_uuid]:

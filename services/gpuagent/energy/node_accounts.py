@@ -58,11 +58,13 @@ class NodeAccounts:
                 try:
                     reading, at_s = await self.node.device.call(_meter, uuid)
                 except ServiceError as error:
-                    self._note(uuid, error.message)
+                    trouble = error.message
                 else:
-                    self._note(uuid, "it has none: energy is modelled" if reading is None else "")
+                    trouble = "it has none: energy is modelled" if reading is None else ""
                     meter.read(reading, at_s, self.node.segments.on(uuid))
                     await self._save(uuid, meter)
+                began, ended = "cannot read the meter", "the meter is read again"
+                _note(self._troubles, uuid, trouble, began, ended)
         self.changed()
 
     async def _save(self, uuid: str, meter: GpuMeter) -> None:
@@ -72,22 +74,19 @@ class NodeAccounts:
             await asyncio.to_thread(meter.save)
         except Unavailable as error:
             trouble = error.message
-        if trouble != self._unsaved.get(uuid, ""):
-            self._unsaved[uuid] = trouble
-            if trouble:
-                _log.warning("the account is kept in memory only", gpu=uuid, why=trouble)
-            else:
-                _log.info("the account is written again", gpu=uuid)
+        began, ended = "the account is kept in memory only", "the account is written again"
+        _note(self._unsaved, uuid, trouble, began, ended)
 
-    def _note(self, uuid: str, trouble: str) -> None:
-        """Log what is wrong with a meter once for as long as it stays the same, and its end."""
-        if trouble == self._troubles.get(uuid, ""):
-            return
-        self._troubles[uuid] = trouble
-        if trouble:
-            _log.warning("cannot read the meter", gpu=uuid, why=trouble)
-        else:
-            _log.info("the meter is read again", gpu=uuid)
+
+def _note(known: dict[str, str], uuid: str, trouble: str, began: str, ended: str) -> None:
+    """Log what is wrong with a GPU once for as long as it stays the same, and its end."""
+    if trouble == known.get(uuid, ""):
+        return
+    known[uuid] = trouble
+    if trouble:
+        _log.warning(began, gpu=uuid, why=trouble)
+    else:
+        _log.info(ended, gpu=uuid)
 
 
 def _meter(gpus: Devices, uuid: str) -> tuple[MeterReading | None, float]:

@@ -76,7 +76,7 @@ class Reservations:
                     yield running
                 await self.node.clock.sleep(POLL_S)
         try:
-            before = _as_it_is(*await self._find(gpu_uuid))
+            gpu, node = await self._find(gpu_uuid)
         except BaseException:
             self._taken.discard(gpu_uuid)
             raise
@@ -84,6 +84,11 @@ class Reservations:
             yield ()
             await asyncio.Event().wait()
         finally:
+            before = DesiredGpu(
+                gpu_uuid=gpu.uuid,
+                slices=tuple(place for place, _ in gpu.slices if place.profile != WHOLE),
+                clock_mhz=node.clocks.held_mhz.get(gpu.uuid, 0),
+            )
             self.node.tasks.create_task(self._restore(before), name=f"restore {gpu_uuid}")
 
     @contextmanager
@@ -127,8 +132,12 @@ class Reservations:
         Raises:
             FailedPrecondition: It is one.
         """
+        gpus = {each.spec.segment_id: each.spec.gpu_uuid for each in self.node.segments.list()}
         for action in step.actions if isinstance(step, Transaction) else (step,):
-            if self._gpu_of(action) in self._taken:
+            uuid = gpu_of(action)
+            if isinstance(action, StopSegment):
+                uuid = gpus.get(action.segment_id, "")
+            if uuid in self._taken:
                 raise FailedPrecondition(
                     f"{action}: an operator measures on this GPU", reason="GPU_RESERVED"
                 )
@@ -149,17 +158,3 @@ class Reservations:
         self._taken.discard(before.gpu_uuid)
         _log.info("GPU is given back", gpu=before.gpu_uuid)
         self.node.changed()
-
-    def _gpu_of(self, action: Action) -> str:
-        if isinstance(action, StopSegment):
-            known = {each.spec.segment_id: each.spec for each in self.node.segments.list()}
-            return known[action.segment_id].gpu_uuid if action.segment_id in known else ""
-        return gpu_of(action)
-
-
-def _as_it_is(gpu: GpuInfo, node: Node) -> DesiredGpu:
-    return DesiredGpu(
-        gpu_uuid=gpu.uuid,
-        slices=tuple(place for place, _ in gpu.slices if place.profile != WHOLE),
-        clock_mhz=node.clocks.held_mhz.get(gpu.uuid, 0),
-    )

@@ -14,7 +14,7 @@ import os
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
 from operator import attrgetter
 from pathlib import Path
@@ -31,7 +31,7 @@ SLOTS: Final = 64
 NAME_BYTES: Final = 128
 
 _MAGIC = b"CQFLEDG5"
-_PREFIX = struct.Struct("<8sI")
+_PREFIX = struct.pack("<8sI", _MAGIC, SLOTS)
 _NUMBER = struct.Struct("<d")
 _SLOT = struct.Struct(f"<q{NAME_BYTES}s{NAME_BYTES}sddddddQQdddQd")
 _FIELDS = attrgetter(*(field.name for field in fields(Slot)))
@@ -213,13 +213,10 @@ def opened(path: Path, *, repaired: bool = False) -> Iterator[SharedCounters]:
 
 
 def _map_to_read(path: Path) -> mmap.mmap:
-    prefix = _PREFIX.pack(_MAGIC, SLOTS)
-    try:
-        with path.open("rb") as file:
-            if file.read(len(prefix)) == prefix:
-                return mmap.mmap(file.fileno(), _FILE_BYTES, access=mmap.ACCESS_READ)
-    except (FileNotFoundError, ValueError):  # ValueError: it is being made, and still too short
-        pass
+    # ValueError: it is being made, and still too short
+    with suppress(FileNotFoundError, ValueError), path.open("rb") as file:
+        if file.read(len(_PREFIX)) == _PREFIX:
+            return mmap.mmap(file.fileno(), _FILE_BYTES, access=mmap.ACCESS_READ)
     raise NotFound(f"{path} is no ledger")
 
 
@@ -239,12 +236,9 @@ def _map(path: Path) -> mmap.mmap:
 
 
 def _is_ledger(path: Path) -> bool:
-    prefix = _PREFIX.pack(_MAGIC, SLOTS)
-    try:
-        with path.open("rb") as file:
-            return file.read(len(prefix)) == prefix and path.stat().st_size == _FILE_BYTES
-    except FileNotFoundError:
-        return False
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        return file.read(len(_PREFIX)) == _PREFIX and path.stat().st_size == _FILE_BYTES
+    return False
 
 
 def _is_older(path: Path) -> bool:
@@ -261,7 +255,7 @@ def _make(path: Path) -> None:
     with replacing(path, mode=0o600) as draft, draft.open("r+b", buffering=0) as file:
         file.truncate(_FILE_BYTES)
         _allocate(file.fileno())
-        file.write(_PREFIX.pack(_MAGIC, SLOTS))
+        file.write(_PREFIX)
 
 
 def _allocate(descriptor: int) -> None:

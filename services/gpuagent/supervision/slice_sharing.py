@@ -10,8 +10,9 @@ from typing import Final
 
 from services.gpuagent.core.mps_limits import ceiling_of, limits_of
 from services.gpuagent.core.worker_config import WorkerConfig
-from services.gpuagent.devices.mps.control_program import LegacyMps, MpsDaemon
+from services.gpuagent.devices.mps.control_program import MpsDaemon, daemons
 from services.kit.clock import Clock, RealClock
+from services.kit.config import Mps
 from services.kit.errors import ServiceError, Unavailable
 from services.kit.segment import MpsLimit
 from services.kit.telemetry import logs
@@ -31,12 +32,8 @@ Rest = Callable[[str, Callable[[], Awaitable[None]]], Awaitable[None]]
 
 @dataclass(slots=True, eq=False)
 class _DaemonInUse:
-    """A daemon in use, by its driver, with a ceiling for its clients.
+    """A daemon in use. Attributes: daemon, ceiling, segments (ids), missed (checks in a row)."""
 
-    Attributes: segments (ids), missed (checks in a row).
-    """
-
-    driver: LegacyMps
     daemon: MpsDaemon
     ceiling: MpsLimit
     segments: set[str] = field(default_factory=set)
@@ -45,7 +42,7 @@ class _DaemonInUse:
 
 @dataclass(slots=True, eq=False)
 class SliceSharing:
-    """One control daemon for each slice on which several processes run; none without a driver.
+    """One control daemon for each slice on which several processes run; none without MPS.
 
     It starts before its first client, and ends after its last. One that does not answer is
     restarted; its clients would hang on it, so they are ended first and start again after.
@@ -53,15 +50,13 @@ class SliceSharing:
     Attributes:
         clock: Time.
         folder: Where daemons' files go; one agent's.
-        driver: Speaks to daemons; None: processes share nothing but their slice.
-        check_interval_s: How often they are checked, s.
+        mps: How daemons are run; None: processes share nothing but their slice.
         restarts: How often a daemon was started again, by slice UUID.
     """
 
     clock: Clock = field(default_factory=RealClock)
     folder: Path = Path()
-    driver: LegacyMps | None = None
-    check_interval_s: float = 5.0
+    mps: Mps | None = None
     restarts: Counter[str] = field(default_factory=Counter)
     _in_use: dict[str, _DaemonInUse] = field(default_factory=dict)
     _locks: defaultdict[str, asyncio.Lock] = field(
@@ -70,12 +65,12 @@ class SliceSharing:
 
     def environments(self, config: WorkerConfig) -> tuple[Mapping[str, str], ...]:
         """Return each process's environment: a client's, without devices, or as it was."""
-        if self.driver is None or not _shared(config):
+        if self.mps is None or not _shared(config):
             return (config.environment,) * config.spec.processes
-        driver, daemon = self.driver, self._daemon(config.slice_uuid)
+        daemon = self._daemon(self.mps, config.slice_uuid)
         common = {key: word for key, word in config.environment.items() if key != _DEVICES}
         limits = limits_of(config.spec)
-        return tuple({**common, **driver.environment(daemon, limit)} for limit in limits)
+        return tuple({**common, **daemon.environment(limit)} for limit in limits)
 
     async def host(self, config: WorkerConfig, clear: Clear) -> None:
         """Make sure that the segment's daemon runs; one of an earlier agent is kept.
@@ -89,16 +84,16 @@ class SliceSharing:
             FailedPrecondition: There is no MPS here.
             Unavailable: The daemon does not answer.
         """
-        if self.driver is None or not _shared(config):
+        if self.mps is None or not _shared(config):
             return
         uuid, ceiling = config.slice_uuid, ceiling_of(limits_of(config.spec))
         async with self._locks[uuid]:
-            used = self._in_use.get(uuid) or _DaemonInUse(self.driver, self._daemon(uuid), ceiling)
+            used = self._in_use.get(uuid) or _DaemonInUse(self._daemon(self.mps, uuid), ceiling)
             try:
-                await used.driver.check(used.daemon)
+                await used.daemon.check()
             except Unavailable:
                 await clear()
-                await used.driver.start(used.daemon, ceiling)
+                await used.daemon.start(ceiling)
             used.segments.add(config.spec.segment_id)
             self._in_use[uuid] = used
 
@@ -112,16 +107,18 @@ class SliceSharing:
             used.segments.discard(config.spec.segment_id)
             if not used.segments:
                 del self._in_use[uuid]
-                await used.driver.stop(used.daemon)
+                await used.daemon.stop()
 
     async def sweep(self) -> None:
         """End daemons that an agent before this one left and no segment needs."""
-        if self.driver is None:
+        if self.mps is None:
             return
+        program, timeout_s = self.mps.control_binary, self.mps.timeout_s
+        found = await asyncio.to_thread(daemons, program.name, self.folder)
         ours = {used.daemon.folder for used in self._in_use.values()}
-        for folder in await self.driver.running(self.folder) - ours:
+        for folder in {pipes.parent for pipes in found} - ours:
             _log.warning("ending an MPS control daemon that no segment uses", folder=folder.name)
-            await self.driver.stop(MpsDaemon("", folder))
+            await MpsDaemon(program, timeout_s, "", folder).stop()
 
     async def run(self, rest: Rest) -> None:
         """Check the daemons until cancelled.
@@ -129,8 +126,8 @@ class SliceSharing:
         Args:
             rest: Runs a restart while no worker runs on a slice.
         """
-        while self.driver is not None:
-            await self.clock.sleep(self.check_interval_s)
+        while self.mps is not None:
+            await self.clock.sleep(self.mps.check_interval_s)
             async with asyncio.TaskGroup() as tasks:
                 for uuid in tuple(self._in_use):
                     tasks.create_task(self._look_after(uuid, rest), name=f"mps {uuid}")
@@ -140,7 +137,7 @@ class SliceSharing:
         if used is None:
             return
         try:
-            await used.driver.check(used.daemon)
+            await used.daemon.check()
             used.missed = 0
         except ServiceError as error:
             used.missed += 1
@@ -154,17 +151,17 @@ class SliceSharing:
             if used is None:
                 return
             try:
-                await used.driver.stop(used.daemon)
-                await used.driver.start(used.daemon, used.ceiling)
+                await used.daemon.stop()
+                await used.daemon.start(used.ceiling)
                 used.missed = 0
                 self.restarts[uuid] += 1
             except ServiceError as error:
                 _log.error("cannot restart MPS", device=uuid, error=error.message)
 
-    def _daemon(self, slice_uuid: str) -> MpsDaemon:
+    def _daemon(self, mps: Mps, slice_uuid: str) -> MpsDaemon:
         # Short, for the path of a Unix socket is.
         name = hashlib.sha256(slice_uuid.encode()).hexdigest()[:10]
-        return MpsDaemon(slice_uuid, self.folder / name)
+        return MpsDaemon(mps.control_binary, mps.timeout_s, slice_uuid, self.folder / name)
 
 
 def _shared(config: WorkerConfig) -> bool:

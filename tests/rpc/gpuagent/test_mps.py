@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from cinquefoil.gpuagent.v1 import inventory_pb2
-from services.gpuagent.devices.mps.control_program import LegacyMps, MpsDaemon, daemons, end_daemon
+from services.gpuagent.devices.mps.control_program import MpsDaemon, daemons, end_daemon
 from services.kit.config import Mps
 from services.kit.errors import FailedPrecondition, Unavailable
 from services.kit.segment import MpsLimit
@@ -214,21 +214,20 @@ async def test_the_next_agent_keeps_daemons_in_use_and_ends_the_others(
 ) -> None:
     """Also one that does not listen, which is ended by force."""
     root = state / "mps"
-    driver = LegacyMps(binary, timeout_s=2.0)
-    used, left = MpsDaemon("MIG-1", root / "a"), MpsDaemon("MIG-2", root / "b")
+    used = MpsDaemon(binary, 2.0, "MIG-1", root / "a")
+    left = MpsDaemon(binary, 2.0, "MIG-2", root / "b")
     for daemon in (used, left):
-        await driver.start(daemon, MpsLimit(50))
+        await daemon.start(MpsLimit(50))
     (left.logs / "hang_on").write_text("quit")
 
-    successor = LegacyMps(binary, timeout_s=2.0)
-    await successor.check(used)
-    assert await successor.running(root) == {used.folder, left.folder}
-    await successor.stop(left)
-    assert await successor.running(root) == {used.folder}
-    await successor.stop(used)
-    assert await successor.running(root) == set()
+    await used.check()
+    assert daemons(binary.name, root).keys() == {used.pipes, left.pipes}
+    await left.stop()
+    assert daemons(binary.name, root).keys() == {used.pipes}
+    await used.stop()
+    assert daemons(binary.name, root) == {}
     with pytest.raises(Unavailable, match="Cannot find MPS control daemon"):
-        await successor.check(used)
+        await used.check()
 
 
 async def test_when_the_agent_is_killed_clients_are_adopted_with_their_daemon_or_start_again(
@@ -274,8 +273,8 @@ async def test_when_the_agent_is_killed_clients_are_adopted_with_their_daemon_or
 async def test_an_agent_ends_a_daemon_of_the_one_before_it_that_no_segment_needs(
     state: Path, model: Path, binary: Path
 ) -> None:
-    stray = MpsDaemon("MIG-gone", state / NODE / "mps" / "stray")
-    await LegacyMps(binary, timeout_s=2.0).start(stray, MpsLimit(50))
+    stray = MpsDaemon(binary, 2.0, "MIG-gone", state / NODE / "mps" / "stray")
+    await stray.start(MpsLimit(50))
     mps = Mps(control_binary=binary)
     async with (
         planning() as (planner, port),
@@ -304,18 +303,17 @@ async def test_without_the_control_program_processes_do_not_share_and_nothing_ch
 
 
 async def test_a_path_that_no_socket_can_have_is_refused(tmp_path: Path, binary: Path) -> None:
-    daemon = MpsDaemon("MIG-1", tmp_path / ("long" * 30))
+    daemon = MpsDaemon(binary, 2.0, "MIG-1", tmp_path / ("long" * 30))
 
     with pytest.raises(FailedPrecondition, match="state_dir"):
-        await LegacyMps(binary, timeout_s=2.0).start(daemon, MpsLimit(50))
+        await daemon.start(MpsLimit(50))
 
 
 async def test_a_program_that_does_not_start_a_daemon_is_reported(state: Path) -> None:
-    daemon = MpsDaemon("MIG-1", state / "a")
-    driver = LegacyMps(Path("/bin/false"), timeout_s=2.0)
+    daemon = MpsDaemon(Path("/bin/false"), 2.0, "MIG-1", state / "a")
 
     with pytest.raises(FailedPrecondition, match="cannot start MPS on MIG-1: status 1"):
-        await driver.start(daemon, MpsLimit(50))
+        await daemon.start(MpsLimit(50))
 
 
 async def test_limits_must_be_one_per_process(node: Node) -> None:

@@ -35,13 +35,19 @@ _DEVICE: Final = "0"
 
 @dataclass(frozen=True, slots=True)
 class MpsDaemon:
-    """The place of one control daemon: a slice has its own, and so has a GPU without MIG.
+    """A control daemon: a slice has its own, and so has a GPU without MIG.
+
+    Every call ends within a bounded time.
 
     Attributes:
+        program: The control program.
+        timeout_s: Time that it has for each command, s.
         device_uuid: "MIG-..." or "GPU-...": all that its clients see.
         folder: Its files; no other process writes there.
     """
 
+    program: Path
+    timeout_s: float
     device_uuid: str
     folder: Path
 
@@ -55,130 +61,112 @@ class MpsDaemon:
         """Its CUDA_MPS_LOG_DIRECTORY."""
         return self.folder / "log"
 
-
-class LegacyMps:
-    """Control daemons, by one control program. Every call ends within a bounded time.
-
-    Args:
-        binary: The program.
-        timeout_s: Time that it has for each command, s.
-    """
-
-    def __init__(self, binary: Path, timeout_s: float) -> None:
-        self._binary = binary
-        self._timeout_s = timeout_s
-
-    async def start(self, daemon: MpsDaemon, ceiling: MpsLimit) -> None:
-        """Start a daemon, in place of one that does not answer, and bound its clients to come.
-
-        Args:
-            daemon: Where.
-            ceiling: What no client may exceed.
+    async def start(self, ceiling: MpsLimit) -> None:
+        """Start it, in place of one that does not answer; no client may exceed the ceiling.
 
         Raises:
             FailedPrecondition: It cannot run here.
             Unavailable: It does not answer.
         """
-        await self._end(daemon, 0.0)
-        self._prepare(daemon)
-        await self._launch(daemon)
+        await self._end(0.0)
+        self._prepare()
+        await self._launch()
         try:
-            await self._bound(daemon, ceiling)
+            await self._bound(ceiling)
         except ServiceError:
-            await self.stop(daemon)  # one without bounds must not be taken for one with
+            await self.stop()  # one without bounds must not be taken for one with
             raise
-        _log.info("started an MPS control daemon", device=daemon.device_uuid)
+        _log.info("started an MPS control daemon", device=self.device_uuid)
 
-    async def check(self, daemon: MpsDaemon) -> None:
-        """Make sure that a daemon answers.
+    async def check(self) -> None:
+        """Make sure that it answers.
 
         Raises:
             Unavailable: It does not.
         """
-        await self._default_percentage(daemon)
+        await self._default_percentage()
 
-    async def stop(self, daemon: MpsDaemon) -> None:
-        """End a daemon, by force where it does not listen; one that does not run is no error."""
+    async def stop(self) -> None:
+        """End it, by force where it does not listen; one that does not run is no error."""
         with suppress(ServiceError):
-            await self._tell(daemon, "quit")
-        await self._end(daemon, self._timeout_s)
-        await asyncio.to_thread(shutil.rmtree, daemon.folder, ignore_errors=True)
+            await self._tell("quit")
+        await self._end(self.timeout_s)
+        await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
 
-    async def running(self, root: Path) -> frozenset[Path]:
-        """Return the folders below `root` whose daemons run, any agent's."""
-        found = await asyncio.to_thread(daemons, self._binary.name, root)
-        return frozenset(pipes.parent for pipes in found)
-
-    def environment(self, daemon: MpsDaemon, limit: MpsLimit) -> Mapping[str, str]:
+    def environment(self, limit: MpsLimit) -> Mapping[str, str]:
         """Return what makes a process a client, with its limit.
 
         A client names no device: it sees its daemon's.
         """
         memory = memory_value(limit)
         return {
-            **_places(daemon),
+            **self._places,
             "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(limit.thread_percentage),
             **({"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"{_DEVICE}={memory}"} if memory else {}),
         }
 
     # ---- helpers
 
-    def _prepare(self, daemon: MpsDaemon) -> None:
-        socket = daemon.pipes / _SOCKET
+    @property
+    def _places(self) -> dict[str, str]:
+        return {_PIPES: str(self.pipes), "CUDA_MPS_LOG_DIRECTORY": str(self.logs)}
+
+    def _prepare(self) -> None:
+        socket = self.pipes / _SOCKET
         if len(os.fsencode(socket)) > _SOCKET_PATH_MAX:
             raise FailedPrecondition(
                 f"MPS needs a shorter path than {socket}: at most {_SOCKET_PATH_MAX} bytes; "
                 "shorten nodes.<name>.state_dir",
                 reason="PATH_TOO_LONG",
             )
-        shutil.rmtree(daemon.pipes, ignore_errors=True)
-        for folder in (daemon.folder, daemon.pipes, daemon.logs):
+        shutil.rmtree(self.pipes, ignore_errors=True)
+        for folder in (self.folder, self.pipes, self.logs):
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(_PRIVATE)  # a process that can write there commands the daemon
 
-    async def _launch(self, daemon: MpsDaemon) -> None:
+    async def _launch(self) -> None:
         """Start the daemon; its program goes to the background when it listens."""
-        environment = {**_places(daemon), "CUDA_VISIBLE_DEVICES": daemon.device_uuid}
+        environment = {**self._places, "CUDA_VISIBLE_DEVICES": self.device_uuid}
         status, words = await asyncio.to_thread(self._run, ("-d",), environment)
         if status != 0:
             raise FailedPrecondition(
-                f"cannot start MPS on {daemon.device_uuid}: {words or f'status {status}'}",
+                f"cannot start MPS on {self.device_uuid}: {words or f'status {status}'}",
                 reason="MPS_FAILED",
             )
 
-    async def _bound(self, daemon: MpsDaemon, ceiling: MpsLimit) -> None:
+    async def _bound(self, ceiling: MpsLimit) -> None:
         """Bound the clients to come, and read the bounds back."""
         percentage, memory = ceiling.thread_percentage, memory_value(ceiling)
-        await self._tell(daemon, f"set_default_active_thread_percentage {percentage}")
+        await self._tell(f"set_default_active_thread_percentage {percentage}")
         if memory:
-            await self._tell(daemon, f"set_default_device_pinned_mem_limit {_DEVICE} {memory}")
-        found = await self._default_percentage(daemon)
+            await self._tell(f"set_default_device_pinned_mem_limit {_DEVICE} {memory}")
+        found = await self._default_percentage()
         if round(found) != percentage:
             raise Unavailable(
-                f"MPS on {daemon.device_uuid} took {found} % where {percentage} % is due"
+                f"MPS on {self.device_uuid} took {found} % where {percentage} % is due"
             )
 
-    async def _default_percentage(self, daemon: MpsDaemon) -> float:
-        answer = await self._tell(daemon, "get_default_active_thread_percentage")
+    async def _default_percentage(self) -> float:
+        answer = await self._tell("get_default_active_thread_percentage")
         try:
             return float(answer)
         except ValueError:
-            raise Unavailable(f"MPS on {daemon.device_uuid} answered {answer!r}") from None
+            raise Unavailable(f"MPS on {self.device_uuid} answered {answer!r}") from None
 
-    async def _end(self, daemon: MpsDaemon, patience_s: float) -> None:
+    async def _end(self, patience_s: float) -> None:
         """Wait until no daemon runs there; kill one that does not end."""
-        if await asyncio.to_thread(end_daemon, self._binary.name, daemon.pipes, patience_s):
-            _log.warning("an MPS control daemon was ended by force", device=daemon.device_uuid)
+        if await asyncio.to_thread(end_daemon, self.program.name, self.pipes, patience_s):
+            _log.warning("an MPS control daemon was ended by force", device=self.device_uuid)
 
-    async def _tell(self, daemon: MpsDaemon, command: str) -> str:
-        """Give one command to the daemon and return its answer.
+    async def _tell(self, command: str) -> str:
+        """Give it one command and return its answer.
 
         Raises:
             Unavailable: It does not run, or does not answer.
         """
-        status, answer = await asyncio.to_thread(self._run, (), _places(daemon), f"{command}\n")
+        status, answer = await asyncio.to_thread(self._run, (), self._places, f"{command}\n")
         if status != 0:
-            raise Unavailable(f"MPS on {daemon.device_uuid}: {command}: {answer}")
+            raise Unavailable(f"MPS on {self.device_uuid}: {command}: {answer}")
         return answer
 
     def _run(
@@ -193,35 +181,28 @@ class LegacyMps:
         with TemporaryFile() as output:  # no pipe: a daemon would hold its end open
             try:
                 ended = subprocess.run(  # noqa: S603 - the operator's program, no shell
-                    [str(self._binary), *arguments],
+                    [str(self.program), *arguments],
                     input=said.encode(),
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     env={**_own_environment(), **environment},
-                    timeout=self._timeout_s,
+                    timeout=self.timeout_s,
                     start_new_session=True,  # what interrupts the agent must not end its daemons
                     check=False,
                 )
             except subprocess.TimeoutExpired:
                 raise Unavailable(
-                    f"{self._binary.name} did not answer within {self._timeout_s:g} s: "
+                    f"{self.program.name} did not answer within {self.timeout_s:g} s: "
                     f"{said.strip() or ' '.join(arguments)}"
                 ) from None
             except OSError as error:
                 raise FailedPrecondition(
-                    f"cannot run {self._binary}: {error.strerror}; MPS lets several processes "
+                    f"cannot run {self.program}: {error.strerror}; MPS lets several processes "
                     "share a slice: install it, or plan with planner.max_processes: 1",
                     reason="NO_MPS",
                 ) from error
             output.seek(0)
             return ended.returncode, output.read().decode(errors="replace").strip()
-
-
-def _places(daemon: MpsDaemon) -> dict[str, str]:
-    return {
-        _PIPES: str(daemon.pipes),
-        "CUDA_MPS_LOG_DIRECTORY": str(daemon.logs),
-    }
 
 
 def _own_environment() -> dict[str, str]:
