@@ -121,9 +121,12 @@ class _Day:
         cache, knowledge = self._cache, self._knowledge
         key = blake2b(prompt.encode(errors="replace"), digest_size=TENANT).digest()
         vector, kind = self._embedder.embed(prompt), "exact"
-        hit = _timed(self._exact_s, lambda: cache.exact(model, key, now_s))
+        hit = _timed(self._exact_s, lambda: cache.of[model].exact(key, now_s))
         if hit is None:
-            kind, hit = "semantic", _timed(self._search_s, lambda: cache.near(model, vector, now_s))
+            kind, hit = (
+                "semantic",
+                _timed(self._search_s, lambda: cache.of[model].near(vector, now_s)),
+            )
         said, true_class = (
             knowledge.predict(model, prompt, vector),
             knowledge.class_of(model, tokens),
@@ -133,14 +136,14 @@ class _Day:
             self._right[kind].append(told_class == true_class)
             self._right[f"model, {kind}"].append(said.class_ == true_class)
             if kind == "semantic":
-                cache.judge(model, hit.key, right=not hit.lengths.is_outlier(tokens))
+                cache.of[model].judge(hit.key, right=not hit.lengths.is_outlier(tokens))
                 selector = self._selectors[model]
                 chosen = told_class if selector.prefers_cache else said.class_
                 self._right["chosen"].append(chosen == true_class)
                 self._selectors[model] = selector.updated(
                     cache_class=told_class, model_class=said.class_, true_class=true_class
                 )
-        cache.learn(model, key, tokens, now_s, vector)
+        cache.of[model].learn(key, tokens, now_s, vector)
         knowledge.observe(model, said, tokens)
 
 

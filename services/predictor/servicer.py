@@ -91,7 +91,7 @@ class PredictorServicer(PredictorServiceServicer):
             model=model,
             sources=[stats_to_wire(*each) for each in parts.stats.by_source(model)],
             observed=parts.stats.observed(model),
-            cache_entries=parts.cache.entries(model),
-            cache_bytes=parts.cache.size_bytes(model),
+            cache_entries=len(parts.cache.of[model]),
+            cache_bytes=parts.cache.of[model].size_bytes,
             class_edges_tokens=parts.lengths.edges_tokens(model),
         )

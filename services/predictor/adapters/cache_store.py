@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Final
@@ -22,7 +22,7 @@ from services.kit.telemetry import logs
 from services.predictor.core.cache.answer_lengths import AnswerLengths
 from services.predictor.core.cache.lru_index import Changes, Entry
 from services.predictor.core.cache.semantic_cache import SemanticCache
-from services.predictor.core.cache.vector_index import Vector, coded, decoded
+from services.predictor.core.cache.vector_index import coded, decoded
 
 _log = logs.get("cache")
 
@@ -55,8 +55,6 @@ _WRITE: Final = f"INSERT OR REPLACE INTO entry ({_ENTRY}) VALUES (?, ?, ?, ?, ?,
 _READ: Final = f"SELECT {_ENTRY} FROM entry ORDER BY used_s"  # noqa: S608
 _IN_USE: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _SECRET_BYTES: Final = 32
-
-Written = Mapping[str, tuple[Changes, Mapping[bytes, tuple[Entry, Vector | None]]]]
 
 
 class CacheStore:
@@ -117,26 +115,26 @@ class CacheStore:
 
     def restore(self, cache: SemanticCache) -> None:
         """Add every entry to a cache; delete the entries of unknown models."""
-        models = ", ".join("?" * len(cache.models))
-        unknown = f"DELETE FROM entry WHERE model NOT IN ({models})"  # noqa: S608 - only "?"
-        self._database.execute(unknown, cache.models)
+        marks = ", ".join("?" * len(cache.of))
+        unknown = f"DELETE FROM entry WHERE model NOT IN ({marks})"  # noqa: S608 - only "?"
+        self._database.execute(unknown, tuple(cache.of))
         rows = self._database.execute(_READ)
         for model, key, code, count, mean, deviation, outliers, score, used_s in rows:
             entry = Entry(AnswerLengths(count, mean, deviation, outliers), used_s, score)
             vector = None if code is None else decoded(np.frombuffer(code, np.int8))
-            cache.restore(model, key, entry, vector)
+            cache.of[model].restore(key, entry, vector)
 
     def histories(self) -> dict[str, bytes]:
         """Return the saved length models, by model."""
         return dict(self._database.execute("SELECT model, state FROM history"))
 
-    def save(self, written: Written, histories: Mapping[str, bytes]) -> None:
-        """Write the changes in one transaction."""
+    def save(self, changes: Mapping[str, Changes], histories: Mapping[str, bytes]) -> None:
+        """Write changes by model, and length models, in one transaction."""
         with closing(self._database.cursor()) as cursor:
             cursor.execute("BEGIN")
             try:
-                cursor.executemany("DELETE FROM entry WHERE model = ? AND key = ?", _gone(written))
-                cursor.executemany(_WRITE, _rows(written))
+                cursor.executemany("DELETE FROM entry WHERE model = ? AND key = ?", _gone(changes))
+                cursor.executemany(_WRITE, _rows(changes))
                 cursor.executemany(
                     "INSERT OR REPLACE INTO history (model, state) VALUES (?, ?)", histories.items()
                 )
@@ -203,14 +201,13 @@ def _about(database: sqlite3.Connection, name: str, default: bytes) -> bytes:
     return bytes(value)
 
 
-def _gone(written: Written) -> Iterator[tuple[str, bytes]]:
-    for model, (changes, _) in written.items():
-        yield from ((model, key) for key in changes.dropped)
+def _gone(changes: Mapping[str, Changes]) -> Iterator[tuple[str, bytes]]:
+    return ((model, key) for model, each in changes.items() for key in each.dropped)
 
 
-def _rows(written: Written) -> Iterable[tuple[object, ...]]:
-    for model, (_, entries) in written.items():
-        for key, (entry, vector) in entries.items():
+def _rows(changes: Mapping[str, Changes]) -> Iterator[tuple[object, ...]]:
+    for model, each in changes.items():
+        for key, (entry, vector) in each.written.items():
             lengths = entry.lengths
             yield (
                 *(model, key, None if vector is None else coded(vector).tobytes()),

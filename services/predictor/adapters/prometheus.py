@@ -44,9 +44,9 @@ class PredictorCollector(Collector):
         size = GaugeMetricFamily(
             "cinquefoil_predictor_cache_bytes", "Memory of the cached prompts.", labels=["model"]
         )
-        for model in sorted(self._cache.models):
-            entries.add_metric([model], self._cache.entries(model))
-            size.add_metric([model], self._cache.size_bytes(model))
+        for model, index in sorted(self._cache.of.items()):
+            entries.add_metric([model], len(index))
+            size.add_metric([model], index.size_bytes)
             for source, stats in self._stats.by_source(model):
                 seconds.add_metric([model, source], stats.predictions, stats.total_s)
                 judged.add_metric([model, source, "true"], stats.right)

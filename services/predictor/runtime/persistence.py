@@ -54,16 +54,16 @@ class Persistence:
             Unavailable: The disk failed; the changes are kept for the next attempt.
         """
         async with self._saving:
-            written = self._cache.take_changes()
+            changes = self._cache.take_changes()
             if self._store is None:
                 return
             lengths = self._lengths.saved()
-            if not written and lengths == self._saved_lengths:
+            if not changes and lengths == self._saved_lengths:
                 return
             try:
-                await asyncio.to_thread(self._store.save, written, lengths)
+                await asyncio.to_thread(self._store.save, changes, lengths)
             except sqlite3.Error as error:
-                for model, (changes, _) in written.items():
-                    self._cache.give_back(model, changes)
+                for model, each in changes.items():
+                    self._cache.of[model].give_back(each)
                 raise Unavailable(f"cannot write the prompt cache: {error}") from error
             self._saved_lengths = lengths

@@ -13,7 +13,8 @@ from typing import Final, Protocol
 from services.kit.clock import Clock
 from services.kit.telemetry import logs
 from services.predictor.core.cache.answer_lengths import AnswerLengths
-from services.predictor.core.cache.semantic_cache import Hit, SemanticCache
+from services.predictor.core.cache.lru_index import Hit
+from services.predictor.core.cache.semantic_cache import SemanticCache
 from services.predictor.core.cache.vector_index import TENANT, Vector
 from services.predictor.core.estimate import CLASS_MIDDLES, AnswerLimits, Estimate
 from services.predictor.core.prediction import (
@@ -119,7 +120,7 @@ class LengthPredictor:
 
     async def _predict(self, model: str, prompt: bytes, key: bytes) -> Prediction:
         parts, now_s, forgotten = self.components, self._now_s(), self._forgotten
-        hit = parts.cache.exact(model, key, now_s)
+        hit = parts.cache.of[model].exact(key, now_s)
         if hit is not None:
             found = PendingPrediction(self._estimate(model, hit), "exact", now_s)
         elif parts.executor.full:
@@ -156,7 +157,7 @@ class LengthPredictor:
         text = prompt.decode("utf-8", "replace")
         vector = self.components.embedder.embed(text)
         from_model = self.components.lengths.predict(model, text, vector)
-        return vector, from_model, self.components.cache.near(model, vector, now_s, tenant)
+        return vector, from_model, self.components.cache.of[model].near(vector, now_s, tenant)
 
     def _estimate(self, model: str, hit: Hit) -> Estimate:
         mean, (low, high) = hit.lengths.mean_tokens, hit.lengths.range_tokens()
@@ -223,7 +224,8 @@ class LengthPredictor:
         self._forgotten += 1
         pending = self._pending.forget(model, since_s)
         cache = self.components.cache
-        return sum(not cache.holds(*each) for each in pending) + cache.forget(model, since_s)
+        new = sum(key not in cache.of[owner] for owner, key in pending)
+        return new + cache.forget(model, since_s)
 
     def key(self, model: str, prompt: bytes, tenant: str = "") -> bytes:
         """Return a prompt's keyed hash, then its tenant's: without the secret they say nothing."""
@@ -246,13 +248,13 @@ class LengthPredictor:
     ) -> None:
         vector, from_model = (found.vector, found.from_model) if found else (None, None)
         now_s = self._now_s()
-        self.components.cache.learn(model, key, tokens, now_s, vector, truncated=truncated)
+        self.components.cache.of[model].learn(key, tokens, now_s, vector, truncated=truncated)
         self.components.lengths.observe(model, from_model, tokens, truncated=truncated)
         self.components.stats.count_observation(model)
 
     def _knows(self, model: str, key: bytes) -> bool:
         pending = self._pending.get(model, key)
-        return pending is not None or self.components.cache.holds(model, key)
+        return pending is not None or key in self.components.cache.of[model]
 
     def _judge(self, model: str, before: PendingPrediction, tokens: int) -> None:
         true_class = self.components.lengths.class_of(model, tokens)
@@ -260,7 +262,7 @@ class LengthPredictor:
         self.components.stats.count_judgement(model, before.source, right=right)
         if before.from_cache is not None and before.from_model is not None:
             outlier = AnswerLengths.of(before.from_cache.expected_tokens).is_outlier(tokens)
-            self.components.cache.judge(model, before.neighbour_key, right=not outlier)
+            self.components.cache.of[model].judge(before.neighbour_key, right=not outlier)
             self._selectors[model] = self._selectors[model].updated(
                 cache_class=before.from_cache.class_,
                 model_class=before.from_model.class_,

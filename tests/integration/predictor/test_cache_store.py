@@ -42,8 +42,8 @@ def path(tmp_path: Path) -> Path:
 
 def test_entries_vectors_histories_and_the_secret_survive(path: Path) -> None:
     known = cache("m")
-    known.learn("m", b"k" * 16, 100, 5.0, MARK)
-    known.learn("m", b"l" * 16, 7, 6.0)
+    known.of["m"].learn(b"k" * 16, 100, 5.0, MARK)
+    known.of["m"].learn(b"l" * 16, 7, 6.0)
     first = CacheStore.opened(path, "e")
     first.save(known.take_changes(), {"m": b"state"})
     secret = first.secret
@@ -54,8 +54,8 @@ def test_entries_vectors_histories_and_the_secret_survive(path: Path) -> None:
 
     assert second.secret == secret
     assert second.histories() == {"m": b"state"}
-    assert again.exact("m", b"l" * 16, 7.0) is not None
-    hit = again.near("m", MARK, 7.0)
+    assert again.of["m"].exact(b"l" * 16, 7.0) is not None
+    hit = again.of["m"].near(MARK, 7.0)
     assert hit is not None
     assert (hit.key, hit.lengths.mean_tokens) == (b"k" * 16, 100)
     second.close()
@@ -79,7 +79,7 @@ def test_only_the_owner_may_read_the_file_and_its_journal(path: Path) -> None:
 
 def test_nothing_of_what_was_forgotten_is_left_in_the_file(path: Path) -> None:
     known = cache("m")
-    known.learn("m", b"secret-prompt-ky", 100, 5.0, MARK)
+    known.of["m"].learn(b"secret-prompt-ky", 100, 5.0, MARK)
     saved(path, known)
     assert b"secret-prompt-ky" in path.read_bytes()
 
@@ -87,16 +87,16 @@ def test_nothing_of_what_was_forgotten_is_left_in_the_file(path: Path) -> None:
     saved(path, known)
 
     assert b"secret-prompt-ky" not in path.read_bytes()
-    assert restored(path, "m").entries("m") == 0
+    assert len(restored(path, "m").of["m"]) == 0
 
 
 def test_prompts_of_a_model_that_the_deployment_no_longer_names_are_deleted(path: Path) -> None:
     known = cache("m", "gone")
-    known.learn("m", b"k" * 16, 1, 1.0)
-    known.learn("gone", b"gone-gone-gone-g", 1, 1.0)
+    known.of["m"].learn(b"k" * 16, 1, 1.0)
+    known.of["gone"].learn(b"gone-gone-gone-g", 1, 1.0)
     saved(path, known)
 
-    assert restored(path, "m").entries("m") == 1
+    assert len(restored(path, "m").of["m"]) == 1
     assert b"gone-gone-gone-g" not in path.read_bytes()
 
 
@@ -105,7 +105,7 @@ def test_a_damaged_file_is_begun_anew(path: Path, content: bytes) -> None:
     path.parent.mkdir()
     path.write_bytes(content)
 
-    assert restored(path, "m").entries("m") == 0
+    assert len(restored(path, "m").of["m"]) == 0
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
@@ -113,7 +113,7 @@ def test_damage_loses_the_cache_or_nothing(path: Path) -> None:
     """Bits flipped, pages zeroed, ends cut off: the same entries, or none; never other lengths."""
     known = cache("m")
     for number in range(6):
-        known.learn("m", bytes([number]) * 16, 100 + number, 5.0, MARK)
+        known.of["m"].learn(bytes([number]) * 16, 100 + number, 5.0, MARK)
     saved(path, known)
     content, draw = path.read_bytes(), random.Random(5)
     found = set()
@@ -123,9 +123,9 @@ def test_damage_loses_the_cache_or_nothing(path: Path) -> None:
         damaged = draw.choice((content[:start], content[:start] + bytes(len(content) - start)))
         path.write_bytes(draw.choice((damaged, content[:start] + flipped + content[start + 1 :])))
         again = restored(path, "m")
-        found.add(again.entries("m"))
-        if again.entries("m"):
-            hits = [again.exact("m", bytes([number]) * 16, 7.0) for number in range(6)]
+        found.add(len(again.of["m"]))
+        if len(again.of["m"]):
+            hits = [again.of["m"].exact(bytes([number]) * 16, 7.0) for number in range(6)]
             assert [hit and hit.lengths.mean_tokens for hit in hits] == [*range(100, 106)]
         path.unlink()
 
@@ -134,15 +134,15 @@ def test_damage_loses_the_cache_or_nothing(path: Path) -> None:
 
 def test_a_cache_of_before_there_were_checksums_is_read(path: Path) -> None:
     known = cache("m")
-    known.learn("m", b"k" * 16, 100, 5.0, MARK)
+    known.of["m"].learn(b"k" * 16, 100, 5.0, MARK)
     saved(path, known)
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         for table in ("about", "history", "entry"):
             database.execute(f"ALTER TABLE {table} DROP COLUMN crc")
         database.execute("PRAGMA user_version = 1")
 
-    assert restored(path, "m").entries("m") == 1
-    assert restored(path, "m").entries("m") == 1
+    assert len(restored(path, "m").of["m"]) == 1
+    assert len(restored(path, "m").of["m"]) == 1
 
 
 def test_a_disk_that_takes_no_file_is_no_reason_not_to_predict(tmp_path: Path) -> None:
@@ -154,14 +154,14 @@ def test_a_disk_that_takes_no_file_is_no_reason_not_to_predict(tmp_path: Path) -
 
 def test_vectors_of_another_embedder_are_not_compared(path: Path) -> None:
     known = cache("m")
-    known.learn("m", b"k" * 16, 100, 5.0, MARK)
+    known.of["m"].learn(b"k" * 16, 100, 5.0, MARK)
     saved(path, known)
 
     store, again = CacheStore.opened(path, "other"), cache("m")
     store.restore(again)
     store.close()
 
-    assert again.entries("m") == 0
+    assert len(again.of["m"]) == 0
 
 
 def test_a_file_that_another_process_holds_is_refused(path: Path) -> None:
@@ -173,7 +173,7 @@ def test_a_file_that_another_process_holds_is_refused(path: Path) -> None:
 
 def test_a_save_that_fails_changes_nothing(path: Path) -> None:
     known = cache("m")
-    known.learn("m", b"k" * 16, 100, 5.0)
+    known.of["m"].learn(b"k" * 16, 100, 5.0)
     store = CacheStore.opened(path, "e")
     store._database.execute(
         "CREATE TRIGGER full BEFORE INSERT ON history BEGIN SELECT RAISE(ABORT, 'disk full'); END"
@@ -182,4 +182,4 @@ def test_a_save_that_fails_changes_nothing(path: Path) -> None:
         store.save(known.take_changes(), {"m": b""})
     store.close()
 
-    assert restored(path, "m").entries("m") == 0
+    assert len(restored(path, "m").of["m"]) == 0

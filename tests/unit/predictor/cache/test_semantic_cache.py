@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from services.predictor.core.cache.semantic_cache import ENTRY_BYTES, Bounds, SemanticCache
+from services.predictor.core.cache.lru_index import ENTRY_BYTES
+from services.predictor.core.cache.semantic_cache import Bounds, SemanticCache
 from services.predictor.core.cache.vector_index import Vector, coded, decoded
 from tests.support.examples import examples
 
@@ -39,9 +40,9 @@ def cache(bounds: Bounds = ROOMY) -> SemanticCache:
 
 def test_the_same_prompt_is_known_by_its_key_and_a_like_one_by_its_vector() -> None:
     known = cache()
-    known.learn("a", key(1), 100, 0.0, vector(1))
+    known.of["a"].learn(key(1), 100, 0.0, vector(1))
 
-    exact, like = known.exact("a", key(1), 1.0), known.near("a", near(vector(1), 0.9), 1.0)
+    exact, like = known.of["a"].exact(key(1), 1.0), known.of["a"].near(near(vector(1), 0.9), 1.0)
     assert exact is not None
     assert exact.lengths.mean_tokens == 100
     assert like is not None
@@ -52,9 +53,9 @@ def test_the_same_prompt_is_known_by_its_key_and_a_like_one_by_its_vector() -> N
 @given(st.floats(-1, 0.78))
 def test_a_prompt_less_like_than_the_threshold_is_not_taken_for_it(cosine: float) -> None:
     known = cache()
-    known.learn("a", key(1), 100, 0.0, vector(1))
+    known.of["a"].learn(key(1), 100, 0.0, vector(1))
 
-    assert known.near("a", near(vector(1), cosine), 1.0) is None
+    assert known.of["a"].near(near(vector(1), cosine), 1.0) is None
 
 
 @given(st.integers(1, 40), st.integers(0, 2**31))
@@ -64,11 +65,11 @@ def test_the_nearest_of_all_is_found(count: int, seed: int) -> None:
     known = cache(Bounds(100, 2**20, 1000.0, 1e-6))
     vectors = [vector(seed + i) for i in range(count)]
     for i, each in enumerate(vectors):
-        known.learn("a", key(i), i, 0.0, each)
+        known.of["a"].learn(key(i), i, 0.0, each)
     asked = vector(seed - 1 if seed else 10**9)
     cosines = [float(each @ asked) for each in vectors]
 
-    hit = known.near("a", asked, 1.0)
+    hit = known.of["a"].near(asked, 1.0)
 
     if max(cosines) > 0.01:
         assert hit is not None
@@ -77,29 +78,29 @@ def test_the_nearest_of_all_is_found(count: int, seed: int) -> None:
 
 def test_a_like_prompt_answered_wrongly_three_times_in_net_loses_its_teller() -> None:
     known = cache()
-    known.learn("a", key(1), 100, 0.0, vector(1))
+    known.of["a"].learn(key(1), 100, 0.0, vector(1))
     for right in (True, False, False, False):
-        known.judge("a", key(1), right=right)
+        known.of["a"].judge(key(1), right=right)
 
-    assert known.exact("a", key(1), 1.0) is None
-    assert known.near("a", vector(1), 1.0) is None
+    assert known.of["a"].exact(key(1), 1.0) is None
+    assert known.of["a"].near(vector(1), 1.0) is None
 
 
 def test_memory_is_shared_out_among_the_models_whatever_the_bound_on_entries() -> None:
     known = cache(Bounds(100, 6 * (ENTRY_BYTES + 4 * SIZE), 1000.0, 0.8))
     for i in range(20):
-        known.learn("a", key(i), 1, float(i), vector(i))
+        known.of["a"].learn(key(i), 1, float(i), vector(i))
 
-    assert known.entries("a") == 3
-    assert known.size_bytes("a") <= 3 * (ENTRY_BYTES + 4 * SIZE)
+    assert len(known.of["a"]) == 3
+    assert known.of["a"].size_bytes <= 3 * (ENTRY_BYTES + 4 * SIZE)
 
 
 def test_an_answer_that_was_cut_off_makes_no_entry() -> None:
     known = cache()
-    known.learn("a", key(1), 1, 0.0, vector(1), truncated=True)
+    known.of["a"].learn(key(1), 1, 0.0, vector(1), truncated=True)
 
-    assert known.entries("a") == 0
-    assert known.near("a", vector(1), 1.0) is None
+    assert len(known.of["a"]) == 0
+    assert known.of["a"].near(vector(1), 1.0) is None
 
 
 def test_memory_is_bounded_to_the_byte_and_given_back() -> None:
@@ -107,15 +108,15 @@ def test_memory_is_bounded_to_the_byte_and_given_back() -> None:
     bounds = Bounds(10**6, 2 * 1500 * (ENTRY_BYTES + 4 * SIZE), 1000.0, 0.8)
     known = cache(bounds)
     for i in range(3000):
-        known.learn("a", key(i), 1, float(i), vector(i))
-        assert known.size_bytes("a") <= bounds.size_bytes // 2
-    assert known.entries("a") == 1500
+        known.of["a"].learn(key(i), 1, float(i), vector(i))
+        assert known.of["a"].size_bytes <= bounds.size_bytes // 2
+    assert len(known.of["a"]) == 1500
 
     known.forget("a", 2300.0)
-    assert known.entries("a") == 700
-    assert known.size_bytes("a") < bounds.size_bytes // 2 * 0.7
+    assert len(known.of["a"]) == 700
+    assert known.of["a"].size_bytes < bounds.size_bytes // 2 * 0.7
     known.forget("a", float("inf"))
-    assert known.size_bytes("a") == 0
+    assert known.of["a"].size_bytes == 0
 
 
 @given(st.integers(0, 20), st.sampled_from([b"", b"tenant-1", b"tenant-2"]))
@@ -124,10 +125,10 @@ def test_a_tenant_is_told_of_its_own_prompts_only(number: int, tenant: bytes) ->
     known = cache()
     for owner in (b"", b"tenant-1"):
         for i in range(20):
-            known.learn("a", key(i) + owner, i, float(i), vector(i))
+            known.of["a"].learn(key(i) + owner, i, float(i), vector(i))
     known.forget("a", 5.0)
 
-    hit = known.near("a", vector(number), 30.0, tenant)
+    hit = known.of["a"].near(vector(number), 30.0, tenant)
 
     assert (hit is not None) == (5 <= number < 20 and tenant != b"tenant-2")
     assert hit is None or hit.key == key(number) + tenant
@@ -136,39 +137,38 @@ def test_a_tenant_is_told_of_its_own_prompts_only(number: int, tenant: bytes) ->
 def test_what_nobody_asks_about_goes_and_what_is_asked_about_stays() -> None:
     known = cache()
     for i in range(3):
-        known.learn("a", key(i), 1, 0.0, vector(i))
-    known.exact("a", key(1), 900.0)
+        known.of["a"].learn(key(i), 1, 0.0, vector(i))
+    known.of["a"].exact(key(1), 900.0)
 
     assert known.expire(1500.0) == 2
-    assert known.exact("a", key(1), 1500.0) is not None
+    assert known.of["a"].exact(key(1), 1500.0) is not None
 
 
 def test_forgetting_a_model_leaves_the_others() -> None:
     known = cache()
     for model in MODELS:
-        known.learn(model, key(1), 1, 0.0, vector(1))
+        known.of[model].learn(key(1), 1, 0.0, vector(1))
 
     assert known.forget("a", float("inf")) == 1
-    assert known.near("a", vector(1), 1.0) is None
-    assert known.near("b", vector(1), 1.0) is not None
+    assert known.of["a"].near(vector(1), 1.0) is None
+    assert known.of["b"].near(vector(1), 1.0) is not None
 
 
 def test_changes_that_could_not_be_written_are_asked_for_again() -> None:
     known = cache()
-    known.learn("a", key(1), 1, 0.0)
-    known.learn("a", key(2), 1, 0.0)
+    known.of["a"].learn(key(1), 1, 0.0)
+    known.of["a"].learn(key(2), 1, 0.0)
     known.take_changes()
-    known.learn("a", key(1), 1, 0.0)
+    known.of["a"].learn(key(1), 1, 0.0)
     known.forget("a", float("inf"))
-    known.learn("a", key(2), 1, 0.0)
+    known.of["a"].learn(key(2), 1, 0.0)
 
-    ((changes, _),) = known.take_changes().values()
+    (changes,) = known.take_changes().values()
     assert known.take_changes() == {}
-    known.give_back("a", changes)
+    known.of["a"].give_back(changes)
 
-    ((again, entries),) = known.take_changes().values()
-    assert (again.written, again.dropped) == ({key(2)}, {key(1)})
-    assert entries.keys() == {key(2)}
+    (again,) = known.take_changes().values()
+    assert ([*again.written], again.dropped) == ([key(2)], {key(1)})
 
 
 class CacheMachine(RuleBasedStateMachine):
@@ -185,14 +185,14 @@ class CacheMachine(RuleBasedStateMachine):
         self.now_s += 1
         tokens = 2 * number + (model == "b")
         made = vector(number) if embedded else None
-        self.cache.learn(model, key(number), tokens, self.now_s, made)
-        assert self.cache.holds(model, key(number))
+        self.cache.of[model].learn(key(number), tokens, self.now_s, made)
+        assert key(number) in self.cache.of[model]
 
     @rule(model=st.sampled_from(MODELS), number=st.integers(0, 12))
     def ask(self, model: str, number: int) -> None:
         for hit in (
-            self.cache.exact(model, key(number), self.now_s),
-            self.cache.near(model, vector(number), self.now_s),
+            self.cache.of[model].exact(key(number), self.now_s),
+            self.cache.of[model].near(vector(number), self.now_s),
         ):
             if hit is not None:
                 assert hit.lengths.mean_tokens % 2 == (model == "b")
@@ -200,7 +200,7 @@ class CacheMachine(RuleBasedStateMachine):
 
     @rule(model=st.sampled_from(MODELS), number=st.integers(0, 12), right=st.booleans())
     def judge(self, model: str, number: int, right: bool) -> None:
-        self.cache.judge(model, key(number), right=right)
+        self.cache.of[model].judge(key(number), right=right)
 
     @rule(model=st.sampled_from((*MODELS, None)), age_s=st.integers(0, 20))
     def forget(self, model: str | None, age_s: int) -> None:
@@ -208,7 +208,7 @@ class CacheMachine(RuleBasedStateMachine):
 
     @invariant()
     def bounded(self) -> None:
-        assert all(self.cache.entries(model) <= 5 for model in MODELS)
+        assert all(len(self.cache.of[model]) <= 5 for model in MODELS)
 
 
 TestCache = CacheMachine.TestCase
@@ -217,9 +217,9 @@ TestCache.settings = examples(0.8, stateful_step_count=40)
 
 def test_a_vector_of_nothing_is_like_nothing() -> None:
     known = cache()
-    known.learn("a", key(1), 1, 0.0, vector(1))
+    known.of["a"].learn(key(1), 1, 0.0, vector(1))
 
-    assert known.near("a", np.zeros(SIZE, np.float32), 1.0) is None
+    assert known.of["a"].near(np.zeros(SIZE, np.float32), 1.0) is None
 
 
 @given(st.integers(0, 10_000))
