@@ -127,12 +127,10 @@ class _Day:
                 "semantic",
                 _timed(self._search_s, lambda: cache.of[model].near(vector, now_s)),
             )
-        said, true_class = (
-            knowledge.predict(model, prompt, vector),
-            knowledge.class_of(model, tokens),
-        )
+        said, classes = knowledge.predict(model, prompt, vector), knowledge.classes(model)
+        true_class = classes.class_of(tokens)
         if hit is not None:
-            told_class = knowledge.class_of(model, hit.lengths.mean_tokens)
+            told_class = classes.class_of(hit.lengths.mean_tokens)
             self._right[kind].append(told_class == true_class)
             self._right[f"model, {kind}"].append(said.class_ == true_class)
             if kind == "semantic":
@@ -144,7 +142,7 @@ class _Day:
                     cache_class=told_class, model_class=said.class_, true_class=true_class
                 )
         cache.of[model].learn(key, tokens, now_s, vector)
-        knowledge.observe(model, said, tokens)
+        classes.observe(tokens, said.probabilities)
 
 
 def _timed(took_s: list[float], work: Callable[[], T]) -> T:

@@ -173,9 +173,9 @@ def _foretold(each: _Set, rows: list[Row]) -> Trace:
     predicted = []
     for row in testing:
         estimate = histories.predict(row.model, row.prompt, embed(row.prompt))
-        rank = histories.rank(row.model, estimate.expected_tokens)
+        rank = histories.classes(row.model).rank(estimate.expected_tokens)
         predicted.append(decile_at(CLASS_MIDDLES[estimate.class_] if rank is None else rank))
-        histories.observe(row.model, estimate, row.tokens)
+        histories.classes(row.model).observe(row.tokens, estimate.probabilities)
     tokens = np.array([row.tokens for row in testing])
     return _trace((each.name, "our predictor"), tokens, np.array(predicted), _edges(tokens))
 

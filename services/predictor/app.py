@@ -80,7 +80,7 @@ async def run(
         BoundedExecutor(settings.threads, settings.max_waiting) as executor,
         asyncio.TaskGroup() as tasks,
     ):
-        parts = Components(cache, embedder, lengths, executor, stats, clock)
+        parts = Components(cache, embedder.embed, lengths, executor, stats, clock)
         limits = {name: answer_limits(model) for name, model in deployment.models.items()}
         predictor = LengthPredictor(limits, parts, secret, settings.max_prompt_kib * 1024)
         servicer = PredictorServicer(predictor, persistence)

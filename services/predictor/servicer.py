@@ -93,5 +93,5 @@ class PredictorServicer(PredictorServiceServicer):
             observed=parts.stats.observed(model),
             cache_entries=len(parts.cache.of[model]),
             cache_bytes=parts.cache.of[model].size_bytes,
-            class_edges_tokens=parts.lengths.edges_tokens(model),
+            class_edges_tokens=parts.lengths.classes(model).edges_tokens,
         )

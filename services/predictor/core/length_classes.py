@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 from typing import Final, NamedTuple, Self
 
@@ -103,6 +104,18 @@ class LengthClasses:
             high_tokens=min(quantile_tokens(lengths, 0.9), max_tokens),
             source=source,
             probabilities=said,
+        )
+
+    def shortened(self, estimate: Estimate, max_tokens: float) -> Estimate:
+        """Return an estimate of the same answer, cut off at `max_tokens`. Takes microseconds."""
+        if estimate.source != "cache":
+            return self.estimate(estimate.probabilities, max_tokens)
+        return replace(
+            estimate,
+            expected_tokens=min(estimate.expected_tokens, max_tokens),
+            class_=min(estimate.class_, self.class_of(max_tokens)),
+            low_tokens=min(estimate.low_tokens, max_tokens),
+            high_tokens=min(estimate.high_tokens, max_tokens),
         )
 
     def rank(self, expected_tokens: float) -> float | None:

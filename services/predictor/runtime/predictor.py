@@ -3,12 +3,12 @@
 Everything here runs on the event loop, except embedding, search and the proxy model.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
 from math import inf
-from typing import Final, Protocol
+from typing import Final
 
 from services.kit.clock import Clock
 from services.kit.telemetry import logs
@@ -17,6 +17,7 @@ from services.predictor.core.cache.lru_index import Hit
 from services.predictor.core.cache.semantic_cache import SemanticCache
 from services.predictor.core.cache.vector_index import TENANT, Vector
 from services.predictor.core.estimate import CLASS_MIDDLES, AnswerLimits, Estimate
+from services.predictor.core.length_classes import LengthClasses
 from services.predictor.core.prediction import (
     PendingPrediction,
     PendingPredictions,
@@ -34,21 +35,14 @@ _TENANT_BYTES: Final = 8
 _MAX_PENDING: Final = 4096
 
 
-class Embedder(Protocol):
-    """Embeds prompts."""
-
-    def embed(self, text: str) -> Vector:
-        """Return a vector of length 1; texts of like meaning have a cosine near 1. Blocks: ms."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Components:
     """The parts of a predictor.
 
     Attributes:
         cache: Lengths by prompt.
-        embedder: Embeds prompts.
+        embed: Returns a prompt's vector of length 1; prompts of like meaning have a cosine near 1.
+            Blocks: ms.
         lengths: Length models, for prompts that the cache does not know.
         executor: Runs what blocks.
         stats: Counts predictions.
@@ -56,7 +50,7 @@ class Components:
     """
 
     cache: SemanticCache
-    embedder: Embedder
+    embed: Callable[[str], Vector]
     lengths: LengthModels
     executor: BoundedExecutor
     stats: PredictionStats
@@ -101,21 +95,20 @@ class LengthPredictor:
             max_tokens: Length at which the answer will be cut off, tokens; 0: the model's default.
             tenant: Whose prompt it is.
         """
-        lengths, clock = self.components.lengths, self.components.clock
+        lengths, clock = self._classes(model), self.components.clock
         began_s = clock.monotonic()
         if model not in self.models:
-            estimate = lengths.shortened(model, lengths.prior(model), max_tokens or inf)
-            return _prediction(estimate, "prior", b"")
+            return _prediction(lengths.estimate(max_tokens=max_tokens or inf), "prior", b"")
         if len(prompt) > self._max_prompt_bytes:
-            found = _prediction(lengths.prior(model), "prior", b"")
+            found = _prediction(lengths.estimate(), "prior", b"")
         else:
             found = await self._predict(model, prompt, self.key(model, prompt, tenant))
         limit = self.limits[model].of_request(max_tokens)
         if found.estimate.high_tokens > limit:
-            estimate = lengths.shortened(model, found.estimate, limit)
+            estimate = lengths.shortened(found.estimate, limit)
             found = _prediction(estimate, found.source, found.key)
         self.components.stats.count_prediction(model, found.source, clock.monotonic() - began_s)
-        rank = lengths.rank(model, found.estimate.expected_tokens)
+        rank = lengths.rank(found.estimate.expected_tokens)
         return found if rank is None else replace(found, rank=rank)
 
     async def _predict(self, model: str, prompt: bytes, key: bytes) -> Prediction:
@@ -124,7 +117,7 @@ class LengthPredictor:
         if hit is not None:
             found = PendingPrediction(self._estimate(model, hit), "exact", now_s)
         elif parts.executor.full:
-            found = PendingPrediction(parts.lengths.prior(model), "prior", now_s)
+            found = PendingPrediction(self._classes(model).estimate(), "prior", now_s)
         else:
             found = await self._compute(model, prompt, key, now_s)
         if forgotten != self._forgotten:  # the prompt may have been forgotten meanwhile
@@ -140,7 +133,7 @@ class LengthPredictor:
             vector, from_model, hit = await self.components.executor.run(work)
         except Exception:  # noqa: BLE001 - the border: a prompt that fails must not harm others
             _log.exception("a prediction failed", model=model, bytes=len(prompt))
-            return PendingPrediction(self.components.lengths.prior(model), "prior", now_s)
+            return PendingPrediction(self._classes(model).estimate(), "prior", now_s)
         if hit is None:
             source: Source = "prior" if from_model.source == "prior" else "model"
             return PendingPrediction(from_model, source, now_s, vector, None, from_model)
@@ -155,13 +148,13 @@ class LengthPredictor:
     ) -> tuple[Vector, Estimate, Hit | None]:
         """Return a prompt's vector, the proxy model's estimate and a similar prompt's entry."""
         text = prompt.decode("utf-8", "replace")
-        vector = self.components.embedder.embed(text)
+        vector = self.components.embed(text)
         from_model = self.components.lengths.predict(model, text, vector)
         return vector, from_model, self.components.cache.of[model].near(vector, now_s, tenant)
 
     def _estimate(self, model: str, hit: Hit) -> Estimate:
         mean, (low, high) = hit.lengths.mean_tokens, hit.lengths.range_tokens()
-        return Estimate(mean, self.components.lengths.class_of(model, mean), low, high, "cache")
+        return Estimate(mean, self._classes(model).class_of(mean), low, high, "cache")
 
     async def observe(
         self, model: str, prompt: bytes, tokens: int, *, truncated: bool = False, tenant: str = ""
@@ -246,18 +239,22 @@ class LengthPredictor:
         *,
         truncated: bool,
     ) -> None:
-        vector, from_model = (found.vector, found.from_model) if found else (None, None)
+        vector = found.vector if found else None
+        said = found.from_model.probabilities if found and found.from_model else ()
         now_s = self._now_s()
         self.components.cache.of[model].learn(key, tokens, now_s, vector, truncated=truncated)
-        self.components.lengths.observe(model, from_model, tokens, truncated=truncated)
+        self._classes(model).observe(tokens, said, truncated=truncated)
         self.components.stats.count_observation(model)
+
+    def _classes(self, model: str) -> LengthClasses:
+        return self.components.lengths.classes(model)
 
     def _knows(self, model: str, key: bytes) -> bool:
         pending = self._pending.get(model, key)
         return pending is not None or key in self.components.cache.of[model]
 
     def _judge(self, model: str, before: PendingPrediction, tokens: int) -> None:
-        true_class = self.components.lengths.class_of(model, tokens)
+        true_class = self._classes(model).class_of(tokens)
         right = before.estimate.class_ == true_class
         self.components.stats.count_judgement(model, before.source, right=right)
         if before.from_cache is not None and before.from_model is not None:

@@ -43,7 +43,7 @@ def test_a_log_becomes_a_predictor_and_a_report_beside_simple_predictors(
                                       str(model), "--out", str(tmp_path)])  # fmt: skip
     assert judged.exit_code == 0, judged.output
     assert "pair order" in judged.output
-    assert LengthModels.of(model, ["small"]).prior("small").expected_tokens > 0
+    assert LengthModels.of(model, ["small"]).classes("small").estimate().expected_tokens > 0
 
 
 def test_models_whose_answers_tell_nothing_are_judged_like_any() -> None:

@@ -45,7 +45,7 @@ async def predictor(embedder: Embedder) -> AsyncIterator[LengthPredictor]:
     cache = SemanticCache(["m"], Bounds(10, 2**20, 1000.0, 0.8), SIZE)
     clock = VirtualClock(datetime(2026, 1, 1, tzinfo=UTC))
     async with BoundedExecutor(1, 1) as crew:
-        means = Components(cache, embedder, Oracle(), crew, PredictionStats(), clock)
+        means = Components(cache, embedder.embed, Oracle(), crew, PredictionStats(), clock)
         yield LengthPredictor(LIMITS, means, b"secret", 1000)
 
 
@@ -139,7 +139,9 @@ def test_keys_tell_models_and_secrets_apart(embedder: Embedder) -> None:
     """What stands for a prompt says nothing without the secret."""
     cache = SemanticCache(["m"], Bounds(10, 2**20, 1000.0, 0.8), SIZE)
     clock = VirtualClock(datetime(2026, 1, 1, tzinfo=UTC))
-    means = Components(cache, embedder, Oracle(), BoundedExecutor(1, 1), PredictionStats(), clock)
+    means = Components(
+        cache, embedder.embed, Oracle(), BoundedExecutor(1, 1), PredictionStats(), clock
+    )
     one, two = (LengthPredictor(LIMITS, means, secret, 1000) for secret in (b"one", b"two"))
 
     assert one.key("m", b"prompt") == one.key("m", b"prompt")
@@ -153,7 +155,7 @@ async def test_where_like_prompts_mislead_the_proxy_model_answers(embedder: Embe
     sources = []
     async with BoundedExecutor(1, 1) as crew:
         clock = VirtualClock(datetime(2026, 1, 1, tzinfo=UTC))
-        means = Components(cache, embedder, Oracle(), crew, PredictionStats(), clock)
+        means = Components(cache, embedder.embed, Oracle(), crew, PredictionStats(), clock)
         predictor = LengthPredictor(LIMITS, means, b"secret", 1000)
         for i in range(20):
             tokens = 5000 + i if i % 2 else 5 + i

@@ -102,7 +102,9 @@ def test_answers_that_a_log_marks_as_cut_off_are_no_lengths(embed: Embed, tmp_pa
 def test_a_trained_model_starts_from_its_own_answers(file: Path) -> None:
     """The later model's answers are three times as long; a third starts from both."""
     known = LengthModels.of(file, ["small", "large", "new"])
-    small, large, new = (known.prior(name).expected_tokens for name in ("small", "large", "new"))
+    small, large, new = (
+        known.classes(name).estimate().expected_tokens for name in ("small", "large", "new")
+    )
     assert large == pytest.approx(3 * small, rel=0.1)
     assert small < new < large
 
@@ -123,25 +125,25 @@ def test_longer_answers_are_foretold_for_what_asks_for_more(file: Path, embed: E
 
 def test_nothing_is_kept_of_models_that_are_not_served(embed: Embed) -> None:
     known = LengthModels.of(None, ["served"])
-    known.observe("other", None, 123)
     assert known.saved().keys() == {"served"}
     assert known.predict("other", "hello", embed("hello")).expected_tokens > 0
 
 
 def test_what_cannot_be_read_back_counts_for_nothing() -> None:
     known = LengthModels.of(None, ["served"])
-    before = known.edges_tokens("served")
+    before = known.classes("served").edges_tokens
     known.restore({"served": b"\xff" * 12, "gone": b""})
-    assert known.edges_tokens("served") == before
+    assert known.classes("served").edges_tokens == before
 
 
 def test_what_was_observed_is_restored(embed: Embed) -> None:
     known, later = LengthModels.of(None, ["served"]), LengthModels.of(None, ["served"])
     for _ in range(200):
-        known.observe("served", known.predict("served", "hello", embed("hello")), 77)
+        said = known.predict("served", "hello", embed("hello"))
+        known.classes("served").observe(77, said.probabilities)
     later.restore(known.saved())
-    assert later.edges_tokens("served") == known.edges_tokens("served")
-    assert later.edges_tokens("served")[1] == pytest.approx(77, rel=0.02)
+    assert later.classes("served").edges_tokens == known.classes("served").edges_tokens
+    assert later.classes("served").edges_tokens[1] == pytest.approx(77, rel=0.02)
 
 
 @pytest.fixture(scope="module")
