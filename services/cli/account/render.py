@@ -7,8 +7,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from services.cli.account.report import ERRORS, FIGURES, TOTAL, Row
+from services.cli.console.output import table
 from services.cli.console.quantities import carbon, energy, percent
-from services.cli.console.tables import table
 
 Words = Callable[[Row], str]
 

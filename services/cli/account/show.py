@@ -13,7 +13,7 @@ from cinquefoil.planner.v1 import planner_pb2 as pb
 from services.cli.account.render import render
 from services.cli.account.report import FIGURES, KEYS, by_hour, rows
 from services.cli.client import connected
-from services.cli.console.proto_json import print_json
+from services.cli.console.output import print_json
 from services.console.page import Account, Report, write
 from services.kit.config.loader import load
 
@@ -64,7 +64,7 @@ async def show(
                     "since": since.isoformat(),
                     "until": until.isoformat(),
                     "by": by,
-                    "rows": [vars(row) for row in rows(entries, by)],
+                    "rows": rows(entries, by),
                     "hours": [hour(entry) for entry in entries],
                 }
             )

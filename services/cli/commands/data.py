@@ -25,7 +25,7 @@ Folder = Annotated[
 @app.command("list")
 def list_(folder: Folder = None, json: Json = False) -> None:
     """List the data sets, how many of their files are here, and their licences."""
-    from services.cli.data.show import show_list
+    from services.cli.data import show_list
     from services.datasets.catalog import folder as default
 
     show_list(folder or default(), as_json=json)
@@ -49,7 +49,7 @@ def fetch(
     - `cinquefoil data fetch parvagpu clover`
     - `cinquefoil data fetch parvagpu --from /media/stick/data`
     """
-    from services.cli.data.fetch import fetch as work
+    from services.cli.data import fetch as work
     from services.datasets.catalog import folder as default
 
     work(names, folder or default(), source)

@@ -1,1 +1,1 @@
-"""Tables, charts, quantities and JSON that several commands print."""
+"""Tables, JSON, names and quantities that several commands print."""

@@ -10,8 +10,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from cinquefoil.planner.v1.plan_pb2 import Plan
+from services.cli.console.output import table
 from services.cli.console.quantities import carbon, energy, percent
-from services.cli.console.tables import table
 from services.cli.demo.sample import Sample
 from services.kit.config import Model
 from services.local.demo.load import RequestStats

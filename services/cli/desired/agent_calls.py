@@ -10,8 +10,8 @@ from rich.text import Text
 from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
 from cinquefoil.gpuagent.v1 import steps_pb2
 from services.cli.client import ask
-from services.cli.console.proto_json import show
-from services.cli.console.variant_names import slice_name
+from services.cli.console.names import slice_name
+from services.cli.console.output import show
 from services.cli.desired.desired_state import read, written
 
 APPLY_S = 900.0
@@ -31,7 +31,7 @@ async def diff(config: Path, node: str, file: Path, *, as_json: bool) -> bool:
     """Print what would be done; return whether there is anything."""
     request = pb.ReconfigureRequest(gpus=read(file), dry_run=True)
     found = await ask(config, lambda clients: clients.agents[node].Reconfigure(request), node)
-    show(found, lambda answer: rendered(answer, "Would be done"), as_json=as_json)
+    show(found, lambda: rendered(found, "Would be done"), as_json=as_json)
     return bool(found.change.groups)
 
 
@@ -42,7 +42,7 @@ async def apply(config: Path, node: str, file: Path, *, allow_gap: bool, as_json
         config, lambda clients: clients.agents[node].Reconfigure(request, timeout=APPLY_S), node
     )
     title = f"Done in {found.elapsed_s:.1f} s"
-    show(found, lambda answer: rendered(answer, title), as_json=as_json)
+    show(found, lambda: rendered(found, title), as_json=as_json)
 
 
 def rendered(found: pb.ReconfigureResponse, title: str) -> Group | Table | Text:

@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError
 
 from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
 from cinquefoil.gpuagent.v1 import inventory_pb2
-from services.cli.console.variant_names import slice_name
+from services.cli.console.names import slice_name
 from services.kit.config import Section
 from services.kit.config.loader import ConfigError, document, mistakes
 from services.kit.mig import WHOLE

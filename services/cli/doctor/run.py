@@ -1,14 +1,13 @@
 """`cinquefoil doctor`: every check, a line each."""
 
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
 from rich.console import Console
 from rich.text import Text
 
+from services.cli.console.output import print_json
 from services.cli.doctor.deployment import deployment_file, surroundings
 from services.cli.doctor.finding import Finding, Verdict
 from services.cli.doctor.machine import machine
@@ -37,7 +36,7 @@ def doctor(config: Path, *, as_json: bool) -> bool:
     binary = next((node.mps.control_binary for node in nodes if node.mps), Mps().control_binary)
     findings += machine(binary, needs_gpu=needs_gpu)
     if as_json:
-        Console().print_json(json.dumps([asdict(each) for each in findings]))
+        print_json(findings)
     else:
         for line in lines(findings):
             Console().print(line, soft_wrap=True)

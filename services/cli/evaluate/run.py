@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import os
 import tempfile
@@ -12,13 +11,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import typer
 from rich import progress
 from rich.console import Console
 from rich.text import Text
 
 from inference import grpc_service_pb2_grpc as oip_grpc
 from services.cli.client import connected
-from services.cli.console.tables import table
+from services.cli.console.output import print_json, table
 from services.cli.evaluate.items import CHOICES, Item, items, prompt
 from services.cli.infer.generate import Sampling, request, responses
 from services.cli.tensors import parameters_of, texts_of
@@ -305,13 +305,12 @@ def keep(config: Path, model: str, results: Sequence[Result], seed: int) -> None
 
 
 def _tell(model: str, results: Sequence[Result], seed: int, *, as_json: bool) -> None:
-    console = Console()
     if as_json:
         variants = [
             {**asdict(each), "accuracy": each.accuracy, "interval": each.interval}
             for each in results
         ]
-        console.print_json(json.dumps({"model": model, "seed": seed, "variants": variants}))
+        print_json({"model": model, "seed": seed, "variants": variants})
         return
     rows = table(
         f"{model}, {results[0].questions} questions of {CHOICES} choices",
@@ -327,5 +326,5 @@ def _tell(model: str, results: Sequence[Result], seed: int, *, as_json: bool) ->
             str(each.unread),
             str(each.tokens),
         )
-    console.print(rows)
-    console.print(f"by guessing: {1 / CHOICES:.0%}", highlight=False)
+    Console().print(rows)
+    typer.echo(f"by guessing: {1 / CHOICES:.0%}")

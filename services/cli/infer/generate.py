@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass, replace
@@ -13,6 +12,7 @@ from rich.console import Console
 from inference import grpc_service_pb2 as oip
 from inference import grpc_service_pb2_grpc as oip_grpc
 from services.cli.client import connected
+from services.cli.console.output import print_json
 from services.cli.infer.render import Answer, render
 from services.cli.tensors import parameters_of, texts_of
 from services.kit.config.loader import load
@@ -52,7 +52,7 @@ async def generate(
     answer = replace(answer, latency_s=time.perf_counter() - began_s)
     answer.parameters.pop("triton_final_response", None)
     if as_json:
-        console.print_json(json.dumps(asdict(replace(answer, outputs={OUTPUT: [text]}))))
+        print_json(replace(answer, outputs={OUTPUT: [text]}))
         return
     console.print("\n")
     console.print(render(answer))

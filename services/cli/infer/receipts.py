@@ -1,18 +1,17 @@
 """Follows the receipts of answers, of all processes of the router together."""
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 from typing import Any, Final, cast
 
-from rich.console import Console
+import typer
 
 from cinquefoil.router.v1 import router_pb2
 from cinquefoil.router.v1.router_pb2_grpc import RouterServiceStub
 from services.cli.client import explaining
-from services.cli.console.proto_json import document
+from services.cli.console.output import as_line
 from services.cli.console.quantities import carbon, energy, milliseconds
 from services.kit.config import Deployment
 from services.kit.config.loader import load
@@ -40,12 +39,11 @@ async def follow(
     Raises:
         ServiceError: The router refuses, or does not answer.
     """
-    console, printed = Console(), 0
+    printed = 0
     async with aclosing(received(load(config), request)) as found:
         async for responses in found:
             for receipt in (each for response in responses for each in response.receipts):
-                line = json.dumps(document(receipt)) if as_json else _line(receipt)
-                console.print(line, markup=False, highlight=False, soft_wrap=True)
+                typer.echo(as_line(receipt) if as_json else _line(receipt))
                 printed += 1
                 if printed == count:
                     return

@@ -1,9 +1,7 @@
 """Sends one request and shows the answer."""
 
-import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ from rich.console import Console
 
 from inference import grpc_service_pb2 as oip
 from services.cli.client import Clients, connected
+from services.cli.console.output import print_json
 from services.cli.infer.render import Answer, drawing, render
 from services.cli.samples import read_samples
 from services.cli.tensors import outputs_of, parameters_of, request_of
@@ -58,7 +57,7 @@ async def send(
         )
     console = Console()
     if as_json:
-        console.print_json(json.dumps(asdict(answer)))
+        print_json(answer)
         return
     if source is None and isinstance(arrays, np.ndarray):
         console.print(drawing(arrays[0]))

@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 import numpy as np
+import typer
 from rich.console import Console
 
 from services.cli.init.devices import Devices, find_devices
@@ -94,12 +95,9 @@ def init(
     path.write_text(text, encoding="utf-8")
     load(path)  # what is written can be read: a mistake here is ours
     sent = options.data or "FILE.npz"
-    console.print(
+    typer.echo(
         f"wrote {path}; next: cinquefoil up, and beside it: cinquefoil infer {next(iter(models))} "
-        f"--input {sent}",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
+        f"--input {sent}"
     )
 
 

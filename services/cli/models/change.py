@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import typer
 from rich.console import Console
 
 from services.cli.init.document import model_section
@@ -40,11 +41,10 @@ async def add(config: Path, logs: Path, options: Options, *, dry_run: bool) -> N
         for each in model.variants.values():
             if options.pytorch is not None and each.network is not None:
                 each.network.file.unlink()  # exported to be measured
-        console.print(f"Would add to {config}:\n", highlight=False, soft_wrap=True)
-        console.print(added, highlight=False, markup=False, soft_wrap=True)
+        typer.echo(f"Would add to {config}:\n\n{added}")
         await _show_plan(config, {f"models.{name}": document["models"][name]})
         return
-    _say(console, f"added models.{name} to {config}", reloaded=request_reload(logs))
+    _say(f"added models.{name} to {config}", reloaded=request_reload(logs))
 
 
 async def remove(config: Path, logs: Path, name: str, *, dry_run: bool) -> None:
@@ -71,7 +71,7 @@ async def remove(config: Path, logs: Path, name: str, *, dry_run: bool) -> None:
     if dry_run:
         await _show_plan(config, {f"models.{name}": None})
         return
-    _say(Console(), f"removed models.{name} from {config}", reloaded=request_reload(logs))
+    _say(f"removed models.{name} from {config}", reloaded=request_reload(logs))
 
 
 async def _show_plan(config: Path, values: Mapping[str, Any]) -> None:
@@ -79,18 +79,13 @@ async def _show_plan(config: Path, values: Mapping[str, Any]) -> None:
     try:
         await change(config, values, (), dry_run=True, as_json=False)
     except (FailedPrecondition, Unavailable) as error:
-        Console().print(
-            f"The plan that would follow is not known: {error.message}",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
-        )
+        typer.echo(f"The plan that would follow is not known: {error.message}")
 
 
-def _say(console: Console, done: str, *, reloaded: bool) -> None:
+def _say(done: str, *, reloaded: bool) -> None:
     then = (
         "the suite that runs here takes it over; `cinquefoil status` shows when it has"
         if reloaded
         else "no `cinquefoil up` with this file's logs runs here: send SIGHUP to the services"
     )
-    console.print(f"{done}; {then}", highlight=False, soft_wrap=True)
+    typer.echo(f"{done}; {then}")

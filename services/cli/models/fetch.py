@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import typer
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -51,12 +52,7 @@ def fetch(config: Path, names: Sequence[str]) -> None:
                 except ServiceError as error:
                     failures.append(f"{name}: {error.message}")
                     continue
-            console.print(
-                f"{name}: {said}, {deployment.path_of(network)}",
-                highlight=False,
-                markup=False,
-                soft_wrap=True,
-            )
+            typer.echo(f"{name}: {said}, {deployment.path_of(network)}")
     if failures:
         listed = "\n".join(f"  {each}" for each in failures)
         raise Unavailable(f"{counted(len(failures), 'file')} could not be brought:\n{listed}")

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from inference import grpc_service_pb2 as oip
 from services.cli.client import Clients, connected
-from services.cli.console.tables import table
+from services.cli.console.output import print_json, show, table
 from services.kit.config import Model
 from services.kit.config.loader import load
 from services.kit.errors import NotFound, ServiceError
@@ -19,8 +19,8 @@ async def show_list(config: Path, *, as_json: bool) -> None:
     async with connected(deployment) as clients:
         states = {name: await _state(clients, name) for name in deployment.models}
     if as_json:
-        Console().print_json(
-            data={
+        print_json(
+            {
                 name: {"state": states[name], **model.model_dump(mode="json")}
                 for name, model in deployment.models.items()
             }
@@ -61,10 +61,8 @@ async def show_one(config: Path, name: str, *, as_json: bool) -> None:
         ]
         for kind in ("inputs", "outputs")
     }
-    if as_json:
-        Console().print_json(data={"state": state, **tensors, **model.model_dump(mode="json")})
-        return
-    Console().print(_rendered(name, model, state, tensors))
+    value = {"state": state, **tensors, **model.model_dump(mode="json")}
+    show(value, lambda: _rendered(name, model, state, tensors), as_json=as_json)
 
 
 def _rendered(name: str, model: Model, state: str, tensors: dict[str, list[str]]) -> RenderableType:

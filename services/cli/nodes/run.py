@@ -9,11 +9,8 @@ from rich.console import Console
 
 from cinquefoil.planner.v1 import planner_pb2 as pb
 from services.cli.client import Clients, ask, connected
-from services.cli.console.gpu_names import gpu_names
-from services.cli.console.proto_json import print_json
-from services.cli.console.proto_json import show as show_message
-from services.cli.console.tables import table
-from services.cli.console.working import working
+from services.cli.console.names import gpu_names
+from services.cli.console.output import print_json, show, table, working
 from services.cli.plan.render_explanation import proposal
 from services.kit.config.loader import load
 from services.kit.errors import NotFound
@@ -76,7 +73,7 @@ async def dry_run(config: Path, node: str, *, as_json: bool) -> None:
         with working(f"The planner solves without {node}"):
             answer = await clients.planner.CordonNode(request, timeout=ORDER_S)
         gpus = {} if as_json else await gpu_names(clients.planner)
-    show_message(answer.outcome, lambda found: proposal(found, gpus), as_json=as_json)
+    show(answer.outcome, lambda: proposal(answer.outcome, gpus), as_json=as_json)
 
 
 async def cordon(config: Path, node: str) -> None:

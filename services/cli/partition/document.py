@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from rich.table import Table
 
-from services.cli.console.tables import table
+from services.cli.console.output import table
 from services.cli.sensitivity.render import duration
 from services.gpuagent.profiling.sensitivity.study import Study
 from services.kit.operators.core.graph import Graph

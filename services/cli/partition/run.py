@@ -54,16 +54,14 @@ def partition(  # noqa: PLR0913 - the options of the command
     if as_json:
         typer.echo(json.dumps(told, indent=2))
         return
-    console = Console()
-    console.print(stages_table(found))
-    console.print(
+    Console().print(stages_table(found))
+    typer.echo(
         f"{graph.name} on {times.device} ({times.method}), batch {graph.batch_size}, "
         f"{len(found.clusters)} clusters at threshold {found.threshold:g}; answers as the whole "
-        f"does in {agreement.runs} runs (apart by {agreement.worst:.1g} of the largest)",
-        highlight=False,
+        f"does in {agreement.runs} runs (apart by {agreement.worst:.1g} of the largest)"
     )
     for line in deployment_lines(found, out):
-        console.print(line, highlight=False, soft_wrap=True, markup=False)
+        typer.echo(line)
 
 
 def _times(graph: Graph, gpu: str, file: Path) -> Study:

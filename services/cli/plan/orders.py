@@ -9,8 +9,7 @@ from rich.console import Console
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.cli.client import ask, connected, first
 from services.cli.console.durations import later
-from services.cli.console.proto_json import document, print_json
-from services.cli.console.tables import table
+from services.cli.console.output import document, print_json, table
 from services.kit.config.loader import load
 
 ORDER_S = 60.0
@@ -102,7 +101,7 @@ async def list_policies(config: Path, *, as_json: bool) -> None:
 
 def _report_plan(plan: plan_pb2.Plan, sentence: str, *, as_json: bool) -> None:
     pointer = f"`cinquefoil plan show {plan.version}` shows it."
-    _report(document(plan), f"{sentence} {pointer}", as_json=as_json)
+    _report(plan, f"{sentence} {pointer}", as_json=as_json)
 
 
 def _report(value: object, sentence: str, *, as_json: bool) -> None:

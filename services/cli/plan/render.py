@@ -8,7 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from cinquefoil.planner.v1.plan_pb2 import Plan, PlannedSegment, PlanState
-from services.cli.console.gpu_names import GpuNames, gpu_name
+from services.cli.console.names import GpuNames, gpu_name, namer, slice_name, word
+from services.cli.console.output import table as new_table
 from services.cli.console.quantities import (
     alternatives,
     carbon,
@@ -17,8 +18,6 @@ from services.cli.console.quantities import (
     milliseconds,
     percent,
 )
-from services.cli.console.tables import table as new_table
-from services.cli.console.variant_names import namer, slice_name, word
 from services.cli.plan.deviation import Measure, largest, measures
 from services.kit.plurals import counted
 from services.kit.units import J_PER_KWH

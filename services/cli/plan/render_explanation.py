@@ -9,11 +9,9 @@ from rich.text import Text
 
 from cinquefoil.planner.v1 import explanation_pb2, plan_pb2, planner_pb2
 from cinquefoil.planner.v1.plan_pb2 import PlannedSegment
-from services.cli.console.conditions import condition_lines
-from services.cli.console.gpu_names import GpuNames, gpu_name
+from services.cli.console.names import GpuNames, gpu_name, slice_name
+from services.cli.console.output import condition_lines, table
 from services.cli.console.quantities import alternatives, carbon, change, milliseconds, percent
-from services.cli.console.tables import table
-from services.cli.console.variant_names import slice_name
 from services.cli.plan.render import segments
 from services.kit.rpc.condition_messages import conditions_from
 

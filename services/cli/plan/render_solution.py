@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from services.cli.console.output import table
 from services.cli.console.quantities import milliseconds, percent
-from services.cli.console.tables import table
 from services.kit.mig import Layout
 from services.planner.capacity.fleet_sizing import Capacity
 from services.planner.core.model import Segment, SegmentKind

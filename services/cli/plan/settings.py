@@ -13,10 +13,8 @@ from rich.console import Console
 
 from cinquefoil.planner.v1 import planner_pb2
 from services.cli.client import ask, connected
-from services.cli.console.gpu_names import gpu_names
-from services.cli.console.proto_json import document, print_json
-from services.cli.console.tables import table
-from services.cli.console.working import working
+from services.cli.console.names import gpu_names
+from services.cli.console.output import print_json, table, working
 from services.cli.plan.orders import ORDER_S
 from services.cli.plan.render_explanation import proposal
 from services.kit.config.loader import load
@@ -57,7 +55,7 @@ async def change(
             answer = await clients.planner.ChangeSettings(request, timeout=ORDER_S)
         gpus = await gpu_names(clients.planner) if dry_run and not as_json else {}
     if as_json:
-        print_json(document(answer))
+        print_json(answer)
         return
     paths = ", ".join(answer.changed) or "nothing"
     if dry_run:
@@ -72,7 +70,7 @@ async def show_changed(config: Path, *, as_json: bool) -> None:
     request = planner_pb2.ListChangedSettingsRequest()
     answer = await ask(config, lambda clients: clients.planner.ListChangedSettings(request))
     if as_json:
-        print_json(document(answer))
+        print_json(answer)
         return
     if not answer.settings:
         typer.echo("Every setting is as the deployment file says.")

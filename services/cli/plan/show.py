@@ -8,9 +8,8 @@ from rich.console import Console
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.cli.client import ask, connected
-from services.cli.console.gpu_names import gpu_names
-from services.cli.console.proto_json import document, print_json, show
-from services.cli.console.working import working
+from services.cli.console.names import gpu_names
+from services.cli.console.output import document, print_json, show, working
 from services.cli.plan.deviation import measures
 from services.cli.plan.render import one, table
 from services.cli.plan.render_explanation import difference, explanation, proposal
@@ -25,10 +24,11 @@ async def show_list(config: Path, *, limit: int, as_json: bool) -> None:
     """Print the newest plans, newest first; JSON adds to planner.v1.Plan."""
     request = planner_pb2.ListPlansRequest(page_size=limit)
     response = await ask(config, lambda clients: clients.planner.ListPlans(request))
-    if as_json:
-        print_json([listed(plan, response) for plan in response.plans])
-    else:
-        Console().print(table(response.plans, response.pinned_version, response.pinned_by))
+    show(
+        [listed(plan, response) for plan in response.plans],
+        lambda: table(response.plans, response.pinned_version, response.pinned_by),
+        as_json=as_json,
+    )
 
 
 async def show_one(config: Path, *, version: int, as_json: bool) -> None:
@@ -37,7 +37,7 @@ async def show_one(config: Path, *, version: int, as_json: bool) -> None:
     async with connected(load(config)) as clients:
         plan = (await clients.planner.GetPlan(request)).plan
         gpus = {} if as_json else await gpu_names(clients.planner)
-    show(plan, lambda found: one(found, gpus), as_json=as_json)
+    show(plan, lambda: one(plan, gpus), as_json=as_json)
 
 
 async def dry_run(config: Path, what_if: planner_pb2.WhatIf, *, apply: bool, as_json: bool) -> None:
@@ -61,10 +61,9 @@ async def dry_run(config: Path, what_if: planner_pb2.WhatIf, *, apply: bool, as_
                 )
             order = planner_pb2.ApplyRequest(proposal_id=answer.proposal_id)
             applied = (await clients.planner.Apply(order)).plan
-    if as_json:
-        print_json(document(answer) | ({"applied": document(applied)} if applied else {}))
-    else:
-        Console().print(proposal(answer, gpus, applied.version if applied else None))
+    version = applied.version if applied else None
+    value = document(answer) | ({"applied": applied} if applied else {})
+    show(value, lambda: proposal(answer, gpus, version), as_json=as_json)
 
 
 async def explain(config: Path, *, version: int, as_json: bool) -> None:
@@ -74,7 +73,7 @@ async def explain(config: Path, *, version: int, as_json: bool) -> None:
         answer = await ask(
             config, lambda clients: clients.planner.Explain(request, timeout=SOLVE_S)
         )
-    show(answer.explanation, explanation, as_json=as_json)
+    show(answer.explanation, lambda: explanation(answer.explanation), as_json=as_json)
 
 
 async def diff(config: Path, from_version: int, to_version: int, *, as_json: bool) -> None:
@@ -83,7 +82,7 @@ async def diff(config: Path, from_version: int, to_version: int, *, as_json: boo
     async with connected(load(config)) as clients:
         found = (await clients.planner.Diff(request)).diff
         if as_json:
-            print_json(document(found))
+            print_json(found)
             return
         later = planner_pb2.GetPlanRequest(version=found.to_version)
         segments = (await clients.planner.GetPlan(later)).plan.segments
@@ -97,5 +96,10 @@ def listed(plan: plan_pb2.Plan, listed: planner_pb2.ListPlansResponse) -> dict[s
     return document(plan) | {
         "pinned": pinned,
         "pinned_by": listed.pinned_by if pinned else "",
-        "measures": [asdict(each) | {"deviation": each.deviation} for each in measures(plan)],
+        **measured(plan),
     }
+
+
+def measured(plan: plan_pb2.Plan) -> dict[str, Any]:
+    """Return what a plan expected beside what was seen, for JSON."""
+    return {"measures": [asdict(each) | {"deviation": each.deviation} for each in measures(plan)]}

@@ -6,11 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
-from services.cli.console.proto_json import print_json
-from services.cli.console.tables import table
-from services.cli.console.working import working
+from services.cli.console.output import show, table, working
 from services.cli.plan.render_solution import Solution, document, tables
 from services.kit.errors import InvalidArgument
 from services.planner.capacity.fleet_sizing import Terms, lay_out, pose
@@ -57,23 +53,18 @@ def show_solution(  # noqa: PLR0913 - the options of the command
         found = REGISTRY[strategy](problem)
     decided_s = time.perf_counter() - started_s
     solution = Solution(strategy, lay_out(problem, found), decided_s)
-    if as_json:
-        print_json(document(solution))
-    else:
-        Console().print(tables(solution))
+    show(document(solution), lambda: tables(solution), as_json=as_json)
     return not solution.unserved_rps
 
 
 def show_strategies(*, as_json: bool) -> None:
     """Print the first line of each strategy's docstring."""
-    said = {name: _summary(strategy) for name, strategy in sorted(REGISTRY.items())}
-    if as_json:
-        print_json([{"name": name, "summary": summary} for name, summary in said.items()])
-        return
-    rows = table("", "strategy", "what it does")
-    for name, summary in said.items():
-        rows.add_row(name, summary)
-    Console().print(rows)
+    said = [(name, _summary(strategy)) for name, strategy in sorted(REGISTRY.items())]
+    show(
+        [{"name": name, "summary": summary} for name, summary in said],
+        lambda: table("", "strategy", "what it does", rows=said),
+        as_json=as_json,
+    )
 
 
 def _summary(strategy: Any) -> str:

@@ -1,7 +1,6 @@
 """Follows the plans, through restarts of the planner."""
 
 import asyncio
-import json
 from pathlib import Path
 
 from rich.console import Console
@@ -9,7 +8,7 @@ from rich.text import Text
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.cli.client import Clients, connected
-from services.cli.console.proto_json import document
+from services.cli.console.output import as_line
 from services.cli.console.quantities import carbon
 from services.cli.plan.render import state
 from services.kit.backoff import Backoff
@@ -63,7 +62,7 @@ class _Reader:
         if (plan.version, plan.state) != self._printed:
             self._printed = plan.version, plan.state
             if self._as_json:
-                self._console.out(json.dumps(document(plan)), highlight=False)
+                self._console.out(as_line(plan), highlight=False)
             else:
                 self._console.print(_line(plan))
 

@@ -6,15 +6,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 
 from cinquefoil.predictor.v1 import predictor_pb2 as pb
 from cinquefoil.predictor.v1 import predictor_pb2_grpc as pb_grpc
 from services.cli.client import Clients, ask
-from services.cli.console.proto_json import document, print_json
+from services.cli.console.names import word
+from services.cli.console.output import show, table
 from services.cli.console.quantities import percent
-from services.cli.console.tables import table
-from services.cli.console.variant_names import word
 from services.kit.errors import NotFound
 from services.kit.plurals import counted
 
@@ -27,10 +26,7 @@ async def status(config: Path, *, as_json: bool) -> None:
     """
     request = pb.GetStatisticsRequest()
     found = await ask(config, lambda clients: _predictor(clients).GetStatistics(request))
-    if as_json:
-        print_json([document(model) for model in found.models])
-    else:
-        Console().print(render(found.models))
+    show(list(found.models), lambda: render(found.models), as_json=as_json)
 
 
 async def forget(config: Path, request: pb.ForgetRequest) -> None:

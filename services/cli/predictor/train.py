@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from services.cli.console.tables import table
+from services.cli.console.output import table
 from services.cli.predictor import chart
 from services.kit.errors import InvalidArgument
 from services.predictor.adapters.proxy_model import DEFAULT, ProxyModel

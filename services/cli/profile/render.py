@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from services.cli.console.tables import table
+from services.cli.console.output import table
 from services.cli.profile.compare import Difference
 from services.gpuagent.profiling.core.sweep import Point
 from services.kit.profiles.core.measurement import Measurement

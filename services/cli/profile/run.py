@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
+import typer
 from rich import progress
 from rich.console import Console
 from ruamel.yaml.comments import CommentedMap
@@ -67,9 +68,9 @@ async def profile(config: Path, node: str, request: Request) -> None:
             await _measure(wanted, request, deployment, rig, console)
     if request.save:
         _save(config, wanted, request.out, deployment, rig.gpu.type.name)
-        console.print(f"{config} uses the tables from now on; reload it", highlight=False)
+        typer.echo(f"{config} uses the tables from now on; reload it")
     else:
-        _tell(console, wanted, request.out, deployment, rig.gpu.type.name)
+        _tell(wanted, request.out, deployment, rig.gpu.type.name)
 
 
 def compare(one: Path, other: Path, tolerance: float) -> bool:
@@ -79,13 +80,12 @@ def compare(one: Path, other: Path, tolerance: float) -> bool:
         InvalidArgument: One of them is no table of ours.
     """
     found = differences(read_measurements(one), read_measurements(other), tolerance)
-    console = Console()
     for path in (one, other):
-        console.print(f"{path}: {_machine(path)}", highlight=False, soft_wrap=True)
+        typer.echo(f"{path}: {_machine(path)}")
     if found:
-        console.print(render.differences(found, ("first", "second")))
+        Console().print(render.differences(found, ("first", "second")))
     else:
-        console.print(f"no point differs by more than {tolerance:.0%}", highlight=False)
+        typer.echo(f"no point differs by more than {tolerance:.0%}")
     return bool(found)
 
 
@@ -169,9 +169,7 @@ def _language(before: LanguageProfile, target: Target, out: Path, gpu_type: str)
     return profile
 
 
-def _tell(
-    console: Console, wanted: Sequence[Target], out: Path, deployment: Deployment, gpu_type: str
-) -> None:
+def _tell(wanted: Sequence[Target], out: Path, deployment: Deployment, gpu_type: str) -> None:
     """Say how the planner comes to use what was measured."""
     for target in wanted:
         before = deployment.models[target.model].variants[target.variant].profile
@@ -180,20 +178,12 @@ def _tell(
             at = f"models.{target.model}.variants.{target.variant}.profile.measured"
             for steps in fitted(read_measurements(target.path(out, gpu_type, "csv"))):
                 said = ", ".join(f"{key}: {value}" for key, value in steps.model_dump().items())
-                console.print(
-                    f"{at}: [{{{said}}}]",
-                    highlight=False,
-                    markup=False,
-                    soft_wrap=True,
-                )
+                typer.echo(f"{at}: [{{{said}}}]")
             continue
-        console.print(
+        typer.echo(
             f"models.{target.model}.variants.{target.variant}.profile: "
             f"{{kind: table, path: {path}, gpu: {gpu_type}, "
-            f"gmacs_per_item: {before.gmacs_per_item:g}}}",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
+            f"gmacs_per_item: {before.gmacs_per_item:g}}}"
         )
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from rich.table import Table
 
-from services.cli.console.tables import table
+from services.cli.console.output import table
 from services.gpuagent.profiling.sensitivity.study import Study
 
 

@@ -1,12 +1,12 @@
 """Finds out, prints and draws how a model's operators follow the clock."""
 
 import asyncio
-import json
 from pathlib import Path
 
 import typer
 from rich.console import Console
 
+from services.cli.console.output import print_json
 from services.cli.sensitivity import chart, render
 from services.cli.sensitivity.measure import Place, measured
 from services.gpuagent.core import gpu_types
@@ -44,13 +44,9 @@ async def sensitivity(  # noqa: PLR0913 - the options of the command
     picture = out / f"{found.graph.name}.{found.device}.png"
     chart.draw(found, picture)
     if as_json:
-        typer.echo(json.dumps(render.document(found), indent=2))
+        print_json(render.document(found))
         return
-    console = Console()
-    console.print(render.kinds(found))
-    console.print(render.summary(found), highlight=False)
-    console.print(
-        f"clock_sensitivity: {found.cost.clock_sensitivity:.2f}  # for the deployment file",
-        highlight=False,
-    )
-    console.print(f"{picture}, {database}", highlight=False, soft_wrap=True)
+    Console().print(render.kinds(found))
+    typer.echo(render.summary(found))
+    typer.echo(f"clock_sensitivity: {found.cost.clock_sensitivity:.2f}  # for the deployment file")
+    typer.echo(f"{picture}, {database}")

@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from services.cli.console import quantities
-from services.cli.console.tables import table
+from services.cli.console.output import table
 from services.simulator.report.figures import Figures, ModelFigures, TextFigures
 from services.simulator.report.report import Report
 

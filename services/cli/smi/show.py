@@ -1,8 +1,6 @@
 """A node's GPUs: a summary, or one of `nvidia-smi`'s lists, from one survey."""
 
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import typer
@@ -10,8 +8,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from services.cli.console.output import print_json, table
 from services.cli.console.quantities import energy
-from services.cli.console.tables import table
 from services.cli.smi import nvidia
 from services.gpuagent.survey import Gauges, SurveyedGpu, survey
 from services.kit.config.loader import load
@@ -38,7 +36,7 @@ def show(config: Path, node: str, listing: int | None, *, as_json: bool) -> None
     settings = deployment.nodes.get(node) or deployment.join or deployment.nodes[node]
     gpus = survey(node, settings)
     if as_json:
-        typer.echo(json.dumps({"node": node, "gpus": [asdict(gpu) for gpu in gpus]}, indent=2))
+        print_json({"node": node, "gpus": gpus})
     elif listing is not None:
         typer.echo("\n".join(_LISTS[listing](gpus)))
     else:

@@ -13,7 +13,7 @@ from cinquefoil.planner.v1.plan_pb2 import Plan, PlanState
 from cinquefoil.planner.v1.planner_pb2 import FleetNode, GetFleetResponse, Hold
 from cinquefoil.predictor.v1.predictor_pb2 import SOURCE_EXACT, SOURCE_SEMANTIC, ModelStatistics
 from cinquefoil.router.v1.router_pb2 import GetStatusResponse, InstanceStatus, ModelStatus
-from services.cli.console.variant_names import slice_name, word
+from services.cli.console.names import slice_name, word
 from services.kit.rpc.condition_messages import conditions_from
 
 Row = SimpleNamespace

@@ -1,7 +1,6 @@
 """Queries every service at once, and shows the status once, or again and again."""
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +14,7 @@ from cinquefoil.planner.v1.planner_pb2 import GetFleetRequest, GetPlanRequest
 from cinquefoil.predictor.v1.predictor_pb2 import GetStatisticsRequest
 from cinquefoil.router.v1.router_pb2 import GetStatusRequest
 from services.cli.client import Clients, connected, first
+from services.cli.console import output
 from services.cli.status.document import Row, document
 from services.cli.status.render import render
 from services.kit.config.loader import load
@@ -28,11 +28,7 @@ async def show(config: Path, *, as_json: bool) -> bool:
     deployment = load(config)
     async with connected(deployment) as clients:
         status = await fetch(clients, deployment.digest)
-    console = Console()
-    if as_json:
-        console.print_json(json.dumps(status, default=vars))
-    else:
-        console.print(render(status))
+    output.show(status, lambda: render(status), as_json=as_json)
     return not status.problems
 
 
@@ -44,7 +40,7 @@ async def follow(config: Path, *, as_json: bool, interval_s: float) -> None:
             while True:
                 status = await fetch(clients, deployment.digest)
                 if as_json:
-                    console.out(json.dumps(status, default=vars), highlight=False)
+                    console.out(output.as_line(status), highlight=False)
                 else:
                     live.update(render(status), refresh=True)
                 await asyncio.sleep(interval_s)

@@ -12,8 +12,7 @@ from rich.text import Text
 
 from inference import grpc_service_pb2 as oip
 from services.cli.client import connected
-from services.cli.console.conditions import condition_line, condition_lines
-from services.cli.console.tables import table
+from services.cli.console.output import condition_line, condition_lines, table
 from services.cli.up.waiting import until_ready
 from services.kit.conditions import control_off
 from services.kit.config import Deployment

@@ -8,7 +8,7 @@ from google.protobuf.json_format import ParseDict, ParseError
 
 from cinquefoil.planner.v1 import planner_pb2
 from services.cli.client import Clients
-from services.cli.console.proto_json import document
+from services.cli.console.output import document
 from services.cli.plan.orders import ORDER_S
 from services.console.documents import Document
 from services.kit.errors import InvalidArgument, NotFound

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, cast
 
@@ -11,10 +10,9 @@ from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from cinquefoil.router.v1.router_pb2 import WatchReceiptsRequest
 from services.cli.account.report import by_hour, rows
 from services.cli.client import Clients, first
-from services.cli.console.proto_json import document
+from services.cli.console.output import document
 from services.cli.infer.receipts import received
-from services.cli.plan.deviation import measures
-from services.cli.plan.show import SOLVE_S, listed
+from services.cli.plan.show import SOLVE_S, listed, measured
 from services.cli.status.show import fetch
 from services.console.cached import Cached
 from services.console.documents import Document
@@ -91,8 +89,7 @@ class ServiceReaders:
         """Return one plan, and what it expected beside what was seen."""
         request = planner_pb2.GetPlanRequest(version=version)
         plan = (await self._clients.planner.GetPlan(request)).plan
-        found = [asdict(each) | {"deviation": each.deviation} for each in measures(plan)]
-        return document(plan) | {"measures": found}
+        return document(plan) | measured(plan)
 
     async def explanation(self, version: int) -> Document:
         """Return why a plan is as it is."""

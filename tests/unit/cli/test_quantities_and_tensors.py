@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference.grpc_service_pb2 import InferParameter, ModelInferResponse
-from services.cli.console.gpu_names import gpu_name
+from services.cli.console.names import gpu_name
 from services.cli.console.quantities import carbon, change, energy, milliseconds, percent
 from services.cli.tensors import outputs_of, parameters_of, request_of
 from services.gpuagent.worker.tensors import DTYPES

@@ -1,15 +1,36 @@
-"""Brings data sets to this machine, and says what cannot be had."""
+"""Lists the data sets that there are, and brings them to this machine."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from services.datasets.catalog import DataFile, DataSet, data_set
+from services.cli.console.output import print_json, table
+from services.datasets.catalog import DataFile, DataSet, catalog, data_set
 from services.datasets.fetch import copy, download, present, remove_parts
 from services.kit.download import client
 from services.kit.errors import NotFound
+
+
+def show_list(folder: Path, *, as_json: bool) -> None:
+    """Print every data set, how many of its files the folder has, and its licence."""
+    if as_json:
+        print_json(
+            {
+                name: {**each.model_dump(mode="json"), "files_here": _here(each, folder)}
+                for name, each in catalog().items()
+            }
+        )
+        return
+    rows = table("", "data set", ">files here", ">MB", "holds", "licence")
+    for name, each in catalog().items():
+        size_bytes = sum(file.size_bytes for file in each.files)
+        counted = f"{_here(each, folder)}/{len(each.files)}"
+        rows.add_row(name, counted, f"{size_bytes / 1e6:.1f}", each.holds, each.licence)
+    Console().print(rows)
+    typer.echo(f"They lie in {folder}.")
 
 
 def fetch(names: Sequence[str], folder: Path, source: Path | None) -> None:
@@ -34,7 +55,7 @@ def fetch(names: Sequence[str], folder: Path, source: Path | None) -> None:
             _download([file for file in missing if file.downloads], folder, name, console)
         else:
             lacking += [file for file in missing if not copy(file, source, folder)]
-        _say(name, found, folder, console)
+        _say(name, found, folder)
     remove_parts(folder)
     if lacking:
         raise NotFound(_lacking(lacking, source))
@@ -49,15 +70,15 @@ def _download(files: Sequence[DataFile], folder: Path, name: str, console: Conso
             download(file, folder, http, lambda count: bar.advance(task, count))
 
 
-def _say(name: str, found: DataSet, folder: Path, console: Console) -> None:
-    here = sum(present(file, folder) for file in found.files)
-    console.print(
-        f"{name}: {here} of {len(found.files)} files in {folder / name}\n"
-        f"  licence: {found.licence}\n  cite: {found.citation}\n  from: {found.origin}",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
+def _say(name: str, found: DataSet, folder: Path) -> None:
+    typer.echo(
+        f"{name}: {_here(found, folder)} of {len(found.files)} files in {folder / name}\n"
+        f"  licence: {found.licence}\n  cite: {found.citation}\n  from: {found.origin}"
     )
+
+
+def _here(found: DataSet, folder: Path) -> int:
+    return sum(present(file, folder) for file in found.files)
 
 
 def _lacking(files: Sequence[DataFile], source: Path | None) -> str:

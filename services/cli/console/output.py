@@ -1,0 +1,94 @@
+"""What several commands print: JSON, tables, conditions, and what shows that a command works."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, is_dataclass
+from typing import Any, Final
+
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
+from rich import box
+from rich.console import Console, RenderableType
+from rich.status import Status
+from rich.table import Table
+from rich.text import Text
+
+from services.kit.conditions import Condition, Effect
+
+_STYLES: Final = {Effect.STOPS: "red", Effect.WAITS: "yellow", Effect.DEGRADES: "yellow"}
+
+
+def document(message: Message) -> dict[str, Any]:
+    """Return a message for JSON, by protobuf's own mapping, with the contract's field names.
+
+    Numbers that are 0 and texts that are empty are there too.
+    """
+    return MessageToDict(
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+
+
+def as_line(value: object) -> str:
+    """Return a value as one line of JSON: messages, dataclasses and objects by their fields."""
+    return json.dumps(value, default=_fields)
+
+
+def print_json(value: object) -> None:
+    """Print a value as `as_line` has it, indented, in colour on a terminal."""
+    Console().print_json(as_line(value))
+
+
+def show(value: object, render: Callable[[], RenderableType], *, as_json: bool) -> None:
+    """Print a value as JSON, or else what `render` returns of it for people."""
+    if as_json:
+        print_json(value)
+    else:
+        Console().print(render())
+
+
+def _fields(value: Any) -> Any:
+    if isinstance(value, Message):
+        return document(value)
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else vars(value)
+
+
+def table(title: str, *columns: str, rows: Iterable[Sequence[RenderableType]] = ()) -> Table:
+    """Return a table that fits a terminal of 80 columns.
+
+    Args:
+        title: Above it; may be empty.
+        columns: Headings. One that starts with ">" is aligned to the right, as in a format.
+        rows: A cell for each column.
+    """
+    made = Table(
+        title=f"\n{title}" if title else None,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+        show_edge=False,
+    )
+    for column in columns:
+        right = column.startswith(">")
+        heading = column.removeprefix(">")
+        made.add_column(heading, justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*row)
+    return made
+
+
+def working(what: str) -> Status:
+    """Return a line that moves, on standard error where that is a terminal, while it is entered."""
+    return Console(stderr=True).status(what)
+
+
+def condition_lines(conditions: Iterable[Condition]) -> Iterator[Text]:
+    """Yield a line for each condition, what stops something first."""
+    for each in sorted(conditions, key=lambda each: list(Effect).index(each.effect)):
+        yield condition_line(each)
+
+
+def condition_line(condition: Condition) -> Text:
+    """Return a condition as a line."""
+    return Text(str(condition), style=_STYLES[condition.effect])
