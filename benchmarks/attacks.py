@@ -25,6 +25,7 @@ import grpc
 import yaml
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from benchmarks._secured import secure
 from benchmarks.chaos.suite import VARIANTS, Digits, deployment
 from benchmarks.harness import Figures, Report, options, publish
 from cinquefoil.carbon.v1 import carbon_pb2
@@ -41,7 +42,7 @@ from services.kit.config.loader import load
 from services.kit.net import free_port, split_address
 from services.kit.rpc import dial
 from services.local.demo import model_family
-from services.local.pki import Identity, secure
+from services.local.pki import Identity
 from services.local.up.health import until_answering
 from services.local.up.suite import Suite
 

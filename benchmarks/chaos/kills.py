@@ -24,6 +24,7 @@ import grpc
 import psutil
 import yaml
 
+from benchmarks._secured import secure
 from benchmarks.chaos.suite import VARIANTS, Digits, deployment, workers
 from benchmarks.harness import Figures, Report
 from cinquefoil.router.v1 import router_pb2
@@ -35,7 +36,7 @@ from services.kit.net import free_port
 from services.kit.rpc import dial
 from services.kit.rpc.status import from_wire
 from services.local.demo import model_family
-from services.local.pki import Authority, identities, secure
+from services.local.pki import Authority, identities
 from services.local.up.health import until_answering
 from services.local.up.suite import Suite
 

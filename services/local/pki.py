@@ -20,7 +20,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from services.kit.config import Deployment, Endpoint, Tls
-from services.kit.config.loader import load
 from services.kit.errors import AlreadyExists, FailedPrecondition
 from services.kit.net import split_address
 from services.kit.whole_file import replacing
@@ -158,26 +157,6 @@ class Authority:
         _write(folder / "ca.crt", self._certificate.public_bytes(_PEM), 0o644)
         _write(folder / "tls.crt", certificate.public_bytes(_PEM), 0o644)
         return folder
-
-
-def secure(config: Path, folder: Path, days: float = 1) -> Authority:
-    """Make an authority in `folder`, and have a deployment file use mutual TLS with it.
-
-    Args:
-        config: The file; has neither `tls` nor `access`.
-        folder: Of the authority and the certificates of every service.
-        days: How long certificates are valid.
-
-    Raises:
-        AlreadyExists: The folder has an authority.
-        ConfigError: The file is wrong.
-    """
-    authority = Authority.made(folder, TRUST_DOMAIN)
-    with config.open("a", encoding="utf-8") as file:
-        file.write(settings(folder, TRUST_DOMAIN))
-    for identity in identities(load(config)):
-        authority.issue(identity, days)
-    return authority
 
 
 def problem(tls: Tls, now: datetime) -> str:

@@ -18,12 +18,12 @@ import pytest
 import pytest_asyncio
 import yaml
 
+from benchmarks._secured import secure
 from cinquefoil.planner.v1 import planner_pb2, planner_pb2_grpc
 from services.kit.config.loader import load
 from services.kit.net import free_port
 from services.kit.rpc import dial
 from services.local.demo.digits import held_out
-from services.local.pki import secure
 from services.local.up.health import until_answering
 from services.local.up.suite import Suite
 from tests.support.paths import ROOT, SUPPORT

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from benchmarks._secured import secure
 from cinquefoil.planner.v1.planner_pb2 import GetFleetRequest
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
 from cinquefoil.router.v1.router_pb2 import GetStatusRequest
@@ -22,7 +23,7 @@ from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from services.kit.config import Tls
 from services.kit.config.loader import load
 from services.kit.rpc import dial
-from services.local.pki import Identity, secure
+from services.local.pki import Identity
 from services.local.up.health import until_answering
 from services.local.up.process import Program
 from services.local.up.suite import Suite

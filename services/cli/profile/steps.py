@@ -28,13 +28,6 @@ def fitted(rows: Iterable[Measurement]) -> tuple[MeasuredSteps, ...]:
     return tuple(_of_slice(*place, found) for place, found in by_place.items())
 
 
-def errors(rows: Sequence[Measurement], steps: MeasuredSteps) -> tuple[float, float]:
-    """Return the relative errors of steps' times and energies on rows of their slice, medians."""
-    times = [abs(float(_terms(each) @ _times_s(steps)) / each.step_s - 1) for each in rows]
-    energies = [abs(float(_terms(each) @ _energies_j(steps)) / each.step_j - 1) for each in rows]
-    return median(times), median(energies)
-
-
 def _of_slice(gpu: str, name: str, rows: Sequence[Measurement]) -> MeasuredSteps:
     fixed_s, sequence_s, context_s = _fit(rows, [each.step_s for each in rows])
     fixed_j, sequence_j, context_j = _fit(rows, [each.step_j for each in rows])
@@ -74,14 +67,6 @@ def _fit(rows: Sequence[Measurement], values: Sequence[float]) -> list[float]:
 
 def _terms(row: Measurement) -> NDArray[np.float64]:
     return np.array([1.0, row.batch_size, row.batch_size * row.context_tokens])
-
-
-def _times_s(steps: MeasuredSteps) -> NDArray[np.float64]:
-    return np.array([steps.fixed_s, steps.sequence_s, steps.context_token_s])
-
-
-def _energies_j(steps: MeasuredSteps) -> NDArray[np.float64]:
-    return np.array([steps.fixed_j, steps.sequence_j, steps.context_token_j])
 
 
 def _rounded(value: float) -> float:

@@ -28,7 +28,7 @@ SHA256: Final = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a
 """Weights, in a package of which nothing is imported, and their digest (version 1.0.0)."""
 
 CENTRE: Final = Path(__file__).parents[1] / "default" / "centre.npy"
-"""Mean of many prompts' vectors, from `services.predictor.training.default`."""
+"""Mean of many prompts' vectors, from `benchmarks.generative.shipped`."""
 
 _LAYERS: Final = 3
 _TOKENS: Final = 32

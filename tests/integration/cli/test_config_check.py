@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks._secured import secure
 from services.cli.main import app
-from services.local.pki import Authority, Identity, secure
+from services.local.pki import Authority, Identity
 from tests.support.paths import ROOT
 
 GOOD = """\

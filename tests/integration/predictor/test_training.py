@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from benchmarks.generative.shipped import SOURCES
 from services.kit.errors import FailedPrecondition, InvalidArgument
 from services.predictor.adapters.proxy_model import DEFAULT, ProxyModel
 from services.predictor.core.estimate import CLASS_RANKS
@@ -23,7 +24,6 @@ from services.predictor.training.core.fit import (
 )
 from services.predictor.training.core.metrics import confusion, measure, pair_order
 from services.predictor.training.core.rows import Row, by_model, read, split
-from services.predictor.training.default import SOURCES
 from services.predictor.training.export import to_onnx
 from tests.support.paths import MADE_UP, PUBLISHED
 from tests.support.predictor.prompt_log import log

@@ -9,7 +9,6 @@ import yaml
 
 from services.cli.profile import run
 from services.cli.profile.request import Request
-from services.cli.profile.steps import errors
 from services.gpuagent.profiling.core.samples import Effort
 from services.kit import config
 from services.kit.config.loader import load
@@ -20,6 +19,7 @@ from services.planner.adapters.wire.convert_node import node_from
 from services.planner.core.model import Model, Pool, Variant
 from services.planner.core.problem.catalog import Place, measure
 from tests.support.gpuagent.agent_service import NODE, agent, deployment, planning
+from tests.support.gpuagent.step_errors import errors
 from tests.support.worker.language_worker import RESOURCE, SHA256, needs_llama
 
 CORE = min(os.sched_getaffinity(0))

@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.cli.profile.steps import errors, fitted
+from services.cli.profile.steps import fitted
 from services.gpuagent.profiling.core.text_rounds import STEPS, Round, of_phases
 from services.kit.config import MeasuredSteps
 from services.kit.profiles.core.measurement import Measurement
+from tests.support.gpuagent.step_errors import errors
 
 TRUE = MeasuredSteps(
     gpu="h100-80gb", slice="whole",

@@ -1,6 +1,6 @@
 """Trains the predictor that ships.
 
-python -m services.predictor.training.default --data DIR [--out DIR]
+python -m benchmarks.generative.shipped --data DIR [--out DIR]
 
 The data's DIR has the files of `SOURCES`: JSON Lines of prompts and answers' lengths whose licences
 allow a model trained on them to ship. The mean of the prompts' vectors is computed first, and
@@ -30,7 +30,7 @@ SOURCES = {
 
 def main() -> None:
     """Train, and write the files."""
-    parser = argparse.ArgumentParser(prog="python -m services.predictor.training.default")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.generative.shipped")
     parser.add_argument("--data", type=Path, required=True, metavar="DIR")
     parser.add_argument("--out", type=Path, default=DEFAULT.parent, metavar="DIR")
     arguments = parser.parse_args()
