@@ -1,9 +1,8 @@
 """`cinquefoil carbon ...`: the carbon service, and the account of what was emitted."""
 
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -18,36 +17,20 @@ app = typer.Typer(
 app.command("serve")(serve_command("carbon"))
 
 
-class By(StrEnum):
-    """What entries are added up by."""
-
-    MODEL = "model"
-    NODE = "node"
-    ZONE = "zone"
-    ALL = "all"
-
-
-class Format(StrEnum):
-    """How they are printed."""
-
-    TABLE = "table"
-    CSV = "csv"
-    JSON = "json"
-
-
 @app.command()
 async def report(  # noqa: PLR0913  # one argument per option
     *,
     config: Config = DEPLOYMENT,
     by: Annotated[
-        By,
+        Literal["model", "node", "zone", "all"],
         typer.Option(help="Group by; all: CSV and JSON keep zone, node and model apart."),
-    ] = By.MODEL,
+    ] = "model",
     since: Annotated[str, typer.Option(help="An age (12h, 7d) or a time (UTC).")] = "7d",
     until: Annotated[str, typer.Option(help="The same. Default: now.")] = "",
     form: Annotated[
-        Format, typer.Option("--format", help="csv and json list every hour.")
-    ] = Format.TABLE,
+        Literal["table", "csv", "json"],
+        typer.Option("--format", help="csv and json list every hour."),
+    ] = "table",
     html: Annotated[
         Path | None, typer.Option(help="Also write it as one interactive HTML file.")
     ] = None,
@@ -64,4 +47,4 @@ async def report(  # noqa: PLR0913  # one argument per option
         window = instant(since, now), instant(until, now) if until else now
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    await show(config, window, by.value, form.value, html)
+    await show(config, window, by, form, html)

@@ -85,7 +85,7 @@ def init(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
         hub=hf or "",
         repository=triton_repo,
         data=data,
-        precisions=tuple(each.value for each in quantize or ()),
+        precisions=tuple(quantize or ()),
         name=name,
         latency_s=latency,
         gmacs=numbers("--gmacs", "MODEL=NUMBER", gmacs),

@@ -100,7 +100,7 @@ async def add(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
         shapes=item_shapes(shape),
         hub=hf or "",
         data=data,
-        precisions=tuple(each.value for each in quantize or ()),
+        precisions=tuple(quantize or ()),
         name=name,
         latency_s=latency,
     )

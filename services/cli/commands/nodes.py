@@ -29,9 +29,12 @@ async def cordon(node: Node, config: Config = DEPLOYMENT) -> None:
 
     What runs there serves until then.
     """
-    from services.cli.nodes.run import cordon as work
+    from cinquefoil.planner.v1.planner_pb2 import CordonNodeRequest
+    from services.cli.plan.orders import give
 
-    await work(config, node)
+    await give(config, CordonNodeRequest(node=node))
+    back = f"`cinquefoil nodes uncordon {node}` takes it into use."
+    typer.echo(f"The next plan leaves {node} out. {back}")
 
 
 @app.command()
@@ -59,14 +62,18 @@ async def drain(
 @app.command()
 async def uncordon(node: Node, config: Config = DEPLOYMENT) -> None:
     """Let plans use a node again."""
-    from services.cli.nodes.run import uncordon as work
+    from cinquefoil.planner.v1.planner_pb2 import UncordonNodeRequest
+    from services.cli.plan.orders import give
 
-    await work(config, node)
+    await give(config, UncordonNodeRequest(node=node))
+    typer.echo(f"Plans may use {node}.")
 
 
 @app.command()
 async def forget(node: Node, config: Config = DEPLOYMENT) -> None:
     """Forget a node that joined and is out of reach; after `join.forget_after_s` that is done."""
-    from services.cli.nodes.run import forget as work
+    from cinquefoil.planner.v1.planner_pb2 import ForgetNodeRequest
+    from services.cli.plan.orders import give
 
-    await work(config, node)
+    await give(config, ForgetNodeRequest(node=node))
+    typer.echo(f"{node} is forgotten; it may join again.")

@@ -1,20 +1,12 @@
 """`cinquefoil partition`."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from services.cli.commands.gpuagent import DATABASE, Batch, Length, Sensitivities
 from services.cli.commands.options import Json
-
-
-class Aim(StrEnum):
-    """What good stages are."""
-
-    THROUGHPUT = "throughput"
-    LATENCY = "latency"
 
 
 def partition(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
@@ -25,11 +17,11 @@ def partition(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
         "out/partition"
     ),
     objective: Annotated[
-        Aim,
+        Literal["throughput", "latency"],
         typer.Option(
             help="throughput: shortest longest stage; latency: least data between stages."
         ),
-    ] = Aim.THROUGHPUT,
+    ] = "throughput",
     threshold: Annotated[
         float,
         typer.Option(min=0, max=2, help="Maximum difference of scores within an operator cluster."),
@@ -63,7 +55,7 @@ def partition(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
 
     wanted = PartitionRequest(
         stages,
-        objective.value,
+        objective,
         threshold,
         None if memory is None else round(memory * BYTES_PER_MIB),
         CutRules(max_tensors, max_kib * 1024),

@@ -1,28 +1,11 @@
 """`cinquefoil plan ...`: what was decided, why, what the alternatives were, and orders."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from services.cli.commands.options import DEPLOYMENT, LAST_VERSION, Config, Json, Version
-
-
-class Goal(StrEnum):
-    """What a good plan is."""
-
-    CLOVER = "clover"
-    FEWEST_GPUS = "fewest-gpus"
-    INFADAPTER = "infadapter"
-
-
-class SolvedGoal(StrEnum):
-    """What a good plan of capacity is."""
-
-    FEWEST_GPUS = "fewest-gpus"
-    INFADAPTER = "infadapter"
-
 
 app = typer.Typer(
     name="plan",
@@ -111,7 +94,8 @@ async def dry_run(  # noqa: PLR0913, PLR0917 - a command's options are its argum
     ] = None,
     strategy: Annotated[str, typer.Option(help="See `plan strategies`.")] = "",
     objective: Annotated[
-        Goal | None, typer.Option(help="The only goal, in place of the configured ones.")
+        Literal["clover", "fewest-gpus", "infadapter"] | None,
+        typer.Option(help="The only goal, in place of the configured ones."),
     ] = None,
     without_gpu: Annotated[
         list[str] | None, typer.Option(metavar="UUID", help="GPU to leave out; repeatable.")
@@ -147,7 +131,7 @@ async def dry_run(  # noqa: PLR0913, PLR0917 - a command's options are its argum
         carbon_weight=carbon_weight,
         accuracy_floor=accuracy_floor,
         strategy=strategy,
-        goals=Goals(**{objective.name.lower(): 1.0}) if objective else None,
+        goals=Goals(**{objective.replace("-", "_"): 1.0}) if objective else None,
         without_gpus=without_gpu,
         added_gpus=map(added_gpus, add_gpus or ()),
     )
@@ -203,9 +187,11 @@ async def apply(
 
     A proposal is valid for 10 minutes, and only while the fleet runs what it was made for.
     """
-    from services.cli.plan.orders import apply_proposal
+    from cinquefoil.planner.v1.planner_pb2 import ApplyRequest
+    from services.cli.plan.orders import give, report_plan
 
-    await apply_proposal(config, proposal_id, as_json=json)
+    plan = (await give(config, ApplyRequest(proposal_id=proposal_id))).plan
+    report_plan(plan, f"Plan {plan.version} is being rolled out.", as_json=json)
 
 
 @app.command()
@@ -218,17 +204,23 @@ async def pin(
     json: Json = False,
 ) -> None:
     """Hold the active plan: no re-planning until `plan unpin`, over restarts too."""
-    from services.cli.plan.orders import pin_plan
+    from cinquefoil.planner.v1.planner_pb2 import PinRequest
+    from services.cli.plan.orders import give, report
 
-    await pin_plan(config, version, as_json=json)
+    held = (await give(config, PinRequest(version=version))).version
+    sentence = f"Plan {held} is held. `cinquefoil plan unpin` lets go."
+    report({"pinned_version": held}, sentence, as_json=json)
 
 
 @app.command()
 async def unpin(config: Config = DEPLOYMENT, json: Json = False) -> None:
     """Let the planner re-plan by itself again."""
-    from services.cli.plan.orders import unpin_plan
+    from cinquefoil.planner.v1.planner_pb2 import UnpinRequest
+    from services.cli.plan.orders import give, report
 
-    await unpin_plan(config, as_json=json)
+    await give(config, UnpinRequest())
+    sentence = "No plan is held; the planner makes plans by itself."
+    report({"pinned_version": 0}, sentence, as_json=json)
 
 
 @app.command()
@@ -256,9 +248,11 @@ async def freeze(
 @app.command()
 async def unfreeze(config: Config = DEPLOYMENT, json: Json = False) -> None:
     """End a freeze."""
-    from services.cli.plan.orders import unfreeze_plans
+    from cinquefoil.planner.v1.planner_pb2 import UnfreezeRequest
+    from services.cli.plan.orders import give, report
 
-    await unfreeze_plans(config, as_json=json)
+    await give(config, UnfreezeRequest())
+    report({"frozen_until": None}, "Not frozen; plans are carried out again.", as_json=json)
 
 
 @app.command()
@@ -268,27 +262,21 @@ async def rollback(
     json: Json = False,
 ) -> None:
     """Carry an earlier plan out again, as a new version, and pin it."""
-    from services.cli.plan.orders import roll_back
+    from cinquefoil.planner.v1.planner_pb2 import RollbackRequest
+    from services.cli.plan.orders import give, report_plan
 
-    await roll_back(config, version, as_json=json)
-
-
-class GraphFormat(StrEnum):
-    """What to write."""
-
-    JSON = "json"
-    GRAPHML = "graphml"
-    DOT = "dot"
-    PNG = "png"
+    plan = (await give(config, RollbackRequest(version=version))).plan
+    sentence = f"Plan {version} is being rolled out again as plan {plan.version}, and held."
+    report_plan(plan, sentence, as_json=json)
 
 
 @app.command()
 async def graph(
     version: Version = 0,
     format_: Annotated[
-        GraphFormat,
+        Literal["json", "graphml", "dot", "png"],
         typer.Option("--format", help="json: node-link; graphml and dot: for graph tools; png."),
-    ] = GraphFormat.JSON,
+    ] = "json",
     out: Annotated[
         Path | None, typer.Option("--out", help="File to write; needed for png. Default: stdout.")
     ] = None,
@@ -306,9 +294,9 @@ async def graph(
     """
     from services.cli.plan.graph import show_graph
 
-    if format_ is GraphFormat.PNG and out is None:
+    if format_ == "png" and out is None:
         raise typer.BadParameter("--format png needs --out FILE")
-    await show_graph(config, version=version, format_=format_.value, out=out)
+    await show_graph(config, version=version, format_=format_, out=out)
 
 
 @app.command()
@@ -326,8 +314,8 @@ def solve(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     ] = None,
     scenario: Annotated[int, typer.Option(help="Row of --rates and --latencies, from 1.")] = 1,
     objective: Annotated[
-        SolvedGoal, typer.Option(help="What a good plan is.")
-    ] = SolvedGoal.FEWEST_GPUS,
+        Literal["fewest-gpus", "infadapter"], typer.Option(help="What a good plan is.")
+    ] = "fewest-gpus",
     strategy: Annotated[str, typer.Option(help="exact, parvagpu, annealing, ...")] = "exact",
     gpu: Annotated[str, typer.Option(help="GPU type that was measured.")] = "a100-80gb",
     gpus: Annotated[
@@ -366,7 +354,7 @@ def solve(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     else:
         raise typer.BadParameter("give --services, or both --rates and --latencies")
     terms = Terms(
-        goals=Goals.model_validate({"clover": 0, objective.value.replace("-", "_"): 1}),
+        goals=Goals.model_validate({"clover": 0, objective.replace("-", "_"): 1}),
         gpus=gpus,
         latency_share=latency_share,
         max_utilisation=max_utilisation,

@@ -11,12 +11,10 @@ from cinquefoil.planner.v1 import planner_pb2 as pb
 from services.cli.client import Clients, ask, connected
 from services.cli.console.names import gpu_names
 from services.cli.console.output import print_json, show, table, working
+from services.cli.plan.orders import ORDER_S
 from services.cli.plan.render_explanation import proposal
 from services.kit.config.loader import load
 from services.kit.errors import NotFound
-
-ORDER_S = 60.0
-"""A dry run waits for others."""
 
 _LOOK_S = 1.0
 
@@ -76,15 +74,6 @@ async def dry_run(config: Path, node: str, *, as_json: bool) -> None:
     show(answer.outcome, lambda: proposal(answer.outcome, gpus), as_json=as_json)
 
 
-async def cordon(config: Path, node: str) -> None:
-    """Have the next plan leave a node out."""
-    request = pb.CordonNodeRequest(node=node)
-    await ask(config, lambda clients: clients.planner.CordonNode(request, timeout=ORDER_S))
-    typer.echo(
-        f"The next plan leaves {node} out. `cinquefoil nodes uncordon {node}` takes it into use."
-    )
-
-
 async def drain(config: Path, node: str, *, wait: bool) -> None:
     """Have what runs on a node moved to others now; with `wait`, return when nothing runs there."""
     async with connected(load(config)) as clients:
@@ -105,17 +94,3 @@ async def _segments(clients: Clients, node: str) -> int:
         if each.node.name == node:
             return len(each.node.segments)
     raise NotFound(f"node: there is no node {node!r} any more", field="node")
-
-
-async def uncordon(config: Path, node: str) -> None:
-    """Take a node into use again."""
-    request = pb.UncordonNodeRequest(node=node)
-    await ask(config, lambda clients: clients.planner.UncordonNode(request, timeout=ORDER_S))
-    typer.echo(f"Plans may use {node}.")
-
-
-async def forget(config: Path, node: str) -> None:
-    """Forget a node that joined."""
-    request = pb.ForgetNodeRequest(node=node)
-    await ask(config, lambda clients: clients.planner.ForgetNode(request, timeout=ORDER_S))
-    typer.echo(f"{node} is forgotten; it may join again.")

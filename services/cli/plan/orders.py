@@ -1,9 +1,12 @@
 """Gives the planner orders, and says what came of them."""
 
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import typer
+from google.protobuf.message import Message
 from rich.console import Console
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
@@ -16,37 +19,26 @@ ORDER_S = 60.0
 """An order waits for the rollout under way, if there is one."""
 
 
-async def apply_proposal(config: Path, proposal_id: str, *, as_json: bool) -> None:
-    """Carry out the plan of a dry run."""
-    request = planner_pb2.ApplyRequest(proposal_id=proposal_id)
-    answer = await ask(config, lambda clients: clients.planner.Apply(request, timeout=ORDER_S))
-    plan = answer.plan
-    _report_plan(plan, f"Plan {plan.version} is being rolled out.", as_json=as_json)
+def method(planner: Any, request: Message) -> Callable[..., Awaitable[Any]]:
+    """Return the planner's method that takes a request: Pin takes a PinRequest."""
+    found: Callable[..., Awaitable[Any]]
+    found = getattr(planner, type(request).__name__.removesuffix("Request"))
+    return found
 
 
-async def roll_back(config: Path, version: int, *, as_json: bool) -> None:
-    """Carry an earlier plan out again."""
-    request = planner_pb2.RollbackRequest(version=version)
-    answer = await ask(config, lambda clients: clients.planner.Rollback(request, timeout=ORDER_S))
-    plan = answer.plan
-    sentence = f"Plan {version} is being rolled out again as plan {plan.version}, and held."
-    _report_plan(plan, sentence, as_json=as_json)
+async def give(config: Path, request: Message) -> Any:
+    """Return the planner's answer to an order.
 
+    Args:
+        config: Deployment file.
+        request: The order.
 
-async def pin_plan(config: Path, version: int, *, as_json: bool) -> None:
-    """Hold the active plan."""
-    request = planner_pb2.PinRequest(version=version)
-    answer = await ask(config, lambda clients: clients.planner.Pin(request, timeout=ORDER_S))
-    sentence = f"Plan {answer.version} is held. `cinquefoil plan unpin` lets go."
-    _report({"pinned_version": answer.version}, sentence, as_json=as_json)
-
-
-async def unpin_plan(config: Path, *, as_json: bool) -> None:
-    """Let the planner make plans by itself again."""
-    request = planner_pb2.UnpinRequest()
-    await ask(config, lambda clients: clients.planner.Unpin(request, timeout=ORDER_S))
-    sentence = "No plan is held; the planner makes plans by itself."
-    _report({"pinned_version": 0}, sentence, as_json=as_json)
+    Raises:
+        ServiceError: The planner refuses, or does not answer.
+    """
+    return await ask(
+        config, lambda clients: method(clients.planner, request)(request, timeout=ORDER_S)
+    )
 
 
 async def freeze_plans(config: Path, until: str, reason: str, *, as_json: bool) -> None:
@@ -57,24 +49,17 @@ async def freeze_plans(config: Path, until: str, reason: str, *, as_json: bool) 
         raise typer.BadParameter(str(error), param_hint="--until") from error
     request = planner_pb2.FreezeRequest(reason=reason)
     request.until.FromDatetime(end)
-    await ask(config, lambda clients: clients.planner.Freeze(request, timeout=ORDER_S))
+    await give(config, request)
     text = end.isoformat(timespec="seconds")
     sentence = f"Frozen until {text}: only lost capacity is replaced. `cinquefoil plan unfreeze`"
-    _report({"frozen_until": text}, f"{sentence} ends it.", as_json=as_json)
-
-
-async def unfreeze_plans(config: Path, *, as_json: bool) -> None:
-    """End a freeze."""
-    request = planner_pb2.UnfreezeRequest()
-    await ask(config, lambda clients: clients.planner.Unfreeze(request, timeout=ORDER_S))
-    _report({"frozen_until": None}, "Not frozen; plans are carried out again.", as_json=as_json)
+    report({"frozen_until": text}, f"{sentence} ends it.", as_json=as_json)
 
 
 async def set_policy(config: Path, request: planner_pb2.SetPolicyRequest, *, as_json: bool) -> None:
     """Change how a model is served; what the request leaves out stays."""
-    policy = await ask(config, lambda clients: clients.planner.SetPolicy(request, timeout=ORDER_S))
+    policy = await give(config, request)
     threshold = f" (threshold {policy.intensity_threshold:g})"
-    _report(
+    report(
         {"model": request.model, **document(policy)},
         f"{request.model}: discipline {policy.discipline}, instance choice "
         f"{policy.instance_choice}{threshold if policy.instance_choice == 'carbondis' else ''}.",
@@ -99,12 +84,14 @@ async def list_policies(config: Path, *, as_json: bool) -> None:
     Console().print(rows)
 
 
-def _report_plan(plan: plan_pb2.Plan, sentence: str, *, as_json: bool) -> None:
+def report_plan(plan: plan_pb2.Plan, sentence: str, *, as_json: bool) -> None:
+    """Print a plan that is rolled out as JSON, or a sentence and where to look."""
     pointer = f"`cinquefoil plan show {plan.version}` shows it."
-    _report(plan, f"{sentence} {pointer}", as_json=as_json)
+    report(plan, f"{sentence} {pointer}", as_json=as_json)
 
 
-def _report(value: object, sentence: str, *, as_json: bool) -> None:
+def report(value: object, sentence: str, *, as_json: bool) -> None:
+    """Print what came of an order, as JSON or as a sentence."""
     if as_json:
         print_json(value)
     else:
