@@ -1,17 +1,19 @@
 """Conversion between the carbon service's types and protobuf."""
 
 import math
+from collections.abc import Callable
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
-from google.protobuf.timestamp_pb2 import Timestamp
 
 from cinquefoil.carbon.v1 import carbon_pb2 as pb
 from services.carbon.core.model import Forecast, Intensity, Period
 from services.kit.errors import InvalidArgument
+
+T = TypeVar("T")
 
 
 def intensity_to_wire(
@@ -51,14 +53,12 @@ def duration_from_wire(message: Message, field: str) -> timedelta | None:
     Raises:
         InvalidArgument: It is not a duration: out of range, or of mixed signs.
     """
-    if not message.HasField(field):
-        return None
-    duration: Duration = getattr(message, field)
-    try:
+
+    def checked(duration: Duration) -> timedelta:
         duration.ToJsonString()  # checks what ToTimedelta does not
         return duration.ToTimedelta()
-    except (ValueError, OverflowError) as error:
-        raise InvalidArgument(f"{field} is not a valid duration: {error}", field=field) from error
+
+    return _from_wire(message, field, "duration", checked)
 
 
 def time_from_wire(message: Message, field: str) -> datetime | None:
@@ -67,10 +67,11 @@ def time_from_wire(message: Message, field: str) -> datetime | None:
     Raises:
         InvalidArgument: It lies outside the years 1..9999.
     """
-    if not message.HasField(field):
-        return None
-    timestamp: Timestamp = getattr(message, field)
+    return _from_wire(message, field, "timestamp", lambda found: found.ToDatetime(tzinfo=UTC))
+
+
+def _from_wire(message: Message, field: str, kind: str, read: Callable[[Any], T]) -> T | None:
     try:
-        return timestamp.ToDatetime(tzinfo=UTC)
+        return read(getattr(message, field)) if message.HasField(field) else None
     except (ValueError, OverflowError) as error:
-        raise InvalidArgument(f"{field} is not a valid timestamp: {error}", field=field) from error
+        raise InvalidArgument(f"{field} is not a valid {kind}: {error}", field=field) from error

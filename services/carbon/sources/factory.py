@@ -7,7 +7,7 @@ from pathlib import Path
 from services.carbon.core.model import MAX_GCO2E_PER_KWH, Sample
 from services.carbon.core.sources.chain import Assumption, Chain, ChainLink
 from services.carbon.core.sources.feed import Feed
-from services.carbon.core.sources.source import Source, StaticSource
+from services.carbon.core.sources.source import Source
 from services.carbon.core.sources.synthetic import SyntheticSource
 from services.carbon.core.sources.trace import TraceSource
 from services.carbon.sources.csv_trace import read_trace
@@ -95,7 +95,8 @@ def _link(
 def _source(source: settings.Source, traces: Traces, start: datetime) -> Source:
     match source:
         case settings.StaticSource():
-            return StaticSource(source.intensity_gco2e_per_kwh, start)
+            known = (Sample(start, source.intensity_gco2e_per_kwh),)
+            return TraceSource("static", known, loop=False)
         case settings.SyntheticSource():
             return SyntheticSource(
                 source.mean_gco2e_per_kwh,

@@ -8,7 +8,6 @@ import pytest
 
 from services.carbon.core.model import Intensity, Sample
 from services.carbon.core.monitor import Monitor
-from services.carbon.core.sources.source import StaticSource
 from services.carbon.core.sources.trace import TraceSource
 from services.carbon.runtime.grid_state import GridState, update_zone
 from services.kit.errors import InvalidArgument, NotFound, Unavailable
@@ -19,14 +18,19 @@ HOUR = timedelta(hours=1)
 LATER = TraceSource("t", (Sample(START + HOUR, 100.0), Sample(START + 2 * HOUR, 50.0)), loop=False)
 
 
-def monitor(zone: str, source: StaticSource | TraceSource) -> Monitor:
+def monitor(zone: str, source: TraceSource) -> Monitor:
     return Monitor(zone, source, START, signal="average", average_window=24 * HOUR)
 
 
 @pytest.fixture
 def state() -> GridState:
     """Zone A has a value for ever; B's trace begins in an hour."""
-    return GridState({"B": monitor("B", LATER), "A": monitor("A", StaticSource(7.0, START))})
+    return GridState(
+        {
+            "B": monitor("B", LATER),
+            "A": monitor("A", TraceSource("static", (Sample(START, 7.0),), loop=False)),
+        }
+    )
 
 
 def value(zone: str, intensity: float, hour: int) -> Intensity:

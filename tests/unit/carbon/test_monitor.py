@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from services.carbon.core.model import Intensity, Sample
 from services.carbon.core.monitor import HISTORY, Monitor, MovingAverage
-from services.carbon.core.sources.source import Source, StaticSource, samples
+from services.carbon.core.sources.source import Source, samples
 from services.carbon.core.sources.synthetic import SyntheticSource
 from services.carbon.core.sources.trace import TraceSource
 from tests.support.examples import examples
@@ -67,7 +67,7 @@ def test_the_average_is_the_area_under_the_curve_over_the_window(
 
 @given(value=st.floats(0, 2000))
 def test_a_static_zone_has_a_ratio_of_one(value: float) -> None:
-    intensity = latest(monitor(StaticSource(value, START)))
+    intensity = latest(monitor(TraceSource("static", (Sample(START, value),), loop=False)))
 
     assert intensity.ratio == 1.0
     assert intensity.average_gco2e_per_kwh == value

@@ -47,22 +47,3 @@ def samples(source: Source, start: datetime, end: datetime) -> Iterator[Sample]:
         if sample is not None:
             yield sample
         when = source.next_change(when)
-
-
-class StaticSource(Source):
-    """An intensity that never changes, in force since `since`."""
-
-    name = "static"
-
-    def __init__(self, intensity_gco2e_per_kwh: float, since: datetime) -> None:
-        self._sample = Sample(since, intensity_gco2e_per_kwh)
-
-    def at(self, when: datetime) -> Sample:
-        """Return the one sample."""
-        del when
-        return self._sample
-
-    def next_change(self, when: datetime) -> datetime | None:
-        """Return None: it never changes."""
-        del when
-        return None

@@ -6,11 +6,11 @@ marginal: the zone's signal states it.
 
 from datetime import datetime, timedelta
 
-from pydantic import BaseModel, Field, SecretStr
+from pydantic import BaseModel, Field
 
 from services.carbon.core.model import Outlook, Sample
 from services.carbon.core.sources.feed import Reading
-from services.carbon.sources.live.http import Http, HttpProvider, Instant, Throttle, first_needed
+from services.carbon.sources.live.http import HttpProvider, Instant, first_needed
 from services.kit.config import CarbonAwareSdkSource
 
 _OVERLAP = timedelta(hours=3)
@@ -34,12 +34,6 @@ class _Forecast(BaseModel):
 
 class CarbonAwareSdk(HttpProvider[CarbonAwareSdkSource]):
     """One location; the key is the header "x-api-key", if any."""
-
-    def __init__(
-        self, http: Http, source: CarbonAwareSdkSource, key: SecretStr | None = None
-    ) -> None:
-        super().__init__(http, source, key)
-        self._forecast = Throttle(timedelta(hours=1), enabled=source.forecast)
 
     async def read(self, now: datetime, known_until: datetime | None) -> Reading:
         """Return the new values; once an hour, the forecast."""

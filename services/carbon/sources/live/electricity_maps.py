@@ -41,7 +41,6 @@ class ElectricityMaps(HttpProvider[ElectricityMapsSource]):
         if not source.estimates:
             self._query["disableEstimations"] = "true"
         self._history = Throttle(HOUR)
-        self._forecast = Throttle(HOUR, enabled=source.forecast)
 
     async def read(self, now: datetime, known_until: datetime | None) -> Reading:
         """Return the latest value; once an hour, and after gaps, the past day and the forecast."""

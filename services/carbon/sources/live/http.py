@@ -145,6 +145,7 @@ class HttpProvider(ABC, Generic[S]):
         self._source = source
         self._url = source.url.rstrip("/")
         self._key = key or SecretStr("")
+        self._forecast = Throttle(timedelta(hours=1), enabled=source.forecast)
 
     @abstractmethod
     async def read(self, now: datetime, known_until: datetime | None) -> Reading:

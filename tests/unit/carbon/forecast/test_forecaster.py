@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from services.carbon.core.forecast.forecaster import MAX_HORIZON, forecast
 from services.carbon.core.model import Forecast, Sample
 from services.carbon.core.monitor import Monitor
-from services.carbon.core.sources.source import Source, StaticSource
+from services.carbon.core.sources.source import Source
 from services.carbon.core.sources.synthetic import SyntheticSource
 from services.carbon.core.sources.trace import TraceSource
 from tests.support.examples import examples
@@ -110,7 +110,7 @@ def test_little_history_means_wide_bounds() -> None:
 
 
 def test_a_constant_grid_stays_constant() -> None:
-    found = of(StaticSource(605.59, START), START + 40 * DAY)
+    found = of(TraceSource("static", (Sample(START, 605.59),), loop=False), START + 40 * DAY)
 
     for each in found.periods:
         bounds = (each.low_gco2e_per_kwh, each.intensity_gco2e_per_kwh, each.high_gco2e_per_kwh)
