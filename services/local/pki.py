@@ -23,6 +23,7 @@ from services.kit.config import Deployment, Endpoint, Tls
 from services.kit.errors import AlreadyExists, FailedPrecondition
 from services.kit.net import split_address
 from services.kit.whole_file import replacing
+from services.local.endpoints import endpoints
 
 CA_DAYS: Final = 3650
 TRUST_DOMAIN: Final = "cinquefoil"
@@ -55,13 +56,9 @@ class Identity:
 
 def identities(deployment: Deployment) -> Iterator[Identity]:
     """Yield every service of a deployment, an operator and a client."""
-    yield Identity("carbon", hosts=_hosts(deployment.carbon))
-    yield Identity("planner", hosts=_hosts(deployment.planner))
-    yield Identity("router", hosts=_hosts(deployment.router))
-    if deployment.predictor is not None:
-        yield Identity("predictor", hosts=_hosts(deployment.predictor))
+    for each in endpoints(deployment):
+        yield Identity(each.role, each.node, _hosts(each.endpoint))
     for name, node in deployment.nodes.items():
-        yield Identity("agent", name, _hosts(node))
         yield Identity("worker", name, _named((node.worker_host,)))
     yield Identity("operator", "local", place="operator")  # the command line's own
     yield Identity("client", "local")

@@ -69,14 +69,18 @@ def _sources(deployment: Deployment) -> Iterator[Finding]:
                 yield from _named((*where, "key_file"), source.key_file)
 
 
-def _networks(deployment: Deployment) -> Iterator[Finding]:
+def _variants(deployment: Deployment) -> Iterator[tuple[Where, Model, Variant]]:
+    """Yield every variant, and where it is in the file."""
     for model_name, model in deployment.models.items():
         for name, variant in model.variants.items():
-            where = ("models", model_name, "variants", name)
-            for key, network in variant.loaded():
-                file = deployment.path_of(network)
-                if file.is_file():
-                    continue
+            yield ("models", model_name, "variants", name), model, variant
+
+
+def _networks(deployment: Deployment) -> Iterator[Finding]:
+    for where, _, variant in _variants(deployment):
+        for key, network in variant.loaded():
+            file = deployment.path_of(network)
+            if not file.is_file():
                 origin = f"; {FETCHES}" if network.uri else _origin(file, variant, deployment)
                 yield (*where, *key), f"no file {file}{origin}"
 
@@ -124,17 +128,15 @@ def _origin(file: Path, variant: Variant, deployment: Deployment) -> str:
 
 
 def _tables(deployment: Deployment) -> Iterator[Finding]:
-    for model_name, model in deployment.models.items():
-        for name, variant in model.variants.items():
-            where = ("models", model_name, "variants", name)
-            stages = enumerate(variant.stages)
-            profiles: list[tuple[Where, Profile | None]] = [
-                (("profile",), variant.profile),
-                *((("stages", str(index), "profile"), stage.profile) for index, stage in stages),
-            ]
-            for key, profile in profiles:
-                if isinstance(profile, TableProfile):
-                    yield from _table((*where, *key), profile)
+    for where, _, variant in _variants(deployment):
+        stages = enumerate(variant.stages)
+        profiles: list[tuple[Where, Profile | None]] = [
+            (("profile",), variant.profile),
+            *((("stages", str(index), "profile"), stage.profile) for index, stage in stages),
+        ]
+        for key, profile in profiles:
+            if isinstance(profile, TableProfile):
+                yield from _table((*where, *key), profile)
 
 
 def _table(where: Where, profile: TableProfile) -> Iterator[Finding]:
@@ -189,35 +191,24 @@ def _objectives(deployment: Deployment) -> Iterator[Finding]:
 
 def _token_objectives(deployment: Deployment) -> Iterator[Finding]:
     """Objectives of tokens that no plan can keep, since the profile does not know tokens."""
-    for model_name, model in deployment.models.items():
+    for where, model, variant in _variants(deployment):
         given = [name for name in ("ttft_s", "tpot_s") if getattr(model.slo, name) is not None]
-        for name, variant in model.variants.items():
-            if given and variant.profile.kind != "language":
-                where = ("models", model_name, "variants", name, "profile")
-                objectives = " and ".join(f"slo.{each}" for each in given)
-                text = f"{variant.profile.kind} knows no tokens, so that no plan keeps {objectives}"
-                yield where, f"{text}; use kind: language"
+        if given and variant.profile.kind != "language":
+            objectives = " and ".join(f"slo.{each}" for each in given)
+            text = f"{variant.profile.kind} knows no tokens, so that no plan keeps {objectives}"
+            yield (*where, "profile"), f"{text}; use kind: language"
 
 
 def _accuracies(deployment: Deployment) -> Iterator[Finding]:
-    for model_name, model in deployment.models.items():
-        yield from _one_scale(model_name, model)
-        for name, variant in model.variants.items():
-            measured = _measured(variant.file)
-            if measured is not None and abs(variant.accuracy - measured) > _TOLERANCE:
-                where = ("models", model_name, "variants", name, "accuracy")
-                yield where, f"says {variant.accuracy:g}, but {measured:.4f} was measured"
-
-
-def _one_scale(model_name: str, model: Model) -> Iterator[Finding]:
     """A fraction beside a percentage is a slip; so is anything above 100."""
-    best = max(variant.accuracy for variant in model.variants.values())
-    for name, variant in model.variants.items():
-        where = ("models", model_name, "variants", name, "accuracy")
-        if variant.accuracy > 100:
-            yield where, f"{variant.accuracy:g} is above 100 %"
-        elif variant.accuracy <= 1 < best:
-            yield where, f"{variant.accuracy:g} is a fraction, but others of {model_name} are in %"
+    for where, model, variant in _variants(deployment):
+        at, stated, measured = (*where, "accuracy"), variant.accuracy, _measured(variant.file)
+        if stated > 100:
+            yield at, f"{stated:g} is above 100 %"
+        elif stated <= 1 < max(each.accuracy for each in model.variants.values()):
+            yield at, f"{stated:g} is a fraction, but others of {where[1]} are in %"
+        if measured is not None and abs(stated - measured) > _TOLERANCE:
+            yield at, f"says {stated:g}, but {measured:.4f} was measured"
 
 
 def _disciplines(deployment: Deployment) -> Iterator[Finding]:

@@ -133,9 +133,7 @@ def write(path: Path, suites: Mapping[str, Figures]) -> None:
 
 def render(base: Figures, cinquefoil: Figures) -> RenderableType:
     """Return the headline, with the gain and its price, and the table."""
-    made = table(TITLE, *COLUMNS)
-    for row in rows(base, cinquefoil):
-        made.add_row(*row)
+    made = table(TITLE, *COLUMNS, rows=rows(base, cinquefoil))
     headline = Text(gain(base, cinquefoil), style="bold")
     return Group(Text(), headline, Text(price(base, cinquefoil)), made)
 

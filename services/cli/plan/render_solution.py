@@ -79,11 +79,9 @@ def _summary(solution: Solution) -> RenderableType:
 
 
 def _layouts(capacity: Capacity) -> Table:
-    rows = table("Layouts", ">GPUs", "slices")
     layouts: Counter[Layout] = Counter(capacity.layouts.values())
-    for layout, number in layouts.most_common():
-        rows.add_row(str(number), " ".join(map(str, layout)))
-    return rows
+    rows = ((str(n), " ".join(map(str, layout))) for layout, n in layouts.most_common())
+    return table("Layouts", ">GPUs", "slices", rows=rows)
 
 
 def _segments(capacity: Capacity) -> Table:

@@ -2,21 +2,13 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from services.kit.profiles.core.measurement import Measurement
 
-Key = tuple[str, str, int, int, float, int]
 
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A point of which two tables say different things.
-
-    Attributes:
-        gpu, profile, processes, batch_size, clock_ratio, prompt_tokens: The point.
-        latencies_s: In each table, s; None: not there; 0: did not run.
-        latency_ratio, energy_ratio: The second over the first; None: one of them has none.
-    """
+class Key(NamedTuple):
+    """A point of a table."""
 
     gpu: str
     profile: str
@@ -24,6 +16,19 @@ class Difference:
     batch_size: int
     clock_ratio: float
     prompt_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A point of which two tables say different things.
+
+    Attributes:
+        at: The point.
+        latencies_s: In each table, s; None: not there; 0: did not run.
+        latency_ratio, energy_ratio: The second over the first; None: one of them has none.
+    """
+
+    at: Key
     latencies_s: tuple[float | None, float | None]
     latency_ratio: float | None = None
     energy_ratio: float | None = None
@@ -43,20 +48,15 @@ def differences(
     found = (_difference(key, first.get(key), second.get(key)) for key in first | second)
     return sorted(
         (each for each in found if _differs(each, tolerance)),
-        key=lambda d: (
-            d.gpu,
-            d.profile,
-            d.processes,
-            d.batch_size,
-            -d.clock_ratio,
-            d.prompt_tokens,
-        ),
+        key=lambda each: each.at._replace(clock_ratio=-each.at.clock_ratio),
     )
 
 
 def _by_key(rows: Iterable[Measurement]) -> dict[Key, Measurement]:
     return {
-        (r.gpu, r.profile, r.processes, r.batch_size, round(r.clock_ratio, 3), r.prompt_tokens): r
+        Key(
+            r.gpu, r.profile, r.processes, r.batch_size, round(r.clock_ratio, 3), r.prompt_tokens
+        ): r
         for r in rows
     }
 
@@ -64,9 +64,9 @@ def _by_key(rows: Iterable[Measurement]) -> dict[Key, Measurement]:
 def _difference(key: Key, one: Measurement | None, other: Measurement | None) -> Difference:
     latencies_s = (one.latency_s if one else None, other.latency_s if other else None)
     if one is None or other is None or not (one.ran and other.ran):
-        return Difference(*key, latencies_s)
+        return Difference(key, latencies_s)
     energy_ratio = other.energy_j / one.energy_j if one.energy_j else None
-    return Difference(*key, latencies_s, other.latency_s / one.latency_s, energy_ratio)
+    return Difference(key, latencies_s, other.latency_s / one.latency_s, energy_ratio)
 
 
 def _differs(each: Difference, tolerance: float) -> bool:

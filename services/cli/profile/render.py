@@ -41,19 +41,12 @@ def differences(found: Sequence[Difference], names: tuple[str, str]) -> Table:
     rows = table("", "GPU", "slice", ">batch", ">clock", f">{one} ms", f">{other} ms",
                  ">latency", ">energy")  # fmt: skip
     for each in found:
-        clock = f"{each.clock_ratio:.2f}"
-        prompts = f" of {each.prompt_tokens}" if each.prompt_tokens else ""
-        size = f"{each.batch_size}x{each.processes}{prompts}"
-        rows.add_row(
-            each.gpu,
-            each.profile,
-            size,
-            clock,
-            _ms(each.latencies_s[0]),
-            _ms(each.latencies_s[1]),
-            _ratio(each.latency_ratio),
-            _ratio(each.energy_ratio),
-        )
+        at = each.at
+        prompts = f" of {at.prompt_tokens}" if at.prompt_tokens else ""
+        size = f"{at.batch_size}x{at.processes}{prompts}"
+        ratios = map(_ratio, (each.latency_ratio, each.energy_ratio))
+        clock = f"{at.clock_ratio:.2f}"
+        rows.add_row(at.gpu, at.profile, size, clock, *map(_ms, each.latencies_s), *ratios)
     return rows
 
 

@@ -24,9 +24,7 @@ def render(report: Report, speeds: Mapping[str, float]) -> RenderableType:
     policies = {name: result.figures for name, result in report.results.items()}
     length = timedelta(seconds=report.duration_s)
     title = f"{report.name}: {length} from {report.start:%Y-%m-%d %H:%M} UTC, seed {report.seed}"
-    made = table(title, "", *(f">{name}" for name in policies))
-    for row in rows(report):
-        made.add_row(*row)
+    made = table(title, "", *(f">{name}" for name in policies), rows=rows(report))
     made.add_row("speed", *(f"{speeds.get(name, 0):,.0f} x" for name in policies))
     return Group(made, Text(), *_notes(list(policies.values())))
 

@@ -87,11 +87,9 @@ def _mode(mode: tuple[int, int] | None) -> str:
 
 
 def _slices(gpus: Sequence[SurveyedGpu]) -> Table:
-    rows = table("Slices", ">GPU", "slice", ">start:size", "segment", "serves", ">processes")
-    for gpu in gpus:
-        for row in _rows(gpu):
-            rows.add_row(str(gpu.index), *row)
-    return rows
+    columns = (">GPU", "slice", ">start:size", "segment", "serves", ">processes")
+    rows = ((str(gpu.index), *row) for gpu in gpus for row in _rows(gpu))
+    return table("Slices", *columns, rows=rows)
 
 
 def _rows(gpu: SurveyedGpu) -> Iterator[tuple[str, ...]]:

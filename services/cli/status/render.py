@@ -69,14 +69,12 @@ def _figures(zone: Row) -> tuple[str, str, str]:
 def _gpus(status: Row) -> Table:
     simulated = " (simulated)" if all(gpu.simulated for gpu in status.gpus) else ""
     title = f"GPUs{simulated}"
-    rows = table(title, "GPU", "type", ">power", ">energy", "slice", "runs", ">batch", "state")
     runs = namer(
         (each.model, each.variant, each.stage) for gpu in status.gpus for each in gpu.slices
     )
-    for gpu in status.gpus:
-        for row in _rows_of_gpu(gpu, runs):
-            rows.add_row(*row)
-    return rows
+    rows = (row for gpu in status.gpus for row in _rows_of_gpu(gpu, runs))
+    columns = ("GPU", "type", ">power", ">energy", "slice", "runs", ">batch", "state")
+    return table(title, *columns, rows=rows)
 
 
 def _rows_of_gpu(gpu: Row, runs: Namer) -> Iterator[tuple[str, ...]]:
@@ -112,15 +110,12 @@ def _bars(status: Row) -> Table:
 
 
 def _models(status: Row) -> Table:
-    rows = table(
+    return table(
         "Models",
         *("model", "variant", ">share", ">up", ">p50/p95/SLO ms"),
         *(">req/s", ">queue", ">answered", ">fail/late"),
+        rows=(row for model in status.models for row in _rows_of_model(model)),
     )
-    for model in status.models:
-        for row in _rows_of_model(model):
-            rows.add_row(*row)
-    return rows
 
 
 def _rows_of_model(model: Row) -> Iterator[tuple[str, ...]]:

@@ -120,12 +120,15 @@ _FREE_SIZE: Final = 1
 
 def endpoint_table(deployment: Deployment) -> RenderableType:
     """Return where each service is."""
-    rows = table("Serving", "service", "gRPC", "metrics")
-    for service in endpoints(deployment):
-        metrics = service.endpoint.metrics
-        url = f"http://{metrics}/metrics" if metrics else "-"
-        rows.add_row(service.name, service.endpoint.dial, url)
-    return rows
+    rows = (
+        (
+            each.name,
+            each.endpoint.dial,
+            f"http://{at}/metrics" if (at := each.endpoint.metrics) else "-",
+        )
+        for each in endpoints(deployment)
+    )
+    return table("Serving", "service", "gRPC", "metrics", rows=rows)
 
 
 def hints(config: Path, deployment: Deployment, described: oip.ModelMetadataResponse | None) -> str:

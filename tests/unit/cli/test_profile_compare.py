@@ -31,7 +31,7 @@ def test_only_points_beyond_the_tolerance_are_told() -> None:
     ]
     found = differences(ROWS, other, 0.05)
 
-    assert [(each.batch_size, each.latencies_s) for each in found] == [
+    assert [(each.at.batch_size, each.latencies_s) for each in found] == [
         (2, (0.2, 0.4)),
         (4, (0.4, 0.0)),
         (8, (None, 0.1)),
