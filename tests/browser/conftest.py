@@ -17,8 +17,8 @@ from cinquefoil.planner.v1 import planner_pb2
 from services.cli.client import Clients, connected
 from services.cli.web_console.operators import PlannerOperators
 from services.cli.web_console.readers import ServiceReaders
-from services.console.identity import READ_ONLY, Rights, Tokens
-from services.console.server import serve
+from services.cli.web_console.identity import READ_ONLY, Rights, Tokens
+from services.cli.web_console.server import serve
 from services.kit import config
 from services.kit.net import free_port
 from tests.support.fake_agent import Agent, active, carbon, deployment, living, planner

@@ -14,7 +14,7 @@ from services.cli.console.output import document
 from services.cli.infer.receipts import received
 from services.cli.plan.show import SOLVE_S, listed, measured
 from services.cli.status.show import fetch
-from services.console.cached import Cached
+from services.cli.web_console.cached import Cached
 from services.console.documents import Document
 from services.kit.config import Deployment
 from services.kit.errors import InvalidArgument, ServiceError

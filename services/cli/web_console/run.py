@@ -6,8 +6,8 @@ import time
 from services.cli.client import connected
 from services.cli.web_console.operators import PlannerOperators
 from services.cli.web_console.readers import ServiceReaders
-from services.console.identity import Rights, read_tokens
-from services.console.server import serve
+from services.cli.web_console.identity import Rights, read_tokens
+from services.cli.web_console.server import serve
 from services.kit.config import Deployment
 from services.kit.errors import InvalidArgument
 from services.kit.process.reload import Reloads

@@ -15,9 +15,9 @@ import pytest_asyncio
 from services.cli.client import Clients, connected
 from services.cli.web_console.operators import PlannerOperators
 from services.cli.web_console.readers import ServiceReaders
-from services.console.app import STATIC, application
-from services.console.identity import Rights, Tokens, read_tokens
-from services.console.server import serve
+from services.cli.web_console.app import STATIC, application
+from services.cli.web_console.identity import Rights, Tokens, read_tokens
+from services.cli.web_console.server import serve
 from services.kit import config
 from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound
 from services.kit.net import free_port

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from services.console.documents import Document
-from services.console.present import Present
+from services.cli.web_console.present import Present
 from services.console.readers import Readers
 from services.kit.errors import Unavailable
 

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from services.console.app import application
-from services.console.identity import READ_ONLY, Rights
+from services.cli.web_console.app import application
+from services.cli.web_console.identity import READ_ONLY, Rights
 from services.console.readers import Readers
 from services.kit.net import is_loopback, split_address
 

@@ -14,10 +14,10 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from services.console.endpoints import Endpoints, as_json
-from services.console.guard import Guarded, WithHeaders
-from services.console.identity import READ_ONLY, Rights
-from services.console.present import Present
+from services.cli.web_console.endpoints import Endpoints, as_json
+from services.cli.web_console.guard import Guarded, WithHeaders
+from services.cli.web_console.identity import READ_ONLY, Rights
+from services.cli.web_console.present import Present
 from services.console.readers import Readers
 from services.kit.errors import (
     FailedPrecondition,

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from services.console.identity import Tokens
+from services.cli.web_console.identity import Tokens
 
 COOKIE: Final = "cinquefoil-console"
 HEADERS: Final = {

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 
-from services.console.cached import Cached
+from services.cli.web_console.cached import Cached
 from services.console.documents import Document
 from services.console.readers import Readers
 from services.kit.errors import ServiceError

@@ -12,11 +12,11 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from services.console.documents import Document, as_text
-from services.console.feeds import Feeds
-from services.console.guard import COOKIE
-from services.console.identity import Rights, session_of
-from services.console.present import Present
-from services.console.queries import body, circumstances, hours, receipts, version
+from services.cli.web_console.feeds import Feeds
+from services.cli.web_console.guard import COOKIE
+from services.cli.web_console.identity import Rights, session_of
+from services.cli.web_console.present import Present
+from services.cli.web_console.queries import body, circumstances, hours, receipts, version
 from services.console.readers import Readers
 from services.kit.errors import PermissionDenied, ServiceError
 from services.kit.telemetry import logs
