@@ -1,1 +1,1 @@
-"""The console: pages of a deployment."""
+"""What browsers load of the console, and reports as one page."""

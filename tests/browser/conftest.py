@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,9 @@ import pytest_asyncio
 
 from cinquefoil.planner.v1 import planner_pb2
 from services.cli.client import Clients, connected
-from services.cli.web_console.operators import PlannerOperators
-from services.cli.web_console.readers import ServiceReaders
 from services.cli.web_console.identity import READ_ONLY, Rights, Tokens
+from services.cli.web_console.operators import carry_out
+from services.cli.web_console.readers import ServiceReaders
 from services.cli.web_console.server import serve
 from services.kit import config
 from services.kit.net import free_port
@@ -60,7 +61,7 @@ def _readers(clients: Clients, settings: config.Deployment) -> ServiceReaders:
 
 
 def _rights(clients: Clients, *, changes: bool) -> Rights:
-    return Rights(Tokens({"ada": TOKEN}), PlannerOperators(clients)) if changes else READ_ONLY
+    return Rights(Tokens({"ada": TOKEN}), partial(carry_out, clients)) if changes else READ_ONLY
 
 
 def planned(

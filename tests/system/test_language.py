@@ -20,8 +20,8 @@ import yaml
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.cli.client import Clients, connected
 from services.cli.status.show import fetch
-from services.cli.web_console.readers import ServiceReaders
 from services.cli.web_console.app import application
+from services.cli.web_console.readers import ServiceReaders
 from services.kit.config.loader import load
 from services.kit.net import free_port
 from services.local.up.suite import Suite

@@ -50,7 +50,7 @@ router.command("serve")(serve_command("router"))
 @console.command("serve")
 def serve_console(config: Config = DEPLOYMENT, with_parent: WithParent = False) -> None:
     """Run the console at `console.listen` until SIGTERM."""
-    from services.cli.web_console.run import run
+    from services.cli.web_console.server import run
 
     launch("console", run, config, with_parent=with_parent)
 

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Final
 
 from starlette.applications import Starlette
@@ -14,11 +13,13 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from services.cli.web_console.endpoints import Endpoints, as_json
+from services.cli.web_console.endpoints import Endpoints, answering, as_json
 from services.cli.web_console.guard import Guarded, WithHeaders
 from services.cli.web_console.identity import READ_ONLY, Rights
 from services.cli.web_console.present import Present
-from services.console.readers import Readers
+from services.cli.web_console.queries import version
+from services.cli.web_console.readers import ServiceReaders
+from services.console.page import STATIC
 from services.kit.errors import (
     FailedPrecondition,
     InvalidArgument,
@@ -28,7 +29,6 @@ from services.kit.errors import (
     Unavailable,
 )
 
-STATIC: Final = Path(__file__).parent / "static"
 REFRESH_S: Final = 1.0
 """How often the present is read while a page is open, s."""
 
@@ -42,7 +42,7 @@ _STATUSES: Final = {
 
 
 def application(
-    readers: Readers,
+    readers: ServiceReaders,
     hosts: Sequence[str],
     rights: Rights = READ_ONLY,
     *,
@@ -59,21 +59,32 @@ def application(
         refresh_s: How often the present is read while a page is open, s.
         clock: Monotonic time, s.
     """
-    ours = Endpoints(readers, Present(readers, refresh_s, clock), rights)
+    present = Present(readers, refresh_s, clock)
+    ours = Endpoints(readers, present, rights)
     return Starlette(
         routes=[
             Route("/", _index),
-            Route("/api/now", ours.now),
+            Route("/api/now", answering(lambda _: present.get())),
             Route("/api/events", ours.events),
             Route("/api/receipts", ours.receipts),
-            Route("/api/history", ours.history),
-            Route("/api/plans", ours.plans),
-            Route("/api/plans/{version}", ours.plan),
+            Route("/api/history", answering(lambda _: readers.history())),
+            Route("/api/plans", answering(lambda _: readers.plans())),
+            Route(
+                "/api/plans/{version}",
+                answering(lambda its: readers.plan(version(its.path_params, "version"))),
+            ),
             Route("/api/plans/{version}/explanation", ours.explanation),
-            Route("/api/diff", ours.difference),
+            Route(
+                "/api/diff",
+                answering(
+                    lambda its: readers.difference(
+                        version(its.query_params, "from"), version(its.query_params, "to")
+                    )
+                ),
+            ),
             Route("/api/what-if", ours.what_if),
             Route("/api/sweep", ours.sweep),
-            Route("/api/models", ours.models),
+            Route("/api/models", answering(lambda _: readers.models())),
             Route("/api/account", ours.account),
             Route("/api/account.csv", ours.account_csv),
             Route("/api/session", ours.session),

@@ -3,7 +3,7 @@
 import asyncio
 import csv
 import io
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from hashlib import sha256
 from typing import Final
@@ -11,13 +11,13 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from services.console.documents import Document, as_text
 from services.cli.web_console.feeds import Feeds
 from services.cli.web_console.guard import COOKIE
 from services.cli.web_console.identity import Rights, session_of
 from services.cli.web_console.present import Present
 from services.cli.web_console.queries import body, circumstances, hours, receipts, version
-from services.console.readers import Readers
+from services.cli.web_console.readers import ServiceReaders
+from services.console.documents import Document, as_text
 from services.kit.errors import PermissionDenied, ServiceError
 from services.kit.telemetry import logs
 
@@ -28,15 +28,11 @@ _DIGITS: Final = 16
 class Endpoints:
     """Answers requests from a deployment's readers."""
 
-    def __init__(self, readers: Readers, present: Present, rights: Rights) -> None:
+    def __init__(self, readers: ServiceReaders, present: Present, rights: Rights) -> None:
         """Answer from `readers`; see `application`."""
         self._readers, self._present, self._rights = readers, present, rights
         self._feeds = Feeds(readers.receipts)
         self._computing = asyncio.Semaphore(1)  # each is a computation of the planner
-
-    async def now(self, _: Request) -> Response:
-        """Return the present."""
-        return as_json(await self._present.get())
 
     async def events(self, request: Request) -> Response:
         """Stream the present; a page that comes back gets it only if it has changed."""
@@ -47,32 +43,11 @@ class Endpoints:
         """Stream receipts of answers."""
         return _stream(self._feeds.follow(receipts(request.query_params)))
 
-    async def plans(self, _: Request) -> Response:
-        """Return the newest plans."""
-        return as_json(await self._readers.plans())
-
-    async def history(self, _: Request) -> Response:
-        """Return what ran where over the last day."""
-        return as_json(await self._readers.history())
-
-    async def plan(self, request: Request) -> Response:
-        """Return a plan."""
-        return as_json(await self._readers.plan(version(request.path_params, "version")))
-
     async def explanation(self, request: Request) -> Response:
         """Return why a plan is as it is."""
         which = version(request.path_params, "version")
         async with self._computing:
             return as_json(await self._readers.explanation(which))
-
-    async def difference(self, request: Request) -> Response:
-        """Return how two plans differ."""
-        versions = (version(request.query_params, name) for name in ("from", "to"))
-        return as_json(await self._readers.difference(*versions))
-
-    async def models(self, _: Request) -> Response:
-        """Return the models as they are configured."""
-        return as_json(await self._readers.models())
 
     async def account(self, request: Request) -> Response:
         """Return the account."""
@@ -116,7 +91,7 @@ class Endpoints:
     async def change(self, request: Request) -> Response:
         """Carry out an order of a token's owner."""
         owner, order = request.state.owner, request.path_params["order"]
-        if self._rights.operators is None or owner is None:
+        if self._rights.carry_out is None or owner is None:
             raise PermissionDenied(
                 "This console is read-only: console.allow_changes, with console.token_file, lets "
                 "it change the deployment."
@@ -124,7 +99,7 @@ class Endpoints:
         given = await body(request)
         log = _log.bind(actor=owner, order=order, given=given)
         try:
-            answer = await self._rights.operators.carry_out(order, given, owner)
+            answer = await self._rights.carry_out(order, given, owner)
         except ServiceError as error:
             log.warning("change refused", error=str(error))
             raise
@@ -162,6 +137,17 @@ def _stream(found: AsyncGenerator[Document, None]) -> Response:
                 yield "event: end\ndata: {}\n\n"
 
     return StreamingResponse(events(), media_type="text/event-stream")
+
+
+def answering(
+    read: Callable[[Request], Awaitable[Document]],
+) -> Callable[[Request], Awaitable[Response]]:
+    """Return the endpoint that answers with the document that `read` returns."""
+
+    async def endpoint(request: Request) -> Response:
+        return as_json(await read(request))
+
+    return endpoint
 
 
 def as_json(document: Document, status: int = 200) -> Response:

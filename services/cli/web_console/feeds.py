@@ -31,7 +31,7 @@ class Feeds:
     def __init__(
         self, open_: Callable[[Mapping[str, Any]], AsyncGenerator[Document, None]]
     ) -> None:
-        """Share what `open_` yields: documents as of `Readers.receipts`."""
+        """Share what `open_` yields: documents as of `ServiceReaders.receipts`."""
         self._open = open_
         self._feeds: dict[_Key, _Feed] = {}
 
@@ -39,7 +39,7 @@ class Feeds:
         """Yield receipts as they come; what a slow page misses is counted as left out.
 
         Args:
-            given: Which; as for `Readers.receipts`.
+            given: Which; as for `ServiceReaders.receipts`.
 
         Raises:
             FailedPrecondition: Too many different streams are followed.

@@ -4,12 +4,12 @@ import hashlib
 import hmac
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from services.console.readers import Operators
+from services.console.documents import Document
 from services.kit.errors import InvalidArgument
 
 _MIN_CHARACTERS: Final = 32
@@ -46,16 +46,16 @@ class Rights:
 
     Attributes:
         tokens: Who may see it; None: every caller.
-        operators: Changes the deployment, in the name of a token's owner; None: read-only.
+        carry_out: Carries out an order, by its name, arguments and owner; None: read-only.
     """
 
     tokens: Tokens | None = None
-    operators: Operators | None = None
+    carry_out: Callable[[str, Document, str], Awaitable[Document]] | None = None
 
     @property
     def can_change(self) -> bool:
         """Whether an owner of a token can change the deployment."""
-        return self.tokens is not None and self.operators is not None
+        return self.tokens is not None and self.carry_out is not None
 
 
 READ_ONLY: Final = Rights()

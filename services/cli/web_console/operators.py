@@ -26,31 +26,25 @@ _ORDERS: Final[dict[str, type[Message]]] = {
 }
 
 
-class PlannerOperators:
-    """Gives a planner orders."""
+async def carry_out(clients: Clients, order: str, given: Document, owner: str) -> Document:
+    """Carry out an order and return the planner's answer.
 
-    def __init__(self, clients: Clients) -> None:
-        """Wrap the clients of a deployment."""
-        self._planner = clients.planner
+    Args:
+        clients: Of the deployment.
+        order: One of `_ORDERS`.
+        given: The request's fields, by their names in the contract.
+        owner: Who gave it; the planner writes it beside the console's identity.
 
-    async def carry_out(self, order: str, given: Document, owner: str) -> Document:
-        """Carry out an order and return the planner's answer.
-
-        Args:
-            order: One of `_ORDERS`.
-            given: The request's fields, by their names in the contract.
-            owner: Who gave it; the planner writes it beside the console's identity.
-
-        Raises:
-            NotFound: There is no such order.
-            InvalidArgument: The request has no such field, or it cannot have this value.
-        """
-        if order not in _ORDERS:
-            raise NotFound(f"order: must be one of {', '.join(_ORDERS)}, got {order[:80]!r}")
-        try:
-            message = ParseDict(given, _ORDERS[order]())
-        except ParseError as error:
-            raise InvalidArgument(f"{order}: {error}") from error
-        metadata = ((ON_BEHALF_OF, quote(owner)),)
-        call = method(self._planner, message)
-        return document(await call(message, timeout=ORDER_S, metadata=metadata))
+    Raises:
+        NotFound: There is no such order.
+        InvalidArgument: The request has no such field, or it cannot have this value.
+    """
+    if order not in _ORDERS:
+        raise NotFound(f"order: must be one of {', '.join(_ORDERS)}, got {order[:80]!r}")
+    try:
+        message = ParseDict(given, _ORDERS[order]())
+    except ParseError as error:
+        raise InvalidArgument(f"{order}: {error}") from error
+    metadata = ((ON_BEHALF_OF, quote(owner)),)
+    call = method(clients.planner, message)
+    return document(await call(message, timeout=ORDER_S, metadata=metadata))

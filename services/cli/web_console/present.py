@@ -5,15 +5,17 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 
 from services.cli.web_console.cached import Cached
+from services.cli.web_console.readers import ServiceReaders
 from services.console.documents import Document
-from services.console.readers import Readers
 from services.kit.errors import ServiceError
 
 
 class Present:
     """The newest document of a deployment's present. Nothing is read while no page is open."""
 
-    def __init__(self, readers: Readers, refresh_s: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, readers: ServiceReaders, refresh_s: float, clock: Callable[[], float]
+    ) -> None:
         """Read from a deployment.
 
         Args:

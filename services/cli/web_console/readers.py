@@ -56,7 +56,10 @@ class ServiceReaders:
         self._forecasts = Cached(self._read_forecasts, _KEEP_S, clock)
 
     async def now(self) -> Document:
-        """Return the status, the forecasts by zone, and the account of the last day by model."""
+        """Return the status, the forecasts by zone, and the account of the last day by model.
+
+        A service that does not answer costs its own part only; `status.problems` says which.
+        """
         return {
             "status": await fetch(self._clients, self._deployment.digest),
             "forecasts": await _or(self._forecasts.get(), {}),
@@ -82,17 +85,17 @@ class ServiceReaders:
         return {"plans": [listed(plan, answer) for plan in answer.plans]}
 
     async def history(self) -> Document:
-        """Return what ran where over the last day."""
+        """Return `plans` of the last day that came to run, oldest first: what ran where."""
         return await self._history.get()
 
     async def plan(self, version: int) -> Document:
-        """Return one plan, and what it expected beside what was seen."""
+        """Return one plan, 0: the newest; and what it expected beside what was seen."""
         request = planner_pb2.GetPlanRequest(version=version)
         plan = (await self._clients.planner.GetPlan(request)).plan
         return document(plan) | measured(plan)
 
     async def explanation(self, version: int) -> Document:
-        """Return why a plan is as it is."""
+        """Return why a plan is as it is; recomputed, which takes seconds on large fleets."""
         request = planner_pb2.ExplainRequest(version=version)
         answer = await self._clients.planner.Explain(request, timeout=SOLVE_S)
         return document(answer.explanation)
@@ -132,13 +135,20 @@ class ServiceReaders:
         return {"rows": rows(entries, by), "hours": by_hour(entries, by)}
 
     async def what_if(self, given: Mapping[str, Any]) -> Document:
-        """Return what would be decided under circumstances."""
+        """Return what would be decided under circumstances; nothing changes.
+
+        Args:
+            given: `demand` and `intensity`: factors of the present ones; `carbon_weight` and
+                `accuracy_floor`, 0..1; `strategy`; `without`: UUIDs of GPUs that are out; `why`:
+                have the answer say what else there was, which takes longer. What is absent is as
+                at present.
+        """
         what_if = await self._what_if(given)
         request = planner_pb2.DryRunRequest(what_if=what_if, brief="why" not in given)
         return document(await self._clients.planner.DryRun(request, timeout=SOLVE_S))
 
     async def sweep(self, given: Mapping[str, Any]) -> AsyncGenerator[Document, None]:
-        """Yield what the plan for each weight of carbon promises."""
+        """Yield `carbon_weight` and `outlook` of the plan for each weight; `given` as `what_if`'s."""
         request = planner_pb2.SweepRequest(
             what_if=await self._what_if(given), carbon_weights=_WEIGHTS
         )
@@ -146,7 +156,12 @@ class ServiceReaders:
             yield document(response)
 
     async def receipts(self, given: Mapping[str, Any]) -> AsyncGenerator[Document, None]:
-        """Yield receipts of answers, those of all router processes together, oldest first."""
+        """Yield receipts of answers, those of all router processes together, oldest first.
+
+        Args:
+            given: `sample`: share of the answers, > 0, <= 1; `model` and `variant`: only theirs.
+                What is absent: all.
+        """
         request = WatchReceiptsRequest(**given)
         async with aclosing(received(self._deployment, request)) as found:
             async for responses in found:

@@ -1,21 +1,43 @@
-"""The console's listener."""
+"""The console as a client of a deployment's services."""
 
 import asyncio
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import uvicorn
 
+from services.cli.client import connected
 from services.cli.web_console.app import application
-from services.cli.web_console.identity import READ_ONLY, Rights
-from services.console.readers import Readers
+from services.cli.web_console.identity import READ_ONLY, Rights, read_tokens
+from services.cli.web_console.operators import carry_out
+from services.cli.web_console.readers import ServiceReaders
+from services.kit.config import Deployment
+from services.kit.errors import InvalidArgument
 from services.kit.net import is_loopback, split_address
+from services.kit.process.reload import Reloads
+from services.kit.telemetry import logs
 
 _GRACE_S = 1
 
 
+async def run(deployment: Deployment, stop: asyncio.Event, *, reloads: Reloads) -> None:
+    """Serve the console of a deployment until the event is set."""
+    del reloads  # nothing of it changes at run time
+    settings = deployment.console
+    if not settings.listen:
+        raise InvalidArgument('console.listen: empty; give "host:port"', field="console.listen")
+    tokens = read_tokens(settings.token_file) if settings.token_file else None
+    logs.get("console").info("listening", url=f"http://{settings.listen}/")
+    async with connected(deployment) as clients:
+        readers = ServiceReaders(clients, deployment, time.monotonic)
+        rights = Rights(tokens, partial(carry_out, clients) if settings.allow_changes else None)
+        await serve(readers, settings.listen, stop, rights)
+
+
 async def serve(
-    readers: Readers, listen: str, stop: asyncio.Event, rights: Rights = READ_ONLY
+    readers: ServiceReaders, listen: str, stop: asyncio.Event, rights: Rights = READ_ONLY
 ) -> None:
     """Serve the console until the event is set.
 

@@ -5,6 +5,7 @@ import hashlib
 import json
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ import pytest
 import pytest_asyncio
 
 from services.cli.client import Clients, connected
-from services.cli.web_console.operators import PlannerOperators
-from services.cli.web_console.readers import ServiceReaders
-from services.cli.web_console.app import STATIC, application
+from services.cli.web_console.app import application
 from services.cli.web_console.identity import Rights, Tokens, read_tokens
+from services.cli.web_console.operators import carry_out
+from services.cli.web_console.readers import ServiceReaders
 from services.cli.web_console.server import serve
+from services.console.page import STATIC
 from services.kit import config
 from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound
 from services.kit.net import free_port
@@ -58,12 +60,6 @@ def readers(running: tuple[Clients, config.Deployment]) -> ServiceReaders:
     return ServiceReaders(*running, time.monotonic)
 
 
-@pytest.fixture(scope="module")
-def operators(running: tuple[Clients, config.Deployment]) -> PlannerOperators:
-    """What changes it."""
-    return PlannerOperators(running[0])
-
-
 @pytest_asyncio.fixture(loop_scope="module")
 async def browser(readers: ServiceReaders) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the console, without a socket between."""
@@ -101,7 +97,7 @@ async def orders() -> Recorded:
 @pytest_asyncio.fixture(loop_scope="module")
 async def guarded(readers: ServiceReaders, orders: Recorded) -> AsyncIterator[httpx.AsyncClient]:
     """A client of a console with a token and operators."""
-    rights = Rights(Tokens({"ada": TOKEN}), orders)
+    rights = Rights(Tokens({"ada": TOKEN}), orders.carry_out)
     transport = httpx.ASGITransport(application(readers, [HOST], rights))
     async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as client:
         yield client
@@ -237,14 +233,17 @@ async def test_a_change_that_the_planner_refuses_is_a_sentence(guarded: httpx.As
     assert answer.json() == {"error": "the proposal has expired"}
 
 
-async def test_orders_are_the_planners_own(operators: PlannerOperators) -> None:
+async def test_orders_are_the_planners_own(
+    running: tuple[Clients, config.Deployment],
+) -> None:
     """Pinned and let go by the real planner; an unknown order or field is refused by name."""
-    assert (await operators.carry_out("pin", {"version": 1}, "ada"))["version"] == "1"
-    assert await operators.carry_out("unpin", {}, "ada") == {}
+    give = partial(carry_out, running[0])
+    assert (await give("pin", {"version": 1}, "ada"))["version"] == "1"
+    assert await give("unpin", {}, "ada") == {}
     with pytest.raises(NotFound, match="order: must be one of apply, pin"):
-        await operators.carry_out("drop", {}, "ada")
+        await give("drop", {}, "ada")
     with pytest.raises(InvalidArgument, match=r"pin: .*vrsion"):
-        await operators.carry_out("pin", {"vrsion": 1}, "ada")
+        await give("pin", {"vrsion": 1}, "ada")
 
 
 async def test_a_token_file_is_made_once_for_its_user_only(tmp_path: Path) -> None:

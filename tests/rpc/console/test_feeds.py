@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from services.console.documents import Document
 from services.cli.web_console.feeds import Feeds
+from services.console.documents import Document
 from services.kit.errors import FailedPrecondition, Unavailable
 
 

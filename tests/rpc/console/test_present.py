@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from services.console.documents import Document
 from services.cli.web_console.present import Present
-from services.console.readers import Readers
+from services.cli.web_console.readers import ServiceReaders
+from services.console.documents import Document
 from services.kit.errors import Unavailable
 
 _LONG_S = 60.0
@@ -45,7 +45,7 @@ class Deployment:
 
 
 def present(deployment: Deployment, refresh_s: float = _LONG_S) -> Present:
-    return Present(cast(Readers, deployment), refresh_s, time.monotonic)
+    return Present(cast(ServiceReaders, deployment), refresh_s, time.monotonic)
 
 
 async def soon(documents: AsyncIterator[Any]) -> Any:
