@@ -6,13 +6,12 @@ from typing import Annotated, Literal
 
 import typer
 
-from services.cli.commands.options import DEPLOYMENT, Config
+from services.cli.commands.options import DEPLOYMENT, Config, group
 from services.cli.commands.serve import serve_command
 
-app = typer.Typer(
-    name="carbon",
-    help="Carbon intensity of the electricity in each zone, and the account of what was emitted.",
-    no_args_is_help=True,
+app = group(
+    "carbon",
+    "Carbon intensity of the electricity in each zone, and the account of what was emitted.",
 )
 app.command("serve")(serve_command("carbon"))
 

@@ -5,15 +5,12 @@ from typing import Annotated
 
 import typer
 
-from services.cli.commands.options import DEPLOYMENT, Config, Json
+from services.cli.commands.options import DEPLOYMENT, Config, Json, group
 
-app = typer.Typer(
-    name="config",
-    help=(
-        "Checks the deployment file and prints its schema; changes settings at run time.\n\n"
-        "A service reads its file again at SIGHUP."
-    ),
-    no_args_is_help=True,
+app = group(
+    "config",
+    "Checks the deployment file and prints its schema; changes settings at run time.\n\n"
+    "A service reads its file again at SIGHUP.",
 )
 
 

@@ -5,12 +5,10 @@ from typing import Annotated
 
 import typer
 
-from services.cli.commands.options import Json
+from services.cli.commands.options import Json, group
 
-app = typer.Typer(
-    name="data",
-    help="Fetches published traces and measurements; lists them with licence and citation.",
-    no_args_is_help=True,
+app = group(
+    "data", "Fetches published traces and measurements; lists them with licence and citation."
 )
 
 Folder = Annotated[

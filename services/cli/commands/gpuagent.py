@@ -6,14 +6,10 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from services.cli.commands.options import DEPLOYMENT, Config, ForceIdle, Json
+from services.cli.commands.options import DEPLOYMENT, Config, ForceIdle, Json, group
 from services.cli.commands.serve import NodeName, named_node, serve_gpuagent
 
-app = typer.Typer(
-    name="gpuagent",
-    help="Runs a node's segments and configures its GPUs as planned.",
-    no_args_is_help=True,
-)
+app = group("gpuagent", "Runs a node's segments and configures its GPUs as planned.")
 app.command("serve")(serve_gpuagent)
 
 DIFFERS = 3

@@ -18,7 +18,7 @@ from services.cli.commands.model_options import (
     item_shapes,
     module,
 )
-from services.cli.commands.options import DEPLOYMENT, Config, Json
+from services.cli.commands.options import DEPLOYMENT, Config, Json, group
 
 # Written out: `--help` must not load the deployment's types. A test compares.
 DISCIPLINES = ("fcfs", "edf", "priority", "ssjf")
@@ -33,11 +33,7 @@ CHOICES = (
     "carbon_aware",
 )
 
-app = typer.Typer(
-    name="models",
-    help="Lists, adds, removes and fetches models; how they are served.",
-    no_args_is_help=True,
-)
+app = group("models", "Lists, adds, removes and fetches models; how they are served.")
 
 
 Name = Annotated[str, typer.Argument(help="Model as cinquefoil.yaml names it.")]

@@ -4,13 +4,9 @@ from typing import Annotated
 
 import typer
 
-from services.cli.commands.options import DEPLOYMENT, Config, Json
+from services.cli.commands.options import DEPLOYMENT, Config, Json, group
 
-app = typer.Typer(
-    name="nodes",
-    help="Nodes: which there are, and which of them plans may use.",
-    no_args_is_help=True,
-)
+app = group("nodes", "Nodes: which there are, and which of them plans may use.")
 
 Node = Annotated[str, typer.Argument(help="Name of the node.")]
 

@@ -5,6 +5,12 @@ from typing import Annotated
 
 import typer
 
+
+def group(name: str, help_text: str) -> typer.Typer:
+    """Return a group of commands, which explains itself where none of them is named."""
+    return typer.Typer(name=name, help=help_text, no_args_is_help=True)
+
+
 Config = Annotated[
     Path, typer.Option("--config", "-c", envvar="CINQUEFOIL_CONFIG", help="Deployment file.")
 ]

@@ -5,12 +5,10 @@ from typing import Annotated
 
 import typer
 
-from services.cli.commands.options import DEPLOYMENT, Config
+from services.cli.commands.options import DEPLOYMENT, Config, group
 
-app = typer.Typer(
-    name="pki",
-    help="Makes certificates for trying mutual TLS; for production see docs/identities.md.",
-    no_args_is_help=True,
+app = group(
+    "pki", "Makes certificates for trying mutual TLS; for production see docs/identities.md."
 )
 
 Folder = Annotated[Path, typer.Option("--folder", file_okay=False, help="Of the authority.")]

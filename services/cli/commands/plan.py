@@ -5,18 +5,15 @@ from typing import Annotated, Literal
 
 import typer
 
-from services.cli.commands.options import DEPLOYMENT, LAST_VERSION, Config, Json, Version
+from services.cli.commands.options import DEPLOYMENT, LAST_VERSION, Config, Json, Version, group
 
-app = typer.Typer(
-    name="plan",
-    help=(
-        "Plans: what was decided, why, and what the alternatives were.\n\n"
-        "See before you act: `plan dry-run` decides without acting, now or under other "
-        "circumstances; `plan apply` carries its plan out. `plan explain` says what binds a plan "
-        "and what the runner-up loses, `plan diff` what changes between two. `plan pin` holds "
-        "what runs, `plan freeze` holds it but for losses, `plan rollback` goes back."
-    ),
-    no_args_is_help=True,
+app = group(
+    "plan",
+    "Plans: what was decided, why, and what the alternatives were.\n\n"
+    "See before you act: `plan dry-run` decides without acting, now or under other "
+    "circumstances; `plan apply` carries its plan out. `plan explain` says what binds a plan "
+    "and what the runner-up loses, `plan diff` what changes between two. `plan pin` holds "
+    "what runs, `plan freeze` holds it but for losses, `plan rollback` goes back.",
 )
 
 

@@ -6,12 +6,10 @@ from typing import Annotated
 
 import typer
 
-from services.cli.commands.options import DEPLOYMENT, Config, Json
+from services.cli.commands.options import DEPLOYMENT, Config, Json, group
 from services.cli.commands.serve import WithParent, launch_service
 
-app = typer.Typer(
-    name="predictor", help="Predicts the length of generated answers.", no_args_is_help=True
-)
+app = group("predictor", "Predicts the length of generated answers.")
 Data = Annotated[
     Path,
     typer.Option(

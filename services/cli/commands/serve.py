@@ -9,27 +9,17 @@ from typing import Annotated, Any
 
 import typer
 
-from services.cli.commands.options import DEPLOYMENT, Config
+from services.cli.commands.options import DEPLOYMENT, Config, group
 
 WithParent = Annotated[bool, typer.Option("--with-parent", hidden=True)]
 NodeName = Annotated[str, typer.Option("--node", help="Default: the file's only node.")]
 
-planner = typer.Typer(
-    name="planner",
-    help="Decides which variant runs on which slice, and rolls it out.",
-    no_args_is_help=True,
-)
-router = typer.Typer(
-    name="router",
-    help="Answers inference requests (Open Inference Protocol).",
-    no_args_is_help=True,
-)
+planner = group("planner", "Decides which variant runs on which slice, and rolls it out.")
+router = group("router", "Answers inference requests (Open Inference Protocol).")
 
 
-console = typer.Typer(
-    name="console",
-    help="Shows a deployment in a browser: what runs where, why, and what it saves.",
-    no_args_is_help=True,
+console = group(
+    "console", "Shows a deployment in a browser: what runs where, why, and what it saves."
 )
 
 
