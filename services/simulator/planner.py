@@ -26,7 +26,7 @@ from services.planner.core.fixed_inputs import FixedInputs
 from services.planner.core.online_search.profile_corrections import Beliefs
 from services.planner.core.placement.actions import Action
 from services.planner.core.plan import Plan, PlannedSegment, PlanState
-from services.planner.core.routing_table import HardwareReport, RoutingTable, routes
+from services.planner.core.routing_table import RoutingTable, routes
 from services.planner.core.triggers import Kind
 from services.router.adapters.convert import to_table
 from services.simulator.nodes import Nodes
@@ -230,12 +230,7 @@ class VirtualEnvironment:
         """Send requests to these segments, with these shares, and to no others."""
         self._serving = tuple(segments)
         self._revision += 1
-        fleet = self._state.fleet
-        endpoints = {
-            name: segment.endpoints for name, segment in fleet.segments().items() if segment.serves
-        }
-        told = HardwareReport(idle_power_w=fleet.idle_power_w())
-        found = routes(self._deployment, self._serving, endpoints, reported=told)
+        found = routes(self._deployment, self._serving, self._state.fleet.routed)
         table = RoutingTable(self._revision, plan_version, found)
         self._router.swap(to_table(routing_to(table)))  # as over the wire
         return self._revision

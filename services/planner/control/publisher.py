@@ -20,13 +20,7 @@ from services.planner.control.serving_policies import ServingPolicies
 from services.planner.core.fleet import Fleet
 from services.planner.core.plan import Plan, PlannedSegment, PlanState
 from services.planner.core.roster import NodeRoutes
-from services.planner.core.routing_table import (
-    Announcement,
-    HardwareReport,
-    Places,
-    RoutingTable,
-    routes,
-)
+from services.planner.core.routing_table import Announcement, Places, RoutingTable, routes
 
 _log = logs.get("publisher")
 
@@ -69,13 +63,11 @@ class Publisher:
         self._term = term
         self._plan_version = 0
         self._serving: tuple[PlannedSegment, ...] = ()
-        self._remembered: dict[str, tuple[str, ...]] = {}
-        self._reported_before = HardwareReport()
         self.routed_before: dict[str, NodeRoutes] = {}
         self._routed = -1  # revision of the fleet that the table was made of
         self._publishing = asyncio.Lock()
         self._places: Places | None = None
-        table = RoutingTable(0, 0, routes(deployment, (), {}), term())
+        table = RoutingTable(0, 0, routes(deployment, (), fleet.routed), term())
         self.board: Broadcast[Announcement] = Broadcast(Announcement(None, table))
 
     def use(self, deployment: Deployment) -> None:
@@ -104,14 +96,12 @@ class Publisher:
         table = await self._store.routing() or self.board.value.routing
         table = replace(table, term=self._term())
         self.board.publish(Announcement(plans[0] if plans else None, table))
-        self._remembered = table.endpoints()
         shares: dict[str, float] = {}
         for model in table.models:
             for instance in model.instances:
                 known = shares.get(instance.segment_id, 0.0)
                 shares[instance.segment_id] = known + instance.share
         planned = {s.spec.segment_id: s for plan in reversed(plans) for s in plan.segments}
-        self._reported_before = _reported_in(table, planned)
         self.routed_before = _of_nodes(table, planned)
         self._plan_version = table.plan_version
         self._serving = tuple(
@@ -157,9 +147,8 @@ class Publisher:
                 models=routes(
                     self._deployment,
                     self._serving,
-                    self._endpoints(),
+                    self._fleet.routed,
                     self._policies.ordered,
-                    self._reported(),
                 ),
                 term=self._term(),
             )
@@ -230,28 +219,6 @@ class Publisher:
                 await asyncio.sleep(min(nodes * _CONDITIONS_PAUSE_S, _MAX_PAUSE_S))
             await changed.after(seen)
 
-    def _endpoints(self) -> dict[str, tuple[str, ...]]:
-        """Return the workers that take requests, by segment id.
-
-        Of nodes that have not come back since a restart: those they had before it.
-        """
-        found = {
-            segment.spec.segment_id: self._remembered.get(segment.spec.segment_id, ())
-            for segment in self._serving
-            if not self._fleet.heard(segment.node)
-        }
-        for segment_id, segment in self._fleet.segments().items():
-            if segment.serves:
-                found[segment_id] = segment.endpoints
-        return found
-
-    def _reported(self) -> HardwareReport:
-        """Return what agents reported; for nodes not back since a restart, what they had before."""
-        fleet, before = self._fleet, self._reported_before
-        away = {name: pue for name, pue in before.pues.items() if not fleet.heard(name)}
-        pues = {name: fleet.pue(name) for name in self._deployment.nodes}
-        return HardwareReport({**pues, **away}, {**before.idle_power_w, **fleet.idle_power_w()})
-
 
 def _note(plan: Plan) -> None:
     """Measure a plan: its state, and of an active one what it provides, leaves empty, and lacks."""
@@ -295,7 +262,12 @@ def _noted(conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:
 
 
 def _of_nodes(table: RoutingTable, planned: Mapping[str, PlannedSegment]) -> dict[str, NodeRoutes]:
-    """Return what a table has of each node; arguments as of `_reported_in`."""
+    """Return what agents had reported, by node, when a table was made.
+
+    Args:
+        table: The table.
+        planned: The segments that it may name, by id.
+    """
     pues: dict[str, float] = {}
     idle_power_w: dict[str, dict[str, float]] = {}
     endpoints: dict[str, dict[str, tuple[str, ...]]] = {}
@@ -310,26 +282,3 @@ def _of_nodes(table: RoutingTable, planned: Mapping[str, PlannedSegment]) -> dic
     return {
         name: NodeRoutes(found, pues[name], idle_power_w[name]) for name, found in endpoints.items()
     }
-
-
-def _reported_in(table: RoutingTable, planned: Mapping[str, PlannedSegment]) -> HardwareReport:
-    """Return what agents had reported when a table was made.
-
-    Args:
-        table: The table.
-        planned: The segments that it may name, by id.
-    """
-    known = [
-        (planned[instance.segment_id], instance)
-        for model in table.models
-        for instance in model.instances
-        if instance.segment_id in planned
-    ]
-    return HardwareReport(
-        {segment.node: instance.pue for segment, instance in known},
-        {
-            segment.spec.gpu_uuid: instance.gpu_idle_power_w
-            for segment, instance in known
-            if instance.gpu_idle_power_w
-        },
-    )

@@ -136,6 +136,9 @@ class Fleet:
         self._removed = {name for name in self._removed if name not in settings} | gone
         for name in list(self._removed):
             self._let_go(name)
+        for member in self._members.values():
+            if member.node is not None:
+                member.routed = self._routed(member.node)
         self._change()
 
     def order(self, name: str, order: OrderedNode | None) -> None:
@@ -326,15 +329,6 @@ class Fleet:
     def segments(self) -> Mapping[str, RunningSegment]:
         """Return what runs, by segment id, as last reported, by nodes out of reach too."""
         return self._running
-
-    def idle_power_w(self) -> dict[str, float]:
-        """Return the idle power of every GPU that was ever reported, W, by UUID."""
-        return {
-            gpu.uuid: gpu.type.idle_power_w
-            for member in self._members.values()
-            if member.node is not None
-            for gpu in member.node.gpus
-        }
 
     def gpus(self, intensity: Mapping[str, float], now_s: float) -> tuple[Gpu, ...]:
         """Return the GPUs to plan with, in order of node and report.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
@@ -72,22 +72,6 @@ _FROM_FILE: Mapping[str, ServingPolicy] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class HardwareReport:
-    """What agents reported of their hardware.
-
-    Attributes:
-        pues: Of nodes whose PUE is not as the deployment says.
-        idle_power_w: Of whole GPUs, by UUID, W.
-    """
-
-    pues: Mapping[str, float] = field(default_factory=dict)
-    idle_power_w: Mapping[str, float] = field(default_factory=dict)
-
-
-_NOTHING_REPORTED = HardwareReport()
-
-
-@dataclass(frozen=True, slots=True)
 class ModelRoutes:
     """What a router must know of a model; units as in `plan.proto`."""
 
@@ -118,15 +102,6 @@ class RoutingTable:
     plan_version: int
     models: tuple[ModelRoutes, ...]
     term: int = 0
-
-    def endpoints(self) -> dict[str, tuple[str, ...]]:
-        """Return the endpoints of each segment."""
-        found: dict[str, tuple[str, ...]] = {}
-        for routes in self.models:
-            for instance in routes.instances:
-                known = found.get(instance.segment_id, ())
-                found[instance.segment_id] = (*known, instance.endpoint)
-        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,30 +208,32 @@ def by_capacity(segments: Iterable[PlannedSegment]) -> tuple[PlannedSegment, ...
 def routes(
     deployment: Deployment,
     segments: Iterable[PlannedSegment],
-    endpoints: Mapping[str, Sequence[str]],
+    reported: Callable[[str], NodeRoutes | None],
     policies: Mapping[str, ServingPolicy] = _FROM_FILE,
-    reported: HardwareReport = _NOTHING_REPORTED,
 ) -> tuple[ModelRoutes, ...]:
     """Return the routes of every model of the deployment.
 
     Args:
-        deployment: Models, zones, PUE.
+        deployment: Models and zones.
         segments: What serves, with shares.
-        endpoints: Workers of each segment that can take requests; a segment without is left out
-            and the shares of the others of its queue grow in proportion. A segment's share is split
-            equally over its workers.
+        reported: Returns what an agent reported, by name of its node. A segment without workers is
+            left out and the shares of the others of its queue grow in proportion. A segment's share
+            is split equally over its workers.
         policies: Of models that are not served as the deployment says.
-        reported: What agents reported.
     """
     found = {name: ServingPolicy.of(model) for name, model in deployment.models.items()} | {
         **policies
     }
-    serving: dict[str, list[tuple[PlannedSegment, Sequence[str]]]] = {}
+    nodes: dict[str, NodeRoutes | None] = {}
+    serving: dict[str, list[tuple[PlannedSegment, NodeRoutes]]] = {}
     for segment in segments:
-        known = deployment.models.get(segment.spec.model)
-        workers = endpoints.get(segment.spec.segment_id, ())
-        if workers and known is not None and segment.spec.variant in known.variants:
-            serving.setdefault(segment.spec.model, []).append((segment, workers))
+        if segment.node not in nodes:
+            nodes[segment.node] = reported(segment.node)
+        known, node = deployment.models.get(segment.spec.model), nodes[segment.node]
+        if node is None or known is None or segment.spec.variant not in known.variants:
+            continue
+        if node.endpoints.get(segment.spec.segment_id):
+            serving.setdefault(segment.spec.model, []).append((segment, node))
     return tuple(
         ModelRoutes(
             model=name,
@@ -268,17 +245,14 @@ def routes(
             instance_choice=found[name].instance_choice,
             discipline=found[name].discipline,
             intensity_threshold=found[name].intensity_threshold,
-            instances=tuple(_instances(deployment, model, serving.get(name, ()), reported)),
+            instances=tuple(_instances(deployment, model, serving.get(name, ()))),
         )
         for name, model in deployment.models.items()
     )
 
 
 def _instances(
-    deployment: Deployment,
-    model: Model,
-    serving: Iterable[tuple[PlannedSegment, Sequence[str]]],
-    reported: HardwareReport,
+    deployment: Deployment, model: Model, serving: Iterable[tuple[PlannedSegment, NodeRoutes]]
 ) -> Iterable[Instance]:
     """Yield the instances of a model; the shares of each queue sum to 1.
 
@@ -286,18 +260,19 @@ def _instances(
     """
     totals: dict[Queue, float] = {}
     counts: dict[Queue, int] = {}
-    for segment, endpoints in serving:
+    for segment, node in serving:
+        workers = len(node.endpoints[segment.spec.segment_id])
         totals[segment.queue] = totals.get(segment.queue, 0.0) + segment.share
-        counts[segment.queue] = counts.get(segment.queue, 0) + len(endpoints)
+        counts[segment.queue] = counts.get(segment.queue, 0) + workers
     # Shares that sum to 1 but for rounding stay what they are: of the same segments, whether
     # planned or restored, the same table is made.
     totals = {
         queue: 1.0 if math.isclose(total, 1.0, abs_tol=_ROUNDING) else total
         for queue, total in totals.items()
     }
-    for segment, endpoints in serving:
-        spec, node, queue = segment.spec, deployment.nodes[segment.node], segment.queue
-        variant = model.variants[spec.variant]
+    for segment, node in serving:
+        spec, queue = segment.spec, segment.queue
+        variant, endpoints = model.variants[spec.variant], node.endpoints[spec.segment_id]
         share = (
             segment.share / totals[queue] / len(endpoints)
             if totals[queue] > 0
@@ -311,9 +286,9 @@ def _instances(
                 variant.accuracy,
                 share,
                 spec.batch_size,
-                node.zone,
-                reported.pues.get(segment.node, node.pue),
-                reported.idle_power_w.get(spec.gpu_uuid, 0.0),
+                deployment.nodes[segment.node].zone,
+                node.pue,
+                node.idle_power_w.get(spec.gpu_uuid, 0.0),
                 spec.stage,
                 max(1, len(variant.stages)),
             )

@@ -179,6 +179,17 @@ def test_routes_depend_on_nodes_that_run_something_only() -> None:
     assert joined.rerouted(2) is None  # of any
 
 
+def test_a_changed_pue_is_in_the_routes_of_nodes_that_reported_before() -> None:
+    """A reload of the deployment file does not wait for the agents' next reports."""
+    joined = fleet()
+    joined.report(node("a", "Z", running("s-1", "GPU-a")), 0.0)
+    joined.configure({**SETTINGS, "a": SETTINGS["a"].model_copy(update={"pue": 1.4})})
+
+    routed = joined.routed("a")
+    assert routed is not None
+    assert routed.pue == 1.4
+
+
 @pytest.mark.parametrize(
     ("reported", "changes"),
     [

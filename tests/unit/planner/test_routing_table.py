@@ -1,6 +1,7 @@
 """From segments that serve to a routing table."""
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from services.kit.segment import SegmentSpec
 from services.planner.core.plan import PlannedSegment
 from services.planner.core.roster import NodeRoutes
 from services.planner.core.routing_table import (
-    HardwareReport,
+    ModelRoutes,
     Places,
     RoutingTable,
     by_capacity,
@@ -63,27 +64,35 @@ def segment(
     return PlannedSegment(spec, "node-a", share, throughput_rps, 0.02)
 
 
+def routed(
+    segments: Iterable[PlannedSegment],
+    endpoints: Mapping[str, tuple[str, ...]],
+    pue: float = 1.2,
+) -> tuple[ModelRoutes, ...]:
+    """Return the routes where the agent of node-a has reported these workers."""
+    reported = {"node-a": NodeRoutes(endpoints, pue, {"GPU-a": 55.0})}
+    return routes(DEPLOYMENT, segments, reported.get)
+
+
 def test_a_worker_is_described_in_full() -> None:
-    digits, _ = routes(DEPLOYMENT, [segment(1, 1.0, variant="large")], {"s-1": ["h:1", "h:2"]})
+    digits, _ = routed([segment(1, 1.0, variant="large")], {"s-1": ("h:1", "h:2")})
 
     assert (digits.accuracy_unit, digits.slo_latency_s, digits.slo_percentile) == ("top-1", 0.2, 95)
     assert digits.instance_choice == "shares"
     first, second = digits.instances
     assert (first.endpoint, second.endpoint) == ("h:1", "h:2")
     assert (first.segment_id, first.variant, first.accuracy) == ("s-1", "large", 0.99)
-    assert (first.credits, first.zone, first.pue, first.share) == (8, "Z", 1.3, 0.5)
+    assert (first.credits, first.zone, first.pue, first.share) == (8, "Z", 1.2, 0.5)
 
 
 def test_what_agents_report_of_their_hardware_goes_to_routers() -> None:
-    told = HardwareReport(pues={"node-a": 1.5}, idle_power_w={"GPU-a": 55.0})
-
-    (digits, _) = routes(DEPLOYMENT, [segment(1, 1.0)], {"s-1": ["h:1"]}, reported=told)
+    digits, _ = routed([segment(1, 1.0)], {"s-1": ("h:1",)}, pue=1.5)
 
     assert [(each.pue, each.gpu_idle_power_w) for each in digits.instances] == [(1.5, 55.0)]
 
 
 def test_models_without_instances_are_listed_too() -> None:
-    assert [each.model for each in routes(DEPLOYMENT, (), {})] == ["digits", "idle"]
+    assert [each.model for each in routed((), {})] == ["digits", "idle"]
 
 
 @given(
@@ -93,10 +102,10 @@ def test_shares_sum_to_one_whatever_serves(segments: list[tuple[float, int]]) ->
     """Segments without workers leave their share to the others; no worker, no instance."""
     planned = [segment(number, share) for number, (share, _) in enumerate(segments)]
     endpoints = {
-        f"s-{number}": [f"h:{number}{worker}" for worker in range(workers)]
+        f"s-{number}": tuple(f"h:{number}{worker}" for worker in range(workers))
         for number, (_, workers) in enumerate(segments)
     }
-    digits, _ = routes(DEPLOYMENT, planned, endpoints)
+    digits, _ = routed(planned, endpoints)
 
     assert len(digits.instances) == sum(workers for _, workers in segments)
     if digits.instances:
@@ -105,7 +114,7 @@ def test_shares_sum_to_one_whatever_serves(segments: list[tuple[float, int]]) ->
 
 def test_a_missing_segment_leaves_the_others_in_proportion() -> None:
     planned = [segment(1, 0.5), segment(2, 0.3), segment(3, 0.2)]
-    digits, _ = routes(DEPLOYMENT, planned, {"s-2": ["h:2"], "s-3": ["h:3"]})
+    digits, _ = routed(planned, {"s-2": ("h:2",), "s-3": ("h:3",)})
 
     assert [each.share for each in digits.instances] == pytest.approx([0.6, 0.4])
 
@@ -128,7 +137,7 @@ def test_unknown_capacities_are_equal_and_a_variant_the_file_lacks_gets_nothing(
             segment(3, 0.0, throughput_rps=0.0, variant="removed"),
         ]
     )
-    digits, _ = routes(DEPLOYMENT, planned, {f"s-{n}": [f"h:{n}"] for n in (1, 2, 3)})
+    digits, _ = routed(planned, {f"s-{n}": (f"h:{n}",) for n in (1, 2, 3)})
 
     assert [(each.segment_id, each.share) for each in digits.instances] == [
         ("s-1", 0.5),
@@ -136,21 +145,12 @@ def test_unknown_capacities_are_equal_and_a_variant_the_file_lacks_gets_nothing(
     ]
 
 
-def test_a_table_knows_the_endpoints_of_its_segments() -> None:
-    table = RoutingTable(
-        1, 1, routes(DEPLOYMENT, [segment(1, 0.5), segment(2, 0.5)], {"s-1": ["a:1", "a:2"]})
-    )
-
-    assert table.endpoints() == {"s-1": ("a:1", "a:2")}
-
-
 SERVING = [segment(1, 0.25), segment(2, 0.25), segment(3, 0.5, variant="large")]
 BEFORE = {"s-1": ("h:1", "h:2"), "s-3": ("h:3",)}
-REPORTED = HardwareReport({"node-a": 1.2}, {"GPU-a": 55.0})
 
 
 def made(revision: int, endpoints: dict[str, tuple[str, ...]]) -> RoutingTable:
-    return RoutingTable(revision, 1, routes(DEPLOYMENT, SERVING, endpoints, reported=REPORTED), 4)
+    return RoutingTable(revision, 1, routed(SERVING, endpoints), 4)
 
 
 @pytest.mark.parametrize(
