@@ -27,9 +27,10 @@ from benchmarks._fleets import gpu_type
 from benchmarks.harness import Figures, Report
 from benchmarks.llm.engine import CLOCKS, Engine, Limits, Request
 from benchmarks.llm.traces import traces
+from services.kit.config import Embodied
 from services.kit.profiles.core.language import LanguageProfile
 from services.kit.units import BYTES_PER_KIB, J_PER_KWH
-from services.planner.core.accounting.embodied import PUBLISHED_KGCO2E, ManufacturingCarbon
+from services.planner.core.accounting.embodied import PUBLISHED_KGCO2E, embodied_carbon
 from services.planner.core.model import Pool
 
 GPU_TYPES: Final = ("h100-80gb", "a100-80gb", "a30", "v100", "t4", "p4")
@@ -44,7 +45,7 @@ SEQUENCES: Final = tuple(sorted({round(2 ** (step / 4)) for step in range(33)}))
 CHUNKS: Final = (256, 512, 1024, 2048, 4096, 8192)
 MEMORY_SHARE: Final = 0.9
 """Of a GPU, for weights, keys and values: vLLM's default."""
-EMBODIED: Final = ManufacturingCarbon(4.0, {"a100-80gb": PUBLISHED_KGCO2E["a100-40gb"]})
+EMBODIED: Final = Embodied(lifetime_y=4.0, kgco2e={"a100-80gb": PUBLISHED_KGCO2E["a100-40gb"]})
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,7 @@ class Type:
         self.name = name
         self._engine = Engine(profile, pool)
         self._idle_w = self._engine.shape.idle_power_w
-        self._embodied_g_per_s = EMBODIED.board(pool.type, ()).embodied_gco2e_per_s
+        self._embodied_g_per_s = embodied_carbon(EMBODIED, pool.type, ()).embodied_gco2e_per_s
         self._kv_bytes = profile.kv_kib_per_token * BYTES_PER_KIB
         weights_bytes = profile.parameters_b * 1e9 * profile.bytes_per_parameter
         free_bytes = MEMORY_SHARE * self._engine.shape.memory_bytes - weights_bytes

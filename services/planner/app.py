@@ -7,7 +7,6 @@ import math
 import sys
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceStub
@@ -21,24 +20,9 @@ from services.kit.process.reload import Reloads
 from services.kit.rpc import Access, HealthServicer, Limits, Serving, dial, serving
 from services.kit.telemetry import logs
 from services.planner.adapters import carbon_client, mqtt
-from services.planner.adapters.agent_sessions import AgentSessions
-from services.planner.adapters.router_sessions import RouterSessions
 from services.planner.adapters.store import Store, open_store
-from services.planner.change_event import ChangeEvent
-from services.planner.control.account_reader import AccountReader
-from services.planner.control.accounting_writer import AccountingWriter
-from services.planner.control.counterfactual import Counterfactual
-from services.planner.control.deployment_in_force import DeploymentChanges, InForce
-from services.planner.control.leading import Leading
-from services.planner.control.live_environment import LiveEnvironment
-from services.planner.control.membership import Membership
-from services.planner.control.publisher import Publisher
-from services.planner.control.queries import Queries
-from services.planner.control.reconciler import Reconciler
-from services.planner.control.serving_policies import ServingPolicies
-from services.planner.core.accounting.fleet_sites import FleetSites
-from services.planner.core.cycle.cluster_state import ClusterState
-from services.planner.core.cycle.conditions import cluster_conditions
+from services.planner.assembly import Planner
+from services.planner.control.deployment_in_force import InForce
 from services.planner.front import Front
 from services.planner.servicer import PlannerServicer
 
@@ -128,7 +112,8 @@ async def _lead(
         if store is None:
             return
         channel = await stack.enter_async_context(dial(deployment.carbon.dials, tls))
-        planner = _Planner(await InForce.restored(deployment, store), store)
+        planner = Planner(await InForce.restored(deployment, store), store)
+        servicer = PlannerServicer(planner)
         if reloads is not None:
             reloads.serve(_USED, _LIVE, planner.changes.reload)
         broker = mqtt.broker_tasks(deployment.mqtt, planner.publisher.board, RealClock())
@@ -136,7 +121,7 @@ async def _lead(
             async with asyncio.TaskGroup() as tasks:
                 lease = tasks.create_task(planner.leading.keep(), name="planner.lease")
                 await planner.restore()
-                front.planner = planner.servicer
+                front.planner = servicer
                 if not deployment.planner.standby:
                     server = await clients.enter_async_context(_served(deployment, front, health))
                 await server.set_ready(ready=True)
@@ -145,7 +130,7 @@ async def _lead(
                 await _work(planner, CarbonServiceStub(channel), broker, stop)
                 lease.cancel()
         finally:
-            planner.servicer.drain()
+            servicer.drain()
             await clients.aclose()  # no call may find the database closed
         await planner.account_writer.save()
 
@@ -190,107 +175,8 @@ def _served(
     )
 
 
-class _Planner:
-    """Every object of the service, made once."""
-
-    def __init__(self, now: InForce, store: Store) -> None:
-        deployment, clock = now.deployment, RealClock()
-        settings = deployment.planner
-        self.zones = deployment.node_zones
-        self.horizon = settings.horizon
-        self.leading = leading = Leading(store, clock, steps_down=settings.standby)
-        self.changed = changed = ChangeEvent()
-        self.state = state = ClusterState.of(deployment, now.models, clock, changed)
-        accounting = settings.accounting
-        sites = FleetSites(
-            state.fleet.settings,
-            state.fleet,
-            state.intensity_gco2e_per_kwh,
-            accounting.embodied,
-            state.provenance,
-        )
-        retention = timedelta(days=accounting.retention_d)
-        self.account_writer = AccountingWriter(store, clock, sites, state.level.aims, retention)
-        self.counterfactual = Counterfactual(settings, state, self.account_writer.rate)
-        policies = ServingPolicies(deployment, store)
-        self.publisher = Publisher(
-            deployment,
-            store,
-            state.fleet,
-            policies,
-            lambda: (*cluster_conditions(state), *self.reconciler.standing.conditions()),
-            lambda: leading.term,
-        )
-        agents = AgentSessions(
-            state.fleet,
-            self.account_writer.read,
-            state.readings,
-            clock,
-            changed,
-            models=state.level.aims.keys(),
-        )
-        self.account_writer.collect = agents.book
-        self.account_writer.collect_each = agents.book_each
-        state.before_intensity = agents.book_all
-        self.membership = Membership(
-            state.fleet,
-            store,
-            clock,
-            changed,
-            self.account_writer,
-            self.zones,
-            agents.forget,
-            local=deployment.tls is None and not (deployment.access and deployment.access.insecure),
-        )
-        self.routers = routers = RouterSessions(state)
-        environment = LiveEnvironment(
-            store, self.account_writer, self.publisher, agents, routers, leading
-        )
-        self.reconciler = Reconciler(
-            settings, state, environment, self.account_writer, self.publisher
-        )
-        self.agents = agents
-        self.policies = policies
-        self.changes = DeploymentChanges(now, store, clock, self.use)
-        self.servicer = PlannerServicer(
-            changes=self.changes,
-            leading=leading,
-            membership=self.membership,
-            state=state,
-            store=store,
-            account_writer=self.account_writer,
-            publisher=self.publisher,
-            policies=policies,
-            agents=agents,
-            routers=routers,
-            reconciler=self.reconciler,
-            account_reader=AccountReader(store, self.account_writer, clock),
-            queries=Queries(
-                settings,
-                state=state,
-                store=store,
-                account_writer=self.account_writer,
-                reconciler=self.reconciler,
-            ),
-        )
-
-    async def restore(self) -> None:
-        """Take up the state of before a restart."""
-        await self.membership.restore()
-        await self.reconciler.restore()
-        if self.publisher.board.value.plan is not None:
-            self.routers.expect()
-
-    def use(self, now: InForce, principal: str) -> None:
-        """Have all that uses the deployment take it over, at once."""
-        self.agents.book_all()  # a node that is removed has no site to be booked at
-        self.state.configure(now.deployment, now.models, principal)
-        self.policies.use(now.deployment)
-        self.publisher.use(now.deployment)
-
-
 async def _work(
-    planner: _Planner,
+    planner: Planner,
     carbon: CarbonServiceAsyncStub,
     broker: Iterable[tuple[str, Coroutine[Any, Any, None]]],
     stop: asyncio.Event,
@@ -304,12 +190,12 @@ async def _work(
                 (
                     "grid",
                     carbon_client.follow(
-                        carbon, planner.zones, planner.horizon, state, RealClock()
+                        carbon, planner.zones, planner.settings.horizon, state, RealClock()
                     ),
                 ),
                 ("account_writer", planner.account_writer.keep()),
                 ("counterfactual", planner.counterfactual.keep()),
-                ("publisher", planner.publisher.follow(planner.changed)),
+                ("publisher", planner.publisher.follow(state.changed)),
                 ("reconciler", planner.reconciler.run()),
                 ("membership", planner.membership.keep()),
                 *broker,

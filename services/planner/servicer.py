@@ -15,9 +15,8 @@ from services.kit.rpc import caller
 from services.kit.rpc.condition_messages import condition_messages
 from services.kit.rpc.record_mapping import to_message
 from services.kit.segment import plain
-from services.planner.adapters.agent_sessions import AgentSession, AgentSessions
-from services.planner.adapters.router_sessions import RouterSession, RouterSessions
-from services.planner.adapters.store import Store
+from services.planner.adapters.agent_sessions import AgentSession
+from services.planner.adapters.router_sessions import RouterSession
 from services.planner.adapters.wire.announcements import AnnouncementEncoder
 from services.planner.adapters.wire.convert import (
     changed_to,
@@ -31,17 +30,8 @@ from services.planner.adapters.wire.convert import (
 from services.planner.adapters.wire.convert_energy import grouping_from, instant, messages
 from services.planner.adapters.wire.paging import page_size, read_token, write_token
 from services.planner.adapters.wire.streams import until, without_gaps
-from services.planner.control.account_reader import AccountReader
-from services.planner.control.accounting_writer import AccountingWriter
-from services.planner.control.deployment_in_force import DeploymentChanges
-from services.planner.control.leading import Leading
-from services.planner.control.membership import Membership
+from services.planner.assembly import Planner
 from services.planner.control.pacing import Turns
-from services.planner.control.publisher import Publisher
-from services.planner.control.queries import Queries
-from services.planner.control.reconciler import Reconciler
-from services.planner.control.serving_policies import ServingPolicies
-from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.decide import STRATEGIES
 from services.planner.core.maintenance import Freeze
 from services.planner.core.plan import PlanState
@@ -53,51 +43,23 @@ _LONGEST_REASON = 500
 class PlannerServicer(PlannerServiceServicer):
     """Answers subscribers, operators, agents and routers."""
 
-    def __init__(  # noqa: PLR0913 - one argument per collaborator, all made in app.py
-        self,
-        *,
-        changes: DeploymentChanges,
-        leading: Leading,
-        membership: Membership,
-        state: ClusterState,
-        store: Store,
-        account_writer: AccountingWriter,
-        publisher: Publisher,
-        policies: ServingPolicies,
-        agents: AgentSessions,
-        routers: RouterSessions,
-        reconciler: Reconciler,
-        queries: Queries,
-        account_reader: AccountReader,
-    ) -> None:
-        self._changes = changes
-        self._leading = leading
-        self._membership = membership
-        self._state = state
-        self._store = store
-        self._account_writer = account_writer
-        self._publisher = publisher
-        self._policies = policies
-        self._agents = agents
-        self._routers = routers
-        self._reconciler = reconciler
-        self._queries = queries
-        self._account_reader = account_reader
+    def __init__(self, planner: Planner) -> None:
+        self._planner = planner
         self._draining = asyncio.Event()
         self._joining = Turns()
-        self._encoder = AnnouncementEncoder(lambda: changes.now.file.digest)
+        self._encoder = AnnouncementEncoder(lambda: planner.changes.now.file.digest)
 
     def drain(self) -> None:
         """End every stream."""
         self._draining.set()
-        self._publisher.board.close()
-        self._agents.close()
+        self._planner.publisher.board.close()
+        self._planner.agents.close()
 
     async def Watch(
         self, request: pb.WatchRequest, context: Any
     ) -> AsyncIterator[pb.WatchResponse]:
         """Send the newest plan and the routing table, now and after each change."""
-        announced = self._publisher.board.follow()
+        announced = self._planner.publisher.board.follow()
         if request.routing_only:
             if request.HasField("after_version"):
                 raise InvalidArgument.at("after_version", "must be unset with routing_only")
@@ -108,26 +70,27 @@ class PlannerServicer(PlannerServiceServicer):
             return
         if request.HasField("after_version"):
             await self._check_seen(request.after_version)
-            announced = without_gaps(announced, self._store.after, request.after_version)
+            announced = without_gaps(announced, self._planner.store.after, request.after_version)
         async for said in announced:
             yield cast(pb.WatchResponse, self._encoder.whole(said))
 
     async def GetPlan(self, request: pb.GetPlanRequest, context: Any) -> pb.GetPlanResponse:
         """Return one plan."""
         try:
-            plan = await self._store.plan(request.version)
+            plan = await self._planner.store.plan(request.version)
         except NotFound as error:
             if request.version:
                 raise
-            why = "".join(f"; {each}" for each in self._publisher.conditions)
+            why = "".join(f"; {each}" for each in self._planner.publisher.conditions)
             raise NotFound(f"{error.message}{why}") from error
         return pb.GetPlanResponse(plan=plan_to(plan))
 
     async def ListPlans(self, request: pb.ListPlansRequest, context: Any) -> pb.ListPlansResponse:
         """Return a page of plans, newest first."""
         size, below = page_size(request.page_size), read_token(request.page_token)
-        pinned = self._reconciler.pinned
-        found = await self._store.newest_first(size + 1, below)  # one more: is there a next page?
+        pinned = self._planner.reconciler.pinned
+        one_more = size + 1  # is there a next page?
+        found = await self._planner.store.newest_first(one_more, below)
         return pb.ListPlansResponse(
             plans=[plan_to(plan) for plan in found[:size]],
             next_page_token=write_token(found[size - 1].version) if len(found) > size else "",
@@ -138,7 +101,7 @@ class PlannerServicer(PlannerServiceServicer):
     async def DryRun(self, request: pb.DryRunRequest, context: Any) -> pb.DryRunResponse:
         """Return what would be decided, and why."""
         changes = changes_from(request.what_if)
-        answer = await self._queries.dry_run(changes, brief=request.brief)
+        answer = await self._planner.queries.dry_run(changes, brief=request.brief)
         return to_message(answer, pb.DryRunResponse)
 
     async def Sweep(
@@ -146,39 +109,39 @@ class PlannerServicer(PlannerServiceServicer):
     ) -> AsyncIterator[pb.SweepResponse]:
         """Send what would be promised for each weight of carbon."""
         changes = changes_from(request.what_if)
-        async for outcome in self._queries.sweep(changes, request.carbon_weights):
+        async for outcome in self._planner.queries.sweep(changes, request.carbon_weights):
             yield to_message(outcome, pb.SweepResponse)
 
     async def Explain(self, request: pb.ExplainRequest, context: Any) -> pb.ExplainResponse:
         """Return why a plan is as it is."""
-        found = await self._queries.explain(request.version)
+        found = await self._planner.queries.explain(request.version)
         return pb.ExplainResponse(explanation=to_message(found, explanation_pb2.Explanation))
 
     async def Diff(self, request: pb.DiffRequest, context: Any) -> pb.DiffResponse:
         """Return how two plans differ."""
-        found = await self._queries.diff(request.from_version, request.to_version)
+        found = await self._planner.queries.diff(request.from_version, request.to_version)
         return pb.DiffResponse(diff=to_message(found, explanation_pb2.PlanDiff))
 
     async def Apply(self, request: pb.ApplyRequest, context: Any) -> pb.ApplyResponse:
         """Carry out the plan of a dry run."""
-        plan = await self._queries.apply(request.proposal_id, caller().name)
+        plan = await self._planner.queries.apply(request.proposal_id, caller().name)
         return pb.ApplyResponse(plan=plan_to(plan))
 
     async def Pin(self, request: pb.PinRequest, context: Any) -> pb.PinResponse:
         """Hold the active plan."""
-        version = await self._reconciler.pin(request.version or None, caller().name)
+        version = await self._planner.reconciler.pin(request.version or None, caller().name)
         return pb.PinResponse(version=version)
 
     async def Unpin(self, request: pb.UnpinRequest, context: Any) -> pb.UnpinResponse:
         """Resume automatic planning."""
-        await self._reconciler.unpin()
+        await self._planner.reconciler.unpin()
         return pb.UnpinResponse()
 
     async def Rollback(self, request: pb.RollbackRequest, context: Any) -> pb.RollbackResponse:
         """Carry out an earlier plan again, and hold it."""
         if not request.version:
             raise InvalidArgument.at("version", "required, >= 1")
-        plan = await self._reconciler.rollback(request.version, caller().name)
+        plan = await self._planner.reconciler.rollback(request.version, caller().name)
         return pb.RollbackResponse(plan=plan_to(plan))
 
     async def Freeze(self, request: pb.FreezeRequest, context: Any) -> pb.FreezeResponse:
@@ -188,26 +151,26 @@ class PlannerServicer(PlannerServiceServicer):
             raise InvalidArgument.at("until", "required")
         if len(request.reason) > _LONGEST_REASON:
             raise InvalidArgument.at("reason", f"must be at most {_LONGEST_REASON} characters")
-        await self._reconciler.freeze(Freeze(until, request.reason, caller().name))
+        await self._planner.reconciler.freeze(Freeze(until, request.reason, caller().name))
         return pb.FreezeResponse()
 
     async def Unfreeze(self, request: pb.UnfreezeRequest, context: Any) -> pb.UnfreezeResponse:
         """End a freeze."""
-        await self._reconciler.unfreeze()
+        await self._planner.reconciler.unfreeze()
         return pb.UnfreezeResponse()
 
     async def GetFleet(self, request: pb.GetFleetRequest, context: Any) -> pb.GetFleetResponse:
         """Return nodes, energy, intensity and demand as they are now."""
         return pb.GetFleetResponse(
-            nodes=[self._fleet_node(name) for name in self._state.fleet.settings],
-            energy_j=self._account_writer.total.energy_j,
-            carbon_gco2e=self._account_writer.total.carbon_gco2e,
-            intensity_gco2e_per_kwh=self._state.intensity_gco2e_per_kwh,
-            demand_rps=self._state.demand_rps(),
-            hold=hold_to(self._reconciler.held),
-            conditions=condition_messages(self._publisher.conditions),
-            config_digest=self._changes.now.file.digest,
-            leader=pb.Leader(holder=self._leading.holder, term=self._leading.term),
+            nodes=[self._fleet_node(name) for name in self._planner.state.fleet.settings],
+            energy_j=self._planner.account_writer.total.energy_j,
+            carbon_gco2e=self._planner.account_writer.total.carbon_gco2e,
+            intensity_gco2e_per_kwh=self._planner.state.intensity_gco2e_per_kwh,
+            demand_rps=self._planner.state.demand_rps(),
+            hold=hold_to(self._planner.reconciler.held),
+            conditions=condition_messages(self._planner.publisher.conditions),
+            config_digest=self._planner.changes.now.file.digest,
+            leader=pb.Leader(holder=self._planner.leading.holder, term=self._planner.leading.term),
         )
 
     async def CordonNode(
@@ -215,25 +178,25 @@ class PlannerServicer(PlannerServiceServicer):
     ) -> pb.CordonNodeResponse:
         """Take a node out of use, or say what would follow."""
         if request.dry_run:
-            self._membership.check_known(request.node)
-            answer = await self._queries.dry_run_without(request.node)
+            self._planner.membership.check_known(request.node)
+            answer = await self._planner.queries.dry_run_without(request.node)
             return pb.CordonNodeResponse(outcome=to_message(answer, pb.DryRunResponse))
         order = NodeOrder.DRAIN if request.drain else NodeOrder.CORDON
-        await self._membership.order(request.node, order, caller().name)
+        await self._planner.membership.order(request.node, order, caller().name)
         return pb.CordonNodeResponse()
 
     async def UncordonNode(
         self, request: pb.UncordonNodeRequest, context: Any
     ) -> pb.UncordonNodeResponse:
         """Take a node into use again."""
-        await self._membership.order(request.node, None, caller().name)
+        await self._planner.membership.order(request.node, None, caller().name)
         return pb.UncordonNodeResponse()
 
     async def ForgetNode(
         self, request: pb.ForgetNodeRequest, context: Any
     ) -> pb.ForgetNodeResponse:
         """Forget a node that joined."""
-        await self._membership.forget(request.node)
+        await self._planner.membership.forget(request.node)
         return pb.ForgetNodeResponse()
 
     async def ReadAccount(
@@ -241,7 +204,7 @@ class PlannerServicer(PlannerServiceServicer):
     ) -> AsyncIterator[pb.ReadAccountResponse]:
         """Send the account's hours."""
         since, until = instant(request, "since"), instant(request, "until")
-        async for entries in self._account_reader.read(since, until, grouping_from(request.by)):
+        async for entries in self._planner.queries.account(since, until, grouping_from(request.by)):
             for message in messages(entries):
                 yield message
 
@@ -251,7 +214,7 @@ class PlannerServicer(PlannerServiceServicer):
         """Change the objective; the reconciler re-plans."""
         weight = request.carbon_weight if request.HasField("carbon_weight") else None
         _check_aim(weight, request.strategy)
-        self._state.set_objective(weight, request.strategy, caller().name)
+        self._planner.state.set_objective(weight, request.strategy, caller().name)
         return pb.SetObjectiveResponse()
 
     async def ChangeSettings(
@@ -259,35 +222,36 @@ class PlannerServicer(PlannerServiceServicer):
     ) -> pb.ChangeSettingsResponse:
         """Change settings at run time, or return what would come of it."""
         values, principal = values_from(request.values), caller().name
+        changes = self._planner.changes
         if not request.dry_run:
-            changed = await self._changes.change(values, request.reset, principal)
+            changed = await changes.change(values, request.reset, principal)
             return pb.ChangeSettingsResponse(changed=changed)
-        new = await self._changes.proposed(values, request.reset, principal, may_add=True)
-        outcome = await self._queries.dry_run_of(new.deployment, new.models)
+        new = await changes.proposed(values, request.reset, principal, may_add=True)
+        outcome = await self._planner.queries.dry_run_of(new.deployment, new.models)
+        changed = changes.now.changed(new)
         return pb.ChangeSettingsResponse(
-            changed=self._changes.now.changed(new), outcome=to_message(outcome, pb.DryRunResponse)
+            changed=changed, outcome=to_message(outcome, pb.DryRunResponse)
         )
 
     async def ListChangedSettings(
         self, request: pb.ListChangedSettingsRequest, context: Any
     ) -> pb.ListChangedSettingsResponse:
         """Return what was changed at run time."""
+        overrides = self._planner.changes.now.overrides
         return pb.ListChangedSettingsResponse(
-            settings=[
-                changed_to(path, each) for path, each in sorted(self._changes.now.overrides.items())
-            ]
+            settings=[changed_to(path, each) for path, each in sorted(overrides.items())]
         )
 
     async def SetPolicy(self, request: pb.SetPolicyRequest, context: Any) -> pb.SetPolicyResponse:
         """Change how routers serve a model."""
-        policy = await self._policies.order(
+        policy = await self._planner.policies.order(
             request.model,
             request.discipline,
             request.instance_choice,
             request.intensity_threshold if request.HasField("intensity_threshold") else None,
             reset=request.reset,
         )
-        await self._publisher.refresh()
+        await self._planner.publisher.refresh()
         return pb.SetPolicyResponse(**asdict(policy))
 
     async def Join(
@@ -298,9 +262,9 @@ class PlannerServicer(PlannerServiceServicer):
         await self._joining.next()  # a fleet must not hold up the loop
         if first.HasField("node"):
             node = JoinedNode(first.node.name, first.node.zone, first.address)
-            await self._membership.admit(node, caller())
-        session = self._agents.join(first, caller(), host_of(context.peer()))
-        await self._leading.raise_to(first.term)
+            await self._planner.membership.admit(node, caller())
+        session = self._planner.agents.join(first, caller(), host_of(context.peer()))
+        await self._planner.leading.raise_to(first.term)
         reading = asyncio.create_task(self._read(session, request_iterator), name="planner.join")
         try:
             async for response in session.responses():
@@ -308,7 +272,7 @@ class PlannerServicer(PlannerServiceServicer):
             if reading.done():
                 reading.result()  # what ended the reports ends the call
         finally:
-            self._agents.leave(session)
+            self._planner.agents.leave(session)
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
 
@@ -320,25 +284,26 @@ class PlannerServicer(PlannerServiceServicer):
         try:
             await until(self._draining, self._read_load(link, request_iterator))
         finally:
-            self._routers.leave(link)
+            self._planner.routers.leave(link)
         return pb.ReportLoadResponse()
 
     async def _read(self, session: AgentSession, requests: AsyncIterator[pb.JoinRequest]) -> None:
+        agents, state = self._planner.agents, self._planner.state
         try:
             async for request in requests:
-                self._agents.take(session, request)
-                if self._state.fleet.leaves(session.node) and self._is_released(session.node):
+                agents.take(session, request)
+                if state.fleet.leaves(session.node) and self._is_released(session.node):
                     session.release()
                 for each in request.scale_out:
-                    self._state.need_more(each.models, plain(each.reason))
+                    state.need_more(each.models, plain(each.reason))
         finally:
             session.close()
 
     def _is_released(self, node: str) -> bool:
         """Return whether an agent that leaves need not wait: all was moved, or nothing can be."""
-        fleet, plan = self._state.fleet, self._publisher.board.value.plan
-        now_s = self._state.clock.monotonic()
-        if not self._routers.served:
+        fleet, plan = self._planner.state.fleet, self._planner.publisher.board.value.plan
+        now_s = self._planner.state.clock.monotonic()
+        if not self._planner.routers.served:
             return True
         if not fleet.takes_over(node, now_s):
             # Others may be about to come back.
@@ -350,14 +315,15 @@ class PlannerServicer(PlannerServiceServicer):
     async def _read_load(
         self, link: RouterSession, requests: AsyncIterator[pb.ReportLoadRequest]
     ) -> None:
+        planner = self._planner
         async for request in requests:
-            models = self._changes.now.deployment.models.items()
+            models = planner.changes.now.deployment.models.items()
             report = load_from(request, {name: each.slo.percentile for name, each in models})
-            report = self._routers.report(link, report)
-            self._account_writer.answered(replace(report, latency_s=self._routers.latency_s()))
+            report = planner.routers.report(link, report)
+            planner.account_writer.answered(replace(report, latency_s=planner.routers.latency_s()))
 
     async def _check_seen(self, version: int) -> None:
-        newest = await self._store.newest_first(1)
+        newest = await self._planner.store.newest_first(1)
         limit = newest[0].version if newest else 0
         if version > limit:
             raise InvalidArgument.at(
@@ -365,7 +331,7 @@ class PlannerServicer(PlannerServiceServicer):
             )
 
     def _fleet_node(self, name: str) -> pb.FleetNode:
-        fleet, report = self._state.fleet, self._agents.reports.get(name)
+        fleet, report = self._planner.state.fleet, self._planner.agents.reports.get(name)
         settings, order = fleet.settings[name], fleet.orders.get(name)
         found = pb.FleetNode(
             node=inventory_pb2.Node(name=name, zone=settings.zone),

@@ -55,7 +55,6 @@ from services.planner.core.accounting.site import Site
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.fleet import Fleet
 from services.planner.core.forecast.demand import Demand
-from services.planner.core.online_search.counter_readings import CounterReadings
 from services.planner.core.service_level import ServiceLevel, ServiceTarget
 from services.router.core.wire import read_head
 from tests.support.carbon.provider_answers import CASES, NOW
@@ -98,40 +97,36 @@ def parsed(kind: type[Message], read: Callable[[Any], object], data: bytes) -> N
 
 def join(message: planner_pb2.JoinRequest) -> None:
     """Have an agent join with a message, report it again, and its energy booked."""
-    nodes = {"node-a": config.Node(zone="Z", control=True)}
-    fleet = Fleet(nodes, 0.0)
     accountant = Accountant(lambda node: Site(node, "Z", 1.2, 100.0))
 
     def account(node: str, energy: Mapping[str, EnergyCounters]) -> None:
         for now_s in (0.0, 1.0):
             accountant.read(node, accountant.bounded(node, energy, now_s)[0])
 
-    sessions = AgentSessions(
-        fleet,
-        account,
-        CounterReadings(),
-        RealClock(),
-        ChangeEvent(),
-        models={"digits"},
-    )
+    nodes = {"node-a": config.Node(zone="Z", control=True)}
+    sessions = AgentSessions(_cluster(nodes), account)
     session = sessions.join(message, Caller(), "here")
     sessions.take(session, message)
     sessions.book()
     json.dumps([each.energy_j for each in accountant.page().entries.values()], allow_nan=False)
 
 
-def report_load(message: planner_pb2.ReportLoadRequest) -> None:
-    """Have a router report a message twice."""
-    state = ClusterState(
+def _cluster(nodes: Mapping[str, config.Node]) -> ClusterState:
+    return ClusterState(
         RealClock(),
         ChangeEvent(),
         (),
-        Fleet({}, 0.0),
+        Fleet(nodes, 0.0),
         Demand({"digits": 1.0}, now_s=lambda: 1000.5),
         ServiceLevel({"digits": ServiceTarget(0.05, {"small": 0.9})}),
         config.Objective(),
         "exact",
     )
+
+
+def report_load(message: planner_pb2.ReportLoadRequest) -> None:
+    """Have a router report a message twice."""
+    state = _cluster({})
     routers, session = RouterSessions(state), RouterSession()
     for _ in range(2):
         routers.report(session, load_from(message, {"digits": 95.0}))

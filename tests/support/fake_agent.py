@@ -33,7 +33,7 @@ from services.kit.errors import NotFound
 from services.kit.mig import Geometry, Placement, SliceKind
 from services.kit.process.reload import Reloads
 from services.kit.rpc import dial, serving
-from services.planner import app
+from services.planner import assembly
 from services.planner.app import run
 from services.planner.control.reconciler import Reconciler
 
@@ -414,7 +414,7 @@ async def planner(deployment: config.Deployment) -> AsyncIterator[PlannerService
         run(deployment, stop, port.set_result, reloads=reloads), name="planner"
     )
     try:
-        with patch.object(app, "Reconciler", make):
+        with patch.object(assembly, "Reconciler", make):
             await asyncio.wait((task, port), return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             task.result()

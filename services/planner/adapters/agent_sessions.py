@@ -5,7 +5,6 @@ from collections import deque
 from collections.abc import (
     AsyncIterator,
     Callable,
-    Collection,
     Iterable,
     Iterator,
     Mapping,
@@ -17,7 +16,6 @@ from typing import Any, Final
 
 from cinquefoil.gpuagent.v1 import inventory_pb2, steps_pb2
 from cinquefoil.planner.v1 import planner_pb2
-from services.kit.clock import Clock
 from services.kit.errors import (
     AlreadyExists,
     DeadlineExceeded,
@@ -33,10 +31,9 @@ from services.kit.segment import plain
 from services.kit.telemetry import logs
 from services.planner.adapters.wire.convert_energy import check_energy, counters_from
 from services.planner.adapters.wire.convert_node import node_from
-from services.planner.change_event import ChangeEvent
 from services.planner.core.accounting import counters as energy
-from services.planner.core.fleet import Fleet
-from services.planner.core.online_search.counter_readings import CounterReadings, SegmentCounters
+from services.planner.core.cycle.cluster_state import ClusterState
+from services.planner.core.online_search.counter_readings import SegmentCounters
 
 _log = logs.get("agents")
 
@@ -141,41 +138,26 @@ class AgentReport:
 class AgentSessions:
     """Every agent's session and last report; feeds the fleet, the account and the online search."""
 
-    def __init__(  # noqa: PLR0913 - one argument per collaborator, all made in app.py
-        self,
-        fleet: Fleet,
-        account: RecordEnergy,
-        readings: CounterReadings,
-        clock: Clock,
-        changed: ChangeEvent,
-        *,
-        models: Collection[str],
-    ) -> None:
+    def __init__(self, state: ClusterState, account: RecordEnergy) -> None:
         """Take the sessions of agents.
 
         Args:
-            fleet: Learns what nodes report.
+            state: Learns what nodes report, and what their segments count.
             account: Takes their energy.
-            readings: Take their segments' counters.
-            clock: For the times of joining and leaving.
-            changed: Notified of every report.
-            models: Names of the deployment's models.
         """
-        self._fleet = fleet
+        self._state = state
+        self._fleet = state.fleet
         self._account = account
-        self._readings = readings
-        self._clock = clock
-        self._changed = changed
-        self._nodes = fleet.settings
-        self._models = models
+        self._clock = state.clock
+        self._nodes = state.fleet.settings
         self._joined_s: dict[str, deque[float]] = {}
         self._sessions: dict[str, AgentSession] = {}
         self._reports: dict[str, AgentReport] = {}
         self._unread: dict[str, tuple[Sequence[inventory_pb2.GpuEnergy], datetime]] = {}
         self._unbooked: dict[str, _Unbooked] = {}
         self._begun: set[str] = set()
-        self._may_book, self._booked_s = float(_BOOKED_AT_ONCE), clock.monotonic()
-        readings.collect = self._read_all
+        self._may_book, self._booked_s = float(_BOOKED_AT_ONCE), self._clock.monotonic()
+        state.readings.collect = self._read_all
 
     @property
     def reports(self) -> Mapping[str, AgentReport]:
@@ -236,7 +218,7 @@ class AgentSessions:
             del self._sessions[session.node]
             self._fleet.leave(session.node, self._clock.monotonic())
             _log.info("node left", node=session.node)
-            self._changed.notify()
+            self._state.changed.notify()
 
     async def perform(self, node: str, step: steps_pb2.Step, timeout_s: float) -> None:
         """Have a node carry out a step.
@@ -287,7 +269,7 @@ class AgentSessions:
     def _book(self, node: str) -> None:
         self._read(node)
         if waiting := self._unbooked.pop(node, None):
-            self._account(node, counters_from(waiting.values(), self._models))
+            self._account(node, counters_from(waiting.values(), self._state.level.aims))
 
     def forget(self, node: str) -> None:
         """Drop what a node has reported, once it is booked."""
@@ -338,7 +320,7 @@ class AgentSessions:
             replace(known, node=message) if known else AgentReport(message)
         )
         if news:
-            self._changed.notify()
+            self._state.changed.notify()
 
     def _take_rest(self, session: AgentSession, request: planner_pb2.JoinRequest) -> None:
         if request.HasField("step_result"):
@@ -385,7 +367,7 @@ class AgentSessions:
         own = {gpu.uuid for gpu in report.node.gpus}
         energy = [gpu for gpu in energy if gpu.gpu_uuid in own]
         self._keep(node, energy, at)
-        self._readings.metered(node, _counters(energy))
+        self._state.readings.metered(node, _counters(energy))
 
     def _keep(self, node: str, energy: Iterable[inventory_pb2.GpuEnergy], at: datetime) -> None:
         """Keep a report until it is booked; the first and last of an account are booked now."""
@@ -393,10 +375,10 @@ class AgentSessions:
         for gpu in energy:
             known = waiting.get(gpu.gpu_uuid)
             if known is not None and known[0].since != gpu.since:
-                self._account(node, counters_from([known], self._models))
+                self._account(node, counters_from([known], self._state.level.aims))
                 self._begun.discard(gpu.gpu_uuid)
             if gpu.gpu_uuid not in self._begun:
-                self._account(node, counters_from([(gpu, at)], self._models))
+                self._account(node, counters_from([(gpu, at)], self._state.level.aims))
                 self._begun.add(gpu.gpu_uuid)
             elif known is not None and gpu.total_j < known[0].total_j:
                 continue  # it came late

@@ -15,8 +15,8 @@ from services.planner.core.accounting.accountant import Accountant, Page
 from services.planner.core.accounting.baseline import BaselineRates
 from services.planner.core.accounting.counters import EnergyCounters
 from services.planner.core.accounting.entries import hour_of
-from services.planner.core.accounting.fleet_sites import FleetSites
 from services.planner.core.accounting.hourly_entries import NO_MODEL
+from services.planner.core.accounting.site import Site
 from services.planner.core.load_report import LoadReport
 from services.planner.core.plan import Outcome, Plan
 from services.planner.core.service_level import ServiceTarget
@@ -56,7 +56,7 @@ class AccountingWriter:
         self,
         store: Store,
         clock: Clock,
-        sites: FleetSites,
+        sites: Callable[[str], Site | None],
         aims: Mapping[str, ServiceTarget],
         retention: timedelta = timedelta(days=400),
     ) -> None:

@@ -18,9 +18,8 @@ from services.kit.rpc import Caller
 from services.kit.segment import check_name, plain, some_of
 from services.kit.telemetry import logs
 from services.planner.adapters.store import Store
-from services.planner.change_event import ChangeEvent
 from services.planner.control.accounting_writer import AccountingWriter
-from services.planner.core.fleet import Fleet
+from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.roster import JoinedNode, NodeOrder, OrderedNode
 
 _log = logs.get("nodes")
@@ -36,10 +35,9 @@ class Membership:
 
     def __init__(  # noqa: PLR0913, PLR0917 - one argument per collaborator, all made in app.py
         self,
-        fleet: Fleet,
+        state: ClusterState,
         store: Store,
         clock: Clock,
-        changed: ChangeEvent,
         account_writer: AccountingWriter,
         zones: Collection[str],
         forgotten: Callable[[str], None],
@@ -49,20 +47,19 @@ class Membership:
         """Know the nodes of the deployment file.
 
         Args:
-            fleet: Learns who is admitted and what is ordered.
+            state: Learns who is admitted and what is ordered.
             store: Keeps both.
             clock: Time.
-            changed: Notified of orders.
             account_writer: Writes what a node has spent before it is forgotten.
             zones: That nodes may join in.
             forgotten: Called with the name of a node that is forgotten.
             local: Callers have no identities because all of them are on this machine: so must be
                 the nodes, or any user of it could have routers send requests elsewhere.
         """
-        self._fleet = fleet
+        self._fleet = state.fleet
+        self._changed = state.changed
         self._store = store
         self._clock = clock
-        self._changed = changed
         self._account_writer = account_writer
         self._zones = zones
         self._forgotten = forgotten

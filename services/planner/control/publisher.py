@@ -14,9 +14,9 @@ from services.kit.errors import Unavailable
 from services.kit.telemetry import logs
 from services.planner.adapters import prometheus
 from services.planner.adapters.store import Store
-from services.planner.change_event import ChangeEvent
 from services.planner.control.pacing import Pacing
 from services.planner.control.serving_policies import ServingPolicies
+from services.planner.core.cycle.environment import ChangeEvent
 from services.planner.core.fleet import Fleet
 from services.planner.core.plan import Plan, PlannedSegment, PlanState
 from services.planner.core.roster import NodeRoutes

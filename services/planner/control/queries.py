@@ -1,9 +1,10 @@
-"""Queries of operators: dry runs, explanations and differences of plans."""
+"""Queries of operators: dry runs, explanations and differences of plans, and the account."""
 
 import asyncio
 import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
@@ -15,6 +16,7 @@ from services.planner.control.accounting_writer import AccountingWriter
 from services.planner.control.dry_runs import Basis, DryRuns
 from services.planner.control.reconciler import Reconciler
 from services.planner.core import feasibility
+from services.planner.core.accounting.entries import HOUR, EntryKey, Figures, Grouping, hour_of
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.environment import Draft
 from services.planner.core.decide import Snapshot, configuration_of, pose
@@ -29,6 +31,7 @@ from services.planner.core.what_if import Changes, alter
 BRIEF_S: Final = 1.0
 """Longest that a strategy searches while a person waits, s."""
 MAX_WEIGHTS: Final = 32
+_STRETCH: Final = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +62,9 @@ class Outcome:
 class Queries:
     """Answers them. Nothing here changes what runs, but `apply`; solving runs in a thread."""
 
-    def __init__(  # one argument per collaborator, all made in app.py
+    def __init__(
         self,
         settings: Settings,
-        *,
         state: ClusterState,
         store: Store,
         account_writer: AccountingWriter,
@@ -188,6 +190,40 @@ class Queries:
         active = None if from_version else await self._store.active()
         before = active or await self._store.plan(from_version)
         return diff(before, await self._store.plan(to_version))
+
+    async def account(
+        self, since: datetime | None, until: datetime | None, by: Grouping
+    ) -> AsyncIterator[list[tuple[EntryKey, Figures]]]:
+        """Yield the account's entries in order of hour, with all that was drawn up to now.
+
+        A day's at a time: years of them never stand in memory at once.
+
+        Args:
+            since: In the first hour; None: the oldest that is kept.
+            until: In the last hour, or at its end; None: now.
+            by: What the entries of an hour are added up by.
+
+        Raises:
+            InvalidArgument: `until` is not after `since`.
+            Unavailable: The database is away.
+        """
+        now = self._state.clock.now()
+        if since is not None and (until or now) <= since:
+            raise InvalidArgument(
+                f"until: must be after since ({since:%Y-%m-%d %H:%M} UTC), "
+                f"got {until or now:%Y-%m-%d %H:%M}",
+                field="until",
+            )
+        await self._account_writer.save()
+        oldest = await self._store.pages.oldest()
+        if oldest is None:
+            return
+        start = max(oldest, hour_of(since or oldest))
+        end = hour_of(min(until or now, now) + HOUR - timedelta(microseconds=1))
+        while start < end:
+            following = min(start + _STRETCH, end)
+            yield await self._store.pages.read(start, following, by)
+            start = following
 
     async def apply(self, proposal_id: str, principal: str = "") -> Plan:
         """Carry out the plan of a dry run for an operator; return it with its version.

@@ -19,9 +19,7 @@ from services.planner.core.accounting.account import Account, Spent, Tokens
 from services.planner.core.accounting.accountant import Page
 from services.planner.core.accounting.counters import EnergyCounters, ModelEnergy
 from services.planner.core.accounting.entries import EntryKey, Figures
-from services.planner.core.accounting.fleet_sites import FleetSites
 from services.planner.core.accounting.site import Site
-from services.planner.core.fleet import Fleet
 from services.planner.core.load_report import LoadReport
 from services.planner.core.plan import Outcome
 from tests.support.planner.stored_plans import GPUS, PLAN
@@ -98,7 +96,7 @@ async def test_a_sheet_that_the_database_refuses_is_dropped_and_its_energy_booke
     for _ in range(2):
         await store.add(PLAN, GPUS)
     dropped = prometheus.DROPPED_SHEETS._value.get()
-    writer = AccountingWriter(store, RealClock(), Sites(), {})
+    writer = AccountingWriter(store, RealClock(), site, {})
     writer.read("a", metered(0.0))
     await writer.activate(1)
     writer.read("a", metered(50.0))
@@ -114,14 +112,9 @@ async def test_a_sheet_that_the_database_refuses_is_dropped_and_its_energy_booke
     assert active.version == 2
 
 
-class Sites(FleetSites):
-    """One node, whose GPU's limits nobody knows."""
-
-    def __init__(self) -> None:
-        super().__init__({}, Fleet({}, 0.0), {})
-
-    def __call__(self, node: str) -> Site:
-        return Site(node, "Z", 1.0, 100.0)
+def site(node: str) -> Site:
+    """Return a node whose GPU's limits nobody knows."""
+    return Site(node, "Z", 1.0, 100.0)
 
 
 def metered(total_j: float) -> dict[str, EnergyCounters]:

@@ -2,9 +2,10 @@
 
 import pytest
 
+from services.kit.config import Embodied
 from services.kit.mig import Placement
 from services.planner.core.accounting.baseline import baseline_rates
-from services.planner.core.accounting.embodied import PUBLISHED_KGCO2E, ManufacturingCarbon
+from services.planner.core.accounting.embodied import PUBLISHED_KGCO2E, embodied_carbon
 from services.planner.core.model import Problem
 from services.planner.core.problem.catalog import whole
 from services.planner.core.problem.score import score
@@ -62,16 +63,16 @@ def test_without_a_gpu_nothing_is_known() -> None:
 
 
 def test_a_gpus_making_is_spread_over_its_lifetime() -> None:
-    board = ManufacturingCarbon(lifetime_y=5.0, kgco2e={"v100": 100.0}).board(gpu_type("v100"), ())
+    board = embodied_carbon(Embodied(lifetime_y=5.0, kgco2e={"v100": 100.0}), gpu_type("v100"), ())
 
     assert board.embodied_gco2e_per_s * 5 * YEAR_S == pytest.approx(100e3)
     assert board.held == {}
 
 
 def test_published_figures_hold_where_none_is_given() -> None:
-    making = ManufacturingCarbon(lifetime_y=1.0, kgco2e={"a100-40gb": 7.0})
+    making = Embodied(lifetime_y=1.0, kgco2e={"a100-40gb": 7.0})
     found = {
-        name: making.board(gpu_type(name), ()).embodied_gco2e_per_s * YEAR_S / 1e3
+        name: embodied_carbon(making, gpu_type(name), ()).embodied_gco2e_per_s * YEAR_S / 1e3
         for name in ("a100-40gb", "h100-80gb", "t4")
     }
 
@@ -87,6 +88,6 @@ def test_models_hold_their_slices_part_of_the_multiprocessors() -> None:
         ("m", Placement("1g.5gb", 1)),
         ("n", Placement("3g.20gb", 4)),
     ]
-    board = ManufacturingCarbon(4.0).board(gpu_type(), slices)
+    board = embodied_carbon(Embodied(lifetime_y=4.0), gpu_type(), slices)
 
     assert board.held == pytest.approx({"m": 28 / 108, "n": 42 / 108})

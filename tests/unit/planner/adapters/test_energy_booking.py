@@ -1,7 +1,7 @@
 """Energy that agents report is booked for all nodes together, and none of it twice or never."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import pytest
 
@@ -17,9 +17,25 @@ from services.planner.change_event import ChangeEvent
 from services.planner.core.accounting.accountant import Accountant
 from services.planner.core.accounting.counters import EnergyCounters
 from services.planner.core.accounting.site import Site
+from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.fleet import Fleet
-from services.planner.core.online_search.counter_readings import CounterReadings
+from services.planner.core.forecast.demand import Demand
+from services.planner.core.service_level import ServiceLevel, ServiceTarget
 from tests.support.fake_agent import Agent
+
+
+def cluster(names: Iterable[str], clock: RealClock) -> ClusterState:
+    """Return a cluster of nodes that serve digits."""
+    return ClusterState(
+        clock,
+        ChangeEvent(),
+        (),
+        Fleet({name: config.Node(zone="Z", control=True) for name in names}, 0.0),
+        Demand({}),
+        ServiceLevel({"digits": ServiceTarget(0.05, {})}),
+        config.Objective(),
+        "exact",
+    )
 
 
 def booked(
@@ -39,10 +55,7 @@ def booked(
         if calls is not None:
             calls.append(node)
 
-    fleet = Fleet({"node-a": config.Node(zone="Z", control=True)}, 0.0)
-    sessions = AgentSessions(
-        fleet, account, CounterReadings(), RealClock(), ChangeEvent(), models={"digits"}
-    )
+    sessions = AgentSessions(cluster(["node-a"], RealClock()), account)
     node = Agent("node-a", ("GPU-a",)).report()
     session = sessions.join(planner_pb2.JoinRequest(node=node), Caller(), "here")
     for since_s, total_j in reports:
@@ -101,10 +114,7 @@ def fleet_of(
 ) -> tuple[AgentSessions, dict[str, AgentSession]]:
     """Return the joined agents of a fleet, of which each has begun an account."""
     names = [f"node-{number}" for number in range(nodes)]
-    fleet = Fleet({name: config.Node(zone="Z", control=True) for name in names}, 0.0)
-    sessions = AgentSessions(
-        fleet, account, CounterReadings(), clock, ChangeEvent(), models={"digits"}
-    )
+    sessions = AgentSessions(cluster(names, clock), account)
     joined = {}
     for name in names:
         node = Agent(name, (f"GPU-{name}",)).report()

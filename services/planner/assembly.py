@@ -1,0 +1,91 @@
+"""Every object of the planner, made once."""
+
+from datetime import timedelta
+
+from services.kit.clock import RealClock
+from services.planner.adapters.agent_sessions import AgentSessions
+from services.planner.adapters.router_sessions import RouterSessions
+from services.planner.adapters.store import Store
+from services.planner.change_event import ChangeEvent
+from services.planner.control.accounting_writer import AccountingWriter
+from services.planner.control.counterfactual import Counterfactual
+from services.planner.control.deployment_in_force import DeploymentChanges, InForce
+from services.planner.control.fleet_sites import FleetSites
+from services.planner.control.leading import Leading
+from services.planner.control.live_environment import LiveEnvironment
+from services.planner.control.membership import Membership
+from services.planner.control.publisher import Publisher
+from services.planner.control.queries import Queries
+from services.planner.control.reconciler import Reconciler
+from services.planner.control.serving_policies import ServingPolicies
+from services.planner.core.cycle.cluster_state import ClusterState
+from services.planner.core.cycle.conditions import cluster_conditions
+
+
+class Planner:
+    """What the service is made of; while it lives, this planner leads.
+
+    Args:
+        now: The deployment in force.
+        store: The open database.
+    """
+
+    def __init__(self, now: InForce, store: Store) -> None:
+        deployment, clock = now.deployment, RealClock()
+        self.settings = settings = deployment.planner
+        self.store = store
+        self.zones = deployment.node_zones
+        self.leading = Leading(store, clock, steps_down=settings.standby)
+        self.state = state = ClusterState.of(deployment, now.models, clock, ChangeEvent())
+        accounting = settings.accounting
+        self.account_writer = account_writer = AccountingWriter(
+            store,
+            clock,
+            FleetSites(state, accounting.embodied),
+            state.level.aims,
+            timedelta(days=accounting.retention_d),
+        )
+        self.counterfactual = Counterfactual(settings, state, account_writer.rate)
+        self.policies = ServingPolicies(deployment, store)
+        self.publisher = Publisher(
+            deployment,
+            store,
+            state.fleet,
+            self.policies,
+            lambda: (*cluster_conditions(state), *self.reconciler.standing.conditions()),
+            lambda: self.leading.term,
+        )
+        self.agents = AgentSessions(state, account_writer.read)
+        account_writer.collect = self.agents.book
+        account_writer.collect_each = self.agents.book_each
+        state.before_intensity = self.agents.book_all
+        self.membership = Membership(
+            state,
+            store,
+            clock,
+            account_writer,
+            self.zones,
+            self.agents.forget,
+            local=deployment.tls is None and not (deployment.access and deployment.access.insecure),
+        )
+        self.routers = RouterSessions(state)
+        environment = LiveEnvironment(
+            store, account_writer, self.publisher, self.agents, self.routers, self.leading
+        )
+        self.reconciler = Reconciler(settings, state, environment, account_writer, self.publisher)
+        self.queries = Queries(settings, state, store, account_writer, self.reconciler)
+        self.changes = DeploymentChanges(now, store, clock, self.use)
+
+    async def restore(self) -> None:
+        """Take up the state of before a restart."""
+        await self.membership.restore()
+        await self.reconciler.restore()
+        if self.publisher.board.value.plan is not None:
+            self.routers.expect()
+
+    def use(self, now: InForce, principal: str) -> None:
+        """Have all that uses the deployment take it over, at once."""
+        self.agents.book_all()  # a node that is removed has no site to be booked at
+        self.state.configure(now.deployment, now.models, principal)
+        self.policies.use(now.deployment)
+        self.publisher.use(now.deployment)
