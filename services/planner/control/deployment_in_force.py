@@ -112,7 +112,7 @@ class DeploymentChanges:
             kept = _kept(file, self.now.overrides)
             new = await InForce.of(file, kept)
             if kept.keys() != self.now.overrides.keys():
-                await self._store.save_overrides(kept)
+                await self._store.overrides.save(kept)
             self._take(new)
 
     async def proposed(
@@ -161,7 +161,7 @@ class DeploymentChanges:
         """
         async with self._changing:
             before, new = self.now, await self.proposed(values, reset, principal)
-            await self._store.save_overrides(new.overrides)
+            await self._store.overrides.save(new.overrides)
             self._take(new, principal)
         changed = before.changed(new)
         _log.info("settings changed", settings=changed, principal=principal)

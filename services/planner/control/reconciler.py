@@ -232,13 +232,13 @@ class Reconciler:
                 field="version",
             )
         pin = Pin(active.version, principal)
-        await self._store.save_pin(pin)
+        await self._store.pin.save(pin)
         self._standing.pinned = pin
         _log.info("pinned", version=active.version, principal=principal)
         return active.version, None
 
     async def _set_freeze(self, freeze: Freeze | None) -> tuple[None, None]:
-        await self._store.save_freeze(freeze)
+        await self._store.freeze.save(freeze)
         self.standing.freeze = freeze
         if freeze is None:
             _log.info("unfrozen")
@@ -252,7 +252,7 @@ class Reconciler:
         return None, None
 
     async def _release(self) -> tuple[None, None]:
-        await self._store.save_pin(None)
+        await self._store.pin.save(None)
         self._standing.pinned = None
         _log.info("unpinned")
         return None, None

@@ -79,7 +79,7 @@ class ServingPolicies:
         ordered = {name: each for name, each in self.ordered.items() if name != model}
         if wanted != said:
             ordered[model] = wanted
-        await self._store.save_policies(
+        await self._store.policies.save(
             {
                 name: (each.discipline, each.instance_choice, each.intensity_threshold)
                 for name, each in ordered.items()

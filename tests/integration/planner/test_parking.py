@@ -31,7 +31,7 @@ def planned(mixed: Deployment, strategy: str, objective: Objective) -> tuple[Sna
         for index, kind in enumerate(node.simulated or ())
     )
     numbers = count()
-    seen = Snapshot(gpus, load_models(mixed), (), {}, objective, strategy)
+    seen = Snapshot(gpus, load_models(mixed), (), {}, objective, strategy=strategy)
     return seen, decide(seen, mixed.planner, lambda: f"s-{next(numbers)}")
 
 

@@ -248,10 +248,10 @@ async def test_a_plan_without_its_inputs_says_so(store: Store) -> None:
 async def test_the_pin_is_kept_until_it_is_taken_off(database: Path | str) -> None:
     async with open_store(database) as store:
         assert await store.pin() is None
-        await store.save_pin(Pin(3, "operator/ada"))
+        await store.pin.save(Pin(3, "operator/ada"))
     async with open_store(database) as store:
         assert await store.pin() == Pin(3, "operator/ada")
-        await store.save_pin(None)
+        await store.pin.save(None)
         assert await store.pin() is None
 
 

@@ -32,7 +32,7 @@ async def written(path: Path, plans: int = 3) -> None:
     async with open_store(path) as store:
         for _ in range(plans):
             await store.add(PLAN, GPUS)
-        await store.save_pin(Pin(2, "somebody"))
+        await store.pin.save(Pin(2, "somebody"))
         await store.pages.save(Page(Account(Spent(5.0, 1.0), page=1), ENTRIES), 1, OUTCOME)
 
 
@@ -165,7 +165,7 @@ async def test_every_write_has_its_checksum(path: Path) -> None:
     """Also where a row is changed, or added to."""
     await written(path)
     async with open_store(path) as store:
-        await store.save_pin(None)
+        await store.pin.save(None)
         await store.pages.save(Page(Account(page=2), ENTRIES), 1, OUTCOME)
         await store.add(PLAN, GPUS)
 

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from sqlalchemy import inspect, select, text
 from sqlalchemy.exc import DBAPIError
@@ -50,18 +50,6 @@ async def _nothing(_: AsyncConnection) -> None:
 
 class Deposed(Unavailable):
     """Another planner leads: this one may not act any more."""
-
-
-class Lock(Protocol):
-    """A lock that goes with its process or session."""
-
-    async def take(self, connection: AsyncConnection) -> bool:
-        """Take it, unless another has it; return whether it is ours."""
-        ...
-
-    async def break_open(self, connection: AsyncConnection) -> None:
-        """Take it away from the planner that has it."""
-        ...
 
 
 class FileLock:
@@ -127,6 +115,10 @@ class SessionLock:
         )
         async with connection.begin():
             await connection.execute(query, {"lock": _LOCK})
+
+
+Lock = FileLock | SessionLock
+"""A lock that goes with its process or session."""
 
 
 class Leadership:

@@ -5,9 +5,9 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import TypeAdapter
+from pydantic import BeforeValidator, PlainSerializer, PlainValidator, TypeAdapter
 from sqlalchemy import Row
 
 from cinquefoil.planner.v1 import plan_pb2
@@ -17,11 +17,9 @@ from services.planner.core.accounting.account import Account, Spent
 from services.planner.core.accounting.counters import EnergyCounters
 from services.planner.core.decide import Snapshot
 from services.planner.core.fleet import RunningSegment
-from services.planner.core.maintenance import Freeze
 from services.planner.core.model import Gpu, Model, Period
 from services.planner.core.online_search.profile_corrections import Beliefs, Cell, Evidence
-from services.planner.core.overrides import Override
-from services.planner.core.plan import Outcome, Plan, PlanState
+from services.planner.core.plan import Outcome, Pin, Plan, PlanState
 from services.planner.core.roster import JoinedNode, NodeOrder, OrderedNode
 
 
@@ -59,32 +57,6 @@ def _outcome_of(row: Row[Any]) -> Outcome | None:
     if row.since is None:
         return None
     return Outcome(**{field.name: getattr(row, field.name) for field in fields(Outcome)})
-
-
-_FREEZE: TypeAdapter[Freeze | None] = TypeAdapter(Freeze | None)
-
-
-def freeze_bytes(freeze: Freeze | None) -> bytes:
-    """Return a freeze as it is written."""
-    return _FREEZE.dump_json(freeze)
-
-
-def freeze_of(value: bytes) -> Freeze | None:
-    """Return a freeze."""
-    return _FREEZE.validate_json(value)
-
-
-_OVERRIDES = TypeAdapter(dict[str, Override])
-
-
-def overrides_bytes(overrides: Mapping[str, Override]) -> bytes:
-    """Return what operators changed of the settings, as it is written."""
-    return _OVERRIDES.dump_json(dict(overrides))
-
-
-def overrides_of(value: bytes) -> dict[str, Override]:
-    """Return what operators changed of the settings, by path."""
-    return _OVERRIDES.validate_json(value)
 
 
 def node_row(joined: JoinedNode | None, order: OrderedNode | None) -> dict[str, Any]:
@@ -136,18 +108,32 @@ def account_of(value: bytes) -> Account:
     return Account(Spent(data["energy_j"], data["carbon_gco2e"]), gpus)
 
 
-def beliefs_bytes(beliefs: Beliefs) -> bytes:
-    """Return what live measurements taught, as it is written."""
+def _beliefs_to(beliefs: Beliefs) -> dict[str, Any]:
     evidence = [[*cell, *astuple(found)] for cell, found in beliefs.evidence.items()]
-    return json.dumps({"evidence": evidence, "waits": dict(beliefs.waits)}).encode()
+    return {"evidence": evidence, "waits": dict(beliefs.waits)}
 
 
-def beliefs_of(value: bytes) -> Beliefs:
-    """Return what live measurements taught."""
-    data = json.loads(value)
+def _beliefs_from(data: Any) -> Beliefs:
     names = len(Cell._fields)
     evidence = {Cell(*row[:names]): Evidence(*row[names:]) for row in data["evidence"]}
     return Beliefs(evidence, data["waits"])
+
+
+# The planner's own state as JSON; older planners wrote pins without holder, and policies without
+# threshold.
+StoredBeliefs = Annotated[Beliefs, PlainValidator(_beliefs_from), PlainSerializer(_beliefs_to)]
+StoredGpus = Annotated[
+    dict[tuple[str, str], str],
+    BeforeValidator(lambda rows: {(node, uuid): kind for node, uuid, kind in rows}),
+    PlainSerializer(lambda gpus: [[*gpu, kind] for gpu, kind in gpus.items()]),
+]
+StoredPin = Annotated[
+    Pin | None, BeforeValidator(lambda found: [found] if isinstance(found, int) else found)
+]
+StoredPolicy = Annotated[
+    tuple[str, str, float | None], BeforeValidator(lambda found: [*found, None][:3])
+]
+"""Discipline, choice, and threshold, where one was ordered."""
 
 
 @dataclass(frozen=True, slots=True)

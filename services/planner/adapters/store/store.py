@@ -4,14 +4,14 @@ What a method writes is on the disk when it returns: nothing is announced before
 `kill -9` loses nothing that was announced.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from google.protobuf.message import DecodeError
+from pydantic import TypeAdapter
 from sqlalchemy import Column, Select, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -40,6 +40,8 @@ from services.planner.core.plan import Outcome, Pin, Plan, PlanState
 from services.planner.core.roster import JoinedNode, OrderedNode
 from services.planner.core.routing_table import RoutingTable
 
+T = TypeVar("T")
+
 _UNFINISHED: Final = (PlanState.PROPOSED, PlanState.ROLLING)
 _HIGHEST: Final = 2**63 - 1  # that a database can compare with; the wire's versions go to 2^64
 _OVERTAKEN: Final = "a later plan took its place"
@@ -51,6 +53,40 @@ _COLUMNS: Final[list[Column[Any]]] = [
 _PLANS: Final = select(*_COLUMNS).select_from(plans.outerjoin(outcomes))
 
 
+class Stored(Generic[T]):
+    """A value of the planner's own state; a call returns it.
+
+    Args:
+        connection: The connection to the database.
+        key: Its key in the table.
+        kind: Its type, with pydantic's annotations: it is written as JSON.
+        initial: What it is until it is written.
+    """
+
+    def __init__(self, connection: SharedConnection, key: str, kind: Any, initial: T) -> None:
+        self.connection = connection
+        self._key = key
+        self._json = TypeAdapter[T](kind)
+        self._initial = initial
+
+    @uncancellable
+    async def __call__(self) -> T:
+        """Return the value as it was last written."""
+        async with self.connection.transaction() as connection:
+            value = await connection.scalar(select(meta.c.value).where(meta.c.key == self._key))
+        return self._initial if value is None else self._json.validate_json(value)
+
+    @uncancellable
+    async def save(self, value: T) -> None:
+        """Write another value."""
+        async with self.connection.transaction() as connection:
+            await self.put(connection, value)
+
+    async def put(self, connection: AsyncConnection, value: T) -> None:
+        """Write another value, in the open transaction."""
+        await put(connection, self._key, self._json.dump_json(value))
+
+
 class Store:
     """The open database. Every method may raise Unavailable: the database is away.
 
@@ -58,12 +94,31 @@ class Store:
         connection: The connection to the database.
         pages: The fleet's account.
         leadership: This planner's hold of the database.
+        gpus: The fleet that the newest plan was made for: type by (node, GPU UUID).
+        fixed: The settings that the newest plan was made from; empty: they are not known.
+        pin: Which plan is held, and by whom.
+        freeze: The last freeze that was ordered, which may be over; None: none was.
+        overrides: What operators changed of the settings, by path.
+        policies: How models are served by order, by model.
+        beliefs: What live measurements taught.
     """
 
     def __init__(self, connection: SharedConnection, leadership: Leadership) -> None:
         self.connection = connection
         self.leadership = leadership
         self.pages = AccountPages(connection)
+        self.gpus = Stored[dict[tuple[str, str], str]](connection, "gpus", rows.StoredGpus, {})
+        self.fixed = Stored[FixedInputs](connection, "fixed", dict[str, str], {})
+        self.pin = Stored[Pin | None](connection, "pinned", rows.StoredPin, None)
+        self.freeze = Stored[Freeze | None](connection, "freeze", Freeze | None, None)
+        self.overrides = Stored[Mapping[str, Override]](
+            connection, "overrides", dict[str, Override], {}
+        )
+        self.policies = Stored[Mapping[str, tuple[str, str, float | None]]](
+            connection, "policies", dict[str, rows.StoredPolicy], {}
+        )
+        self.beliefs = Stored[Beliefs](connection, "beliefs", rows.StoredBeliefs, Beliefs())
+        self.save_beliefs = self.beliefs.save
         self._routing = RoutingRows(connection)
 
     @uncancellable
@@ -109,17 +164,16 @@ class Store:
         """
         values = rows.plan_row(plan)
         kept = None if snapshot is None else rows.snapshot_bytes(snapshot)
-        fleet = json.dumps([[*gpu, kind] for gpu, kind in gpus.items()]).encode()
         async with self.connection.transaction() as connection:
             newest = await connection.scalar(select(func.coalesce(func.max(plans.c.version), 0)))
             version = int(newest or 0) + 1
             await connection.execute(
                 plans.insert().values(version=version, snapshot=kept, **values)
             )
-            await put(connection, "gpus", fleet)
-            await put(connection, "fixed", json.dumps(dict(fixed or {})).encode())
+            await self.gpus.put(connection, dict(gpus))
+            await self.fixed.put(connection, fixed or {})
             if pin is not None:
-                await put(connection, "pinned", json.dumps(Pin(version, pin)).encode())
+                await self.pin.put(connection, Pin(version, pin))
         return replace(plan, version=version)
 
     @uncancellable
@@ -201,16 +255,6 @@ class Store:
 
     # ---- the planner's own state ---------------------------------------------------------------
 
-    async def gpus(self) -> dict[tuple[str, str], str]:
-        """Return the fleet that the newest plan was made for: type by (node, GPU UUID)."""
-        found = json.loads(await self._get("gpus") or "[]")
-        return {(node, gpu_uuid): kind for node, gpu_uuid, kind in found}
-
-    async def fixed(self) -> FixedInputs:
-        """Return the settings that the newest plan was made from; empty: they are not known."""
-        found: dict[str, str] = json.loads(await self._get("fixed") or "{}")
-        return found
-
     @uncancellable
     async def save_routing(self, table: RoutingTable) -> None:
         """Write the routing table in force."""
@@ -220,66 +264,6 @@ class Store:
     async def routing(self) -> RoutingTable | None:
         """Return the routing table last in force, if there was one."""
         return await self._routing.load()
-
-    @uncancellable
-    async def save_pin(self, pin: Pin | None) -> None:
-        """Write which plan is held; None: none."""
-        async with self.connection.transaction() as connection:
-            await put(connection, "pinned", json.dumps(pin).encode())
-
-    async def pin(self) -> Pin | None:
-        """Return which plan is held, if one is, and who holds it."""
-        found = json.loads(await self._get("pinned") or "null")
-        if isinstance(found, int):  # a planner that did not note who
-            return Pin(found)
-        return found and Pin(*found)
-
-    @uncancellable
-    async def save_freeze(self, freeze: Freeze | None) -> None:
-        """Write a freeze; None: there is none."""
-        async with self.connection.transaction() as connection:
-            await put(connection, "freeze", rows.freeze_bytes(freeze))
-
-    async def freeze(self) -> Freeze | None:
-        """Return the last freeze that was ordered, which may be over; None: none was."""
-        value = await self._get("freeze")
-        return None if value is None else rows.freeze_of(value)
-
-    @uncancellable
-    async def save_overrides(self, overrides: Mapping[str, Override]) -> None:
-        """Write what operators changed of the settings, by path."""
-        async with self.connection.transaction() as connection:
-            await put(connection, "overrides", rows.overrides_bytes(overrides))
-
-    async def overrides(self) -> dict[str, Override]:
-        """Return what operators changed of the settings, by path."""
-        value = await self._get("overrides")
-        return {} if value is None else rows.overrides_of(value)
-
-    @uncancellable
-    async def save_policies(self, policies: Mapping[str, tuple[str, str, float]]) -> None:
-        """Write how models are served by order: discipline, choice and threshold, by model."""
-        async with self.connection.transaction() as connection:
-            await put(connection, "policies", json.dumps(dict(policies)).encode())
-
-    async def policies(self) -> dict[str, tuple[str, str, float | None]]:
-        """Return how models are served by order; the threshold may be None: none was ordered."""
-        found = json.loads(await self._get("policies") or "{}")
-        return {
-            model: (discipline, choice, threshold[0] if threshold else None)
-            for model, (discipline, choice, *threshold) in found.items()
-        }
-
-    @uncancellable
-    async def save_beliefs(self, beliefs: Beliefs) -> None:
-        """Write what live measurements taught."""
-        async with self.connection.transaction() as connection:
-            await put(connection, "beliefs", rows.beliefs_bytes(beliefs))
-
-    async def beliefs(self) -> Beliefs:
-        """Return what live measurements taught; nothing where none was written."""
-        value = await self._get("beliefs")
-        return Beliefs() if value is None else rows.beliefs_of(value)
 
     @uncancellable
     async def save_node(
@@ -309,14 +293,6 @@ class Store:
         async with self.connection.transaction() as connection:
             found = (await connection.execute(query)).all()
         return [rows.plan_of(row) for row in found]
-
-    @uncancellable
-    async def _get(self, key: str) -> bytes | None:
-        async with self.connection.transaction() as connection:
-            value: bytes | None = await connection.scalar(
-                select(meta.c.value).where(meta.c.key == key)
-            )
-        return value
 
 
 class ReadAhead:
