@@ -129,7 +129,7 @@ def causes(values: Sequence[float], settings: Triggers) -> list[int]:
 
 def _observation(value: float, steady: Mapping[str, tuple[float, float]]) -> Observation:
     return Observation(
-        {ZONE: value}, {}, {}, frozenset(), "exact", 0.1, steady_gco2e_per_kwh=steady
+        {ZONE: value}, {}, {}, frozenset(), 0.1, strategy="exact", steady_gco2e_per_kwh=steady
     )
 
 

@@ -41,8 +41,38 @@ STRATEGIES = frozenset(REGISTRY)
 _LEAVING = (SegmentState.DRAINING, SegmentState.QUARANTINED)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Circumstances:
+    """What both a snapshot and what plans are caused by have.
+
+    Attributes:
+        strategy: Name of the strategy that looks for plans.
+        blocked: Variants that agents gave up on, as (model, variant).
+        late: Models of which more requests are late than the SLO allows.
+        inaccurate: Models whose answers are less accurate than the floor.
+        steady_gco2e_per_kwh: Lowest and highest intensity within the triggers' dwell, by zone;
+            left out: it has not changed within.
+        fixed: Settings that plans are made from; empty: not known.
+        objective_by: Identity of the operator who ordered objective and strategy; "": not known.
+        cordoned: Nodes that nothing is planned on, and that cause no plan by themselves.
+        absent: Variants that are left out because no node has their file, as (model, variant).
+        text_lengths: Usual lengths of texts as they are seen, by model; left out: as profiles say.
+    """
+
+    strategy: str
+    blocked: frozenset[tuple[str, str]] = frozenset()
+    late: tuple[Violation, ...] = ()
+    inaccurate: tuple[Violation, ...] = ()
+    steady_gco2e_per_kwh: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    fixed: FixedInputs = field(default_factory=dict)
+    objective_by: str = ""
+    cordoned: frozenset[str] = frozenset()
+    absent: frozenset[tuple[str, str]] = frozenset()
+    text_lengths: Mapping[str, TextLength] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Circumstances):
     """The cluster at one instant: what a plan is caused by, made from, and recorded with.
 
     Attributes:
@@ -51,24 +81,13 @@ class Snapshot:
         running: Every segment that runs, in whatever state.
         shares: Share of its model's load now, by segment id.
         objective: What a good plan is.
-        strategy: Name of the strategy that looks for it.
         forecast: Carbon intensity in the periods to come, the present one first; empty: only the
             present is known.
         leaving: GPUs beside the fleet that operators wait for: what runs there is to be moved.
-        blocked: Variants that agents gave up on, as (model, variant).
-        late: Models of which more requests are late than the SLO allows.
-        inaccurate: Models whose answers are less accurate than the floor.
-        steady_gco2e_per_kwh: Lowest and highest intensity within the triggers' dwell, by zone;
-            left out: it has not changed within.
         staleness_s: Age of what is known of each zone's intensity, grid time.
         load_forecast: What the load to provide for was chosen from, by model.
-        fixed: Settings that plans are made from; empty: not known.
         removed: Models with variants that are not the deployment's any more, but may still run:
             a rollout must know what they serve.
-        objective_by: Identity of the operator who ordered objective and strategy; "": not known.
-        cordoned: Nodes of `leaving` that cause no plan by themselves.
-        absent: Variants that are left out because no node has their file, as (model, variant).
-        text_lengths: Usual lengths of texts as they are seen, by model; left out: as profiles say.
     """
 
     gpus: tuple[Gpu, ...]
@@ -76,21 +95,11 @@ class Snapshot:
     running: tuple[RunningSegment, ...]
     shares: Mapping[str, float]
     objective: Objective
-    strategy: str
     forecast: tuple[Period, ...] = ()
     leaving: tuple[Gpu, ...] = ()
-    blocked: frozenset[tuple[str, str]] = frozenset()
-    late: tuple[Violation, ...] = ()
-    inaccurate: tuple[Violation, ...] = ()
-    steady_gco2e_per_kwh: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     staleness_s: Mapping[str, float] = field(default_factory=dict)
     load_forecast: Mapping[str, LoadForecast] = field(default_factory=dict)
-    fixed: FixedInputs = field(default_factory=dict)
     removed: tuple[Model, ...] = ()
-    objective_by: str = ""
-    cordoned: frozenset[str] = frozenset()
-    absent: frozenset[tuple[str, str]] = frozenset()
-    text_lengths: Mapping[str, TextLength] = field(default_factory=dict)
 
     @property
     def all_gpus(self) -> tuple[Gpu, ...]:

@@ -8,18 +8,16 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 
 from services.kit.config import Triggers
 from services.kit.plurals import counted
 from services.kit.segment import SegmentSpec
 from services.kit.units import S_PER_H
-from services.planner.core.decide import Snapshot
-from services.planner.core.fixed_inputs import FixedInputs, differences
-from services.planner.core.forecast.text_lengths import TextLength
+from services.planner.core.decide import Circumstances, Snapshot
+from services.planner.core.fixed_inputs import differences
 from services.planner.core.plan import ordered_by
-from services.planner.core.service_level import Violation
 
 
 class Kind(StrEnum):
@@ -53,45 +51,24 @@ class Trigger:
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
+class Observation(Circumstances):
     """What can cause a plan, of a snapshot; or what a plan was made for and wants.
 
     Attributes:
         intensity_gco2e_per_kwh: By zone.
-        steady_gco2e_per_kwh: Its lowest and highest within the settings' dwell, by zone; left
-            out: it has not changed within.
-        fixed: What plans are made from beside all this; empty: not known.
         demand_rps: By model.
-        gpus: GPU type by (node, GPU UUID).
+        gpus: GPU type by (node, GPU UUID), those of `cordoned` nodes too.
         segments: What runs; of a plan: what it wants.
-        strategy: Strategy in use.
         carbon_weight: CLOVER's lambda in use.
-        blocked: Variants that agents gave up on, as (model, variant).
-        late: Models of which more requests are late than the SLO allows.
-        inaccurate: Models whose answers are less accurate than the floor.
-        objective_by: Identity of the operator who ordered strategy and weight; "": not known.
         leaving: GPUs that segments are to be moved off, as (node, GPU UUID).
-        cordoned: Nodes that nothing is planned on; their GPUs are among `gpus` all the same.
-        absent: Variants whose file no node has, as (model, variant).
-        text_lengths: Usual lengths of texts, where they are not as profiles say, by model.
     """
 
     intensity_gco2e_per_kwh: Mapping[str, float]
     demand_rps: Mapping[str, float]
     gpus: Mapping[tuple[str, str], str]
     segments: frozenset[SegmentSpec]
-    strategy: str
     carbon_weight: float
-    blocked: frozenset[tuple[str, str]] = frozenset()
-    late: tuple[Violation, ...] = ()
-    inaccurate: tuple[Violation, ...] = ()
-    steady_gco2e_per_kwh: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    fixed: FixedInputs = field(default_factory=dict)
-    objective_by: str = ""
     leaving: frozenset[tuple[str, str]] = frozenset()
-    cordoned: frozenset[str] = frozenset()
-    absent: frozenset[tuple[str, str]] = frozenset()
-    text_lengths: Mapping[str, TextLength] = field(default_factory=dict)
 
     @classmethod
     def of(cls, now: Snapshot) -> Observation:
@@ -106,18 +83,9 @@ class Observation:
                 for gpu in (*now.gpus, *(each for each in now.leaving if each.node in now.cordoned))
             },
             segments=frozenset(run.spec for run in now.running),
-            strategy=now.strategy,
             carbon_weight=now.objective.carbon_weight,
-            blocked=now.blocked,
-            late=now.late,
-            inaccurate=now.inaccurate,
-            steady_gco2e_per_kwh=now.steady_gco2e_per_kwh,
-            fixed=now.fixed,
-            objective_by=now.objective_by,
             leaving=frozenset((gpu.node, gpu.uuid) for gpu in now.leaving),
-            cordoned=now.cordoned,
-            absent=now.absent,
-            text_lengths=now.text_lengths,
+            **{each.name: getattr(now, each.name) for each in fields(Circumstances)},
         )
 
     def wanting(self, segments: frozenset[SegmentSpec]) -> Observation:

@@ -141,7 +141,7 @@ class Planner:
         del periods
 
     def seen(self) -> Observation:
-        return Observation(dict(self.intensity), {}, {}, frozenset(), "exact", 0.5)
+        return Observation(dict(self.intensity), {}, {}, frozenset(), 0.5, strategy="exact")
 
 
 async def test_an_hour_without_any_source_and_after(

@@ -86,7 +86,7 @@ class Truth:
         }
         models = load_models(self.deployment)
         objective, strategy = self.deployment.planner.objective, self.deployment.planner.strategy
-        snapshot = Snapshot(tuple(self.gpus.values()), models, (), {}, objective, strategy)
+        snapshot = Snapshot(tuple(self.gpus.values()), models, (), {}, objective, strategy=strategy)
         self.world = World.behind(pose(snapshot, self.deployment.planner), slower)
 
     def placed(self, made: Plan) -> tuple[Segment, ...]:

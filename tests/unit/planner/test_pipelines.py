@@ -157,7 +157,7 @@ def test_other_strategies_leave_pipelines_out(name: str) -> None:
 
 def test_a_plan_says_why_a_model_of_pipelines_alone_is_not_served() -> None:
     problem = posed((8.0, 12.0), 60.0, 1, plain=False)
-    snapshot = Snapshot(problem.gpus, problem.models, (), {}, problem.objective, "base")
+    snapshot = Snapshot(problem.gpus, problem.models, (), {}, problem.objective, strategy="base")
 
     degraded = decide(snapshot, Planner(strategy="base"), iter("abc").__next__).degraded
 

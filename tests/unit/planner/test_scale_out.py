@@ -7,7 +7,7 @@ from services.planner.core.service_level import ServiceLevel, ServiceTarget
 from services.planner.core.triggers import Kind, Observation, cause
 
 WHY = "digits takes 247 % of its objective since 5 s on GPU-1"
-SEEN = Observation({"Z": 1.0}, {"digits": 60.0}, {}, frozenset(), "exact", 0.5)
+SEEN = Observation({"Z": 1.0}, {"digits": 60.0}, {}, frozenset(), 0.5, strategy="exact")
 
 
 def level() -> ServiceLevel:

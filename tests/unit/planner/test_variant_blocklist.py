@@ -20,7 +20,7 @@ from services.planner.core.variant_blocklist import (
 from tests.support.planner.fleets import model
 
 BEST = ("vision", "v3")
-SEEN = Observation({"Z": 1.0}, {"vision": 60.0}, {}, frozenset(), "exact", 0.5)
+SEEN = Observation({"Z": 1.0}, {"vision": 60.0}, {}, frozenset(), 0.5, strategy="exact")
 
 
 def running(segment_id: str, state: SegmentState = SegmentState.QUARANTINED) -> RunningSegment:

@@ -140,7 +140,7 @@ def test_reports_of_longer_texts_change_the_models_and_cause_a_plan() -> None:
         Objective(),
         "exact",
     )
-    before = Observation({}, {"chat": 1.0}, {}, frozenset(), "exact", 0.5)
+    before = Observation({}, {"chat": 1.0}, {}, frozenset(), 0.5, strategy="exact")
     for window in range(5):
         tokens = {"chat": Tokens(window * 50 * 512, window * 50 * 1000)}
         by_variant = {"chat": {"8b": 50}}
