@@ -45,7 +45,7 @@ class Planner:
             state.level.aims,
             timedelta(days=accounting.retention_d),
         )
-        self.counterfactual = Counterfactual(settings, state, account_writer.rate)
+        self.counterfactual = Counterfactual(state, account_writer.rate)
         self.policies = ServingPolicies(deployment, store)
         self.publisher = Publisher(
             deployment,
@@ -53,7 +53,7 @@ class Planner:
             state.fleet,
             self.policies,
             lambda: (*cluster_conditions(state), *self.reconciler.standing.conditions()),
-            lambda: self.leading.term,
+            lambda: store.leadership.lease.term,
         )
         self.agents = AgentSessions(state, account_writer.read)
         account_writer.collect = self.agents.book
@@ -72,8 +72,8 @@ class Planner:
         environment = LiveEnvironment(
             store, account_writer, self.publisher, self.agents, self.routers, self.leading
         )
-        self.reconciler = Reconciler(settings, state, environment, account_writer, self.publisher)
-        self.queries = Queries(settings, state, store, account_writer, self.reconciler)
+        self.reconciler = Reconciler(state, environment, account_writer, self.publisher)
+        self.queries = Queries(state, store, account_writer, self.reconciler)
         self.changes = DeploymentChanges(now, store, clock, self.use)
 
     async def restore(self) -> None:

@@ -88,7 +88,7 @@ class PlannerServicer(PlannerServiceServicer):
     async def ListPlans(self, request: pb.ListPlansRequest, context: Any) -> pb.ListPlansResponse:
         """Return a page of plans, newest first."""
         size, below = page_size(request.page_size), read_token(request.page_token)
-        pinned = self._planner.reconciler.pinned
+        pinned = self._planner.reconciler.standing.pinned
         one_more = size + 1  # is there a next page?
         found = await self._planner.store.newest_first(one_more, below)
         return pb.ListPlansResponse(
@@ -161,16 +161,17 @@ class PlannerServicer(PlannerServiceServicer):
 
     async def GetFleet(self, request: pb.GetFleetRequest, context: Any) -> pb.GetFleetResponse:
         """Return nodes, energy, intensity and demand as they are now."""
+        leadership = self._planner.store.leadership
         return pb.GetFleetResponse(
             nodes=[self._fleet_node(name) for name in self._planner.state.fleet.settings],
             energy_j=self._planner.account_writer.total.energy_j,
             carbon_gco2e=self._planner.account_writer.total.carbon_gco2e,
             intensity_gco2e_per_kwh=self._planner.state.intensity_gco2e_per_kwh,
             demand_rps=self._planner.state.demand_rps(),
-            hold=hold_to(self._planner.reconciler.held),
+            hold=hold_to(self._planner.reconciler.cycle.held),
             conditions=condition_messages(self._planner.publisher.conditions),
             config_digest=self._planner.changes.now.file.digest,
-            leader=pb.Leader(holder=self._planner.leading.holder, term=self._planner.leading.term),
+            leader=pb.Leader(holder=leadership.holder, term=leadership.lease.term),
         )
 
     async def CordonNode(

@@ -161,7 +161,7 @@ class _Suite:
         self.planner = VirtualEnvironment(
             deployment, env, state, nodes, self.router, timing, self._sampler.disturb
         )
-        self._cycle = DecisionCycle(planner, state, self.planner)
+        self._cycle = DecisionCycle(state, self.planner)
         self._start(requests, sampled=scenario.detail == "sampled")
 
     def _start(self, requests: Arrivals, *, sampled: bool) -> None:

@@ -2,10 +2,9 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
-from services.kit import config
 from services.kit.errors import ServiceError
 from services.kit.telemetry import logs
 from services.planner.core.accounting.baseline import BaselineRates, baseline_rates
@@ -19,24 +18,17 @@ _PAUSE: Final = 9.0
 """At most a tenth of the time is spent on it, while the nodes of a large fleet join."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Counterfactual:
     """Poses BASE's problem for the fleet and demand of now, again and again.
 
-    Args:
-        settings: Objective's latency rule and the batch sizes that BASE may choose from.
-        state: The cluster's.
-        receive: Receives the rates.
+    Attributes:
+        _state: The cluster's; its settings have the batch sizes that BASE may choose from.
+        _receive: Receives the rates.
     """
 
-    def __init__(
-        self,
-        settings: config.Planner,
-        state: ClusterState,
-        receive: Callable[[BaselineRates], None],
-    ) -> None:
-        self._settings = settings
-        self._state = state
-        self._receive = receive
+    _state: ClusterState
+    _receive: Callable[[BaselineRates], None]
 
     async def keep(self) -> None:
         """Do so for ever: when the fleet changes, and every minute."""
@@ -74,5 +66,5 @@ class Counterfactual:
             ),
             catalog=(),
             objective=state.objective,
-            batch_sizes=self._settings.batch_sizes,
+            batch_sizes=state.settings.batch_sizes,
         )

@@ -33,16 +33,6 @@ class Leading:
         self._steps_down = steps_down
         self._renewed = asyncio.Event()
 
-    @property
-    def holder(self) -> str:
-        """This planner, for a person."""
-        return self._store.leadership.holder
-
-    @property
-    def term(self) -> int:
-        """The present term."""
-        return self._store.leadership.lease.term
-
     async def keep(self) -> None:
         """Renew the lease for ever.
 
@@ -81,7 +71,7 @@ class Leading:
         Raises:
             Unavailable: The database is away.
         """
-        if term > self.term:
+        if term > self._store.leadership.lease.term:
             _log.warning("agents know a higher term: was the database restored?", term=term)
             await self._store.renew(at_least=term + 1)
 

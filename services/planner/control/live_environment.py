@@ -3,6 +3,7 @@
 import asyncio
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from services.kit.errors import ServiceError, Unavailable
@@ -25,6 +26,7 @@ _tracebacks = logs.Tracebacks()
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class LiveEnvironment:
     """What the decision cycle acts through in the planner service.
 
@@ -33,22 +35,13 @@ class LiveEnvironment:
         log: Log lines.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - one argument per collaborator, all made in app.py
-        self,
-        store: Store,
-        account_writer: AccountingWriter,
-        publisher: Publisher,
-        agents: AgentSessions,
-        routers: RouterSessions,
-        leading: Leading,
-    ) -> None:
-        self.store = store
-        self.log = _log
-        self._account_writer = account_writer
-        self._publisher = publisher
-        self._agents = agents
-        self._routers = routers
-        self._leading = leading
+    log = _log
+    store: Store
+    _account_writer: AccountingWriter
+    _publisher: Publisher
+    _agents: AgentSessions
+    _routers: RouterSessions
+    _leading: Leading
 
     @property
     def shares(self) -> Mapping[str, float]:
@@ -102,7 +95,7 @@ class LiveEnvironment:
             step = step_to(change.change_id, *groups[0][0])
         else:
             step = change_to(change.change_id, groups)
-        step.term = self._leading.term
+        step.term = self.store.leadership.lease.term
         await self._agents.perform(change.node, step, change.timeout_s)
 
     def announce(self, plan: Plan) -> None:

@@ -64,13 +64,11 @@ class Queries:
 
     def __init__(
         self,
-        settings: Settings,
         state: ClusterState,
         store: Store,
         account_writer: AccountingWriter,
         reconciler: Reconciler,
     ) -> None:
-        self._settings = settings
         self._state = state
         self._store = store
         self._account_writer = account_writer
@@ -175,7 +173,7 @@ class Queries:
         plan = await self._store.plan(version)
         snapshot = await self._store.snapshot(plan.version, self._state.models)
         async with self._thinking:
-            return await asyncio.to_thread(_explain, plan, snapshot, self._settings)
+            return await asyncio.to_thread(_explain, plan, snapshot, self._state.settings)
 
     async def diff(self, from_version: int, to_version: int) -> PlanDiff:
         """Return how two plans differ.

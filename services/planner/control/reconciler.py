@@ -6,7 +6,6 @@ from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 
-from services.kit.config import Planner as Settings
 from services.kit.errors import FailedPrecondition, InvalidArgument
 from services.kit.telemetry import logs
 from services.planner.adapters import prometheus
@@ -19,9 +18,8 @@ from services.planner.core import feasibility
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.cycle import DecisionCycle
 from services.planner.core.cycle.environment import Draft
-from services.planner.core.cycle.plan_lifecycle import Standing
 from services.planner.core.decide import Snapshot
-from services.planner.core.maintenance import Freeze, Hold
+from services.planner.core.maintenance import Freeze
 from services.planner.core.plan import Pin, Plan, PlanState, ordered_by
 from services.planner.core.plan_builder import remembered
 
@@ -35,16 +33,18 @@ class Reconciler:
     """Makes plans and makes them true, one at a time.
 
     Args:
-        settings: The planner's.
         state: The cluster's.
         environment: What the cycle acts through.
         account_writer: Account of the fleet.
         publisher: Routing tables and plans for subscribers.
+
+    Attributes:
+        cycle: The decision cycle.
+        standing: Where the planner stands.
     """
 
-    def __init__(  # one argument per collaborator, all made in app.py
+    def __init__(
         self,
-        settings: Settings,
         state: ClusterState,
         environment: LiveEnvironment,
         account_writer: AccountingWriter,
@@ -55,26 +55,11 @@ class Reconciler:
         self._account_writer = account_writer
         self._publisher = publisher
         self._orders = OperatorQueue(state.changed)
-        self._cycle = DecisionCycle(settings, state, environment, self._orders)
-        self._standing = self._cycle.standing
+        self.cycle = DecisionCycle(state, environment, self._orders)
+        self.standing = self.cycle.standing
         self._proposing = asyncio.Lock()  # dry runs must not starve the plans that count
 
     # ---- what operators order ------------------------------------------------------------------
-
-    @property
-    def standing(self) -> Standing:
-        """Where the planner stands."""
-        return self._standing
-
-    @property
-    def pinned(self) -> Pin | None:
-        """The plan that is held, if one is, and who holds it."""
-        return self._standing.pinned
-
-    @property
-    def held(self) -> Hold | None:
-        """Why only lost capacity is replaced now, if something holds plans back."""
-        return self._cycle.held
 
     async def freeze(self, freeze: Freeze) -> None:
         """Replace only lost capacity until the freeze ends, over restarts too.
@@ -105,7 +90,7 @@ class Reconciler:
         Raises:
             FailedPrecondition: Nothing can be decided yet.
         """
-        planning = self._cycle.planning
+        planning = self.cycle.planning
         snapshot = alter(planning.snapshot())
         async with self._proposing:
             return await planning.decided("dry run", snapshot, limit_s)
@@ -163,7 +148,7 @@ class Reconciler:
 
     async def restore(self) -> None:
         """Take up the state of before a restart, so that subscribers are served at once."""
-        standing = self._standing
+        standing = self.standing
         found = await self._store.newest_first(1)
         newest = found[0] if found else None
         is_active = newest is not None and newest.state is PlanState.ACTIVE
@@ -190,7 +175,7 @@ class Reconciler:
     async def run(self) -> None:
         """Run the decision cycle until it is cancelled."""
         try:
-            await self._cycle.run()
+            await self.cycle.run()
         finally:
             self._orders.close()
 
@@ -198,9 +183,9 @@ class Reconciler:
 
     async def _apply(self, plan: Plan, principal: str) -> tuple[Plan, Work]:
         """Begin a dry run's plan, unless another one is held."""
-        if self._standing.pinned is not None:
+        if self.standing.pinned is not None:
             raise FailedPrecondition(
-                f"plan {self._standing.pinned.version} is pinned; unpin first", reason="PINNED"
+                f"plan {self.standing.pinned.version} is pinned; unpin first", reason="PINNED"
             )
         return await self._begin(f"apply: {plan.reason}{ordered_by(principal)}", plan)
 
@@ -212,17 +197,17 @@ class Reconciler:
                 f"frozen until {freeze.until.isoformat(timespec='seconds')}; unfreeze first",
                 reason="FROZEN",
             )
-        planning, lifecycle = self._cycle.planning, self._cycle.lifecycle
+        planning, lifecycle = self.cycle.planning, self.cycle.lifecycle
         draft = await planning.again(reason, plan, planning.snapshot())
-        self._standing.unfinished = None
+        self.standing.unfinished = None
         stored = await lifecycle.publish(draft, pin=pin)
         prometheus.PLANS.labels("order").inc()
         if pin is not None:
-            self._standing.pinned = Pin(stored.version, pin)
+            self.standing.pinned = Pin(stored.version, pin)
         return stored, partial(lifecycle.roll_out, stored, draft)
 
     async def _hold(self, version: int | None, principal: str) -> tuple[int, None]:
-        active = self._standing.active
+        active = self.standing.active
         if active is None:
             raise FailedPrecondition("version: no plan is active yet", field="version")
         if version not in (None, active.version):
@@ -233,7 +218,7 @@ class Reconciler:
             )
         pin = Pin(active.version, principal)
         await self._store.pin.save(pin)
-        self._standing.pinned = pin
+        self.standing.pinned = pin
         _log.info("pinned", version=active.version, principal=principal)
         return active.version, None
 
@@ -253,6 +238,6 @@ class Reconciler:
 
     async def _release(self) -> tuple[None, None]:
         await self._store.pin.save(None)
-        self._standing.pinned = None
+        self.standing.pinned = None
         _log.info("unpinned")
         return None, None

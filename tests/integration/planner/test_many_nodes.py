@@ -78,7 +78,7 @@ async def test_base_is_computed_when_the_fleet_changes_not_with_every_report(
     monkeypatch.setattr(ClusterState, "snapshot", counted)
     state.fleet.report(node("a"), clock.monotonic())
     state.update_intensity({"Z": 100.0})
-    keeping = asyncio.create_task(Counterfactual(config.Planner(), state, found.put_nowait).keep())
+    keeping = asyncio.create_task(Counterfactual(state, found.put_nowait).keep())
     try:
         async with asyncio.timeout(5.0):
             await found.get()

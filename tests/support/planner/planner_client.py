@@ -84,7 +84,7 @@ async def quiet(stub: PlannerServiceAsyncStub, *agents: Agent) -> None:
     What agents have to say is said, has arrived, and the planner has looked at all of it and
     neither does anything nor waits for a time to come.
     """
-    cycle = reconciler(stub)._cycle
+    cycle = reconciler(stub).cycle
     for _ in range(3):
         await eventually(lambda: all(agent.said.empty() for agent in agents))
         await stub.GetFleet(planner_pb2.GetFleetRequest())
@@ -104,7 +104,7 @@ async def abandoned(stub: PlannerServiceAsyncStub) -> None:
 
 def known_routers(stub: PlannerServiceAsyncStub) -> set[str]:
     """Return the routers whose reports the planner has."""
-    environment = reconciler(stub)._cycle._environment
+    environment = reconciler(stub).cycle._environment
     assert isinstance(environment, LiveEnvironment)
     return {link.router_id for link in environment._routers._links}
 

@@ -13,7 +13,6 @@ from random import Random
 from typing import Protocol
 
 from services.kit.backoff import Backoff
-from services.kit.config import Planner as Settings
 from services.kit.errors import ServiceError, Unavailable
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.environment import Draft, Environment
@@ -71,7 +70,6 @@ class DecisionCycle:
     """Makes plans and carries them out, one at a time.
 
     Args:
-        settings: The planner's.
         state: The cluster's.
         environment: What the cycle acts through.
         orders: Operators' orders; None: there are no operators.
@@ -83,23 +81,18 @@ class DecisionCycle:
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        state: ClusterState,
-        environment: Environment,
-        orders: Orders | None = None,
+        self, state: ClusterState, environment: Environment, orders: Orders | None = None
     ) -> None:
-        self.planning = Planning(settings, state, environment)
+        self.planning = Planning(state, environment)
         self.lifecycle = PlanLifecycle(state, environment)
         self.standing = self.lifecycle.standing
-        self._settings = settings
-        self._triggers = settings.triggers
+        self._triggers = state.settings.triggers
         self._state = state
         self._environment = environment
         self._orders = orders
         self._looked_at = -1  # number of the last change, while nothing follows from it
-        self._search = OnlineSearchLoop(settings, state, environment, self.planning, self.lifecycle)
-        self._backoff = Backoff(initial_s=0.5, maximum_s=30.0, rng=Random(settings.seed))  # noqa: S311  # jitter, no secret
+        self._search = OnlineSearchLoop(state, environment, self.planning, self.lifecycle)
+        self._backoff = Backoff(initial_s=0.5, maximum_s=30.0, rng=Random(state.settings.seed))  # noqa: S311  # jitter, no secret
 
     @property
     def idle(self) -> bool:
@@ -110,7 +103,7 @@ class DecisionCycle:
     def held(self) -> Hold | None:
         """Why only lost capacity is replaced now; None: nothing holds plans back."""
         now = self._state.clock.now()
-        return hold(self.standing.freeze, self._settings.maintenance, now)
+        return hold(self.standing.freeze, self._state.settings.maintenance, now)
 
     async def run(self) -> None:
         """Run the cycle until it is cancelled."""
@@ -274,7 +267,7 @@ class DecisionCycle:
         served = state.lengths.last_served(state.deployed)
 
         def servable(promised: Mapping[str, TextLength]) -> set[str]:
-            posed = pose(state.with_texts(now, usual, promised), self._settings)
+            posed = pose(state.with_texts(now, usual, promised), self._state.settings)
             return {kind.model for kind in posed.catalog}
 
         in_time, eased = await self._environment.think(
@@ -323,7 +316,9 @@ class DecisionCycle:
         now = self._state.snapshot(self._environment.shares)
         if now is None or not models:
             return []
-        problem = await self._environment.think(now.strategy, lambda: pose(now, self._settings))
+        problem = await self._environment.think(
+            now.strategy, lambda: pose(now, self._state.settings)
+        )
         servable = {kind.model for kind in problem.catalog}
         return [model for model in models if model not in servable]
 

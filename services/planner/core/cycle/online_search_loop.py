@@ -6,11 +6,10 @@ it is returning.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from services.kit.config import Planner as Settings
 from services.kit.plurals import counted
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.environment import Draft, Environment
@@ -41,34 +40,25 @@ def is_evaluation(plan: Plan) -> bool:
     return plan.reason.startswith(_EVALUATION)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class OnlineSearchLoop:
     """Searches, one search at a time.
 
-    Args:
-        settings: The planner's.
-        state: The cluster's.
-        environment: Keeps beliefs, and runs strategies.
-        planning: Makes plans of configurations.
-        lifecycle: Carries plans out.
+    Attributes:
+        _state: The cluster's.
+        _environment: Keeps beliefs, and runs strategies.
+        _planning: Makes plans of configurations.
+        _lifecycle: Carries plans out.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        state: ClusterState,
-        environment: Environment,
-        planning: Planning,
-        lifecycle: PlanLifecycle,
-    ) -> None:
-        self._settings = settings
-        self._state = state
-        self._environment = environment
-        self._planning = planning
-        self._lifecycle = lifecycle
+    _state: ClusterState
+    _environment: Environment
+    _planning: Planning
+    _lifecycle: PlanLifecycle
 
     def applies(self, strategy: str) -> bool:
         """Return whether a strategy finds plans by online search."""
-        return self._settings.online.enabled and strategy in PROPOSE
+        return self._state.settings.online.enabled and strategy in PROPOSE
 
     async def run(self, trigger: Trigger, now: Snapshot, interrupted: Interrupted) -> None:
         """Try configurations until none is promising any more; then the best one stays.
@@ -112,11 +102,11 @@ class OnlineSearchLoop:
         """Return what the active plan did since it was last measured, if that says something."""
         standing = self._lifecycle.standing
         measurement, active = standing.ran(self._state, running), standing.active
-        span_s = _MIN_SPAN * self._settings.online.evaluate_s
+        span_s = _MIN_SPAN * self._state.settings.online.evaluate_s
         if measurement is None or active is None or measurement.span_s < span_s:
             return None
         # How long requests waited under another demand says nothing of this one.
-        limit, then_rps = self._settings.triggers.demand_change, active.inputs.demand_rps
+        limit, then_rps = self._state.settings.triggers.demand_change, active.inputs.demand_rps
         now_rps = {each.name: each.demand_rps for each in now.models}
         return replace(
             measurement,
@@ -136,7 +126,7 @@ class OnlineSearchLoop:
         """
         state, standing = self._state, self._lifecycle.standing
         state.level.forget()
-        evaluate_s = self._settings.online.evaluate_s
+        evaluate_s = self._state.settings.online.evaluate_s
         before = state.reading()
         if await self._served(_SETTLING * evaluate_s, interrupted):
             before = state.reading()

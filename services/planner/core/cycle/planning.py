@@ -2,10 +2,9 @@
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from services.kit.config import Objective
-from services.kit.config import Planner as Settings
 from services.kit.errors import FailedPrecondition
 from services.planner.core import feasibility
 from services.planner.core.cycle.cluster_state import ClusterState
@@ -26,19 +25,12 @@ class Undecided(Exception):
     """Nothing was decided; what runs stays. The message says why."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Planning:
-    """Makes plans; stores nothing, touches nothing.
+    """Makes plans; stores nothing, touches nothing."""
 
-    Args:
-        settings: The planner's.
-        state: The cluster's.
-        environment: Where strategies run.
-    """
-
-    def __init__(self, settings: Settings, state: ClusterState, environment: Environment) -> None:
-        self._settings = settings
-        self._state = state
-        self._environment = environment
+    _state: ClusterState
+    _environment: Environment
 
     def snapshot(self) -> Snapshot:
         """Return the cluster as it is.
@@ -64,7 +56,7 @@ class Planning:
         Raises:
             ServiceError: Nothing can be decided; Unavailable: the strategy crashed.
         """
-        settings = self._settings
+        settings = self._state.settings
         if limit_s < settings.time_limit_s:
             settings = settings.model_copy(update={"time_limit_s": limit_s})
         return await self._drafted(
@@ -78,7 +70,7 @@ class Planning:
             ServiceError: It cannot be posed.
         """
         return await self._environment.think(
-            now.strategy, lambda: pose(now, self._settings, leeway=_LEEWAY)
+            now.strategy, lambda: pose(now, self._state.settings, leeway=_LEEWAY)
         )
 
     async def chosen(
@@ -114,7 +106,7 @@ class Planning:
         models = self._state.models
 
         def adopted() -> Decision:
-            return adopt(now, self._settings, feasibility.resumed(plan, now.gpus, models))
+            return adopt(now, self._state.settings, feasibility.resumed(plan, now.gpus, models))
 
         return await self._drafted(plan.reason, now, adopted)
 
@@ -138,7 +130,7 @@ class Planning:
 
         def adopted() -> Decision:
             target = feasibility.target(plan, now.gpus, models, staying(now), named)
-            return adopt(wished, self._settings, target)
+            return adopt(wished, self._state.settings, target)
 
         return await self._drafted(reason, wished, adopted, seen=now)
 

@@ -61,17 +61,12 @@ class Context:
         )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class RolloutExecutor:
-    """Executes one rollout at a time.
+    """Executes one rollout at a time."""
 
-    Args:
-        state: The cluster's.
-        environment: Carries steps out and publishes routes.
-    """
-
-    def __init__(self, state: ClusterState, environment: Environment) -> None:
-        self._state = state
-        self._environment = environment
+    _state: ClusterState
+    _environment: Environment
 
     async def execute(self, plan: Plan, rollout: Rollout, context: Context) -> None:
         """Bring the fleet to a plan; afterwards its segments serve, with its shares.
