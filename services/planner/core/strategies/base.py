@@ -1,9 +1,10 @@
 """BASE: carbon-unaware, most accurate (CLOVER, SC'23, section 5.1)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
-from services.planner.core.model import Configuration, Model, Pool, Problem, SegmentKind
+from services.kit.mig import SliceKind
+from services.planner.core.model import Configuration, Model, Pool, Problem, SegmentKind, Variant
 from services.planner.core.problem.catalog import Place, dedicated, whole
 from services.planner.core.problem.load_split import apportion, with_load
 from services.planner.core.problem.pricing import prices
@@ -15,19 +16,36 @@ def base(problem: Problem) -> Configuration:
     Several models share the fleet by GPUs. A variant that misses the latency rule even on a whole
     GPU is hosted all the same, as in the paper; its load counts as unserved.
     """
+    return exclusive(problem, lambda pool: [whole(pool)], lambda model: [model.best])
+
+
+def exclusive(
+    problem: Problem,
+    slices: Callable[[Pool], Iterable[SliceKind]],
+    variants: Callable[[Model], Iterable[Variant]],
+) -> Configuration:
+    """Give each slice to the model with the least capacity for its demand so far, in time or not.
+
+    Args:
+        problem: Fleet, models and objective; its catalog plays no part.
+        slices: Returns what each GPU of a pool is cut into.
+        variants: Returns those of a model that count; of these, a slice hosts the one with the
+            least energy per request.
+    """
     known = prices(problem)
-    segments = apportion(_slots(problem), known.models.values())
-    return with_load(known, segments)
 
+    def host(pool: Pool, slice_kind: SliceKind) -> Callable[[Model], SegmentKind | None]:
+        @cache
+        def hosted(model: Model) -> SegmentKind | None:
+            places = (Place(model, each, pool, slice_kind) for each in variants(model))
+            kinds = [kind for place in places if (kind := dedicated(problem, place)) is not None]
+            return min(kinds, key=lambda kind: kind.energy_j, default=None)
 
-def _slots(problem: Problem) -> Iterator[Callable[[Model], SegmentKind | None]]:
-    for pool, count in problem.pools.items():
-        yield from [_on_whole(problem, pool)] * count
+        return hosted
 
+    def slots() -> Iterator[Callable[[Model], SegmentKind | None]]:
+        for pool, count in problem.pools.items():
+            for slice_kind in slices(pool):
+                yield from [host(pool, slice_kind)] * count
 
-def _on_whole(problem: Problem, pool: Pool) -> Callable[[Model], SegmentKind | None]:
-    @cache
-    def hosted(model: Model) -> SegmentKind | None:
-        return dedicated(problem, Place(model, model.best, pool, whole(pool)))
-
-    return hosted
+    return with_load(known, apportion(slots(), known.models.values()))
