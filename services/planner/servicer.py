@@ -21,7 +21,6 @@ from services.planner.adapters.wire.announcements import AnnouncementEncoder
 from services.planner.adapters.wire.convert import (
     changed_to,
     changes_from,
-    hold_to,
     load_from,
     order_to,
     plan_to,
@@ -161,14 +160,14 @@ class PlannerServicer(PlannerServiceServicer):
 
     async def GetFleet(self, request: pb.GetFleetRequest, context: Any) -> pb.GetFleetResponse:
         """Return nodes, energy, intensity and demand as they are now."""
-        leadership = self._planner.store.leadership
+        leadership, held = self._planner.store.leadership, self._planner.reconciler.cycle.held
         return pb.GetFleetResponse(
             nodes=[self._fleet_node(name) for name in self._planner.state.fleet.settings],
             energy_j=self._planner.account_writer.total.energy_j,
             carbon_gco2e=self._planner.account_writer.total.carbon_gco2e,
             intensity_gco2e_per_kwh=self._planner.state.intensity_gco2e_per_kwh,
             demand_rps=self._planner.state.demand_rps(),
-            hold=hold_to(self._planner.reconciler.cycle.held),
+            hold=None if held is None else to_message(held, pb.Hold),
             conditions=condition_messages(self._planner.publisher.conditions),
             config_digest=self._planner.changes.now.file.digest,
             leader=pb.Leader(holder=leadership.holder, term=leadership.lease.term),

@@ -11,9 +11,10 @@ from sqlalchemy.exc import OperationalError
 
 from cinquefoil.planner.v1 import plan_pb2
 from services.kit.errors import Unavailable
+from services.kit.rpc.record_mapping import from_message
 from services.planner.adapters.store import Store, open_store
 from services.planner.adapters.store.tables import meta, put
-from services.planner.adapters.wire.convert import routing_from, routing_to
+from services.planner.adapters.wire.convert import routing_to
 from services.planner.core.routing_table import Instance, ModelRoutes, RoutingTable
 
 LARGE, SMALL = 1500, 3
@@ -80,7 +81,7 @@ async def stored_whole(store: Store) -> RoutingTable:
     """Return the table that planners read which know no parts."""
     async with store.connection.transaction() as connection:
         value = await connection.scalar(select(meta.c.value).where(meta.c.key == "routing"))
-    return routing_from(plan_pb2.RoutingTable.FromString(value or b""))
+    return from_message(plan_pb2.RoutingTable.FromString(value or b""), RoutingTable)
 
 
 def segments(said: RoutingTable) -> set[str]:

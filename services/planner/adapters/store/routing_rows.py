@@ -10,9 +10,9 @@ from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cinquefoil.planner.v1 import plan_pb2
+from services.kit.rpc.record_mapping import from_message
 from services.planner.adapters.store.connection import SharedConnection
 from services.planner.adapters.store.tables import meta, put
-from services.planner.adapters.wire.convert import routing_from
 from services.planner.adapters.wire.routing_bytes import EncodedTable, PartKey, RoutingEncoder
 from services.planner.core.routing_table import RoutingTable
 
@@ -75,7 +75,7 @@ class RoutingRows:
             changed = plan_pb2.ModelRoutes.FromString(part).instances
             for place, instance in enumerate(changed, int(start)):
                 instances[model][place].CopyFrom(instance)
-        return routing_from(message)
+        return from_message(message, RoutingTable)
 
 
 def _changed(before: _Stored | None, now: EncodedTable) -> list[PartKey] | None:

@@ -10,10 +10,10 @@ from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.kit.conditions import Condition
 from services.kit.protobuf_wire import BYTES, varint
 from services.kit.rpc.condition_messages import condition_messages
-from services.planner.adapters.wire.convert import plan_to, routing_change_to
+from services.planner.adapters.wire.convert import plan_to
 from services.planner.adapters.wire.routing_bytes import RoutingEncoder
+from services.planner.adapters.wire.routing_change import routing_change
 from services.planner.core.plan import Plan, PlanState
-from services.planner.core.routing_change import routing_change
 from services.planner.core.routing_table import Announcement, RoutingTable
 
 _ROUTING: Final = planner_pb2.WatchResponse.DESCRIPTOR.fields_by_name["routing"].number
@@ -101,7 +101,7 @@ class AnnouncementEncoder:
             response.plan.CopyFrom(plan_pb2.Plan(version=now.version, state=state))
         if before is not None and before.routing.revision != now.routing.revision:
             change = routing_change(before.routing, now.routing)
-            response.routing_change.CopyFrom(routing_change_to(change))
+            response.routing_change.CopyFrom(change)
         while len(self._pairs) >= _PAIRS:
             del self._pairs[next(iter(self._pairs))]
         encoded = response.SerializeToString()

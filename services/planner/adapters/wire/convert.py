@@ -15,11 +15,9 @@ from services.kit.errors import InvalidArgument
 from services.kit.rpc.record_mapping import from_message, to_message
 from services.planner.core.accounting.account import Tokens
 from services.planner.core.load_report import LoadReport
-from services.planner.core.maintenance import Hold
 from services.planner.core.overrides import Override
 from services.planner.core.plan import Outcome, Plan
 from services.planner.core.roster import NodeOrder, OrderedNode
-from services.planner.core.routing_change import RoutingChange
 from services.planner.core.routing_table import Instance, ModelRoutes, RoutingTable
 from services.planner.core.what_if import AddedGpus, Changes
 
@@ -62,21 +60,6 @@ def routes_to(routes: ModelRoutes) -> plan_pb2.ModelRoutes:
 def instance_to(instance: Instance) -> plan_pb2.Instance:
     """Return the message of an instance: the same one for all that are equal."""
     return to_message(instance, plan_pb2.Instance)
-
-
-def routing_from(message: plan_pb2.RoutingTable) -> RoutingTable:
-    """Return a routing table."""
-    return from_message(message, RoutingTable)
-
-
-def routing_change_to(change: RoutingChange) -> plan_pb2.RoutingChange:
-    """Return the message of what changes in a routing table."""
-    return to_message(change, plan_pb2.RoutingChange)
-
-
-def hold_to(hold: Hold | None) -> planner_pb2.Hold | None:
-    """Return the message of what holds plans back; None: nothing does."""
-    return None if hold is None else to_message(hold, planner_pb2.Hold)
 
 
 def order_to(order: OrderedNode) -> planner_pb2.NodeOrder:

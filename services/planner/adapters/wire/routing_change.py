@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from operator import attrgetter
 
+from cinquefoil.planner.v1 import plan_pb2
+from services.planner.adapters.wire.convert import routes_to
 from services.planner.core.model import Queue
 from services.planner.core.routing_table import (
     Instance,
@@ -19,41 +21,7 @@ from services.planner.core.routing_table import (
 _but_share = attrgetter(*(each.name for each in fields(Instance) if each.name != "share"))
 
 
-@dataclass(frozen=True, slots=True)
-class InstanceId:
-    """What distinguishes the instances of a table; fields mirror `plan.proto`."""
-
-    endpoint: str
-    segment_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class ModelRoutesChange:
-    """How the routes of a model change.
-
-    Attributes:
-        routes: The model as it is now; of its instances those that are new or changed, with shares
-            relative to those that the others have in the table before.
-        removed: Instances that are gone.
-    """
-
-    routes: ModelRoutes
-    removed: tuple[InstanceId, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class RoutingChange:
-    """The way from one table to another; fields mirror `plan.proto`."""
-
-    base_revision: int
-    revision: int
-    plan_version: int
-    models: tuple[ModelRoutesChange, ...]
-    removed_models: tuple[str, ...] = ()
-    term: int = 0
-
-
-def routing_change(before: RoutingTable, after: RoutingTable) -> RoutingChange:
+def routing_change(before: RoutingTable, after: RoutingTable) -> plan_pb2.RoutingChange:
     """Return what changes from one table to the next.
 
     An instance that comes or goes changes the shares of all others of its stage by one factor. It
@@ -61,19 +29,21 @@ def routing_change(before: RoutingTable, after: RoutingTable) -> RoutingChange:
     """
     known = {routes.model: routes for routes in before.models}
     changes = (_model_change(known.pop(each.model, None), each) for each in after.models)
-    return RoutingChange(
-        before.revision,
-        after.revision,
-        after.plan_version,
-        tuple(change for change in changes if change is not None),
-        tuple(known),
-        after.term,
+    return plan_pb2.RoutingChange(
+        base_revision=before.revision,
+        revision=after.revision,
+        plan_version=after.plan_version,
+        models=[change for change in changes if change is not None],
+        removed_models=known,
+        term=after.term,
     )
 
 
-def _model_change(before: ModelRoutes | None, after: ModelRoutes) -> ModelRoutesChange | None:
+def _model_change(
+    before: ModelRoutes | None, after: ModelRoutes
+) -> plan_pb2.ModelRoutesChange | None:
     if before is None:
-        return ModelRoutesChange(after)
+        return plan_pb2.ModelRoutesChange(routes=routes_to(after))
     if before == after:
         return None
     if len(before.instances) == len(after.instances):
@@ -94,16 +64,36 @@ def _model_change(before: ModelRoutes | None, after: ModelRoutes) -> ModelRoutes
         same = was is each or (was is not None and _but_share(was) == _but_share(each))
         if was is None or not same or not math.isclose(was.share, share, abs_tol=1e-15):
             changed.append(replace(each, share=share))
-    removed = tuple(InstanceId(*key) for key in old)
-    return ModelRoutesChange(replace(after, instances=tuple(changed)), removed)
+    return _change(after, changed, old)
 
 
-def _replaced(pairs: Iterable[tuple[Instance, Instance]], after: ModelRoutes) -> ModelRoutesChange:
+def _replaced(
+    pairs: Iterable[tuple[Instance, Instance]], after: ModelRoutes
+) -> plan_pb2.ModelRoutesChange:
     """Return a change of which all instances but `pairs` stay, with their shares."""
     old = {(was.endpoint, was.segment_id): was for was, _ in pairs}
-    changed = tuple(now for _, now in pairs if old.pop((now.endpoint, now.segment_id), None) != now)
-    removed = tuple(InstanceId(*key) for key in old)
-    return ModelRoutesChange(replace(after, instances=changed), removed)
+    changed = [now for _, now in pairs if old.pop((now.endpoint, now.segment_id), None) != now]
+    return _change(after, changed, old)
+
+
+def _change(
+    after: ModelRoutes, changed: Iterable[Instance], removed: Iterable[tuple[str, str]]
+) -> plan_pb2.ModelRoutesChange:
+    """Return a change to a model's routes.
+
+    Args:
+        after: The model as it is now.
+        changed: Instances that are new or changed, with shares relative to those that the others
+            have in the table before.
+        removed: Endpoint and segment id of instances that are gone.
+    """
+    return plan_pb2.ModelRoutesChange(
+        routes=routes_to(replace(after, instances=tuple(changed))),
+        removed=[
+            plan_pb2.InstanceId(endpoint=endpoint, segment_id=segment_id)
+            for endpoint, segment_id in removed
+        ],
+    )
 
 
 def _factors(pairs: Iterable[tuple[Instance | None, Instance]]) -> dict[Queue, float]:

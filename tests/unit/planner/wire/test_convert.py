@@ -14,13 +14,13 @@ from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.kit.config import Goals
 from services.kit.errors import InvalidArgument
 from services.kit.mig import WHOLE, Placement
+from services.kit.rpc.record_mapping import from_message
 from services.kit.segment import CreateSlice, DestroySlice, LockClock, SegmentSpec, SegmentState
 from services.planner.adapters.wire.convert import (
     changes_from,
     load_from,
     plan_from,
     plan_to,
-    routing_from,
     routing_to,
 )
 from services.planner.adapters.wire.convert_node import change_to, node_from, step_to
@@ -189,7 +189,7 @@ def test_a_routing_table_survives_the_wire() -> None:
     instance = Instance("h:1", "s-1", "small", 0.9, 1.0, 8, "Z", 1.3)
     table = RoutingTable(9, 7, (ModelRoutes("digits", "top-1", 0.2, 95, "shares", (instance,)),))
 
-    assert routing_from(routing_to(table)) == table
+    assert from_message(routing_to(table), RoutingTable) == table
 
 
 def test_a_node_keeps_its_geometry_slices_and_segments() -> None:

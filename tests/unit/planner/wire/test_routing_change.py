@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from cinquefoil.planner.v1 import plan_pb2
 from services.kit.errors import FailedPrecondition
-from services.planner.adapters.wire.convert import routing_change_to, routing_to
-from services.planner.core.routing_change import InstanceId, routing_change
+from services.planner.adapters.wire.convert import routing_to
+from services.planner.adapters.wire.routing_change import routing_change
 from services.planner.core.routing_table import Instance, ModelRoutes, RoutingTable
 from services.router.adapters.convert import changed_table, to_table
 
@@ -33,7 +33,7 @@ def test_a_table_and_its_change_make_the_next_table(
 ) -> None:
     """Whatever comes, goes or gets another share."""
     old, new = table(4, before), table(5, after)
-    message = routing_change_to(routing_change(old, new))
+    message = routing_change(old, new)
 
     found = changed_table(to_table(routing_to(old)), message)
 
@@ -52,15 +52,17 @@ def test_a_lost_worker_is_all_that_is_sent_although_every_share_grows() -> None:
     change = routing_change(table(1, many), table(2, {n: 1.0 for n in many if n != 7}))
 
     (digits,) = change.models
-    assert (digits.removed, digits.routes.instances) == ((InstanceId("h:7", "s-7"),), ())
+    (removed,) = digits.removed
+    assert (removed.endpoint, removed.segment_id) == ("h:7", "s-7")
+    assert not digits.routes.instances
 
 
 def test_models_that_come_and_go_are_named() -> None:
     change = routing_change(table(1, {1: 1.0}, "digits"), table(2, {1: 1.0}, "letters"))
 
-    assert change.removed_models == ("digits",)
+    assert change.removed_models == ["digits"]
     assert [each.routes.model for each in change.models] == ["letters"]
-    found = changed_table(to_table(routing_to(table(1, {1: 1.0}))), routing_change_to(change))
+    found = changed_table(to_table(routing_to(table(1, {1: 1.0}))), change)
     assert [each.model for each in found.models] == ["letters"]
 
 
@@ -98,7 +100,7 @@ def test_of_instances_that_stay_the_same_objects_only_others_are_looked_at(
         instances = [replace(each, share=each.share / total) for each in instances]
     new = replace(old, revision=5, models=(replace(routes, instances=tuple(instances)),))
 
-    found = changed_table(to_table(routing_to(old)), routing_change_to(routing_change(old, new)))
+    found = changed_table(to_table(routing_to(old)), routing_change(old, new))
 
     shares = {each.id: each.share for each in found.models[0].instances}
     wanted = to_table(routing_to(new)).models[0].instances
