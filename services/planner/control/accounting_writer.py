@@ -39,10 +39,6 @@ class _Sheet:
     outcome: Outcome
 
 
-def _nothing() -> None:
-    """Nothing is to be booked."""
-
-
 class AccountingWriter:
     """Totals of the fleet and of the active plan, and the account by hour.
 
@@ -60,7 +56,7 @@ class AccountingWriter:
         aims: Mapping[str, ServiceTarget],
         retention: timedelta = timedelta(days=400),
     ) -> None:
-        self.collect: Callable[[], None] = _nothing
+        self.collect: Callable[[], None] = lambda: None
         self.collect_each: Callable[[], Iterable[None]] = tuple
         self._store = store
         self._clock = clock

@@ -93,7 +93,7 @@ class Membership:
         if roster.in_file(node.name) or (node.name in roster and node.name not in roster.joined):
             return
         check_name("node.name", node.name)
-        roster.check(node, None if agent.roles is None else agent.name, agent.node)
+        self._check_may_join(node, agent)
         try:
             split_address(node.address)
         except ValueError as error:
@@ -124,6 +124,31 @@ class Membership:
             await self._store.save_node(node.name, node, self._fleet.orders.get(node.name))
             roster.admit(node)
         _log.info("node admitted", node=node.name, zone=node.zone, address=node.address)
+
+    def _check_may_join(self, node: JoinedNode, agent: Caller) -> None:
+        roster, join = self._fleet.settings, self._fleet.settings.join
+        if join is None:
+            file = [name for name in roster if roster.in_file(name)]
+            raise FailedPrecondition.at(
+                "node.name",
+                f"{node.name!r} is not in the deployment file; it has {some_of(file)}, and no "
+                "join: section that lets others join",
+            )
+        if not join.permits(node.name):
+            raise PermissionDenied(
+                f"{node.name!r} may not join: join.names has {some_of(join.names)}",
+                reason="NOT_AUTHORISED",
+            )
+        if agent.roles is not None and agent.node != node.name and not join.lends_to(agent.name):
+            raise PermissionDenied(
+                f"{agent.name} is not the agent of node {node.name}: its identity must end in "
+                f"/{node.name}, or be one of join.identities",
+                reason="NOT_AUTHORISED",
+            )
+        if not node.address:
+            raise InvalidArgument.at(
+                "address", f"required: where the agent of {node.name} listens, host:port"
+            )
 
     async def order(self, name: str, order: NodeOrder | None, principal: str) -> None:
         """Take a node out of use; None: take it into use again.
@@ -175,7 +200,8 @@ class Membership:
     async def keep(self) -> None:
         """Forget nodes that have been out of reach for too long, for ever."""
         while True:
-            after_s = self._fleet.settings.forget_after_s
+            join = self._fleet.settings.join
+            after_s = None if join is None else join.forget_after_s
             await self._clock.sleep(min(_LOOK_S, _LOOK_S if after_s is None else after_s / _LOOKS))
             now_s = self._clock.monotonic()
             for name in list(self._fleet.settings.joined):

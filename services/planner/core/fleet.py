@@ -278,7 +278,7 @@ class Fleet:
         """
         if self._first_join_s is None:
             return math.inf
-        joined = not self.settings.grows and all(name in self._members for name in self.settings)
+        joined = self.settings.join is None and all(name in self._members for name in self.settings)
         waits = [0.0 if joined else self._first_join_s + self._settle_s - now_s]
         for name, member in self._members.items():
             if member.left_s is not None and (leavers or not self.leaves(name)):

@@ -6,8 +6,6 @@ from datetime import datetime
 from enum import StrEnum
 
 from services.kit import config
-from services.kit.errors import FailedPrecondition, InvalidArgument, PermissionDenied
-from services.kit.segment import some_of
 
 
 class NodeOrder(StrEnum):
@@ -68,6 +66,7 @@ class Roster(Mapping[str, config.Node]):
 
     Attributes:
         joined: Nodes that joined, by name.
+        join: What is said of nodes that join; None: none may.
     """
 
     def __init__(self, file: Mapping[str, config.Node], join: config.Join | None = None) -> None:
@@ -80,7 +79,7 @@ class Roster(Mapping[str, config.Node]):
         self.joined: dict[str, JoinedNode] = {}
         self._nodes = dict(file)
         self._file = frozenset(file)
-        self._join = join
+        self.join = join
 
     def __getitem__(self, name: str) -> config.Node:
         """Return the settings of a node."""
@@ -94,16 +93,6 @@ class Roster(Mapping[str, config.Node]):
         """Return how many there are."""
         return len(self._nodes)
 
-    @property
-    def grows(self) -> bool:
-        """Whether nodes may join that the file does not name."""
-        return self._join is not None
-
-    @property
-    def forget_after_s(self) -> float | None:
-        """Time out of reach after which a node that joined is forgotten, s; None: none may join."""
-        return None if self._join is None else self._join.forget_after_s
-
     def in_file(self, name: str) -> bool:
         """Return whether the deployment file names a node."""
         return name in self._file
@@ -113,7 +102,7 @@ class Roster(Mapping[str, config.Node]):
     ) -> frozenset[str]:
         """Take over a changed file; return the nodes that it names no longer. They stay."""
         gone = frozenset(name for name in self._file if name not in file)
-        self._file, self._join = frozenset(file), join
+        self._file, self.join = frozenset(file), join
         self._nodes.update(file)
         self.joined = {name: node for name, node in self.joined.items() if name not in file}
         if join is not None:
@@ -122,48 +111,11 @@ class Roster(Mapping[str, config.Node]):
             }
         return gone
 
-    def check(self, node: JoinedNode, identity: str | None, of_node: str) -> None:
-        """Check that a node which the file does not name may join.
-
-        Args:
-            node: The node.
-            identity: Of its agent; None: identities are not checked.
-            of_node: Name of the node that the identity is of; "": it is of none.
-
-        Raises:
-            FailedPrecondition: The file does not name it, and lets no others join.
-            InvalidArgument: It does not say where its agent listens.
-            PermissionDenied: Its name, or the identity, may not join.
-        """
-        join = self._join
-        if join is None:
-            raise FailedPrecondition.at(
-                "node.name",
-                f"{node.name!r} is not in the deployment file; it has {some_of(self._file)}, and "
-                "no join: "
-                "section that lets others join",
-            )
-        if not join.permits(node.name):
-            raise PermissionDenied(
-                f"{node.name!r} may not join: join.names has {some_of(join.names)}",
-                reason="NOT_AUTHORISED",
-            )
-        if identity is not None and of_node != node.name and not join.lends_to(identity):
-            raise PermissionDenied(
-                f"{identity} is not the agent of node {node.name}: its identity must end in "
-                f"/{node.name}, or be one of join.identities",
-                reason="NOT_AUTHORISED",
-            )
-        if not node.address:
-            raise InvalidArgument.at(
-                "address", f"required: where the agent of {node.name} listens, host:port"
-            )
-
     def admit(self, node: JoinedNode) -> None:
         """Add a node that joins, or its new address."""
-        if self._join is not None and not self.in_file(node.name):
+        if self.join is not None and not self.in_file(node.name):
             self.joined[node.name] = node
-            self._nodes[node.name] = self._join.node(node.zone, node.address)
+            self._nodes[node.name] = self.join.node(node.zone, node.address)
 
     def drop(self, name: str) -> None:
         """Remove a node."""

@@ -61,26 +61,6 @@ class VariantBlocklist:
         return {name: each.reason for name, each in self._failures.items() if each.until_s > now_s}
 
 
-def without_blocked(
-    models: Iterable[Model], distrusted: frozenset[VariantName]
-) -> tuple[Model, ...]:
-    """Return models without the variants named; one that would have none left keeps all."""
-    if not distrusted:
-        return tuple(models)
-    return tuple(
-        replace(
-            model,
-            variants=tuple(
-                variant
-                for variant in model.variants
-                if (model.name, variant.name) not in distrusted
-            )
-            or model.variants,
-        )
-        for model in models
-    )
-
-
 def absent_variants(
     nodes: Iterable[Node], running: Iterable[RunningSegment]
 ) -> frozenset[VariantName]:
@@ -110,17 +90,20 @@ def _variant_of(subject: str) -> VariantName:
     return model, variant
 
 
-def without_absent(models: Iterable[Model], absent: frozenset[VariantName]) -> tuple[Model, ...]:
-    """Return models without the variants named; one that would have none left is left out."""
-    if not absent:
-        return tuple(models)
-    kept = (
-        replace(
-            model,
-            variants=tuple(
-                each for each in model.variants if (model.name, each.name) not in absent
-            ),
-        )
-        for model in models
-    )
-    return tuple(model for model in kept if model.variants)
+def offered(
+    models: Iterable[Model], blocked: frozenset[VariantName], absent: frozenset[VariantName]
+) -> tuple[Model, ...]:
+    """Return models without the variants that no plan offers.
+
+    A model of which all variants are blocked keeps them: some answers are better than none. One of
+    which all are absent is left out.
+    """
+    trusted = (_without(model, blocked, at_least_one=True) for model in models)
+    there = (_without(model, absent) for model in trusted)
+    return tuple(model for model in there if model.variants)
+
+
+def _without(model: Model, names: frozenset[VariantName], *, at_least_one: bool = False) -> Model:
+    left = tuple(each for each in model.variants if (model.name, each.name) not in names)
+    kept = left or (model.variants if at_least_one else ())
+    return model if len(kept) == len(model.variants) else replace(model, variants=kept)

@@ -14,8 +14,7 @@ from services.planner.core.triggers import Kind, Observation, cause
 from services.planner.core.variant_blocklist import (
     VariantBlocklist,
     absent_variants,
-    without_absent,
-    without_blocked,
+    offered,
 )
 from tests.support.planner.fleets import model
 
@@ -55,8 +54,8 @@ def test_a_model_without_any_file_is_left_out() -> None:
     vision, best = model(), frozenset({BEST})
     names = frozenset((vision.name, each.name) for each in vision.variants)
 
-    assert without_absent([vision], names) == ()
-    (kept,) = without_absent([vision], best)
+    assert offered([vision], frozenset(), names) == ()
+    (kept,) = offered([vision], frozenset(), best)
     assert [each.name for each in kept.variants] == ["v0", "v1", "v2"]
 
 
@@ -98,7 +97,9 @@ def test_a_model_never_loses_its_last_variant(failed: set[int]) -> None:
     whole = model()
     names = [variant.name for variant in whole.variants]
 
-    (left,) = without_blocked([whole], frozenset((whole.name, names[index]) for index in failed))
+    (left,) = offered(
+        [whole], frozenset((whole.name, names[index]) for index in failed), frozenset()
+    )
 
     kept = {names[index] for index in range(4)} - {names[index] for index in failed}
     assert {variant.name for variant in left.variants} == (kept or set(names))

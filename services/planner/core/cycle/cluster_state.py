@@ -25,16 +25,7 @@ from services.planner.core.online_search.profile_corrections import Beliefs
 from services.planner.core.plan import LoadForecast
 from services.planner.core.service_level import ServiceLevel, ServiceTarget
 from services.planner.core.triggers import Kind, Trigger
-from services.planner.core.variant_blocklist import (
-    VariantBlocklist,
-    absent_variants,
-    without_absent,
-    without_blocked,
-)
-
-
-def _nothing() -> None:
-    """Nothing has to be done before."""
+from services.planner.core.variant_blocklist import VariantBlocklist, absent_variants, offered
 
 
 @dataclass(slots=True)
@@ -92,7 +83,7 @@ class ClusterState:
     removed: tuple[Model, ...] = ()
     settings: Settings = field(default_factory=Settings)
     carbon_away: bool = False
-    before_intensity: Callable[[], None] = _nothing
+    before_intensity: Callable[[], None] = lambda: None
     of_nodes: tuple[int, tuple[Condition, ...], tuple[str, ...]] = (-1, (), ())
 
     def __post_init__(self) -> None:
@@ -206,7 +197,7 @@ class ClusterState:
         promised: Mapping[str, TextLength],
     ) -> tuple[Model, ...]:
         believed = corrected(with_lengths(models, usual, promised), self.beliefs)
-        return without_absent(without_blocked(believed, now.blocked), now.absent)
+        return offered(believed, now.blocked, now.absent)
 
     def _lengthen(self) -> None:
         """Have plans made for texts as long as they usually are."""
@@ -308,7 +299,7 @@ class ClusterState:
         self.blocklist.learn(running, now_s)
         blocked = self.blocklist.names(now_s)
         absent = absent_variants(nodes, running)
-        models = without_absent(without_blocked(self.models, blocked), absent)
+        models = offered(self.models, blocked, absent)
         if not models:
             return None
         demand_rps = self.demand_rps()

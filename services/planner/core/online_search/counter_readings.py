@@ -75,10 +75,6 @@ class Reading:
     answers: Mapping[str, Answers] = field(default_factory=dict)
 
 
-def _nothing() -> None:
-    """Nothing is to be read."""
-
-
 @dataclass(slots=True)
 class CounterReadings:
     """All counters, as last reported.
@@ -87,7 +83,7 @@ class CounterReadings:
         collect: Has reports that wait read, by `metered`; called before a reading.
     """
 
-    collect: Callable[[], None] = _nothing
+    collect: Callable[[], None] = lambda: None
     _segments: dict[str, Mapping[str, SegmentCounters]] = field(default_factory=dict)
     _answers: dict[str, Answers] = field(default_factory=dict)
 
