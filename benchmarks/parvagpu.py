@@ -23,8 +23,7 @@ from services.planner.capacity.fleet_sizing import Terms, lay_out, pose
 from services.planner.capacity.input_files import read_profiles, read_scenario
 from services.planner.core.model import Problem
 from services.planner.core.strategies.exact import exact
-from services.planner.core.strategies.parvagpu.allocation import allocate
-from services.planner.core.strategies.parvagpu.strategy import single
+from services.planner.core.strategies.parvagpu.strategy import allocate, single
 
 T = TypeVar("T")
 

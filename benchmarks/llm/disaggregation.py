@@ -30,7 +30,7 @@ from benchmarks.llm.traces import traces
 from services.kit.config import Embodied
 from services.kit.profiles.core.language import LanguageProfile
 from services.kit.units import BYTES_PER_KIB, J_PER_KWH
-from services.planner.core.accounting.embodied import PUBLISHED_KGCO2E, embodied_carbon
+from services.planner.core.accounting.site import PUBLISHED_KGCO2E, embodied_carbon
 from services.planner.core.model import Pool
 
 GPU_TYPES: Final = ("h100-80gb", "a100-80gb", "a30", "v100", "t4", "p4")

@@ -11,7 +11,7 @@ from services.kit.profiles.core.language import LanguageProfile
 from services.kit.segment import CreateSlice, DestroySlice, LockClock, SegmentSpec, SegmentState
 from services.planner.core.fleet import Fleet, Node, NodeGpu, RunningSegment
 from services.planner.core.model import GpuType, Model, Variant
-from services.planner.core.online_search.counter_readings import SegmentCounters
+from services.planner.core.online_search.measurement import SegmentCounters
 from services.planner.core.placement.actions import Action, StartSegment, StopSegment
 from services.router.core.model import InstanceId
 from services.simulator.continuous_batching import StepCosts, kv_tokens

@@ -33,7 +33,7 @@ from services.planner.adapters.wire.convert_energy import check_energy, counters
 from services.planner.adapters.wire.convert_node import node_from
 from services.planner.core.accounting import counters as energy
 from services.planner.core.cycle.cluster_state import ClusterState
-from services.planner.core.online_search.counter_readings import SegmentCounters
+from services.planner.core.online_search.measurement import SegmentCounters
 
 _log = logs.get("agents")
 

@@ -103,7 +103,7 @@ class RouterSessions:
     def latency_s(self) -> dict[str, float]:
         """Return the latency at the SLO's percentile over all routers, by model, s.
 
-        The mean over their newest windows, weighted by answers; see `trying.measuring.Answers`.
+        The mean over their newest windows, weighted by answers; see `Answers`.
         """
         return {model: total_s / count for model, (count, total_s) in self._sums.items() if count}
 

@@ -25,8 +25,7 @@ from services.planner.core.model import (
 from services.planner.core.placement.placement import place
 from services.planner.core.problem import catalog
 from services.planner.core.problem.score import score
-from services.planner.core.strategies.parvagpu.allocation import allocate
-from services.planner.core.strategies.parvagpu.strategy import single
+from services.planner.core.strategies.parvagpu.strategy import allocate, single
 
 LARGEST_FLEET = 20_000
 """GPUs that an open-ended question may take."""

@@ -11,11 +11,10 @@ from services.kit.telemetry import logs
 from services.planner.adapters import prometheus
 from services.planner.adapters.store import Rejected, Store
 from services.planner.core.accounting.account import Spent
-from services.planner.core.accounting.accountant import Accountant, Page
+from services.planner.core.accounting.accountant import NO_MODEL, Accountant, Page
 from services.planner.core.accounting.baseline import BaselineRates
 from services.planner.core.accounting.counters import EnergyCounters
 from services.planner.core.accounting.entries import hour_of
-from services.planner.core.accounting.hourly_entries import NO_MODEL
 from services.planner.core.accounting.site import Site
 from services.planner.core.load_report import LoadReport
 from services.planner.core.plan import Outcome, Plan

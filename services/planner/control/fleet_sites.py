@@ -4,9 +4,7 @@ from typing import Final
 
 from services.kit import config
 from services.kit.mig import Placement
-from services.planner.core.accounting.embodied import embodied_carbon
-from services.planner.core.accounting.site import EmbodiedCarbon, Site
-from services.planner.core.accounting.uncertainty import INTENSITY
+from services.planner.core.accounting.site import INTENSITY, EmbodiedCarbon, Site, embodied_carbon
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.model import GpuType
 

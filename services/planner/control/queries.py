@@ -21,8 +21,7 @@ from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.environment import Draft
 from services.planner.core.decide import Snapshot, configuration_of, pose
 from services.planner.core.explain.explain import DecidedPlan, explain, outline
-from services.planner.core.explain.explanation import Explanation, PlanDiff
-from services.planner.core.explain.plan_diff import diff
+from services.planner.core.explain.explanation import Explanation, PlanDiff, diff
 from services.planner.core.model import Model
 from services.planner.core.plan import Plan, Prediction
 from services.planner.core.triggers import Observation

@@ -12,7 +12,7 @@ from services.planner.core.model import Problem
 from services.planner.core.problem.score import score
 from services.planner.core.strategies import REGISTRY
 from services.planner.core.strategies.exact import exact
-from services.planner.core.strategies.parvagpu.allocation import allocate
+from services.planner.core.strategies.parvagpu.strategy import allocate
 from tests.support.paths import MADE_UP, PUBLISHED
 from tests.support.planner import fleets
 

@@ -27,7 +27,7 @@ from services.planner.adapters.wire.convert_node import node_from
 from services.planner.core import feasibility
 from services.planner.core.decide import Snapshot, configuration_of, pose
 from services.planner.core.model import Configuration, Gpu, Pool, Score, Segment
-from services.planner.core.online_search.counter_readings import SegmentCounters
+from services.planner.core.online_search.measurement import SegmentCounters
 from services.planner.core.plan import Plan
 from services.planner.core.strategies import REGISTRY
 from services.planner.core.strategies.candidates import breaks_sla

@@ -45,7 +45,7 @@ class Figures:
         embodied_gco2e: Of the GPUs' making.
         base_energy_j, base_carbon_gco2e: What BASE would have drawn for the same requests.
         profile_error_gco2e, meter_error_gco2e, intensity_error_gco2e: By how much base_carbon_gco2e
-            - carbon_gco2e changes where that source errs by its half-width (`uncertainty`).
+            - carbon_gco2e changes where that source errs by its half-width (`site`).
         requests, input_tokens, output_tokens: Answered, and what went in and out.
     """
 

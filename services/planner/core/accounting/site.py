@@ -1,12 +1,24 @@
-"""Where energy is drawn, and whose slices are there."""
+"""Where energy is drawn, whose slices are there, and how far figures may be off.
+
+How far what was saved may be off is stated by source: half-widths of 95 % intervals, as shares. An
+error of one source is common to all that it touches: a meter that reads too much always does. An
+entry therefore holds, for each source, by how much `saved` changes when the source errs by its
+half-width. That is linear, so that entries add up, with their signs; sources are independent of
+one another, so that their squares do.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
+from services.kit.config import Embodied
+from services.kit.mig import Placement
+from services.kit.request_cost import ENERGY_ERRORS
 from services.kit.units import carbon_gco2e
+from services.planner.core.model import GpuType
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +70,68 @@ class Site:
     def carbon_gco2e(self, energy_j: float) -> float:
         """Return the operational carbon of device energy drawn here."""
         return carbon_gco2e(energy_j * self.pue, self.intensity_gco2e_per_kwh)
+
+
+UNMETERED: Final = "model"
+"""Energy that was not metered but comes of the profiles, as BASE's does: an error of theirs
+changes both, and so only their difference."""
+
+PROFILE: Final[Mapping[str, float]] = {"table": 0.1, "model": ENERGY_ERRORS[UNMETERED]}
+"""Of a profile's energies, by its method. table: power of the profiles that were calibrated to
+measured points (docs/measurements/planner.md)."""
+
+INTENSITY: Final[Mapping[str, float]] = {
+    "measured": 0.0,
+    "estimated": 0.16,
+    "forecast": 0.16,
+    "held": 0.34,
+    "assumed": 1.0,
+}
+"""Of an intensity, by provenance; what a source itself errs by is not known. forecast: National
+Grid ESO's of 2021 (95 % of its hours were within), and taken to hold for estimates. held, assumed:
+what the intensity differs by from that of three hours before, and from the year's mean, in the
+median of 21 recorded zones and years."""
+
+
+def meter_error(method: str) -> float:
+    """Return the half-width of metered energy by its method; an unknown one counts as the worst."""
+    return 0.0 if method == UNMETERED else ENERGY_ERRORS.get(method, max(ENERGY_ERRORS.values()))
+
+
+PUBLISHED_KGCO2E: Final[Mapping[str, float]] = {
+    "a100-40gb": 181.0,
+    "h100-80gb": 164.0,
+}
+"""From cradle to gate, one GPU with its board and heat sink, kgCO2e.
+
+a100-40gb: PCIe card, parametric model of ADEME's study (Lees-Perasso, Ekchajzer, Roussilhe, De
+Latour, Analyses de cycle de vie de GPU pour l'intelligence artificielle, 2026). h100-80gb: an
+eighth of NVIDIA's HGX H100 baseboard (Product Carbon Footprint Summary, 2025: 1312 kgCO2e).
+"""
+
+_S_PER_YEAR: Final = 365.25 * 86_400
+
+
+def embodied_carbon(
+    settings: Embodied, gpu: GpuType, slices: Iterable[tuple[str, Placement]]
+) -> EmbodiedCarbon:
+    """Return what a GPU's making costs over time, and who holds how much of it.
+
+    It is spread evenly over its lifetime (SCI, ISO/IEC 21031, M).
+
+    Args:
+        settings: Its lifetime, and what making it cost where that is not as published.
+        gpu: Its type.
+        slices: Model and slice of each segment on it; a slice is its part of the GPU's
+            streaming multiprocessors.
+    """
+    kgco2e = settings.kgco2e.get(gpu.name, PUBLISHED_KGCO2E.get(gpu.name, 0.0))
+    held: dict[str, float] = {}
+    for model, place in slices:
+        share = gpu.geometry.kind(place.profile).sm_count / gpu.sm_count
+        held[model] = held.get(model, 0.0) + share
+    most = max(sum(held.values()), 1.0)
+    return EmbodiedCarbon(
+        embodied_gco2e_per_s=1e3 * kgco2e / (settings.lifetime_y * _S_PER_YEAR),
+        held={model: share / most for model, share in held.items()},
+    )

@@ -20,7 +20,7 @@ from services.planner.core.grid_signal import GridSignal
 from services.planner.core.load_report import LoadReport
 from services.planner.core.model import Model, Period, Variant
 from services.planner.core.online_search.corrected_profile import corrected
-from services.planner.core.online_search.counter_readings import CounterReadings, Reading
+from services.planner.core.online_search.measurement import CounterReadings, Reading
 from services.planner.core.online_search.profile_corrections import Beliefs
 from services.planner.core.plan import LoadForecast
 from services.planner.core.service_level import ServiceLevel, ServiceTarget

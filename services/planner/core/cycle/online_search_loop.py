@@ -17,8 +17,7 @@ from services.planner.core.cycle.plan_lifecycle import PlanLifecycle
 from services.planner.core.cycle.planning import Planning
 from services.planner.core.decide import Snapshot
 from services.planner.core.model import Configuration, Segment
-from services.planner.core.online_search.counter_readings import measured
-from services.planner.core.online_search.measurement import Measurement
+from services.planner.core.online_search.measurement import Measurement, measured
 from services.planner.core.online_search.search import PROPOSE, OnlineSearch
 from services.planner.core.plan import Plan
 from services.planner.core.strategies import REGISTRY

@@ -16,8 +16,7 @@ from services.planner.core.cycle.rollout_executor import (
 )
 from services.planner.core.maintenance import Freeze
 from services.planner.core.model import Segment
-from services.planner.core.online_search.counter_readings import Reading, measured
-from services.planner.core.online_search.measurement import Measurement
+from services.planner.core.online_search.measurement import Measurement, Reading, measured
 from services.planner.core.placement.actions import Rollout
 from services.planner.core.plan import Pin, Plan, PlanState
 from services.planner.core.plan_builder import specs, unchanged

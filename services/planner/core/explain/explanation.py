@@ -1,9 +1,11 @@
 """What explanations and differences are made of; fields mirror `explanation.proto`."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from services.kit.conditions import Condition
-from services.planner.core.plan import PlannedSegment, Prediction
+from services.kit.segment import SegmentSpec
+from services.planner.core.plan import Plan, PlannedSegment, Prediction
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +111,47 @@ class PlanDiff:
 def percent(share: float, digits: int = 1) -> str:
     """Return a share of one in percent, as sentences say it."""
     return f"{share:.{digits}%}".replace("%", " %")
+
+
+_SAME_SHARE = 1e-9
+
+
+def diff(before: Plan, after: Plan) -> PlanDiff:
+    """Return what changes from one plan to another.
+
+    A segment is kept where both plans run the same on the same slice, whatever its id: one that
+    ended in between and was started again makes no difference between the two.
+
+    Args:
+        before: The earlier plan.
+        after: The later plan, or one that is only proposed (version 0).
+    """
+    old, new = _by_place(before), _by_place(after)
+    kept = [(old[place], new[place]) for place in old if place in new]
+    return PlanDiff(
+        from_version=before.version,
+        to_version=after.version,
+        started=tuple(segment for place, segment in new.items() if place not in old),
+        stopped=tuple(segment for place, segment in old.items() if place not in new),
+        shares=tuple(
+            ShareChange(now.spec.segment_id, was.share, now.share)
+            for was, now in kept
+            if abs(now.share - was.share) > _SAME_SHARE
+        ),
+        clocks=tuple(_clocks(before.clocks_mhz, after.clocks_mhz)),
+        from_outlook=before.prediction,
+        to_outlook=after.prediction,
+        kept=len(kept),
+    )
+
+
+def _by_place(plan: Plan) -> dict[SegmentSpec, PlannedSegment]:
+    """Return the segments by what they run and where; their ids say nothing of that."""
+    return {replace(segment.spec, segment_id="any"): segment for segment in plan.segments}
+
+
+def _clocks(before: Mapping[str, int], after: Mapping[str, int]) -> Iterator[ClockChange]:
+    for gpu in sorted(before.keys() | after.keys()):
+        was, now = before.get(gpu, 0), after.get(gpu, 0)
+        if was != now:
+            yield ClockChange(gpu, was, now)

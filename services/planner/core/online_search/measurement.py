@@ -1,11 +1,15 @@
 """What is measured live while a configuration serves, against what its profile says."""
 
+from __future__ import annotations
+
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from operator import add, sub
+from typing import NamedTuple
 
 from services.kit.profiles.core.profile import BatchCost, Profile, SliceShape
-from services.planner.core.model import Model, SegmentKind
+from services.planner.core.model import Model, Segment, SegmentKind
 
 MIN_BATCHES = 20
 """Fewer say nothing."""
@@ -103,3 +107,129 @@ def _expected(
         latency_s=(1 - weight) * smaller.latency_s + weight * larger.latency_s,
         energy_j=(1 - weight) * smaller.energy_j + weight * larger.energy_j,
     )
+
+
+class SegmentCounters(NamedTuple):
+    """What one segment has done since it began, as its agent meters it.
+
+    Attributes:
+        requests: Answered.
+        batches: Run.
+        busy_s: Busy time, summed over its workers, s.
+        energy_j: Active energy, J.
+    """
+
+    requests: int = 0
+    batches: int = 0
+    busy_s: float = 0.0
+    energy_j: float = 0.0
+
+    def since(self, before: SegmentCounters) -> SegmentCounters:
+        """Return what was done since; nothing where a counter went back: its agent lost it."""
+        done = SegmentCounters(*map(sub, self, before))
+        return done if min(done) >= 0 else NO_COUNTS
+
+    def plus(self, other: SegmentCounters) -> SegmentCounters:
+        """Return both together."""
+        return SegmentCounters(*map(add, self, other))
+
+
+NO_COUNTS = SegmentCounters()
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What the routers answered of one model.
+
+    A router reports the latency at the SLO's percentile per window. Over a span it is taken to be
+    the mean over windows and routers, each weighted by its answers. That is exact where all
+    windows are alike, and too low where a few of them were much slower than the rest.
+
+    Attributes:
+        count: Answers.
+        latency_sum_s: Sum over windows of answers x latency at the percentile, s.
+    """
+
+    count: int = 0
+    latency_sum_s: float = 0.0
+
+    def plus(self, count: int, latency_s: float) -> Answers:
+        """Return the sums after one more window."""
+        return Answers(self.count + count, self.latency_sum_s + count * latency_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """All counters at one instant.
+
+    Attributes:
+        at_s: When, monotonic, s.
+        segments: By segment id.
+        answers: By model.
+    """
+
+    at_s: float
+    segments: Mapping[str, SegmentCounters] = field(default_factory=dict)
+    answers: Mapping[str, Answers] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class CounterReadings:
+    """All counters, as last reported.
+
+    Attributes:
+        collect: Has reports that wait read, by `metered`; called before a reading.
+    """
+
+    collect: Callable[[], None] = lambda: None
+    _segments: dict[str, Mapping[str, SegmentCounters]] = field(default_factory=dict)
+    _answers: dict[str, Answers] = field(default_factory=dict)
+
+    def metered(self, node: str, counters: Mapping[str, SegmentCounters]) -> None:
+        """Take in the counters of all segments of a node, by segment id."""
+        self._segments[node] = counters
+
+    def answered(self, model: str, count: int, latency_s: float) -> None:
+        """Take in a router's window: answers of a model, and their latency at the percentile."""
+        self._answers[model] = self._answers.get(model, Answers()).plus(count, latency_s)
+
+    def reading(self, at_s: float) -> Reading:
+        """Return all counters; `at_s` is now."""
+        self.collect()
+        segments = {name: each for node in self._segments.values() for name, each in node.items()}
+        return Reading(at_s, segments, dict(self._answers))
+
+
+def measured(before: Reading, after: Reading, segments: Iterable[Segment]) -> Measurement:
+    """Return what segments did between two readings.
+
+    Args:
+        before: When they were serving already.
+        after: Later. Agents report twice a second and routers once, so that both readings are up
+            to a second old: the span should be much longer.
+        segments: What served all the while. One that no agent has an account of did nothing.
+
+    Returns:
+        Models that got no answer meanwhile have no latency.
+    """
+    counts: dict[SegmentKind, int] = {}
+    done: dict[SegmentKind, SegmentCounters] = {}
+    for segment in segments:
+        kind, name = segment.kind, segment.segment_id
+        was, now = before.segments.get(name, NO_COUNTS), after.segments.get(name, NO_COUNTS)
+        counts[kind] = counts.get(kind, 0) + 1
+        done[kind] = done.get(kind, NO_COUNTS).plus(now.since(was))
+    return Measurement(
+        span_s=after.at_s - before.at_s,
+        observed={kind: Observed(counts[kind], *each) for kind, each in done.items()},
+        latency_s=_latencies(before.answers, after.answers),
+    )
+
+
+def _latencies(before: Mapping[str, Answers], after: Mapping[str, Answers]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for model, now in after.items():
+        was = before.get(model, Answers())
+        if now.count > was.count:
+            found[model] = (now.latency_sum_s - was.latency_sum_s) / (now.count - was.count)
+    return found

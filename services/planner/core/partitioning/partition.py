@@ -2,15 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import Final
 
 from services.kit.errors import FailedPrecondition, InvalidArgument
 from services.kit.operators.core.clock_sensitivity import Cost, total
 from services.kit.operators.core.graph import Graph
-from services.planner.core.partitioning.clusters import clusters
 from services.planner.core.partitioning.cuts import Cuts
-from services.planner.core.partitioning.memory import Memory
 from services.planner.core.partitioning.model import (
     CUT_RULES,
     Cluster,
@@ -125,3 +124,81 @@ def _stage(
         transfer_bytes=0 if last else cuts.size_bytes(span.stop),
         item_flops=sum(each.work.flops for each in operators) / graph.batch_size,
     )
+
+
+def clusters(atoms: Sequence[Span], costs: Sequence[Cost], threshold: float) -> tuple[Cluster, ...]:
+    """Put neighbours of like sensitivity together: mu-Serve's Algorithm 1 (ATC'24), corrected.
+
+    As printed (section 3.1), the head is added twice, the last cluster is dropped, the score of a
+    new cluster is that of the one before, and `abs(score) - mean` is compared in place of
+    `abs(score - mean)`. Here, too, the units are not single operators but what lies between two
+    legal cuts, so that every border of a cluster is one; and a mean weighs operators by their time,
+    so that it is the cluster's own score.
+
+    Args:
+        atoms: The units, in order; they cover all operators.
+        costs: Times of each operator.
+        threshold: A unit joins the cluster before it if their scores differ by less. 0: none does,
+            but what takes no time.
+
+    Returns:
+        Clusters that cover the same operators, in order.
+    """
+    found: list[Cluster] = []
+    for atom in atoms:
+        cost = total(costs[atom.start : atom.stop])
+        before = found[-1] if found else None
+        if before is not None and _alike(before.cost, cost, threshold):
+            span = Span(before.span.start, atom.stop)
+            found[-1] = Cluster(span, total((before.cost, cost)))
+        else:
+            found.append(Cluster(atom, cost))
+    return tuple(found)
+
+
+def _alike(cluster: Cost, atom: Cost, threshold: float) -> bool:
+    if not cluster.latency_s or not atom.latency_s:
+        return True  # what takes no time has no score, and would make a stage that does nothing
+    return abs(atom.score - cluster.score) < threshold
+
+
+class Memory:
+    """Memory of runs of operators, at the graph's batch size.
+
+    Weights of all operators, each once, and the most that tensors take while one of them runs. What
+    the runtime needs for itself is not in it.
+
+    Args:
+        graph: The model.
+        spans: Units that stages are made of, in order.
+    """
+
+    def __init__(self, graph: Graph, spans: Sequence[Span]) -> None:
+        self._sizes = graph.constants
+        live = _live_bytes(graph)
+        operators = graph.operators
+        self._peaks = [max(live[span.start : span.stop]) for span in spans]
+        self._weights = [
+            {name for each in operators[span.start : span.stop] for name in each.constants}
+            for span in spans
+        ]
+        self.bytes = cache(self._bytes)
+
+    def _bytes(self, start: int, stop: int) -> int:
+        weights = set().union(*self._weights[start:stop])
+        held = sum(self._sizes[name] for name in weights)
+        return held + max(self._peaks[start:stop])
+
+
+def _live_bytes(graph: Graph) -> list[int]:
+    """Return, for each operator, the size of all tensors that are kept while it runs."""
+    changes = [0] * (len(graph.operators) + 1)
+    for name, (first, last) in graph.spans.items():
+        size_bytes = graph.tensors[name].size_bytes
+        changes[max(first, 0)] += size_bytes
+        changes[min(last + 1, len(graph.operators))] -= size_bytes
+    live, held = [], 0
+    for change in changes[:-1]:
+        held += change
+        live.append(held)
+    return live

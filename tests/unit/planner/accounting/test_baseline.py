@@ -5,7 +5,7 @@ import pytest
 from services.kit.config import Embodied
 from services.kit.mig import Placement
 from services.planner.core.accounting.baseline import baseline_rates
-from services.planner.core.accounting.embodied import PUBLISHED_KGCO2E, embodied_carbon
+from services.planner.core.accounting.site import PUBLISHED_KGCO2E, embodied_carbon
 from services.planner.core.model import Problem
 from services.planner.core.problem.catalog import whole
 from services.planner.core.problem.score import score

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.kit.profiles.core.profile import BatchCost
-from services.planner.core.accounting.partial_batches import batch_flows, mean_energy_j
+from services.planner.core.accounting.baseline import batch_flows, mean_energy_j
 
 COSTS = st.builds(
     lambda fixed_s, item_s, fixed_j, item_j, most: [

@@ -12,7 +12,7 @@ from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.fleet import Fleet
 from services.planner.core.forecast.demand import Demand
 from services.planner.core.load_report import LoadReport
-from services.planner.core.online_search.counter_readings import CounterReadings
+from services.planner.core.online_search.measurement import CounterReadings
 from services.planner.core.service_level import ServiceLevel, ServiceTarget
 from tests.support.virtual_clock import VirtualClock
 

@@ -11,8 +11,12 @@ from services.planner.capacity.fleet_sizing import Service, Terms, lay_out, pose
 from services.planner.core.model import Configuration, Problem
 from services.planner.core.strategies import Strategy
 from services.planner.core.strategies.exact import exact
-from services.planner.core.strategies.parvagpu.allocation import allocate
-from services.planner.core.strategies.parvagpu.strategy import configuration, parvagpu, single
+from services.planner.core.strategies.parvagpu.strategy import (
+    allocate,
+    configuration,
+    parvagpu,
+    single,
+)
 from tests.support.planner import fleets
 
 GPU = fleets.gpu_type("a100-80gb")

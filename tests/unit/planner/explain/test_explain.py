@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from services.kit.config import Goals, Objective
 from services.planner.core.decide import configuration_of
-from services.planner.core.explain.alternatives import alternatives, graph, judge
-from services.planner.core.explain.break_even import break_even_points
+from services.planner.core.explain.alternatives import alternatives, break_even_points, graph, judge
 from services.planner.core.explain.explain import DecidedPlan, explain, outline
 from services.planner.core.explain.explanation import Binding, Explanation
 from services.planner.core.model import Configuration, Problem, Segment

@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 
 from services.kit.mig import Placement
 from services.planner.core.model import Segment, SegmentKind
-from services.planner.core.online_search.counter_readings import (
+from services.planner.core.online_search.measurement import (
     Answers,
+    Observed,
     Reading,
     SegmentCounters,
     measured,
 )
-from services.planner.core.online_search.measurement import Observed
 from tests.support.planner import fleets
 
 PROBLEM = fleets.problem(fleets.fleet((fleets.pool(), 1)), [fleets.model()])

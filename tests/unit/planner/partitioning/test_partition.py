@@ -13,11 +13,14 @@ from benchmarks.muserve.planning.cut_networks import partitions
 from services.kit.errors import FailedPrecondition, InvalidArgument
 from services.kit.operators.core.clock_sensitivity import FREE, Cost
 from services.kit.operators.core.graph import Graph, Operator, Tensor, Work
-from services.planner.core.partitioning.clusters import clusters
 from services.planner.core.partitioning.cuts import Cuts
-from services.planner.core.partitioning.memory import Memory
 from services.planner.core.partitioning.model import CutRules, Span, StageObjective
-from services.planner.core.partitioning.partition import PartitionRequest, partition
+from services.planner.core.partitioning.partition import (
+    Memory,
+    PartitionRequest,
+    clusters,
+    partition,
+)
 from services.planner.core.partitioning.stages import Units, choose
 
 KERNEL, VIEW = Work(1.0, 1.0), Work(0.0, 0.0)

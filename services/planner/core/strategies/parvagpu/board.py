@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from services.planner.core.strategies.parvagpu.configurator import ROUNDING, Triplet
-from services.planner.core.strategies.parvagpu.slots import Spot
+from services.planner.core.strategies.parvagpu.configurator import ROUNDING, Spot, Triplet
 
 CLOSED = -1
 """A mask with every bit set."""

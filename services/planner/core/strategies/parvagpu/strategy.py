@@ -5,12 +5,25 @@ name what is repaired. ParvaGPU knows no carbon and no accuracy: of a model's va
 most accurate that is in time, and every goal but fewest GPUs is left to other strategies.
 """
 
-from collections import defaultdict
-from dataclasses import replace
+from __future__ import annotations
 
-from services.planner.core.model import Configuration, Problem
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from services.kit.mig import Layout, Placement
+from services.planner.core.model import Configuration, Gpu, Pool, Problem, Segment, SegmentKind
 from services.planner.core.problem import catalog
-from services.planner.core.strategies.parvagpu.allocation import Allocation, allocate
+from services.planner.core.strategies.parvagpu.allocator import optimised, relocate
+from services.planner.core.strategies.parvagpu.board import Board, Piece
+from services.planner.core.strategies.parvagpu.configurator import (
+    ROUNDING,
+    Choice,
+    Triplet,
+    match,
+    triplets,
+)
+from services.planner.core.strategies.parvagpu.overload import Overload
 
 
 def parvagpu(problem: Problem) -> Configuration:
@@ -40,3 +53,194 @@ def configuration(problem: Problem, allocation: Allocation) -> Configuration:
             for kind, count in segments.items()
         },
     )
+
+
+FAR_TOO_MUCH = 2
+"""Times a pool's GPCs: a load above cannot be optimised into the pool, and is not tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuMap:
+    """One GPU of the map.
+
+    Attributes:
+        gpu: The GPU.
+        segments: What runs on it, by place, in order of start.
+    """
+
+    gpu: Gpu
+    segments: Mapping[Placement, SegmentKind]
+
+    @property
+    def layout(self) -> Layout:
+        """Its slices."""
+        return tuple(self.segments)
+
+    @property
+    def gpcs(self) -> int:
+        """GPCs in use."""
+        geometry = self.gpu.pool.type.geometry
+        return sum(geometry.kind(placement.profile).compute_slices for placement in self.segments)
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """A deployment map.
+
+    Attributes:
+        gpus: GPUs in use.
+        unserved_rps: Demand that no segment serves, by model; only models with some.
+    """
+
+    gpus: tuple[GpuMap, ...]
+    unserved_rps: Mapping[str, float]
+
+    @property
+    def segments(self) -> Counter[SegmentKind]:
+        """How many there are of each kind."""
+        return Counter(kind for each in self.gpus for kind in each.segments.values())
+
+
+def allocate(problem: Problem, *, optimise: bool = True) -> Allocation:
+    """Return ParvaGPU's deployment map for a problem: which segment is where (section III-E).
+
+    The map is the heuristic's own. A plan need not follow it: MIG isolates slices, so that
+    placement may find a map of the same segments with fewer GPUs, or with fewer changes.
+
+    Pools are filled one after the other, the one with the largest throughput per GPU first. Models
+    whose running segments are still right keep them where they are (section III-F); only where
+    that leaves demand unserved, all are planned again.
+
+    Args:
+        problem: The problem. Its goals are ignored: the aim is fewest GPUs.
+        optimise: With Allocation Optimisation.
+    """
+    known = triplets(problem)
+    stay = kept(problem, known)
+    found = _allocate(problem, known, stay, optimise=optimise)
+    if stay and found.unserved_rps:
+        again = _allocate(problem, known, {}, optimise=optimise)
+        found = min(found, again, key=lambda each: round(sum(each.unserved_rps.values()), 6))
+    return found
+
+
+def _allocate(
+    problem: Problem, known: Mapping[Pool, Choice], stay: Kept, *, optimise: bool
+) -> Allocation:
+    settled = {piece.triplet.kind.model for pieces in stay.values() for piece in pieces}
+    left_rps = {
+        model.name: model.demand_rps
+        for model in problem.models
+        if model.demand_rps > 0 and model.name not in settled
+    }
+    maps: list[GpuMap] = []
+    pools = sorted(known, key=lambda pool: -_speed(pool, known))
+    for position, pool in enumerate(pools):
+        gpus = [gpu for gpu in problem.gpus if gpu.pool == pool]
+        gpus.sort(key=lambda gpu: gpu.uuid not in stay)
+        later = {name for each in pools[position + 1 :] for name in known[each]}
+        wanted = Overload(
+            owned=len(gpus),
+            demand_rps={n: rps for n, rps in left_rps.items() if rps > 0 and n in known[pool]},
+            choice=known[pool],
+            captive=frozenset(left_rps) - later,
+        )
+        board = _fill(
+            pool, Board.of(stay.get(gpu.uuid, ()) for gpu in gpus), wanted, optimise=optimise
+        )
+        maps.extend(_maps(board, gpus))
+        left_rps = {name: board.short_rps(name, left_rps) for name in left_rps}
+    return Allocation(tuple(maps), {name: rps for name, rps in left_rps.items() if rps > 0})
+
+
+def _fill(pool: Pool, fixed: Board, wanted: Overload, *, optimise: bool) -> Board:
+    """Return the pool's map: all that is wanted, or as much as it has room for."""
+    most = FAR_TOO_MUCH * wanted.owned * pool.type.geometry.memory_slices + 1
+    demand_rps, choice = wanted.demand_rps, wanted.choice
+    queue = [t for name, rps in demand_rps.items() for t in match(rps, choice[name], most)]
+    maps: list[Board] = []
+    if sum(triplet.size.gpcs for triplet in queue) <= FAR_TOO_MUCH * wanted.owned * _gpcs(pool):
+        board = Board.of(fixed.gpus)
+        relocate(board, queue)
+        if optimise:
+            board = optimised(board, _gpcs(pool), demand_rps, choice)
+        if len(board.gpus) <= wanted.owned:
+            return board
+        maps.append(wanted.cut(board))
+    maps.append(wanted.crowd(fixed, queue))
+    return max(maps, key=wanted.worth)
+
+
+def _maps(board: Board, gpus: Sequence[Gpu]) -> Iterator[GpuMap]:
+    for gpu, pieces in zip(gpus, board.gpus, strict=False):
+        placed = sorted((Placement(p.triplet.size.profile, p.spot.start), p) for p in pieces)
+        if placed:
+            yield GpuMap(gpu, {where: piece.triplet.kind for where, piece in placed})
+
+
+def _speed(pool: Pool, known: Mapping[Pool, Choice]) -> float:
+    """Return how much a GPU serves, summed over models; 1 for each that no pool serves faster."""
+    return sum(
+        _gpu_rps(pool, choice) / max(_gpu_rps(o, c[name]) for o, c in known.items() if name in c)
+        for name, choice in known[pool].items()
+    )
+
+
+def _gpu_rps(pool: Pool, choice: Sequence[Triplet]) -> float:
+    return _gpcs(pool) * max(triplet.rps_per_gpc for triplet in choice)
+
+
+def _gpcs(pool: Pool) -> int:
+    return max(kind.compute_slices for kind in pool.type.geometry.kinds)
+
+
+Kept = Mapping[str, Sequence[Piece]]
+"""Segments that stay, by GPU."""
+
+
+def kept(problem: Problem, known: Mapping[Pool, Choice]) -> Kept:
+    """Return the running segments of the models that need no new plan (section III-F).
+
+    A model needs one if its SLO or its rate has changed so much that its segments are no longer
+    right: one of them is not an optimal triplet, they serve less than the demand, or one of them
+    is not needed. All of its segments stay, or none.
+    """
+    pools = {gpu.uuid: gpu.pool for gpu in problem.gpus}
+    demand_rps = {model.name: model.demand_rps for model in problem.models}
+    running: dict[str, list[tuple[str, Piece | None]]] = {}
+    for segment in problem.running:
+        pool = pools.get(segment.gpu_uuid)
+        piece = None if pool is None else _piece(segment, known[pool])
+        running.setdefault(segment.kind.model, []).append((segment.gpu_uuid, piece))
+    stay: dict[str, list[Piece]] = {}
+    for model, placed in running.items():
+        pieces = [piece for _, piece in placed if piece is not None]
+        if len(pieces) == len(placed) and _right(demand_rps.get(model, 0.0), pieces):
+            for (uuid, _), piece in zip(placed, pieces, strict=True):
+                stay.setdefault(uuid, []).append(piece)
+    return stay
+
+
+def _piece(segment: Segment, choice: Choice) -> Piece | None:
+    """Return a running segment in the allocator's words; None: it is not an optimal triplet."""
+    runs = segment.kind
+    for triplet in choice.get(runs.model, ()):
+        best = triplet.kind
+        if (best.variant, best.profile, best.batch_size, best.processes, best.clock_mhz) == (
+            runs.variant,
+            segment.placement.profile,
+            runs.batch_size,
+            runs.processes,
+            runs.clock_mhz,
+        ):
+            for spot in triplet.size.spots:
+                if spot.start == segment.placement.start:
+                    return Piece(triplet, spot, fixed=True)
+    return None
+
+
+def _right(demand_rps: float, pieces: Sequence[Piece]) -> bool:
+    total_rps = sum(piece.triplet.usable_rps for piece in pieces)
+    least_rps = min(piece.triplet.usable_rps for piece in pieces)
+    enough_rps = demand_rps * (1 - ROUNDING)
+    return total_rps - least_rps < enough_rps <= total_rps

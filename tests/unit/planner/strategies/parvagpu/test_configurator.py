@@ -10,8 +10,13 @@ from services.gpuagent.core import gpu_types
 from services.kit.config import Objective
 from services.kit.mig import Placement
 from services.planner.core.model import SegmentKind
-from services.planner.core.strategies.parvagpu.configurator import Triplet, match, split, triplets
-from services.planner.core.strategies.parvagpu.slots import sizes
+from services.planner.core.strategies.parvagpu.configurator import (
+    Triplet,
+    match,
+    sizes,
+    split,
+    triplets,
+)
 from tests.support.planner import fleets
 
 A100 = fleets.pool("a100-80gb")

@@ -3,9 +3,8 @@
 from services.planner.core.model import SegmentKind
 from services.planner.core.strategies.parvagpu.allocator import relocate
 from services.planner.core.strategies.parvagpu.board import Board
-from services.planner.core.strategies.parvagpu.configurator import Triplet
+from services.planner.core.strategies.parvagpu.configurator import Triplet, sizes
 from services.planner.core.strategies.parvagpu.overload import Overload
-from services.planner.core.strategies.parvagpu.slots import sizes
 from tests.support.planner import fleets
 
 A100 = fleets.pool("a100-80gb")

@@ -14,9 +14,14 @@ from services.planner.core.problem.packing import gpus_needed
 from services.planner.core.problem.score import score
 from services.planner.core.strategies import Strategy
 from services.planner.core.strategies.exact import exact
-from services.planner.core.strategies.parvagpu.allocation import Allocation, allocate
 from services.planner.core.strategies.parvagpu.configurator import triplets
-from services.planner.core.strategies.parvagpu.strategy import configuration, parvagpu, single
+from services.planner.core.strategies.parvagpu.strategy import (
+    Allocation,
+    allocate,
+    configuration,
+    parvagpu,
+    single,
+)
 from tests.support.examples import examples
 from tests.support.planner import fleets
 
