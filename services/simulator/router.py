@@ -15,12 +15,11 @@ from simpy import Event
 from services.kit.config import Deployment
 from services.kit.errors import DeadlineExceeded, ResourceExhausted, ServiceError
 from services.kit.request_cost import Cost
-from services.router.core.accounting.account import Account
+from services.router.core.accounting.account import Account, Ended
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.dispatch.overload import OverloadWindow
 from services.router.core.model import Instance, InstanceId, Request, RoutingTable
 from services.router.core.model_registry import ModelRegistry
-from services.router.core.outcome import Ended
 from services.router.core.pending_request import PendingRequest
 from services.router.core.worker_port import Result, WorkerListener
 from services.router.runtime.decision_executor import DecisionExecutor

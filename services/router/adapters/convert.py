@@ -135,7 +135,7 @@ def to_report(engine: Engine, router_id: str, window_s: float) -> planner_pb2.Re
 
 
 def _load(dispatcher: Dispatcher, account: Account) -> planner_pb2.ModelLoad:
-    window = account.stats.roll()
+    window, tokens = account.stats.roll(), account.stats.total.tokens
     overload = dispatcher.overload.roll(dispatcher.now_s)
     percentiles = {*_PERCENTILES, dispatcher.routes.slo_percentile}
     return planner_pb2.ModelLoad(
@@ -149,8 +149,8 @@ def _load(dispatcher: Dispatcher, account: Account) -> planner_pb2.ModelLoad:
         answered_by_variant=window.by_variant,
         refused=overload.refused,
         overloaded_s=overload.overloaded_s,
-        input_tokens=account.stats.input_tokens,
-        output_tokens=account.stats.output_tokens,
+        input_tokens=tokens.input_tokens,
+        output_tokens=tokens.output_tokens,
     )
 
 
@@ -220,28 +220,29 @@ def _model_status(
 ) -> router_pb2.ModelStatus:
     """Return the status of a model, all stages of its pipelines together."""
     stats, dispatcher = account.stats, dispatchers[0]
-    total = stats.since_start()
+    counts, total = stats.since_start(), stats.total
+    rate_rps, output_tokens_per_s = stats.rates(now_s, age_s)
     return router_pb2.ModelStatus(
         model=dispatcher.routes.model,
-        accepted=total.accepted,
-        answered=total.answered,
-        failed=total.failed,
-        retried=total.retried,
-        late=total.late,
+        accepted=counts.accepted,
+        answered=counts.answered,
+        failed=counts.failed,
+        retried=counts.retried,
+        late=counts.late,
         queue_depth=sum(each.queue_depth for each in dispatchers),
         in_flight=sum(each.in_flight for each in dispatchers),
-        latency_s=_named(total.quantiles_s(_PERCENTILES)),
+        latency_s=_named(counts.quantiles_s(_PERCENTILES)),
         slo_latency_s=dispatcher.routes.slo_latency_s,
-        energy_j=stats.energy_j,
-        carbon_gco2e=stats.carbon_gco2e,
-        accuracy=stats.accuracy,
+        energy_j=total.energy_j,
+        carbon_gco2e=total.carbon_gco2e,
+        accuracy=total.accuracy,
         instances=[
             _instance_status(state) for each in dispatchers for state in each.states.values()
         ],
-        rate_rps=stats.rate_rps(now_s, age_s),
-        input_tokens=stats.input_tokens,
-        output_tokens=stats.output_tokens,
-        output_tokens_per_s=stats.output_tokens_per_s(now_s, age_s),
+        rate_rps=rate_rps,
+        input_tokens=total.tokens.input_tokens,
+        output_tokens=total.tokens.output_tokens,
+        output_tokens_per_s=output_tokens_per_s,
     )
 
 

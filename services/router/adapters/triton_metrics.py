@@ -3,7 +3,7 @@
 Source: Triton Inference Server, docs/user_guide/metrics.md.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
 
 from prometheus_client.core import HistogramMetricFamily, Metric
@@ -11,42 +11,10 @@ from prometheus_client.registry import Collector
 
 from services.router.adapters.prometheus import Accounts
 from services.router.core.accounting.account import Account
-from services.router.core.accounting.counters import BOUNDS_S, Durations
+from services.router.core.accounting.counters import BOUNDS_S
 from services.router.core.accounting.model_stats import ModelStats
 from services.router.core.model_registry import VERSION
 
-
-def _us(durations: Durations) -> int:
-    return int(durations.total_s * 1e6)
-
-
-_Metrics = tuple[tuple[str, str, Callable[[ModelStats], float]], ...]
-
-_METRICS: _Metrics = (
-    ("request_success", "Requests answered.", lambda stats: stats.success.count),
-    ("request_failure", "Requests that ended in an error.", lambda stats: stats.fail.count),
-    ("count", "Items in the requests answered.", lambda stats: stats.items),
-    ("exec_count", "Batches that ran.", lambda stats: stats.executions),
-    ("pending_request_count", "Requests that wait.", lambda stats: stats.pending),
-    ("request_duration_us", "Time from arrival to answer, us.", lambda stats: _us(stats.success)),
-    ("queue_duration_us", "Waiting time, us.", lambda stats: _us(stats.queue)),
-    ("compute_input_duration_us", "Part of compute_infer here: 0.", lambda _: 0),
-    (
-        "compute_infer_duration_us",
-        "Execution time of the batch, us.",
-        lambda stats: _us(stats.compute),
-    ),
-    ("compute_output_duration_us", "Part of compute_infer here: 0.", lambda _: 0),
-)
-_CACHE: _Metrics = (
-    ("num_hits_per_model", "Lengths predicted from the cache.", lambda t: t.cache_hits.count),
-    ("num_misses_per_model", "Lengths predicted otherwise.", lambda t: t.cache_misses.count),
-    ("hit_duration_per_model", "Time of hits, us.", lambda t: _us(t.cache_hits)),
-    ("miss_duration_per_model", "Time of misses, us.", lambda t: _us(t.cache_misses)),
-)
-"""The predictor's cache, of lengths; Triton's own holds whole answers."""
-
-_NAMED = (("nv_inference_", _METRICS), ("nv_cache_", _CACHE))
 _BOUNDS_MS = (*(f"{bound_s * 1e3:g}" for bound_s in BOUNDS_S), "+Inf")
 
 
@@ -66,14 +34,43 @@ class TritonCollector(Collector):
         They are untyped: the library adds "_total" to the names of counters, Triton does not.
         """
         accounts = list(self._accounts.items())
-        for prefix, metrics in _NAMED:
-            for name, about, value in metrics:
-                metric = Metric(f"{prefix}{name}", about, "untyped")
-                for model, account in accounts:
-                    labels = {"model": model, "version": VERSION}
-                    metric.add_sample(metric.name, labels, value(account.stats))
-                yield metric
+        found: dict[str, Metric] = {}
+        for model, account in accounts:
+            labels = {"model": model, "version": VERSION}
+            for name, about, value in _read(account.stats):
+                metric = found.setdefault(name, Metric(name, about, "untyped"))
+                metric.add_sample(name, labels, value)
+        yield from found.values()
         yield _first_response(accounts)
+
+
+def _read(stats: ModelStats) -> Iterator[tuple[str, str, float]]:
+    """Yield name, HELP and value of each metric of a model.
+
+    The cache is the predictor's, of lengths; Triton's own holds whole answers.
+    """
+    total, hits, misses = stats.total, stats.cache_hits, stats.cache_misses
+    yield "nv_inference_request_success", "Requests answered.", total.answered
+    yield "nv_inference_request_failure", "Requests that ended in an error.", stats.fail.count
+    yield "nv_inference_count", "Items in the requests answered.", stats.items
+    yield "nv_inference_exec_count", "Batches that ran.", stats.executions
+    yield "nv_inference_pending_request_count", "Requests that wait.", stats.pending
+    for name, about, total_s in (
+        ("request", "Time from arrival to answer, us.", total.latency.total_s),
+        ("queue", "Waiting time, us.", total.queue.total_s),
+        ("compute_input", "Part of compute_infer here: 0.", 0.0),
+        ("compute_infer", "Execution time of the batch, us.", total.compute.total_s),
+        ("compute_output", "Part of compute_infer here: 0.", 0.0),
+    ):
+        yield f"nv_inference_{name}_duration_us", about, _us(total_s)
+    yield "nv_cache_num_hits_per_model", "Lengths predicted from the cache.", hits.count
+    yield "nv_cache_num_misses_per_model", "Lengths predicted otherwise.", misses.count
+    yield "nv_cache_hit_duration_per_model", "Time of hits, us.", _us(hits.total_s)
+    yield "nv_cache_miss_duration_per_model", "Time of misses, us.", _us(misses.total_s)
+
+
+def _us(time_s: float) -> int:
+    return int(time_s * 1e6)
 
 
 def _first_response(accounts: Iterable[tuple[str, Account]]) -> Metric:
@@ -84,11 +81,8 @@ def _first_response(accounts: Iterable[tuple[str, Account]]) -> Metric:
         labels=("model", "version"),
     )
     for model, account in accounts:
-        variants = list(account.stats.variants.values())
-        first = [variant.tokens.first for variant in variants if variant.tokens]
-        if first:
-            counts = accumulate(map(sum, zip(*(each.counts for each in first), strict=True)))
-            buckets = list(zip(_BOUNDS_MS, counts, strict=True))
-            total_ms = sum(each.total_s for each in first) * 1e3
-            found.add_metric([model, VERSION], buckets, sum_value=total_ms)
+        tokens = account.stats.total.tokens
+        if tokens.input_tokens:
+            buckets = list(zip(_BOUNDS_MS, accumulate(tokens.first.counts), strict=True))
+            found.add_metric([model, VERSION], buckets, sum_value=tokens.first.total_s * 1e3)
     return found

@@ -136,7 +136,8 @@ def statistics(model: str, stats: ModelStats, *, age_s: float, now_ms: int) -> p
         age_s: Time since the newest answer, s.
         now_ms: Wall-clock time since the epoch, ms.
     """
-    answered = stats.success.count
+    total = stats.total
+    answered = total.answered
     return pb.ModelStatistics(
         name=model,
         version=VERSION,
@@ -144,10 +145,10 @@ def statistics(model: str, stats: ModelStats, *, age_s: float, now_ms: int) -> p
         inference_count=stats.items,
         execution_count=stats.executions,
         inference_stats=pb.InferStatistics(
-            success=_duration(stats.success),
+            success=_duration(Durations(answered, total.latency.total_s)),
             fail=_duration(stats.fail),
-            queue=_duration(stats.queue),
-            compute_infer=_duration(stats.compute),
+            queue=_duration(Durations(answered, total.queue.total_s)),
+            compute_infer=_duration(Durations(answered, total.compute.total_s)),
             cache_hit=_duration(stats.cache_hits),
             cache_miss=_duration(stats.cache_misses),
         ),

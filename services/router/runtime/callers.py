@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from services.router.core.outcome import Ended
+from services.router.core.accounting.account import Ended
 
 
 def call_later(delay_s: float, call: Callable[[str], None], argument: str) -> None:

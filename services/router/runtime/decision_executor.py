@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from inference import grpc_service_pb2 as pb
 from services.kit.errors import ServiceError, Unavailable
-from services.router.core.accounting.account import Account
+from services.router.core.accounting.account import Account, Ended, Outcome
 from services.router.core.dispatch.decisions import (
     Decision,
     Dial,
@@ -25,7 +25,6 @@ from services.router.core.dispatch.decisions import (
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.model import Instance, InstanceId, ModelRoutes, RoutingTable
 from services.router.core.model_registry import ModelRegistry
-from services.router.core.outcome import Ended, Outcome, outcome
 from services.router.core.pending_request import PendingRequest
 from services.router.core.worker_port import Connect, Hello, Result, WorkerPort
 
@@ -99,7 +98,7 @@ class DecisionExecutor:
     def count_unclaimed(self, model: str, ended: Ended) -> None:
         """Count the cost of an answer whose caller had gone when it came."""
         if isinstance(ended, Outcome):
-            self.accounts[model].count_unclaimed(ended.instance, ended.result)
+            self.accounts[model].count_unclaimed(ended.instance, ended.result.cost)
 
     # ---- events of workers ---------------------------------------------------------------------
 
@@ -146,7 +145,7 @@ class DecisionExecutor:
                 cost=result.cost,
             )
             if result.cost and not (decisions and isinstance(decisions[0], Reply)):
-                self.accounts[instance.model].count_unclaimed(instance, result)
+                self.accounts[instance.model].count_unclaimed(instance, result.cost)
             self.execute(decisions, result)
         self._settle(instance, now_s)
 
@@ -220,7 +219,7 @@ class DecisionExecutor:
         account = self.accounts[model]
         if self.hellos[model].decoupled:
             account.stats.responses.count(pending, result)
-        self._end(pending, outcome(account, pending, instance, result))
+        self._end(pending, account.outcome(pending, instance, result))
 
     def _part(
         self, dispatcher: Dispatcher, instance: Instance, result: Result, now_s: float
@@ -253,7 +252,7 @@ class DecisionExecutor:
         for dispatcher in self.registry:
             routes = dispatcher.routes
             account = self.accounts.get(routes.model) or self._open_account(routes)
-            account.use(routes)
+            account.routes = routes
             self.accounts[routes.model] = account
 
 

@@ -10,13 +10,12 @@ from collections.abc import Callable, Mapping
 from services.kit.clock import Clock
 from services.kit.errors import ServiceError, Unavailable
 from services.kit.telemetry import logs, tracing
-from services.router.core.accounting.account import Account, Answer
+from services.router.core.accounting.account import Account, Answer, Ended
 from services.router.core.dispatch.decisions import Decision
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.length_port import LengthPort
 from services.router.core.model import Request, ResponseReceiver, RoutingTable
 from services.router.core.model_registry import ModelRegistry
-from services.router.core.outcome import Ended
 from services.router.core.pending_request import PendingRequest
 from services.router.core.quotas import Quotas
 from services.router.core.wire import Head

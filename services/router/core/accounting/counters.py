@@ -6,8 +6,8 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from operator import sub
-from typing import Final, NamedTuple
+from operator import add, sub
+from typing import Final, NamedTuple, Self
 
 from services.kit.request_cost import Usage
 from services.kit.sketch import Sketch
@@ -18,8 +18,17 @@ BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 """Upper bounds of a histogram's buckets, s; one more bucket has none."""
 
 
+class _Summable:
+    """Counters that add up, field by field."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(*(getattr(self, each) + getattr(other, each) for each in self.__slots__))
+
+
 @dataclass(slots=True)
-class Durations:
+class Durations(_Summable):
     """Events and the time that they took together. Attributes: count, total_s."""
 
     count: int = 0
@@ -64,9 +73,13 @@ class Histogram:
         if traceparent and traceparent[-1] in _SAMPLED:
             self.exemplars[bucket] = Exemplar(duration_s, traceparent)
 
+    def __add__(self, other: Histogram) -> Histogram:
+        counts = list(map(add, self.counts, other.counts))
+        return Histogram(counts, self.total_s + other.total_s, self.exemplars | other.exemplars)
+
 
 @dataclass(slots=True)
-class TokenStats:
+class TokenStats(_Summable):
     """Tokens of a variant that generates text.
 
     Attributes:
@@ -92,8 +105,8 @@ class TokenStats:
 
 
 @dataclass(slots=True)
-class VariantStats:
-    """Counters of one variant.
+class VariantStats(_Summable):
+    """Counters of one variant, or of several together.
 
     Attributes:
         in_time: Answers within the SLO.
@@ -104,7 +117,7 @@ class VariantStats:
         accuracy_sum: Sum of the stated accuracies.
         energy_j, idle_energy_j: As workers attributed them.
         carbon_gco2e: Carbon of the active energy, as far as the intensity was known.
-        tokens: Tokens of text; None: no answer reported any.
+        tokens: Tokens of text; no input tokens: no answer reported any.
     """
 
     in_time: int = 0
@@ -116,12 +129,17 @@ class VariantStats:
     energy_j: float = 0.0
     idle_energy_j: float = 0.0
     carbon_gco2e: float = 0.0
-    tokens: TokenStats | None = None
+    tokens: TokenStats = field(default_factory=TokenStats)
 
     @property
     def answered(self) -> int:
         """Number of answers."""
         return self.in_time + self.late
+
+    @property
+    def accuracy(self) -> float:
+        """Mean stated accuracy of the answers; 0 before the first."""
+        return self.accuracy_sum / max(self.answered, 1)
 
 
 MAX_POSITIONS: Final = 256

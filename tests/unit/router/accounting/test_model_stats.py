@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 
 from services.kit.request_cost import Cost, Usage
 from services.router.core.accounting.model_stats import ModelStats
+from services.router.core.accounting.receipt_watchers import Receipt
+from services.router.core.model import Instance
 
 
 def answer(
@@ -18,16 +20,16 @@ def answer(
     variant: str = "v",
     accuracy: float = 0.9,
 ) -> None:
-    """Count one answer of 2 J."""
-    found = stats.variants[variant]
+    """Count one answer of 2 J, in time within 0.1 s."""
+    instance = Instance("h:1", "s", "m", variant, accuracy, 1.0, 1)
     cost = Cost(2.0, 1.0, "model", latency_s / 4, latency_s / 2, batch_size, items)
-    stats.cost(found, cost, carbon_gco2e=0.5)
-    stats.answer(found, now_s, latency_s=latency_s, queue_s=latency_s / 4, accuracy=accuracy)
+    receipt = Receipt(now_s, instance, latency_s, latency_s / 4, cost, carbon_gco2e=0.5)
+    stats.answer(receipt, in_time=latency_s <= 0.1)
 
 
 @given(st.lists(st.lists(st.floats(1e-4, 30.0), max_size=20), max_size=5))
 def test_windows_add_up_to_the_counts_since_start(windows: list[list[float]]) -> None:
-    stats = ModelStats(slo_latency_s=0.1)
+    stats = ModelStats()
     rolled = []
     for latencies_s in windows:
         for number, latency_s in enumerate(latencies_s):
@@ -46,8 +48,8 @@ def test_windows_add_up_to_the_counts_since_start(windows: list[list[float]]) ->
     assert sum(total.by_variant.values()) == total.answered
     for variant, count in total.by_variant.items():
         assert count == sum(window.by_variant[variant] for window in rolled)
-    assert stats.energy_j == pytest.approx(2.0 * len(everything))
-    assert stats.success.total_s == pytest.approx(sum(everything))
+    assert stats.total.energy_j == pytest.approx(2.0 * len(everything))
+    assert stats.total.latency.total_s == pytest.approx(sum(everything))
 
 
 @given(st.lists(st.floats(1e-4, 30.0), min_size=1, max_size=200), st.sampled_from([50.0, 95.0]))
@@ -55,7 +57,7 @@ def test_quantiles_of_a_window_are_within_one_percent_of_the_exact_ones(
     latencies_s: list[float], percentile: float
 ) -> None:
     """And what was counted before the window is not in them."""
-    stats = ModelStats(slo_latency_s=0.1)
+    stats = ModelStats()
     for latency_s in (1e-3, 20.0, 20.0):
         answer(stats, latency_s)
     stats.roll()
@@ -69,7 +71,7 @@ def test_quantiles_of_a_window_are_within_one_percent_of_the_exact_ones(
 
 
 def test_a_window_without_answers_has_no_quantiles() -> None:
-    stats = ModelStats(slo_latency_s=0.1)
+    stats = ModelStats()
     stats.arrivals += 1
     stats.failure("UNAVAILABLE", now_s=1.0, latency_s=0.01)
 
@@ -81,7 +83,7 @@ def test_a_window_without_answers_has_no_quantiles() -> None:
 
 def test_items_of_one_batch_are_one_execution() -> None:
     """Eight requests of one item in batches of four, and one of three items in a batch of six."""
-    stats = ModelStats(slo_latency_s=0.1)
+    stats = ModelStats()
     for _ in range(8):
         answer(stats, 0.01, batch_size=4)
     answer(stats, 0.01, batch_size=6, items=3)
@@ -89,7 +91,7 @@ def test_items_of_one_batch_are_one_execution() -> None:
 
     assert stats.executions == 3
     assert stats.items == 14
-    assert stats.success.count == 10
+    assert stats.total.answered == 10
     # Two batches of four and one of six, of 5 ms each.
     assert {s: span.total_s / s for s, span in stats.batches.items()} == pytest.approx(
         {4: 0.01, 6: 0.005}
@@ -97,16 +99,16 @@ def test_items_of_one_batch_are_one_execution() -> None:
 
 
 def test_accuracy_is_the_mean_over_requests() -> None:
-    stats = ModelStats(slo_latency_s=0.1)
-    assert stats.accuracy == 0.0
+    stats = ModelStats()
+    assert stats.total.accuracy == 0.0
     for accuracy in (0.9, 0.9, 0.6):
         answer(stats, 0.01, accuracy=accuracy)
 
-    assert stats.accuracy == pytest.approx(0.8)
+    assert stats.total.accuracy == pytest.approx(0.8)
 
 
 def test_pending_requests_are_those_that_have_not_ended() -> None:
-    stats = ModelStats(slo_latency_s=0.1)
+    stats = ModelStats()
     for _ in range(5):
         stats.arrivals += 1
     answer(stats, 0.01)
@@ -120,7 +122,7 @@ def test_pending_requests_are_those_that_have_not_ended() -> None:
 
 def test_late_answers_and_errors_that_are_ours_burn_the_budget() -> None:
     """94 good, 3 late, 3 unavailable; a client's mistakes and departures do not count."""
-    stats = ModelStats(slo_latency_s=0.1, slo_percentile=95.0, windows_s=(60.0,))
+    stats = ModelStats(windows_s=(60.0,))
     for number in range(97):
         answer(stats, 0.2 if number < 3 else 0.01, now_s=1.0)
     for status in ("UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"):
@@ -128,7 +130,7 @@ def test_late_answers_and_errors_that_are_ours_burn_the_budget() -> None:
     for status in ("INVALID_ARGUMENT", "NOT_FOUND", "CANCELLED"):
         stats.failure(status, now_s=1.0, latency_s=0.1)
 
-    (level,) = stats.service_levels(2.0)
+    (level,) = stats.service_levels(2.0, 95.0)
 
     assert stats.good_and_bad == (94, 6)
     assert level.attainment == pytest.approx(0.94)
@@ -143,7 +145,7 @@ def test_a_window_holds_what_happened_in_it_and_at_most_a_step_more(
     gaps: list[tuple[float, float]], silence_s: float
 ) -> None:
     """The window is 300 s, a step 10 s; checked against the list of all events."""
-    stats = ModelStats(slo_latency_s=0.1, slo_percentile=95.0, windows_s=(300.0, 3000.0))
+    stats = ModelStats(windows_s=(300.0, 3000.0))
     now_s, events = 1000.0, []
     for gap_s, latency_s in gaps:
         now_s += gap_s
@@ -151,7 +153,7 @@ def test_a_window_holds_what_happened_in_it_and_at_most_a_step_more(
         events.append((now_s, latency_s > 0.1))
     now_s += silence_s
 
-    for level in stats.service_levels(now_s):
+    for level in stats.service_levels(now_s, 95.0):
         start_s = now_s - level.window_s
         inside = [late for at_s, late in events if at_s > start_s]
         before = [late for at_s, late in events if start_s - 10.0 <= at_s <= start_s]
@@ -164,7 +166,7 @@ def _attainment(late: list[bool]) -> float:
 
 
 def test_the_share_served_is_of_late_not_since_start() -> None:
-    stats = ModelStats(slo_latency_s=0.1, windows_s=(60.0, 600.0))
+    stats = ModelStats(windows_s=(60.0, 600.0))
     for _ in range(30):
         answer(stats, 0.01, now_s=0.0, variant="old")
     for second in range(100, 200):
@@ -180,11 +182,13 @@ def test_the_share_served_is_of_late_not_since_start() -> None:
 
 def test_tokens_per_second_are_of_the_shortest_window() -> None:
     """A text of 600 tokens in the last minute counts; one of an hour ago does not."""
-    stats = ModelStats(1.0, windows_s=(60.0, 3600.0))
+    stats = ModelStats(windows_s=(60.0, 3600.0))
     for now_s, tokens in ((10.0, 5000), (3600.0, 600)):
         cost = Cost(1.0, 0.0, "model", 0.0, 1.0, 1, usage=Usage(5, tokens, 0.1, 0.01))
-        stats.answer(stats.variants["v"], now_s, latency_s=1.0, queue_s=0.0, accuracy=1.0)
-        stats.cost(stats.variants["v"], cost, 0.0)
+        instance = Instance("h:1", "s", "m", "v", 1.0, 1.0, 1)
+        stats.answer(Receipt(now_s, instance, 1.0, 0.0, cost, None), in_time=True)
 
-    assert stats.output_tokens_per_s(3610.0, 3610.0) == pytest.approx(10.0)
-    assert stats.output_tokens == 5600
+    requests_per_s, tokens_per_s = stats.rates(3610.0, 3610.0)
+    assert requests_per_s == pytest.approx(1 / 60)
+    assert tokens_per_s == pytest.approx(10.0)
+    assert stats.total.tokens.output_tokens == 5600
