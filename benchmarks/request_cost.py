@@ -41,9 +41,8 @@ from services.router.core.frames import frame
 from services.router.core.model import Instance, ModelRoutes, Request, RoutingTable
 from services.router.core.model_registry import ModelRegistry
 from services.router.core.wire import read_head
-from services.router.core.worker_port import Hello, Result, WorkerListener
+from services.router.core.worker_port import Hello, Result
 from services.router.frontend.client_identity import client_of
-from services.router.runtime.callers import Callers, call_later
 from services.router.runtime.decision_executor import DecisionExecutor
 from services.router.runtime.engine import Engine
 
@@ -109,7 +108,7 @@ def _read_results() -> list[Result]:
 class _Echo:
     """A link whose worker answers all that came in one turn of the loop, in the next."""
 
-    def __init__(self, instance: Instance, listener: WorkerListener) -> None:
+    def __init__(self, instance: Instance, listener: DecisionExecutor) -> None:
         self._instance = instance
         self._listener = listener
         self._held: list[int] = []
@@ -147,16 +146,13 @@ class _Context:
 
 
 async def _whole() -> list[dict[str, Any]]:
-    callers = Callers()
-    executor = DecisionExecutor(
+    engine = Engine(
         ModelRegistry(RoutingTable(1, 1, (_ROUTES,)), {}),
         _Echo,
         open_account=lambda routes: Account(routes, {"z": 200.0}.get),
-        end=callers.end,
-        call_later=call_later,
         clock=RealClock(),
+        default_timeout_s=30.0,
     )
-    engine = Engine(executor, callers, clock=RealClock(), default_timeout_s=30.0)
     engine.swap(RoutingTable(2, 1, (_ROUTES,)))
 
     async def answered(body: bytes, _: Any) -> bytes:

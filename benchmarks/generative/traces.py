@@ -21,8 +21,7 @@ from services.predictor.training.core.fit import fit
 from services.predictor.training.core.metrics import confusion
 from services.predictor.training.core.rows import Row, read, split
 from services.predictor.training.export import to_onnx
-from services.router.core.length_port import decile_at
-from services.router.core.queue.boost import DECILES
+from services.router.core.queue.boost import DECILES, decile_at
 
 BEFORE_S, TOKEN_S = 0.1, 0.02
 """What an answer takes: so much, and so much more per token."""

@@ -42,8 +42,6 @@ from services.router.core.quotas import Quota, Quotas
 from services.router.core.readiness import Readiness
 from services.router.edge.app import edge
 from services.router.frontend.messages import transport_limit
-from services.router.runtime.callers import Callers, call_later
-from services.router.runtime.decision_executor import DecisionExecutor
 from services.router.runtime.engine import Engine
 from services.router.runtime.processes import LIVE, USED, run_several
 from services.router.servicer import InferenceServicer, RouterServicer, add_inference
@@ -171,19 +169,11 @@ class _Router:
         registry = ModelRegistry(
             first_table(deployment), limits(deployment), byte_budget(deployment), self._carbon
         )
-        callers = Callers()
-        executor = DecisionExecutor(
+        self._predictor = self._predictor_client(deployment)
+        self._engine = Engine(
             registry,
             self.streams.connect,
             open_account=self._account,
-            end=callers.end,
-            call_later=call_later,
-            clock=self._clock,
-        )
-        self._predictor = self._predictor_client(deployment)
-        self._engine = Engine(
-            executor,
-            callers,
             lengths=self._predictor,
             clock=self._clock,
             default_timeout_s=self._settings.default_timeout_s,

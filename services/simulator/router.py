@@ -21,7 +21,7 @@ from services.router.core.dispatch.overload import OverloadWindow
 from services.router.core.model import Instance, InstanceId, Request, RoutingTable
 from services.router.core.model_registry import ModelRegistry
 from services.router.core.pending_request import PendingRequest
-from services.router.core.worker_port import Result, WorkerListener
+from services.router.core.worker_port import Result
 from services.router.runtime.decision_executor import DecisionExecutor
 from services.simulator.stats.sampled_intervals import Recorder
 from services.simulator.text_worker import TextWorker
@@ -110,7 +110,7 @@ class Router:
             open_account=lambda routes: Account(routes, lambda _: None),
             end=self._end,
             call_later=self._call_later,
-            clock=timeline,
+            monotonic=timeline.monotonic,
         )
 
     # ---- callers -------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ class Router:
         due = self._time.env.timeout(delay_s)
         due.callbacks.append(lambda _: call(argument))
 
-    def _connect(self, instance: Instance, listener: WorkerListener) -> _WorkerStream:
+    def _connect(self, instance: Instance, listener: DecisionExecutor) -> _WorkerStream:
         worker = self.workers[instance.id]
         stream = _WorkerStream(instance, worker, self._time.env.event())
         self._streams[instance.id] = stream

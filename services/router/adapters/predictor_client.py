@@ -23,8 +23,8 @@ from services.kit.clock import Clock
 from services.kit.net import is_host
 from services.kit.rpc.reconnect import Reconnector
 from services.router.core.dispatch.dispatcher import Dispatcher
-from services.router.core.length_port import decile_at
 from services.router.core.pending_request import PendingRequest
+from services.router.core.queue.boost import decile_at
 
 if TYPE_CHECKING:
     PredictCall = grpc.aio.StreamStreamCall[pb.PredictRequest, pb.PredictResponse]

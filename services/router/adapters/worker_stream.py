@@ -19,7 +19,8 @@ from services.kit.rpc.certificates import client_context, server_name
 from services.kit.rpc.reconnect import ConnectionLost, Reconnector, raise_if_cancelled
 from services.router.core.frames import frame, take
 from services.router.core.model import Instance, Request
-from services.router.core.worker_port import Hello, Result, WorkerListener
+from services.router.core.worker_port import Hello, Result
+from services.router.runtime.decision_executor import DecisionExecutor
 
 _EXECUTE = f"/{pb.DESCRIPTOR.services_by_name['WorkerService'].full_name}/Execute"
 
@@ -77,7 +78,7 @@ class WorkerStreams:
             stream.close()
         await self._tasks.__aexit__(kind, error, traceback)
 
-    def connect(self, instance: Instance, listener: WorkerListener) -> WorkerStream:
+    def connect(self, instance: Instance, listener: DecisionExecutor) -> WorkerStream:
         """Return a stream to a worker and begin to open it."""
         stream = WorkerStream(instance, listener, self._open_link, self._clock)
         stream.task = self._tasks.create_task(
@@ -98,7 +99,7 @@ class WorkerStream:
     task: asyncio.Task[None]
 
     def __init__(
-        self, instance: Instance, listener: WorkerListener, open_link: OpenLink, clock: Clock
+        self, instance: Instance, listener: DecisionExecutor, open_link: OpenLink, clock: Clock
     ) -> None:
         self._instance = instance
         self._listener = listener

@@ -1,11 +1,10 @@
 """The port to the workers: what is sent over a stream, and what comes back."""
 
-from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
 from services.kit.request_cost import Cost
-from services.router.core.model import Instance, Request
+from services.router.core.model import Request
 
 
 @dataclass(slots=True)
@@ -64,35 +63,3 @@ class WorkerPort(Protocol):
     def close(self) -> None:
         """End the stream; the worker holds nothing."""
         ...
-
-
-class WorkerListener(Protocol):
-    """What a stream reports."""
-
-    def hello(self, instance: Instance, hello: Hello) -> None:
-        """Note that the worker takes requests."""
-        ...
-
-    def credits(self, instance: Instance, credits_: int) -> None:
-        """Note that the worker may hold so many requests from now on, >= 1."""
-        ...
-
-    def results(self, instance: Instance, results: Iterable[Result]) -> None:
-        """Take results of the worker."""
-        ...
-
-    def draining(self, instance: Instance) -> None:
-        """Note that the worker takes no more requests."""
-        ...
-
-    def broken(self, instance: Instance, unseen: Container[int]) -> None:
-        """Note that the stream ended, or could not be opened.
-
-        Args:
-            instance: The worker's instance.
-            unseen: Numbers of requests that never left.
-        """
-        ...
-
-
-Connect = Callable[[Instance, WorkerListener], WorkerPort]

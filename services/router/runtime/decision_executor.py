@@ -6,7 +6,7 @@ No method here waits: the router runs them on its event loop, the simulator in v
 from collections.abc import Callable, Container, Iterable, Sequence
 from functools import partial
 from itertools import count
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from inference import grpc_service_pb2 as pb
 from services.kit.errors import ServiceError, Unavailable
@@ -26,7 +26,7 @@ from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.model import Instance, InstanceId, ModelRoutes, RoutingTable
 from services.router.core.model_registry import ModelRegistry
 from services.router.core.pending_request import PendingRequest
-from services.router.core.worker_port import Connect, Hello, Result, WorkerPort
+from services.router.core.worker_port import Hello, Result, WorkerPort
 
 
 class _OpenStream(NamedTuple):
@@ -36,16 +36,11 @@ class _OpenStream(NamedTuple):
     dispatcher: Dispatcher
 
 
-class Monotonic(Protocol):
-    """A clock that never goes back."""
-
-    def monotonic(self) -> float:
-        """Return the time, s."""
-        ...
-
-
-CallLater = Callable[[float, Callable[[str], None], str], None]
+CallLater = Callable[[float, Callable[[str], None], str], object]
 """Calls a function with an argument after a delay, s."""
+
+Connect = Callable[[Instance, "DecisionExecutor"], WorkerPort]
+"""Begins to open a stream to a worker, whose events go to the executor."""
 
 
 class DecisionExecutor:
@@ -58,7 +53,7 @@ class DecisionExecutor:
         end: Gives the caller of a request, by its number, the end of it, once; returns whether the
             caller still waited.
         call_later: Calls a function later.
-        clock: Time.
+        monotonic: Returns the time, s, which never goes back.
 
     Attributes:
         registry: The core.
@@ -75,7 +70,7 @@ class DecisionExecutor:
         open_account: Callable[[ModelRoutes], Account],
         end: Callable[[int, Ended], bool],
         call_later: CallLater,
-        clock: Monotonic,
+        monotonic: Callable[[], float],
     ) -> None:
         self.accounts: dict[str, Account] = {}
         self.hellos: dict[str, Hello] = {}
@@ -85,14 +80,14 @@ class DecisionExecutor:
         self._call_later = call_later
         self._connect = connect
         self._open_account = open_account
-        self._clock = clock
+        self._monotonic = monotonic
         self._stage_metadata = StageMetadata()
         self._streams: dict[InstanceId, _OpenStream] = {}
         self._open_accounts()
 
     def swap(self, table: RoutingTable) -> None:
         """Use a new routing table from now on."""
-        self.execute(self.registry.swap(table, self._clock.monotonic()))
+        self.execute(self.registry.swap(table, self._monotonic()))
         self._open_accounts()
 
     def count_unclaimed(self, model: str, ended: Ended) -> None:
@@ -115,7 +110,7 @@ class DecisionExecutor:
         self._report(instance, up, hello.credits)
 
     def credits(self, instance: Instance, credits_: int) -> None:
-        """Note that the worker may hold so many requests from now on."""
+        """Note that the worker may hold so many requests from now on, >= 1."""
         self._report(instance, Dispatcher.credits, credits_)
 
     def draining(self, instance: Instance) -> None:
@@ -123,12 +118,17 @@ class DecisionExecutor:
         self._report(instance, Dispatcher.draining)
 
     def broken(self, instance: Instance, unseen: Container[int]) -> None:
-        """Note that the stream ended, or could not be opened."""
+        """Note that the stream ended, or could not be opened.
+
+        Args:
+            instance: The worker's instance.
+            unseen: Numbers of requests that never left.
+        """
         self._report(instance, Dispatcher.down, unseen)
 
     def results(self, instance: Instance, results: Iterable[Result]) -> None:
         """Take results of the worker."""
-        now_s = self._clock.monotonic()
+        now_s = self._monotonic()
         for result in results:
             stream = self._streams.get(instance.id)
             if stream is None:  # released by the result before
@@ -180,7 +180,7 @@ class DecisionExecutor:
         """Report an event of a worker to the dispatcher that it works for."""
         stream = self._streams.get(instance.id)
         if stream:
-            now_s = self._clock.monotonic()
+            now_s = self._monotonic()
             self.execute(event(stream.dispatcher, instance.id, *values, now_s=now_s))
             self._settle(instance, now_s)
 
@@ -199,7 +199,7 @@ class DecisionExecutor:
         self._streams[instance.id] = _OpenStream(self._connect(instance, self), dispatcher)
 
     def _restart(self, pending: PendingRequest) -> None:
-        now_s = self._clock.monotonic()
+        now_s = self._monotonic()
         self.execute(self.registry.restart(pending, next(self.numbers), now_s))
 
     def _reply(self, reply: Reply, result: Result) -> None:
@@ -211,7 +211,7 @@ class DecisionExecutor:
                 result,
                 number=next(self.numbers),
                 inputs=self._stage_metadata.inputs_after(instance),
-                now_s=self._clock.monotonic(),
+                now_s=self._monotonic(),
             )
             self.execute(forwarded)
             return
@@ -239,14 +239,14 @@ class DecisionExecutor:
             self.count_unclaimed(pending.request.model, ended)
 
     def _reconsider_at(self, model: str, at_s: float) -> None:
-        wait_s = max(at_s - self._clock.monotonic(), 0.0)
+        wait_s = max(at_s - self._monotonic(), 0.0)
         self._call_later(wait_s, self._reconsider, model)
 
     def _reconsider(self, model: str) -> None:
         """Have a model's dispatcher decide again; nothing happens where the model is gone."""
         dispatcher = self.registry.find(model)
         if dispatcher is not None:
-            self.execute(dispatcher.reconsider(self._clock.monotonic()))
+            self.execute(dispatcher.reconsider(self._monotonic()))
 
     def _open_accounts(self) -> None:
         for dispatcher in self.registry:

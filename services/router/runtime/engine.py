@@ -6,6 +6,7 @@ method here waits except `infer` and `drain`.
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from services.kit.clock import Clock
 from services.kit.errors import ServiceError, Unavailable
@@ -13,26 +14,43 @@ from services.kit.telemetry import logs, tracing
 from services.router.core.accounting.account import Account, Answer, Ended
 from services.router.core.dispatch.decisions import Decision
 from services.router.core.dispatch.dispatcher import Dispatcher
-from services.router.core.length_port import LengthPort
-from services.router.core.model import Request, ResponseReceiver, RoutingTable
+from services.router.core.model import ModelRoutes, Request, ResponseReceiver, RoutingTable
 from services.router.core.model_registry import ModelRegistry
 from services.router.core.pending_request import PendingRequest
 from services.router.core.quotas import Quotas
 from services.router.core.wire import Head
 from services.router.core.worker_port import Hello
-from services.router.runtime.callers import Callers
 from services.router.runtime.deadline_timer import DeadlineTimer
-from services.router.runtime.decision_executor import DecisionExecutor
+from services.router.runtime.decision_executor import Connect, DecisionExecutor
 
 _log = logs.get("router")
+
+
+class LengthPort(Protocol):
+    """Requests predictions of answers' lengths, and reports the lengths of answers."""
+
+    def request_prediction(self, dispatcher: Dispatcher, pending: PendingRequest) -> None:
+        """Have `dispatcher.predict_length` called for a waiting request, late or never included."""
+        ...
+
+    def end(self, pending: PendingRequest, output_tokens: int, response: bytes) -> None:
+        """Note that a request has ended: its prediction is not needed any more.
+
+        Args:
+            pending: The request, whether or not a prediction was requested for it.
+            output_tokens: Length of its answer; 0: it has none, or it is not known.
+            response: Its last response, which says why the answer ended.
+        """
+        ...
 
 
 class Engine:
     """Has requests answered.
 
     Args:
-        executor: Executes the decisions of the core.
-        callers: The callers of open requests, whom the executor gives the end.
+        registry: The core.
+        connect: Opens streams to workers.
+        open_account: Opens the account of a model that is new in the table.
         lengths: Predicts lengths of answers; None: they are not predicted.
         clock: Time.
         default_timeout_s: Time limit of requests without a deadline.
@@ -47,20 +65,29 @@ class Engine:
 
     def __init__(  # noqa: PLR0913 - one argument per collaborator, all made in app.py
         self,
-        executor: DecisionExecutor,
-        callers: Callers,
+        registry: ModelRegistry,
+        connect: Connect,
         *,
+        open_account: Callable[[ModelRoutes], Account],
         lengths: LengthPort | None = None,
         clock: Clock,
         default_timeout_s: float,
         quotas: Quotas | None = None,
     ) -> None:
-        self.registry: ModelRegistry = executor.registry
-        self.accounts: Mapping[str, Account] = executor.accounts
-        self.hellos: Mapping[str, Hello] = executor.hellos
-        self.closing = callers.closing
-        self._executor = executor
-        self._callers = callers
+        self.registry = registry
+        self.closing = asyncio.Event()
+        self._empty = asyncio.Event()
+        self._callers: dict[int, asyncio.Future[Ended]] = {}  # of open requests, by number
+        self._executor = DecisionExecutor(
+            registry,
+            connect,
+            open_account=open_account,
+            end=self._end,
+            call_later=lambda *call: asyncio.get_running_loop().call_later(*call),
+            monotonic=clock.monotonic,
+        )
+        self.accounts: Mapping[str, Account] = self._executor.accounts
+        self.hellos: Mapping[str, Hello] = self._executor.hellos
         self._lengths = lengths
         self._clock = clock
         self._default_timeout_s = default_timeout_s
@@ -137,7 +164,7 @@ class Engine:
             account.failure(pending, "DEADLINE_EXCEEDED" if late else "CANCELLED", now_s)
             raise
         finally:
-            self._callers.close(request.number)
+            self._close(request.number)
             if who and self._quotas is not None:
                 self._quotas.leave(who)
             if self._lengths is not None:
@@ -148,9 +175,12 @@ class Engine:
 
     async def drain(self, limit_s: float) -> None:
         """Refuse new requests and wait until every accepted one has ended, or `limit_s`."""
+        self.closing.set()
+        if not self._callers:
+            return
         try:
             async with asyncio.timeout(limit_s):
-                await self._callers.drain()
+                await self._empty.wait()
         except TimeoutError:
             _log.warning(
                 "requests were still open at the end of the drain", open=len(self._callers)
@@ -164,20 +194,34 @@ class Engine:
 
     def _open(self, dispatcher: Dispatcher, pending: PendingRequest) -> asyncio.Future[Ended]:
         """Accept a request; return the future of its end."""
-        if self._callers.closing.is_set():
+        if self.closing.is_set():
             raise shutting_down()
         refusal = self.registry.refusal(dispatcher)
         if refusal is not None:
             raise refusal
-        future = self._callers.open(pending.request.number)
+        loop = asyncio.get_running_loop()
+        future = self._callers[pending.request.number] = loop.create_future()
         self._executor.execute(dispatcher.offer(pending))
         if self._lengths is not None and dispatcher.uses_length(pending):
             self._lengths.request_prediction(dispatcher, pending)
         hedge_after_s = dispatcher.limits.hedge_after_s
         if hedge_after_s is not None:
-            loop = asyncio.get_running_loop()
             loop.call_later(hedge_after_s, self._hedge, dispatcher, pending)
         return future
+
+    def _end(self, number: int, ended: Ended) -> bool:
+        """Give a caller the end of its request; return whether the caller still waits."""
+        future = self._callers.get(number)
+        if future is None or future.done():
+            return False
+        future.set_result(ended)
+        return True
+
+    def _close(self, number: int) -> None:
+        """Forget a caller that was answered or has gone."""
+        self._callers.pop(number, None)
+        if self.closing.is_set() and not self._callers:
+            self._empty.set()
 
     def _hedge(self, dispatcher: Dispatcher, pending: PendingRequest) -> None:
         """Let a second worker try; nothing happens where the request has ended."""

@@ -62,9 +62,9 @@ def test_a_request_goes_through_its_stages_once_or_is_refused_with_a_reason(
     assert max(books.deaths.values()) <= POISON_DEATHS
     assert not any(world.left_over().values()), world.left_over()
     tallies = [account.stats for account in world.engine.accounts.values()]
-    told_j = sum(stats.energy_j + stats.unclaimed_j for stats in tallies)
+    told_j = sum(stats.total.energy_j + stats.unclaimed_j for stats in tallies)
     assert told_j == pytest.approx(books.granted_j), "the stages' energy is told, once"
-    assert sum(stats.success.count for stats in tallies) == outcomes["answered"]
+    assert sum(stats.total.answered for stats in tallies) == outcomes["answered"]
     assert all(stats.since_start().by_variant["deep"] for stats in tallies)
 
 

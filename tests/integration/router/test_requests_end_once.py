@@ -74,9 +74,9 @@ def test_every_request_is_answered_once_or_refused_with_a_reason(
     assert hedge_after_s or max(books.answers.values()) == 1, "no work is done twice"
     assert not any(world.left_over().values()), world.left_over()
     tallies = [account.stats for account in world.engine.accounts.values()]
-    told_j = sum(stats.energy_j + stats.unclaimed_j for stats in tallies)
+    told_j = sum(stats.total.energy_j + stats.unclaimed_j for stats in tallies)
     assert told_j == pytest.approx(books.granted_j)
     found = outcomes["MODEL_NOT_FOUND"]
     assert sum(stats.arrivals for stats in tallies) == REQUESTS - found
-    assert sum(stats.success.count for stats in tallies) == outcomes["answered"]
+    assert sum(stats.total.answered for stats in tallies) == outcomes["answered"]
     assert sum(stats.fail.count for stats in tallies) == REQUESTS - found - outcomes["answered"]

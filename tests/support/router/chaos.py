@@ -14,8 +14,7 @@ from services.router.core.model import Instance, Limits, ModelRoutes, Request, R
 from services.router.core.model_registry import ModelRegistry
 from services.router.core.queue.request_queue import ByteBudget
 from services.router.core.wire import Head
-from services.router.core.worker_port import Hello, Result, WorkerListener
-from services.router.runtime.callers import Callers, call_later
+from services.router.core.worker_port import Hello, Result
 from services.router.runtime.decision_executor import DecisionExecutor
 from services.router.runtime.engine import Engine
 from tests.support.virtual_loop import LoopClock
@@ -72,7 +71,7 @@ class Worker:
     """A worker process, the way to it and the router's link: one after another, batch by batch."""
 
     def __init__(
-        self, instance: Instance, listener: WorkerListener, agents: set[str], books: Books
+        self, instance: Instance, listener: DecisionExecutor, agents: set[str], books: Books
     ) -> None:
         self.instance = instance
         self.up = False
@@ -209,20 +208,15 @@ class World:
         self.agents = set(NODES)
         self.byte_budget = ByteBudget()
         registry = ModelRegistry(self.table(0, ()), dict.fromkeys(MODELS, limits), self.byte_budget)
-        self.callers = Callers()
-        executor = DecisionExecutor(
+        self.engine = Engine(
             registry,
             self._connect,
             open_account=lambda routes: Account(routes, lambda _: None),
-            end=self.callers.end,
-            call_later=call_later,
             clock=LoopClock(),
-        )
-        self.engine = Engine(
-            executor, self.callers, clock=LoopClock(), default_timeout_s=DEADLINE_S
+            default_timeout_s=DEADLINE_S,
         )
 
-    def _connect(self, instance: Instance, listener: WorkerListener) -> Worker:
+    def _connect(self, instance: Instance, listener: DecisionExecutor) -> Worker:
         made = Worker(instance, listener, self.agents, self.books)
         self.workers[instance.endpoint] = made
         return made
@@ -253,7 +247,7 @@ class World:
         """Return what the router still holds."""
         registry = self.engine.registry
         return {
-            "callers": len(self.callers),
+            "callers": len(self.engine._callers),
             "waiting": sum(each.queue_depth for each in registry),
             "in_flight": sum(each.in_flight for each in registry),
             "bytes": self.byte_budget.used_bytes,

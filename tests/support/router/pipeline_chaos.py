@@ -6,7 +6,7 @@ from random import Random
 from inference import grpc_service_pb2 as pb
 from services.router.core.model import Instance, ModelRoutes, RoutingTable
 from services.router.core.wire import Head
-from services.router.core.worker_port import WorkerListener
+from services.router.runtime.decision_executor import DecisionExecutor
 from tests.support.router.chaos import CREDITS, MODELS, NODES, SLO_S, Worker, World
 
 DEEP = 3
@@ -92,7 +92,7 @@ class StageWorker(Worker):
 class PipelineWorld(World):
     """A router whose models are pipelines, on workers that come and go."""
 
-    def _connect(self, instance: Instance, listener: WorkerListener) -> StageWorker:
+    def _connect(self, instance: Instance, listener: DecisionExecutor) -> StageWorker:
         made = StageWorker(instance, listener, self.agents, self.books)
         self.workers[instance.endpoint] = made
         return made
@@ -123,7 +123,7 @@ class PipelineWorld(World):
         registry = self.engine.registry
         parts = [part for first in registry for part in registry.dispatchers(first.routes.model)]
         return {
-            "callers": len(self.callers),
+            "callers": len(self.engine._callers),
             "waiting": sum(part.queue_depth for part in parts),
             "in_flight": sum(part.in_flight for part in parts),
             "bytes": self.byte_budget.used_bytes,

@@ -47,6 +47,15 @@ _BOUNDS_S = tuple(_SHORTEST_S * _RATIO**index for index in range(_BUCKETS - 1))
 _MIDDLES_S = tuple(_SHORTEST_S * _RATIO ** (index - 0.5) for index in range(_BUCKETS))
 
 
+def decile_at(rank: float) -> int | None:
+    """Return the decile that a request is ranked by, 0..DECILES - 1; None: invalid rank.
+
+    Args:
+        rank: Share of the model's requests with shorter expected answers, 0..1.
+    """
+    return min(int(rank * DECILES), DECILES - 1) if 0 <= rank <= 1 else None
+
+
 class Boosts:
     """The boosts of one model's deciles, learned from its own requests.
 
