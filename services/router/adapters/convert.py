@@ -11,6 +11,7 @@ from cinquefoil.router.v1 import router_pb2
 from services.kit.clock import Clock
 from services.kit.config import Deployment, Discipline, InstanceChoice
 from services.kit.errors import FailedPrecondition
+from services.kit.rpc.record_mapping import from_message, to_message
 from services.router.core.accounting.account import Account
 from services.router.core.accounting.receipt_watchers import Receipt
 from services.router.core.dispatch.dispatcher import Dispatcher
@@ -42,12 +43,7 @@ def first_table(deployment: Deployment) -> RoutingTable:
 
 def to_table(table: plan_pb2.RoutingTable) -> RoutingTable:
     """Return a routing table of the planner."""
-    return RoutingTable(
-        revision=table.revision,
-        plan_version=table.plan_version,
-        term=table.term,
-        models=tuple(_routes(routes) for routes in table.models),
-    )
+    return from_message(table, RoutingTable, models=tuple(map(_routes, table.models)))
 
 
 def changed_table(table: RoutingTable, change: plan_pb2.RoutingChange) -> RoutingTable:
@@ -99,24 +95,16 @@ def _routes(routes: plan_pb2.ModelRoutes) -> ModelRoutes:
         intensity_threshold=(
             routes.intensity_threshold if routes.HasField("intensity_threshold") else 1.0
         ),
-        instances=tuple(_instance(routes.model, entry) for entry in routes.instances),
-    )
-
-
-def _instance(model: str, entry: plan_pb2.Instance) -> Instance:
-    return Instance(
-        endpoint=entry.endpoint,
-        segment_id=entry.segment_id,
-        model=model,
-        variant=entry.variant,
-        accuracy=entry.accuracy,
-        share=entry.share,
-        credits=entry.credits,
-        zone=entry.zone,
-        pue=max(entry.pue, 1.0),
-        gpu_idle_power_w=entry.gpu_idle_power_w,
-        stage=entry.stage,
-        stages=max(entry.stages, 1),
+        instances=tuple(
+            from_message(
+                each,
+                Instance,
+                model=routes.model,
+                pue=max(each.pue, 1.0),
+                stages=max(each.stages, 1),
+            )
+            for each in routes.instances
+        ),
     )
 
 
@@ -195,23 +183,15 @@ def to_receipts(
 
 def _receipt(receipt: Receipt, started_at: datetime) -> router_pb2.Receipt:
     """Return one receipt; `started_at`: where monotonic time was 0."""
-    instance, cost = receipt.instance, receipt.cost
-    found = router_pb2.Receipt(
-        model=instance.model,
-        variant=instance.variant,
-        segment_id=instance.segment_id,
-        accuracy=instance.accuracy,
-        latency_s=receipt.latency_s,
-        queue_s=receipt.queue_s,
-        carbon_gco2e=receipt.carbon_gco2e,
-    )
+    cost = receipt.cost
+    found = to_message(receipt, router_pb2.Receipt)
     found.answered_at.FromDatetime(started_at + timedelta(seconds=receipt.answered_s))
+    found.MergeFrom(to_message(receipt.instance, router_pb2.Receipt))
     if cost is not None:
-        found.energy_j, found.idle_energy_j = cost.energy_j, cost.idle_energy_j
-        found.energy_method, found.batch_size = cost.method, cost.batch_size
+        found.MergeFrom(to_message(cost, router_pb2.Receipt))
+        found.energy_method = cost.method
         if cost.usage is not None:
-            found.input_tokens = cost.usage.input_tokens
-            found.output_tokens = cost.usage.output_tokens
+            found.MergeFrom(to_message(cost.usage, router_pb2.Receipt))
     return found
 
 
@@ -222,13 +202,8 @@ def _model_status(
     stats, dispatcher = account.stats, dispatchers[0]
     counts, total = stats.since_start(), stats.total
     rate_rps, output_tokens_per_s = stats.rates(now_s, age_s)
-    return router_pb2.ModelStatus(
+    status = router_pb2.ModelStatus(
         model=dispatcher.routes.model,
-        accepted=counts.accepted,
-        answered=counts.answered,
-        failed=counts.failed,
-        retried=counts.retried,
-        late=counts.late,
         queue_depth=sum(each.queue_depth for each in dispatchers),
         in_flight=sum(each.in_flight for each in dispatchers),
         latency_s=_named(counts.quantiles_s(_PERCENTILES)),
@@ -244,16 +219,12 @@ def _model_status(
         output_tokens=total.tokens.output_tokens,
         output_tokens_per_s=output_tokens_per_s,
     )
+    status.MergeFrom(to_message(counts, router_pb2.ModelStatus))
+    return status
 
 
 def _instance_status(state: InstanceState) -> router_pb2.InstanceStatus:
-    return router_pb2.InstanceStatus(
-        endpoint=state.instance.endpoint,
-        segment_id=state.instance.segment_id,
-        variant=state.instance.variant,
-        connected=state.up,
-        share=state.instance.share,
-        answered=state.answered,
-        in_flight=len(state.in_flight),
-        stage=state.instance.stage,
-    )
+    status = to_message(state.instance, router_pb2.InstanceStatus)
+    status.connected, status.answered = state.up, state.answered
+    status.in_flight = len(state.in_flight)
+    return status
