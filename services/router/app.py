@@ -6,7 +6,6 @@ import random
 import secrets
 import socket
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 
 import grpc
@@ -18,7 +17,7 @@ from cinquefoil.router.v1.router_pb2_grpc import add_RouterServiceServicer_to_se
 from inference import grpc_service_pb2
 from services.kit import config
 from services.kit.clock import RealClock
-from services.kit.config import Deployment, Tls
+from services.kit.config import Deployment
 from services.kit.process.memory import keep_large_blocks
 from services.kit.process.metrics import exposed
 from services.kit.process.reload import Reloads
@@ -38,7 +37,7 @@ from services.router.core.accounting.receipt_watchers import ReceiptWatchers
 from services.router.core.limits import byte_budget, limits
 from services.router.core.model import ModelRoutes, RoutingTable
 from services.router.core.model_registry import ModelRegistry
-from services.router.core.quotas import Quota, Quotas
+from services.router.core.quotas import Quotas
 from services.router.core.readiness import Readiness
 from services.router.edge.app import edge
 from services.router.frontend.messages import transport_limit
@@ -83,9 +82,9 @@ async def run(
 async def run_one(
     deployment: Deployment,
     stop: asyncio.Event,
-    started: Callable[[int], None] | None = None,
+    started: Callable[[int], None] | None,
     *,
-    reloads: Reloads | None = None,
+    reloads: Reloads | None,
 ) -> None:
     """Route until `stop` in this process, alone on the port or beside others; as `run`."""
     keep_large_blocks()
@@ -124,7 +123,15 @@ async def run_one(
                 health_servicer=health,
             ) as server,
             router.streams,
-            router.edge(identity, access, tokens=tokens is not None),
+            edge(
+                settings,
+                router.engine,
+                router.inference,
+                tls=identity,
+                access=access,
+                tokens=tokens is not None,
+                grace_s=_GRACE_S,
+            ),
         ):
             if started is not None:
                 started(server.port)
@@ -134,11 +141,6 @@ async def run_one(
 def _tokens(deployment: Deployment) -> TokenVerifier | None:
     tokens = None if deployment.access is None else deployment.access.tokens
     return None if tokens is None else TokenVerifier(tokens)
-
-
-def _quotas(settings: config.Router) -> Quotas | None:
-    of = {name: Quota(**dict(each)) for name, each in settings.quotas.items()}
-    return Quotas(of) if of else None
 
 
 def _limits(settings: config.Router) -> Limits:
@@ -170,17 +172,17 @@ class _Router:
             first_table(deployment), limits(deployment), byte_budget(deployment), self._carbon
         )
         self._predictor = self._predictor_client(deployment)
-        self._engine = Engine(
+        self.engine = Engine(
             registry,
             self.streams.connect,
             open_account=self._account,
             lengths=self._predictor,
             clock=self._clock,
             default_timeout_s=self._settings.default_timeout_s,
-            quotas=_quotas(self._settings),
+            quotas=Quotas(self._settings.quotas) if self._settings.quotas else None,
         )
-        self._inference = InferenceServicer(
-            self._engine, self._clock, self._settings, deployment.log_level
+        self.inference = InferenceServicer(
+            self.engine, self._clock, self._settings, deployment.log_level
         )
         self._id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
         self._started_at = self._clock.now()
@@ -200,7 +202,7 @@ class _Router:
         address = deployment.predictor.dial
 
         def count(model: str, source: str, took_s: float) -> None:
-            self._engine.accounts[model].stats.predictions[source].add(took_s)
+            self.engine.accounts[model].stats.predictions[source].add(took_s)
 
         return PredictorClient(
             lambda: dial(address, deployment.identity("router")), self._clock, count
@@ -208,37 +210,23 @@ class _Router:
 
     def metrics(self) -> CollectorRegistry:
         """Return the registry that Prometheus scrapes."""
-        accounts = self._engine.accounts
+        accounts = self.engine.accounts
         aliases = [TritonCollector(accounts)] if "triton" in self._settings.metrics_aliases else []
-        overloads = self._engine.registry.overloads
+        overloads = self.engine.registry.overloads
         return collectors_registry(RouterCollector(accounts, self._clock, overloads), *aliases)
 
     def register(self, server: grpc.aio.Server) -> None:
         """Add the servicers."""
-        add_inference(self._inference, server)
+        add_inference(self.inference, server)
         status = RouterServicer(
-            self._engine, self._watchers, self._id, self._started_at, self.config, self._clock
+            self.engine, self._watchers, self._id, self._started_at, self.config, self._clock
         )
         add_RouterServiceServicer_to_server(status, server)
 
     async def reload(self, deployment: Deployment) -> None:
         """Take over the limits of models to come; routes and objectives come from the planner."""
-        self._engine.registry.limits.update(limits(deployment))
+        self.engine.registry.limits.update(limits(deployment))
         self.config.own = deployment.digest
-
-    def edge(
-        self, tls: Tls | None, access: Access | None, *, tokens: bool
-    ) -> AbstractAsyncContextManager[None]:
-        """Serve HTTP while the block runs, where there is an address for it."""
-        return edge(
-            self._settings,
-            self._engine,
-            self._inference,
-            tls=tls,
-            access=access,
-            tokens=tokens,
-            grace_s=_GRACE_S,
-        )
 
     async def work(
         self,
@@ -266,43 +254,43 @@ class _Router:
                 background.append(tasks.create_task(self._predictor.run(), name="router.lengths"))
             await stop.wait()
             await server.set_ready(ready=False)
-            await self._engine.drain(self._settings.default_timeout_s)
+            await self.engine.drain(self._settings.default_timeout_s)
             for task in background:
                 task.cancel()
 
     async def _restore(self, file: RoutingFile) -> None:
         """Serve by the table of before, unless a planner has sent one meanwhile."""
         table = await asyncio.to_thread(file.read)
-        if table is None or self._engine.registry.table.revision:
+        if table is None or self.engine.registry.table.revision:
             return
         known = {routes.model for routes in table.models}
-        new = (each for each in self._engine.registry.table.models if each.model not in known)
-        self._engine.swap(replace(table, models=(*table.models, *new)))
+        new = (each for each in self.engine.registry.table.models if each.model not in known)
+        self.engine.swap(replace(table, models=(*table.models, *new)))
         self._routed.set()
         _log.info("serving by the last routing table", plan=table.plan_version)
 
-    def _use(self, table: RoutingTable, *, planned: bool) -> None:
+    def _use(self, table: RoutingTable, planned: bool) -> None:
         """Take over a table, unless it says less than the one in use; acknowledge it at once."""
-        known = self._engine.registry.table
+        known = self.engine.registry.table
         if not table.supersedes(known, planned=planned):
             _log.warning("a routing table is refused", term=table.term, revision=table.revision)
             return
         if table != known:
-            self._engine.swap(table)
+            self.engine.swap(table)
             if self._file is not None:
                 self._file.put(table)
         self._routed.set()
         self._swapped.set()
 
     def _note(self, readiness: Readiness) -> None:
-        self._engine.registry.readiness = readiness
+        self.engine.registry.readiness = readiness
         if readiness.stopped:
             self._routed.set()
 
     def _report(self) -> planner_pb2.ReportLoadRequest:
         now_s = self._clock.monotonic()
         window_s, self._reported_s = now_s - self._reported_s, now_s
-        return to_report(self._engine, self._id, window_s)
+        return to_report(self.engine, self._id, window_s)
 
     async def _report_ready(self, server: Serving) -> None:
         """Report SERVING once it is known where requests may go, or why they may go nowhere."""

@@ -2,8 +2,8 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
 
 import grpc
 
@@ -28,12 +28,8 @@ MOST_S = 1.0
 """Longest time between two attempts to reach a planner, s: another may lead by then."""
 
 
-class UseTable(Protocol):
-    """Takes a routing table."""
-
-    def __call__(self, table: RoutingTable, *, planned: bool) -> None:
-        """Take it; `planned`: the planner has a plan."""
-        ...
+UseTable = Callable[[RoutingTable, bool], None]
+"""Takes a routing table, and whether the planner has a plan."""
 
 
 @dataclass(slots=True)
@@ -91,11 +87,11 @@ async def watch_routes(
             config.hear(response.config_digest)
             if response.HasField("routing_change") and table is not None:
                 table = changed_table(table, response.routing_change)
-                use(table, planned=response.HasField("plan"))
+                use(table, response.HasField("plan"))
             elif response.HasField("routing"):
                 table = to_table(response.routing)
                 if table.revision > 0:
-                    use(table, planned=response.HasField("plan"))
+                    use(table, response.HasField("plan"))
 
     await planner.run(session)
 
@@ -128,19 +124,11 @@ async def report_load(
                 changed.clear()
                 await call.write(report())
                 planner.connected()
-                await _either(changed, interval_s)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(changed.wait(), interval_s)
         except asyncio.InvalidStateError:
             raise ConnectionLost("the planner ended the stream") from None
         finally:
             call.cancel()
 
     await planner.run(session)
-
-
-async def _either(changed: asyncio.Event, interval_s: float) -> None:
-    """Wait for `changed` or for `interval_s`."""
-    try:
-        async with asyncio.timeout(interval_s):
-            await changed.wait()
-    except TimeoutError:
-        return

@@ -98,9 +98,9 @@ class PredictorClient:
             observation.prompt_key = key
         else:
             prompt = prompt_of(pending.request.body)
-            if prompt is None or len(prompt.text) > _MAX_PROMPT_BYTES:
+            if prompt is None or len(prompt) > _MAX_PROMPT_BYTES:
                 return
-            observation.prompt, observation.tenant = prompt.text, tenant_of(pending)
+            observation.prompt, observation.tenant = prompt, tenant_of(pending)
         self._lengths.append(observation)
 
     # ---- the predictor -------------------------------------------------------------------------
@@ -142,8 +142,8 @@ class PredictorClient:
                 message = pb.PredictRequest(
                     id=number,
                     model=pending.request.model,
-                    prompt=prompt.text,
-                    max_tokens=prompt.max_tokens,
+                    prompt=prompt,
+                    max_tokens=limit_of(pending.request.max_tokens),
                     tenant=tenant_of(pending),
                 )
                 try:
@@ -201,15 +201,13 @@ def tenant_of(pending: PendingRequest) -> str:
     return "" if is_host(client) else client
 
 
-class Prompt(NamedTuple):
-    """A prompt. Attributes: text; max_tokens (the request's parameter; 0: it has none)."""
-
-    text: bytes
-    max_tokens: int
+def limit_of(max_tokens: int) -> int:
+    """Return a limit of an answer's tokens; 0: there is none that a prediction could take in."""
+    return max_tokens if max_tokens <= _MAX_UINT32 else 0
 
 
-def prompt_of(body: bytes) -> Prompt | None:
-    """Return the first element of the prompt's tensor, and the limit; None: there is no prompt.
+def prompt_of(body: bytes) -> bytes | None:
+    """Return the first element of the prompt's tensor; None: there is no prompt.
 
     Args:
         body: Serialized inference.ModelInferRequest.
@@ -221,10 +219,8 @@ def prompt_of(body: bytes) -> Prompt | None:
     for index, tensor in enumerate(request.inputs):
         if tensor.name in _PROMPT_NAMES and tensor.datatype == "BYTES":
             if index < len(request.raw_input_contents):
-                text = _first(request.raw_input_contents[index])
-            else:
-                text = next(iter(tensor.contents.bytes_contents), None)
-            return None if text is None else Prompt(text, _max_tokens(request))
+                return _first(request.raw_input_contents[index])
+            return next(iter(tensor.contents.bytes_contents), None)
     return None
 
 
@@ -239,15 +235,6 @@ def was_truncated(response: bytes) -> bool:
     except DecodeError:  # the client sees it
         return False
     return "finish_reason" in given and given["finish_reason"].string_param == "length"
-
-
-def _max_tokens(request: oip.ModelInferRequest) -> int:
-    """Return the parameter `max_tokens`; 0 where it is absent or, for the worker, invalid."""
-    if "max_tokens" not in request.parameters:
-        return 0
-    given = request.parameters["max_tokens"]
-    asked = given.int64_param or given.uint64_param
-    return asked if 0 < asked <= _MAX_UINT32 else 0
 
 
 def _first(raw: bytes) -> bytes | None:

@@ -4,24 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from services.kit.config import Quota
 from services.kit.errors import ResourceExhausted
 
 _MOST_KNOWN: Final = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class Quota:
-    """Limits of one client.
-
-    Attributes:
-        in_flight: Requests at a time; None: any number.
-        rate_rps: Requests per second in the long run; None: any number.
-        burst: Requests that may come at once.
-    """
-
-    in_flight: int | None = None
-    rate_rps: float | None = None
-    burst: int = 1
 
 
 @dataclass(slots=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Final
 
 from aiohttp import web
@@ -147,27 +148,31 @@ class Guard:
                 retry_after_s=_RETRY_S,
             )
 
-    async def body(self, request: web.Request) -> Body:
-        """Return the body of a request; hold it (`with`) while it is in memory.
+    @asynccontextmanager
+    async def body(self, request: web.Request) -> AsyncIterator[bytearray]:
+        """Hold the body of a request in memory while the block runs; it is handed over, not kept.
 
         Raises:
             ResourceExhausted: It is too large, or bodies already fill the memory they may take.
             DeadlineExceeded: The client has stopped sending.
         """
-        held = Body(self)
+        limit, size = self._max_request_bytes, 0
+        if (request.content_length or 0) > limit:
+            raise _too_large(request.content_length or 0, limit)
+        content = [bytearray()]
         try:
-            await held.read(request, self._max_request_bytes)
-        except BaseException:
-            held.release()
-            raise
-        return held
+            while not request.content.at_eof():
+                piece = await _piece(request)
+                self._take(len(piece))
+                size += len(piece)
+                if size > limit:
+                    raise _too_large(size, limit)
+                content[0] += piece  # grows where it lies: a gigabyte is not there twice
+            yield content.pop()
+        finally:
+            self._free_bytes += size
 
-    def take(self, size: int) -> None:
-        """Note bytes of a body in memory; a negative number gives them back.
-
-        Raises:
-            ResourceExhausted: There is no room.
-        """
+    def _take(self, size: int) -> None:
         if size > self._free_bytes:
             raise ResourceExhausted(
                 "bodies that are being received take the memory that router.max_queue_mib allows",
@@ -177,43 +182,14 @@ class Guard:
         self._free_bytes -= size
 
 
-class Body:
-    """The body of a request; it is handed over once, and not kept here."""
-
-    def __init__(self, guard: Guard) -> None:
-        self._content = bytearray()
-        self._guard = guard
-        self._size = 0
-
-    def __enter__(self) -> bytearray:
-        content, self._content = self._content, bytearray()
-        return content
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
-    async def read(self, request: web.Request, limit: int) -> None:
-        """Read it, `limit` bytes at most; errors as of `Guard.body`."""
-        if (request.content_length or 0) > limit:
-            raise _too_large(request.content_length or 0, limit)
-        try:
-            while not request.content.at_eof():
-                async with asyncio.timeout(_SILENT_S):
-                    piece = await request.content.readany()
-                self._guard.take(len(piece))
-                self._size += len(piece)
-                if self._size > limit:
-                    raise _too_large(self._size, limit)
-                self._content += piece  # grows where it lies: a gigabyte is not there twice
-        except TimeoutError:
-            raise DeadlineExceeded(
-                f"nothing came of the request's body for {_SILENT_S:g} s", reason="SLOW_CLIENT"
-            ) from None
-
-    def release(self) -> None:
-        """Let it go."""
-        self._guard.take(-self._size)
-        self._size = 0
+async def _piece(request: web.Request) -> bytes:
+    try:
+        async with asyncio.timeout(_SILENT_S):
+            return await request.content.readany()
+    except TimeoutError:
+        raise DeadlineExceeded(
+            f"nothing came of the request's body for {_SILENT_S:g} s", reason="SLOW_CLIENT"
+        ) from None
 
 
 def _too_large(size: int, limit: int) -> ResourceExhausted:

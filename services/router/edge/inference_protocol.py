@@ -151,7 +151,7 @@ class InferenceProtocol:
         return self._guard.around(f"{verb} {path}", f"{_RPC}{rpc}", error_form, handler)
 
     async def _infer(self, request: web.Request) -> web.Response:
-        with await self._guard.body(request) as body:
+        async with self._guard.body(request) as body:
             wanted, after = tensor_json.read(body, _json_bytes(request))
             given = request.match_info
             message = tensor_json.message(wanted, given["model"], given.get("version", ""), after)
@@ -170,7 +170,7 @@ class InferenceProtocol:
         async def handler(request: web.Request) -> web.Response:
             given: dict[str, Any] = {}
             if request.body_exists:
-                with await self._guard.body(request) as body:
+                async with self._guard.body(request) as body:
                     given = parsed_object(body)
             response = await answer(call.request(given | request.match_info), None)
             healthy = not isinstance(response, _HEALTH) or response.ready

@@ -136,7 +136,7 @@ class OpenAiApi:
 
     def _answering(self, kind: _Kind) -> Handler:
         async def handler(request: web.Request) -> web.StreamResponse:
-            with await self._guard.body(request) as body:
+            async with self._guard.body(request) as body:
                 wanted = parsed(kind.document, body)
                 platform = self._check(wanted.model).platform
                 if isinstance(wanted, Chat) and platform not in CHAT_PLATFORMS:

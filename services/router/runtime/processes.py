@@ -12,11 +12,11 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from services.kit.backoff import Backoff
 from services.kit.config import Deployment
@@ -38,19 +38,8 @@ USED: Final = (
 )
 
 
-class Serve(Protocol):
-    """Runs one router; a function of a module, because it is pickled for other processes."""
-
-    async def __call__(
-        self,
-        deployment: Deployment,
-        stop: asyncio.Event,
-        started: Callable[[int], None] | None = None,
-        *,
-        reloads: Reloads | None = None,
-    ) -> None:
-        """Route until `stop`; see `services.router.app.run`."""
-        ...
+Serve = Callable[..., Awaitable[None]]
+"""Runs one router, as `services.router.app.run`; a function of a module, because it is pickled."""
 
 
 async def run_several(
@@ -78,28 +67,20 @@ async def run_several(
     with ExitStack() as stack:
         address = stack.enter_context(shared_port(settings.listen))
         http = settings.http_listen and stack.enter_context(shared_port(settings.http_listen))
+
+        def all_served() -> None:
+            if started is not None:
+                started(split_address(address)[1])
+
         children = Children(
-            "router",
             settings.processes,
             partial(_child, deployment=deployment, addresses=(address, http), serve=serve),
+            all_served,
             grace_s=settings.default_timeout_s + _SPARE_S,
         )
         if reloads is not None:
             reloads.serve(USED, LIVE, children.reload)
-        async with asyncio.TaskGroup() as tasks:
-            reporting = tasks.create_task(
-                _report_started(children, address, started), name="router.started"
-            )
-            await children.keep(stop)
-            reporting.cancel()
-
-
-async def _report_started(
-    children: Children, address: str, started: Callable[[int], None] | None
-) -> None:
-    await children.all_served()
-    if started is not None:
-        started(split_address(address)[1])
+        await children.keep(stop)
 
 
 def own_part(deployment: Deployment, addresses: tuple[str, str], index: int) -> Deployment:
@@ -162,19 +143,6 @@ _STEADY_S: Final = 10.0
 """After a child lived for so long, the backoff starts again, s."""
 
 
-class Work(Protocol):
-    """What a child does. It is pickled: a function of a module, or a partial of one."""
-
-    def __call__(self, index: int, serves: Connection) -> None:
-        """Work until SIGTERM or until `parent_gone`.
-
-        Args:
-            index: Index of the child, from 0.
-            serves: To be sent any value once the child serves.
-        """
-        ...
-
-
 class ChildFailed(RuntimeError):
     """A child ended before it served, or with an error at the end."""
 
@@ -188,28 +156,30 @@ async def parent_gone(stop: asyncio.Event) -> None:
 
 
 class Children:
-    """Keeps processes running; one that ends is started again, with backoff.
+    """Keeps routers running; one that ends is started again, with backoff.
 
     Args:
-        name: Name of the service, for logs.
         count: Number of children, >= 1.
-        work: Work of each child.
+        work: Work of each child, by its index: until SIGTERM or `parent_gone`; it sends any value
+            over the connection once it serves. A function of a module, or a partial of one.
+        all_served: Called when each has served once.
         grace_s: Time to drain after SIGTERM before they are killed, s.
     """
 
-    def __init__(self, name: str, count: int, work: Work, grace_s: float) -> None:
-        self._name = name
+    def __init__(
+        self,
+        count: int,
+        work: Callable[[int, Connection], None],
+        all_served: Callable[[], None],
+        grace_s: float,
+    ) -> None:
         self._count = count
         self._work = work
+        self._all_served = all_served
         self._grace_s = grace_s
         self._served: set[int] = set()
         self._pids: dict[int, int] = {}  # of those that serve: before, SIGHUP would end them
-        self._serving = asyncio.Event()
         self._failed: list[str] = []
-
-    async def all_served(self) -> None:
-        """Wait until each has served once."""
-        await self._serving.wait()
 
     async def reload(self, _deployment: Deployment) -> None:
         """Have each child that serves read its file again."""
@@ -224,7 +194,7 @@ class Children:
         """
         async with asyncio.TaskGroup() as tasks:
             for index in range(self._count):
-                tasks.create_task(self._keep(index, stop), name=f"{self._name}.{index}")
+                tasks.create_task(self._keep(index, stop), name=f"router.{index}")
         if self._failed:
             raise ChildFailed("; ".join(self._failed))
 
@@ -233,7 +203,7 @@ class Children:
         while not stop.is_set():
             started_s = time.monotonic()
             status = await self._live(index, stop)
-            what = f"process {index} of {self._name} ended with status {status}"
+            what = f"process {index} of router ended with status {status}"
             if stop.is_set():
                 if status not in _ENDED_WELL:
                     self._failed.append(what)
@@ -249,7 +219,7 @@ class Children:
     async def _live(self, index: int, stop: asyncio.Event) -> int:
         """Run one child until it ends or `stop`; return its exit status."""
         reader, writer = _SPAWN.Pipe(duplex=False)
-        child = _SPAWN.Process(target=self._work, args=(index, writer), name=self._name)
+        child = _SPAWN.Process(target=self._work, args=(index, writer), name="router")
         child.start()  # blocks for some ms; no other work is on this loop
         writer.close()
         _log.info("a process started", index=index, pid=child.pid)
@@ -277,10 +247,11 @@ class Children:
         await _readable(reader.fileno())
         with suppress(EOFError):  # it ended before it served
             reader.recv()
-            self._served.add(index)
             self._pids[index] = pid
-            if len(self._served) == self._count:
-                self._serving.set()
+            if index not in self._served:
+                self._served.add(index)
+                if len(self._served) == self._count:
+                    self._all_served()
 
 
 async def _end(child: SpawnProcess, grace_s: float) -> int:

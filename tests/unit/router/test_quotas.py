@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.kit.config import Quota
 from services.kit.errors import ResourceExhausted
-from services.router.core.quotas import Quota, Quotas
+from services.router.core.quotas import Quotas
 
 
 def test_requests_in_flight_are_bounded_for_each_client_alone() -> None:

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference import grpc_service_pb2 as pb
-from services.router.adapters.predictor_client import prompt_of, was_truncated
+from services.router.adapters.predictor_client import limit_of, prompt_of, was_truncated
+from services.router.core.wire import read_head
 
 Tensor = pb.ModelInferRequest.InferInputTensor
 
@@ -17,8 +18,7 @@ def tensor(name: str = "text_input", datatype: str = "BYTES", *contents: bytes) 
 
 def found(tensors: list[Tensor], *raw: bytes) -> bytes | None:
     request = pb.ModelInferRequest(model_name="m", inputs=tensors, raw_input_contents=raw)
-    prompt = prompt_of(request.SerializeToString())
-    return None if prompt is None else prompt.text
+    return prompt_of(request.SerializeToString())
 
 
 def sized(text: bytes) -> bytes:
@@ -51,7 +51,7 @@ def test_where_there_is_none_none_is_found(tensors: list[Tensor], raw: list[byte
 @given(st.binary(max_size=200))
 def test_any_bytes_have_a_prompt_or_none(body: bytes) -> None:
     prompt = prompt_of(body)
-    assert prompt is None or isinstance(prompt.text, bytes)
+    assert prompt is None or isinstance(prompt, bytes)
     assert was_truncated(body) in {True, False}
 
 
@@ -71,9 +71,7 @@ def test_the_limit_is_read_and_an_invalid_one_is_none(
 ) -> None:
     given = {} if parameter is None else {"max_tokens": parameter}
     request = pb.ModelInferRequest(inputs=[tensor("prompt", "BYTES", b"x")], parameters=given)
-    prompt = prompt_of(request.SerializeToString())
-    assert prompt is not None
-    assert prompt.max_tokens == expected
+    assert limit_of(read_head(request.SerializeToString()).max_tokens) == expected
 
 
 @pytest.mark.parametrize(("reason", "cut"), [("length", True), ("stop", False), ("", False)])
