@@ -14,7 +14,6 @@ from prometheus_client import CollectorRegistry
 from cinquefoil.planner.v1 import planner_pb2
 from cinquefoil.router.v1 import router_pb2
 from cinquefoil.router.v1.router_pb2_grpc import add_RouterServiceServicer_to_server
-from inference import grpc_service_pb2
 from services.kit import config
 from services.kit.clock import RealClock
 from services.kit.config import Deployment
@@ -43,10 +42,10 @@ from services.router.edge.app import edge
 from services.router.frontend.messages import transport_limit
 from services.router.runtime.engine import Engine
 from services.router.runtime.processes import LIVE, USED, run_several
-from services.router.servicer import InferenceServicer, RouterServicer, add_inference
+from services.router.servicer import INFERENCE, InferenceServicer, RouterServicer, add_inference
 
 _SERVICES = (
-    grpc_service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name,
+    INFERENCE.full_name,
     router_pb2.DESCRIPTOR.services_by_name["RouterService"].full_name,
 )
 

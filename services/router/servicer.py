@@ -1,22 +1,20 @@
 """The gRPC services: the Open Inference Protocol, and the router's own status."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from importlib.metadata import version
-from typing import Any
+from typing import Any, NoReturn
 
 import grpc
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
 from cinquefoil.router.v1 import router_pb2
 from cinquefoil.router.v1.router_pb2_grpc import RouterServiceServicer
 from inference import grpc_service_pb2 as pb
-from inference.grpc_service_pb2_grpc import (
-    GRPCInferenceServiceServicer,
-    add_GRPCInferenceServiceServicer_to_server,
-)
 from services.kit import config
 from services.kit.clock import Clock
 from services.kit.rpc import caller
@@ -34,11 +32,11 @@ from services.router.runtime.engine import Engine
 Context = grpc.aio.ServicerContext[Any, Any]
 
 _RECEIPTS_S = 0.5  # between the responses of WatchReceipts
-_FAILS_FAST = ("triton_grpc_error", "true")
+INFERENCE = pb.DESCRIPTOR.services_by_name["GRPCInferenceService"]
 
 
-class InferenceServicer(GRPCInferenceServiceServicer):
-    """The Open Inference Protocol in Triton's shape."""
+class InferenceServicer:
+    """The Open Inference Protocol in Triton's shape; methods have the names of its calls."""
 
     def __init__(
         self, engine: Engine, clock: Clock, settings: config.Router, log_level: str
@@ -48,10 +46,10 @@ class InferenceServicer(GRPCInferenceServiceServicer):
         self._settings = settings
         self._log_level = log_level
 
-    async def ModelInfer(  # type: ignore[override]  # registered in bytes: see add_inference
-        self, request: bytes, context: Context
-    ) -> bytes:
-        """Answer one request, in bytes as they come from and go to the wire."""
+    # ---- inference, in bytes as they come from and go to the wire ------------------------------
+
+    async def infer(self, request: bytes, context: Context) -> bytes:
+        """Answer one request."""
         answer = await self._engine.infer(
             self._read(request),
             request,
@@ -61,147 +59,100 @@ class InferenceServicer(GRPCInferenceServiceServicer):
         context.set_trailing_metadata(answer.trailers)
         return answer.body
 
-    async def ModelStreamInfer(  # type: ignore[override]  # registered in bytes, and writes itself
-        self, request_iterator: AsyncIterator[bytes], context: Context
-    ) -> None:
+    async def stream_infer(self, requests: AsyncIterator[bytes], context: Context) -> None:
         """Answer any number of requests, many at a time."""
-        stream = InferStream(
-            self._engine,
-            self._read,
-            context.write,
-            context.time_remaining,
-            client=partial(client_of, context, caller()),
-            max_open=self._settings.max_stream_requests,
-            fails_fast=_FAILS_FAST in (context.invocation_metadata() or ()),
-        )
-        await stream.run(request_iterator)
+        client = partial(client_of, context, caller())
+        most = self._settings.max_stream_requests
+        await InferStream(self._engine, self._read, context, client, most).run(requests)
 
     def _read(self, request: bytes) -> Head:
         return messages.read_request_head(request, self._settings.max_request_bytes)
 
-    async def ServerLive(
-        self, request: pb.ServerLiveRequest, context: Context
-    ) -> pb.ServerLiveResponse:
+    # ---- all other calls -----------------------------------------------------------------------
+
+    def ServerLive(self, request: pb.ServerLiveRequest) -> pb.ServerLiveResponse:
         """Return that the process is up."""
         return pb.ServerLiveResponse(live=True)
 
-    async def ServerReady(
-        self, request: pb.ServerReadyRequest, context: Context
-    ) -> pb.ServerReadyResponse:
+    def ServerReady(self, request: pb.ServerReadyRequest) -> pb.ServerReadyResponse:
         """Return whether every model has an instance that takes requests."""
         return pb.ServerReadyResponse(ready=self._engine.registry.ready)
 
-    async def ModelReady(
-        self, request: pb.ModelReadyRequest, context: Context
-    ) -> pb.ModelReadyResponse:
+    def ModelReady(self, request: pb.ModelReadyRequest) -> pb.ModelReadyResponse:
         """Return whether the model has an instance that takes requests."""
         dispatcher = self._engine.registry.model(request.name, request.version)
         return pb.ModelReadyResponse(ready=dispatcher.ready)
 
-    async def ServerMetadata(
-        self, request: pb.ServerMetadataRequest, context: Context
-    ) -> pb.ServerMetadataResponse:
+    def ServerMetadata(self, request: pb.ServerMetadataRequest) -> pb.ServerMetadataResponse:
         """Return the server's name, version and extensions."""
         return pb.ServerMetadataResponse(
             name="cinquefoil", version=version("cinquefoil"), extensions=messages.EXTENSIONS
         )
 
-    async def ModelMetadata(
-        self, request: pb.ModelMetadataRequest, context: Context
-    ) -> pb.ModelMetadataResponse:
+    def ModelMetadata(self, request: pb.ModelMetadataRequest) -> pb.ModelMetadataResponse:
         """Return the model's tensors, as its workers report them."""
-        registry = self._engine.registry
-        registry.model(request.name, request.version)
-        why = registry.readiness.why(request.name)
-        return messages.metadata(request.name, self._engine.hellos.get(request.name), why)
+        self._engine.registry.model(request.name, request.version)
+        return messages.metadata(request.name, self._engine.hello(request.name))
 
-    async def ModelConfig(
-        self, request: pb.ModelConfigRequest, context: Context
-    ) -> pb.ModelConfigResponse:
+    def ModelConfig(self, request: pb.ModelConfigRequest) -> pb.ModelConfigResponse:
         """Return Triton's configuration of the model."""
-        registry = self._engine.registry
-        dispatcher = registry.model(request.name, request.version)
-        hello = self._engine.hellos.get(request.name)
-        why = registry.readiness.why(request.name)
-        return pb.ModelConfigResponse(config=messages.config(dispatcher, hello, why))
+        dispatcher = self._engine.registry.model(request.name, request.version)
+        hello = self._engine.hello(request.name)
+        return pb.ModelConfigResponse(config=messages.config(dispatcher, hello))
 
-    async def ModelStatistics(
-        self, request: pb.ModelStatisticsRequest, context: Context
-    ) -> pb.ModelStatisticsResponse:
+    def ModelStatistics(self, request: pb.ModelStatisticsRequest) -> pb.ModelStatisticsResponse:
         """Return counts and times of one model, or of all."""
         registry = self._engine.registry
         models = [registry.model(request.name, request.version)] if request.name else registry
         return pb.ModelStatisticsResponse(model_stats=[self._statistics(m) for m in models])
 
-    async def RepositoryIndex(
-        self, request: pb.RepositoryIndexRequest, context: Context
-    ) -> pb.RepositoryIndexResponse:
+    def RepositoryIndex(self, request: pb.RepositoryIndexRequest) -> pb.RepositoryIndexResponse:
         """Return every model, and whether it takes requests."""
         registry = self._engine.registry
         return repository.index(registry, request.repository_name, ready_only=request.ready)
 
-    async def RepositoryModelLoad(
-        self, request: pb.RepositoryModelLoadRequest, context: Context
-    ) -> pb.RepositoryModelLoadResponse:
+    def RepositoryModelLoad(self, request: pb.RepositoryModelLoadRequest) -> NoReturn:
         """Refuse: the planner decides which models run."""
         raise repository.fixed(self._engine.registry, request.model_name, "load")
 
-    async def RepositoryModelUnload(
-        self, request: pb.RepositoryModelUnloadRequest, context: Context
-    ) -> pb.RepositoryModelUnloadResponse:
+    def RepositoryModelUnload(self, request: pb.RepositoryModelUnloadRequest) -> NoReturn:
         """Refuse: the planner decides which models run."""
         raise repository.fixed(self._engine.registry, request.model_name, "unload")
 
-    async def SystemSharedMemoryStatus(
-        self, request: pb.SystemSharedMemoryStatusRequest, context: Context
-    ) -> pb.SystemSharedMemoryStatusResponse:
+    def SystemSharedMemoryStatus(self, request: pb.SystemSharedMemoryStatusRequest) -> Message:
         """Return no region: none is ever registered."""
         repository.check_region(request.name)
         return pb.SystemSharedMemoryStatusResponse()
 
-    async def SystemSharedMemoryRegister(
-        self, request: pb.SystemSharedMemoryRegisterRequest, context: Context
-    ) -> pb.SystemSharedMemoryRegisterResponse:
+    def SystemSharedMemoryRegister(self, request: Message) -> NoReturn:
         """Refuse: there is no shared memory with clients."""
         raise repository.shared_memory("system")
 
-    async def SystemSharedMemoryUnregister(
-        self, request: pb.SystemSharedMemoryUnregisterRequest, context: Context
-    ) -> pb.SystemSharedMemoryUnregisterResponse:
+    def SystemSharedMemoryUnregister(self, request: Message) -> Message:
         """Return at once: none is ever registered."""
         return pb.SystemSharedMemoryUnregisterResponse()
 
-    async def CudaSharedMemoryStatus(
-        self, request: pb.CudaSharedMemoryStatusRequest, context: Context
-    ) -> pb.CudaSharedMemoryStatusResponse:
+    def CudaSharedMemoryStatus(self, request: pb.CudaSharedMemoryStatusRequest) -> Message:
         """Return no region: none is ever registered."""
         repository.check_region(request.name)
         return pb.CudaSharedMemoryStatusResponse()
 
-    async def CudaSharedMemoryRegister(
-        self, request: pb.CudaSharedMemoryRegisterRequest, context: Context
-    ) -> pb.CudaSharedMemoryRegisterResponse:
+    def CudaSharedMemoryRegister(self, request: Message) -> NoReturn:
         """Refuse: there is no shared memory with clients."""
         raise repository.shared_memory("CUDA")
 
-    async def CudaSharedMemoryUnregister(
-        self, request: pb.CudaSharedMemoryUnregisterRequest, context: Context
-    ) -> pb.CudaSharedMemoryUnregisterResponse:
+    def CudaSharedMemoryUnregister(self, request: Message) -> Message:
         """Return at once: none is ever registered."""
         return pb.CudaSharedMemoryUnregisterResponse()
 
-    async def TraceSetting(
-        self, request: pb.TraceSettingRequest, context: Context
-    ) -> pb.TraceSettingResponse:
+    def TraceSetting(self, request: pb.TraceSettingRequest) -> pb.TraceSettingResponse:
         """Return how requests are traced."""
         if request.model_name:
             self._engine.registry.model(request.model_name)
         repository.check_unchanged(request.settings)
         return repository.trace_settings(recording=tracing.recording())
 
-    async def LogSettings(
-        self, request: pb.LogSettingsRequest, context: Context
-    ) -> pb.LogSettingsResponse:
+    def LogSettings(self, request: pb.LogSettingsRequest) -> pb.LogSettingsResponse:
         """Return how this process logs."""
         repository.check_unchanged(request.settings)
         return repository.log_settings(self._log_level)
@@ -216,14 +167,28 @@ class InferenceServicer(GRPCInferenceServiceServicer):
 
 
 def add_inference(servicer: InferenceServicer, server: grpc.aio.Server) -> None:
-    """Register the protocol; inference goes first, in bytes, and so wins over its typed form."""
-    infer: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-        "ModelInfer": grpc.unary_unary_rpc_method_handler(servicer.ModelInfer),
-        "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(servicer.ModelStreamInfer),
+    """Register the protocol: inference in bytes, all other calls by their names."""
+    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+        "ModelInfer": grpc.unary_unary_rpc_method_handler(servicer.infer),
+        "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(servicer.stream_infer),
     }
-    handlers = grpc.method_handlers_generic_handler("inference.GRPCInferenceService", infer)
-    server.add_generic_rpc_handlers((handlers,))
-    add_GRPCInferenceServiceServicer_to_server(servicer, server)
+    for method in INFERENCE.methods:
+        if method.name not in handlers:
+            handlers[method.name] = grpc.unary_unary_rpc_method_handler(
+                _answering(getattr(servicer, method.name)),
+                request_deserializer=GetMessageClass(method.input_type).FromString,
+                response_serializer=lambda response: response.SerializeToString(),
+            )
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler(INFERENCE.full_name, handlers),)
+    )
+
+
+def _answering(answer: Callable[[Any], Message]) -> Callable[[Any, Context], Awaitable[Message]]:
+    async def call(request: Any, _: Context) -> Message:
+        return answer(request)
+
+    return call
 
 
 class RouterServicer(RouterServiceServicer):

@@ -172,7 +172,7 @@ class InferenceProtocol:
             if request.body_exists:
                 async with self._guard.body(request) as body:
                     given = parsed_object(body)
-            response = await answer(call.request(given | request.match_info), None)
+            response = answer(call.request(given | request.match_info))
             healthy = not isinstance(response, _HEALTH) or response.ready
             return web.Response(
                 body=to_json(call.document(response)),

@@ -123,7 +123,7 @@ class OpenAiApi:
                 yet, or it generates no text.
         """
         self._engine.registry.model(name)
-        found = messages.metadata(name, self._engine.hellos.get(name))
+        found = messages.metadata(name, self._engine.hello(name))
         if not _takes_text(found):
             raise InvalidArgument.at(
                 "model",

@@ -2,7 +2,7 @@
 
 from inference import grpc_service_pb2 as pb
 from inference import model_config_pb2 as config_pb
-from services.kit.errors import ResourceExhausted, Unavailable
+from services.kit.errors import ResourceExhausted
 from services.router.core.accounting.counters import Durations
 from services.router.core.accounting.model_stats import ModelStats
 from services.router.core.dispatch.dispatcher import Dispatcher
@@ -20,7 +20,6 @@ EXTENSIONS = (
     "cinquefoil_receipts",
 )
 
-_HELLO_RETRY_S = 1.0
 _MAX_MESSAGE_BYTES = 2**31 - 1  # gRPC's
 
 
@@ -48,48 +47,31 @@ def read_request_head(request: bytes, max_request_bytes: int) -> Head:
     return read_head(request)
 
 
-def metadata(model: str, hello: Hello | None, why: str = "") -> pb.ModelMetadataResponse:
+def metadata(model: str, hello: Hello) -> pb.ModelMetadataResponse:
     """Return a model's metadata as its workers report it.
 
     Args:
         model: The model.
         hello: The newest hello of its workers.
-        why: Why it may have none, to be appended to the error.
-
-    Raises:
-        Unavailable: No worker has said hello yet.
     """
-    found = pb.ModelMetadataResponse.FromString(_required(model, hello, why).metadata)
+    found = pb.ModelMetadataResponse.FromString(hello.metadata)
     found.name = model
     if not found.versions:
         found.versions.append(VERSION)
     return found
 
 
-def _required(model: str, hello: Hello | None, why: str = "") -> Hello:
-    if hello is None:
-        raise Unavailable(
-            f"no instance of model {model!r} has reported its tensors yet{why}",
-            reason="NO_INSTANCE",
-            retry_after_s=_HELLO_RETRY_S,
-        )
-    return hello
-
-
-def config(dispatcher: Dispatcher, hello: Hello | None, why: str = "") -> config_pb.ModelConfig:
-    """Return Triton's view of a model; see `metadata` for errors.
+def config(dispatcher: Dispatcher, hello: Hello) -> config_pb.ModelConfig:
+    """Return Triton's view of a model; arguments as of `metadata`.
 
     A model batches where the first dimension of every tensor is free; Triton's config leaves that
     dimension out. Its instances may batch differently: the largest batch counts.
     """
     routes = dispatcher.routes
-    known = metadata(routes.model, hello, why)
+    known = metadata(routes.model, hello)
     tensors = (*known.inputs, *known.outputs)
     batches = all(tensor.shape and tensor.shape[0] == -1 for tensor in tensors)
-    sizes = (
-        _required(routes.model, hello).credits,
-        *(state.credits for state in dispatcher.states.values()),
-    )
+    sizes = (hello.credits, *(state.credits for state in dispatcher.states.values()))
     variants = sorted({instance.variant for instance in routes.instances})
     found = config_pb.ModelConfig(
         name=routes.model,
@@ -112,7 +94,7 @@ def config(dispatcher: Dispatcher, hello: Hello | None, why: str = "") -> config
     )
     if batches:
         found.dynamic_batching.SetInParent()
-    found.model_transaction_policy.decoupled = _required(routes.model, hello).decoupled
+    found.model_transaction_policy.decoupled = hello.decoupled
     return found
 
 

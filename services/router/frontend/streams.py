@@ -6,8 +6,10 @@ response has left.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Final
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+import grpc
 
 from inference import grpc_service_pb2 as pb
 from services.kit.errors import ResourceExhausted, ServiceError, leaves
@@ -20,6 +22,9 @@ from services.router.runtime.engine import Engine, shutting_down
 
 _MAX_UNREAD_BYTES: Final = 16 * 2**20
 """Bytes of responses that may wait for a client to read them, per stream."""
+
+_FAILS_FAST: Final = ("triton_grpc_error", "true")
+"""Metadata of a call that its first error ends."""
 
 _INFER_RESPONSE: Final = 2
 _FINAL: Final = bool_parameter("triton_final_response", value=True)
@@ -36,30 +41,24 @@ class InferStream:
     Args:
         engine: Answers.
         read: Reads a request.
-        write: Sends a serialized ModelStreamInferResponse; returns when the client may take more.
-        remaining_s: Time until the client stops waiting, s; None: it does not.
+        context: The call's.
         client: Returns the client's identity.
         max_open: Requests that may be open at a time.
-        fails_fast: The first error ends the stream.
     """
 
-    def __init__(  # noqa: PLR0913 - one value per side of the call
+    def __init__(
         self,
         engine: Engine,
         read: Read,
-        write: Callable[[bytes], Awaitable[None]],
-        remaining_s: Callable[[], float | None],
-        *,
-        client: Callable[[], str] | None = None,
+        context: grpc.aio.ServicerContext[Any, Any],
+        client: Callable[[], str],
         max_open: int,
-        fails_fast: bool = False,
     ) -> None:
         self._engine = engine
         self._read = read
-        self._write = write
-        self._remaining_s = remaining_s
+        self._context = context
         self._client = client
-        self._fails_fast = fails_fast
+        self._fails_fast = _FAILS_FAST in (context.invocation_metadata() or ())
         self._sequencer = ResponseSequencer()
         self._slots = asyncio.Semaphore(max_open)
         self._changed = asyncio.Event()
@@ -110,7 +109,7 @@ class InferStream:
             receiver = _StreamReceiver(lambda part: self._put(streamed, part), self._sequencer)
             with tracing.part("router.stream"):
                 answer = await self._engine.infer(
-                    head, body, self._remaining_s(), receiver, self._client
+                    head, body, self._context.time_remaining(), receiver, self._client
                 )
             if not receiver.complete_already:
                 self._put(streamed, enclosed(_INFER_RESPONSE, answer.body, _FINAL))
@@ -136,7 +135,7 @@ class InferStream:
                     self._open -= 1
                     self._slots.release()
                 else:
-                    await self._write(departure.body)
+                    await self._context.write(departure.body)
             if self._complete:
                 return
             if self._engine.closing.is_set() and not self._open and not self._ended:

@@ -25,6 +25,8 @@ from services.router.runtime.decision_executor import Connect, DecisionExecutor
 
 _log = logs.get("router")
 
+_HELLO_RETRY_S = 1.0
+
 
 class LengthPort(Protocol):
     """Requests predictions of answers' lengths, and reports the lengths of answers."""
@@ -172,6 +174,22 @@ class Engine:
             if tick:
                 self._deadlines.drop(tick, request.number)
         return account.answer(pending, ended.instance, ended.result, self._clock.monotonic())
+
+    def hello(self, model: str) -> Hello:
+        """Return the newest hello of a model's workers.
+
+        Raises:
+            Unavailable: None has said hello yet.
+        """
+        found = self.hellos.get(model)
+        if found is None:
+            why = self.registry.readiness.why(model)
+            raise Unavailable(
+                f"no instance of model {model!r} has reported its tensors yet{why}",
+                reason="NO_INSTANCE",
+                retry_after_s=_HELLO_RETRY_S,
+            )
+        return found
 
     async def drain(self, limit_s: float) -> None:
         """Refuse new requests and wait until every accepted one has ended, or `limit_s`."""

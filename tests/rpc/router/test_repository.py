@@ -60,6 +60,18 @@ async def test_the_index_says_why_a_model_takes_no_requests(world: World) -> Non
     assert await index(world, ready=True) == []
 
 
+async def test_a_model_without_a_worker_has_no_metadata_yet(world: World) -> None:
+    await world.route()
+
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await client(world).ModelMetadata(pb.ModelMetadataRequest(name="digits"))
+
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert "no instance of model 'digits' has reported its tensors yet" in str(
+        caught.value.details()
+    )
+
+
 async def test_a_named_repository_is_refused(world: World) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await client(world).RepositoryIndex(pb.RepositoryIndexRequest(repository_name="other"))

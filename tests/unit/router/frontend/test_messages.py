@@ -4,7 +4,6 @@ import pytest
 
 from inference import grpc_service_pb2 as pb
 from inference import model_config_pb2
-from services.kit.errors import Unavailable
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.model import Limits, ModelRoutes
 from services.router.core.worker_port import Hello
@@ -54,5 +53,3 @@ def test_metadata_is_the_workers_with_the_models_name() -> None:
     found = metadata("m", hello([-1, 4]))
 
     assert (found.name, list(found.versions)) == ("m", ["1"])
-    with pytest.raises(Unavailable):
-        metadata("m", None)
