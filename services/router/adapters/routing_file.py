@@ -2,16 +2,19 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
+
+from pydantic import TypeAdapter
 
 from services.kit.errors import Unavailable
 from services.kit.state_file import read_disposable, write_json
 from services.kit.telemetry import logs
-from services.router.core.model import Instance, ModelRoutes, RoutingTable
+from services.router.core.model import RoutingTable
 
 _VERSION: Final = 1
+_TABLE: Final = TypeAdapter(RoutingTable)
 
 _log = logs.get("routes")
 
@@ -70,11 +73,4 @@ class RoutingFile:
 
 
 def _table_of(values: Mapping[str, Any]) -> RoutingTable:
-    models = tuple(_routes_of(each) for each in values["models"])
-    return RoutingTable(values["revision"], values["plan_version"], models)
-
-
-def _routes_of(values: Mapping[str, Any]) -> ModelRoutes:
-    given = [each.name for each in fields(Instance) if each.init]
-    instances = tuple(Instance(**{name: of[name] for name in given}) for of in values["instances"])
-    return ModelRoutes(**{**values, "instances": instances})
+    return _TABLE.validate_python({**values, "term": 0})
