@@ -189,7 +189,7 @@ def _started(
         for number in range(kind.processes):
             instance = InstanceId(f"{segment.segment_id}.{number}", segment.segment_id)
             job = Job(instance, NAME, kind.batch_size, costs)
-            workers.append(Worker(job, device, timeline, router.answered, link_s=0.0))
+            workers.append(Worker(job, device, timeline, router.results, link_s=0.0))
             router.workers[instance] = workers[-1]
             yield Instance(
                 endpoint=instance.endpoint,

@@ -3,14 +3,13 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from services.gpuagent.core.batch_costs import Costs
 from services.gpuagent.core.worker_config import tabulate
 from services.kit.config import Deployment, GenerativeRuntime, OpenAiRuntime
 from services.kit.config import Node as NodeSettings
 from services.kit.profiles.core.language import LanguageProfile
 from services.kit.segment import CreateSlice, DestroySlice, LockClock, SegmentSpec, SegmentState
 from services.planner.core.fleet import Fleet, Node, NodeGpu, RunningSegment
-from services.planner.core.model import GpuType, Model, Variant
+from services.planner.core.model import Model, Variant
 from services.planner.core.online_search.measurement import SegmentCounters
 from services.planner.core.placement.actions import Action, StartSegment, StopSegment
 from services.router.core.model import InstanceId
@@ -29,7 +28,7 @@ class Running:
     """A segment with its workers."""
 
     spec: SegmentSpec
-    workers: tuple[Worker, ...] | tuple[TextWorker, ...]
+    workers: tuple[Worker | TextWorker, ...]
     state: SegmentState = SegmentState.READY
 
     def report(self) -> RunningSegment:
@@ -137,64 +136,41 @@ class Nodes:
 
     def _start(self, spec: SegmentSpec, variant: Variant) -> None:
         device = self.devices[spec.gpu_uuid]
-        runtime = self._models[spec.model].variants[spec.variant].runtime
-        workers: tuple[Worker, ...] | tuple[TextWorker, ...]
-        if isinstance(runtime, OpenAiRuntime | GenerativeRuntime):
-            workers = self._text_workers(spec, variant, device, runtime)
-        else:
-            workers = self._batch_workers(spec, variant, device)
+        workers = tuple(self._workers(spec, variant, device))
         for worker in workers:
+            worker.peers = workers  # type: ignore[assignment] # all are of one kind
             self._router.workers[worker.job.instance] = worker
             self._time.env.process(worker.run())
         device.join(workers, self._time.env.now)
         self._segments[spec.segment_id] = Running(spec, workers)
 
-    def _batch_workers(
+    def _workers(
         self, spec: SegmentSpec, variant: Variant, device: Device
-    ) -> tuple[Worker, ...]:
-        costs = _costs(spec, variant, device.type, self._slowdown.get(spec.model, 1.0))
-        workers = tuple(
-            Worker(
-                Job(instance, spec.model, spec.batch_size, costs),
-                device,
-                self._time,
-                self._router.answered,
-                self._link_s,
-            )
-            for instance in _instances(spec)
-        )
-        for worker in workers:
-            worker.peers = workers
-        return workers
-
-    def _text_workers(
-        self,
-        spec: SegmentSpec,
-        variant: Variant,
-        device: Device,
-        runtime: OpenAiRuntime | GenerativeRuntime,
-    ) -> tuple[TextWorker, ...]:
-        profile = variant.profile
+    ) -> Iterator[Worker | TextWorker]:
+        runtime = self._models[spec.model].variants[spec.variant].runtime
+        shape = device.type.shape(device.type.geometry.kind(spec.placement.profile))
+        slowdown = self._slowdown.get(spec.model, 1.0)
+        ids = [
+            InstanceId(f"{spec.segment_id}.{number}", spec.segment_id)
+            for number in range(spec.processes)
+        ]
+        results, link_s, profile = self._router.results, self._link_s, variant.profile
+        if not isinstance(runtime, OpenAiRuntime | GenerativeRuntime):
+            # Agents draw the same table for their workers.
+            costs = tabulate(profile, shape, spec).scaled(slowdown)
+            for instance in ids:
+                job = Job(instance, spec.model, spec.batch_size, costs)
+                yield Worker(job, device, self._time, results, link_s)
+            return
         if not isinstance(profile, LanguageProfile):
             raise TypeError(f"{spec.variant} has no language profile")  # `supported` refuses it
-        shape = device.type.shape(device.type.geometry.kind(spec.placement.profile))
-        costs = StepCosts(profile, shape, self._slowdown.get(spec.model, 1.0))
+        steps = StepCosts(profile, shape, slowdown)
         fits = kv_tokens(profile, shape, spec.processes)
-        slots, context_tokens = runtime.slots or spec.batch_size, runtime.context_tokens
-        workers = tuple(
-            TextWorker(
-                TextJob(instance, spec.model, slots, costs, fits, context_tokens),
-                device,
-                self._time,
-                self._router.results,
-                self._router.text_lengths,
-                self._link_s,
-            )
-            for instance in _instances(spec)
-        )
-        for worker in workers:
-            worker.peers = workers
-        return workers
+        slots = runtime.slots or spec.batch_size
+        for instance in ids:
+            text = TextJob(instance, spec.model, slots, steps, fits, runtime.context_tokens)
+            lengths = self._router.text_lengths
+            yield TextWorker(text, device, self._time, results, lengths, link_s)
 
     def _stop(self, segment_id: str, grace_s: float, timing: Timing) -> Waiting:
         """Let a segment's workers finish what they hold; at the end of its grace it is lost."""
@@ -214,14 +190,3 @@ def _devices(nodes: Mapping[str, NodeSettings], *, parks: bool) -> Iterator[Devi
     for name, node in nodes.items():
         for index, kind in enumerate(node.simulated or ()):
             yield Device(f"GPU-{name}-{index}", name, gpu_type(kind), parks)
-
-
-def _instances(spec: SegmentSpec) -> Iterator[InstanceId]:
-    for number in range(spec.processes):
-        yield InstanceId(f"{spec.segment_id}.{number}", spec.segment_id)
-
-
-def _costs(spec: SegmentSpec, variant: Variant, kind: GpuType, slowdown: float) -> Costs:
-    """Return what batches cost; agents draw the same table for their workers."""
-    shape = kind.shape(kind.geometry.kind(spec.placement.profile))
-    return tabulate(variant.profile, shape, spec).scaled(slowdown)

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from simpy import Event
 
 from services.kit.config import Deployment
-from services.kit.errors import DeadlineExceeded, ResourceExhausted, ServiceError
-from services.kit.request_cost import Cost
+from services.kit.errors import ResourceExhausted, ServiceError
 from services.router.core.accounting.account import Account, Ended
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.dispatch.overload import OverloadWindow
@@ -29,7 +28,6 @@ from services.simulator.timeline import Timeline, Waiting
 from services.simulator.worker import Worker
 
 _DEADLINE = "DEADLINE"
-_RESPONSE = b"response"
 _TOKEN_BYTES = 4  # of a prompt's text
 
 Lengths = Mapping[str, NDArray[np.int64]]
@@ -185,16 +183,8 @@ class Router:
 
     # ---- workers -------------------------------------------------------------------------------
 
-    def answered(self, instance: InstanceId, numbers: Sequence[int], cost: Cost | None) -> None:
-        """Take a worker's results for requests; without a cost they were not begun in time."""
-        stream = self._streams[instance]
-        late = DeadlineExceeded.status if cost is None else ""
-        self._executor.results(
-            stream.instance, [Result(each, late, response=_RESPONSE, cost=cost) for each in numbers]
-        )
-
     def results(self, instance: InstanceId, results: Sequence[Result]) -> None:
-        """Take a language model's results: first tokens, and ends of texts."""
+        """Take a worker's results: answers, first tokens of texts, what was not begun in time."""
         self._executor.results(self._streams[instance].instance, results)
 
     def text_lengths(self, number: int) -> tuple[int, int]:

@@ -4,25 +4,25 @@ What `services.gpuagent.worker` does with asyncio, ONNX Runtime and a clock, thi
 time: the same batcher decides what runs together, and the same table says what a batch costs.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simpy import Event
 
 from services.gpuagent.core.batch_costs import Costs
 from services.gpuagent.worker.core.batcher import Batcher, Pending
+from services.kit.errors import DeadlineExceeded
 from services.kit.request_cost import Cost
 from services.router.core.model import InstanceId, Request
-from services.router.core.worker_port import Hello
+from services.router.core.worker_port import Hello, Result
 from services.simulator.device import Device, Ledger
+from services.simulator.text_worker import Results
 from services.simulator.timeline import Timeline, Waiting
 
 _ONE_KIND = "one"
 """All requests for a model have the same shape here: they may share a batch."""
 
-
-Answered = Callable[[InstanceId, Sequence[int], Cost | None], None]
-"""Takes a worker's results for requests, by number; cost None: they were not begun."""
+_RESPONSE = b"response"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +53,14 @@ class Worker:
     """
 
     def __init__(
-        self, job: Job, device: Device, timeline: Timeline, answered: Answered, link_s: float
+        self, job: Job, device: Device, timeline: Timeline, results: Results, link_s: float
     ) -> None:
         self.job = job
         self.device = device
         self.ledger = Ledger()
         self.peers: Sequence[Worker] = (self,)
         self._time = timeline
-        self._answered = answered
+        self._results = results
         self._link_s = link_s
         self._batcher: Batcher[int] = Batcher(job.batch_size, bound=2 * job.batch_size)
         self._work: Event | None = None  # what it sleeps on
@@ -112,6 +112,13 @@ class Worker:
         self._answer(numbers, used)
 
     def _answer(self, numbers: Sequence[int], cost: Cost | None) -> None:
-        """Send an answer on its way; the next batch does not wait for it."""
+        """Send an answer on its way; the next batch does not wait for it.
+
+        Args:
+            numbers: The requests.
+            cost: Of each; None: they were not begun in time.
+        """
+        late = DeadlineExceeded.status if cost is None else ""
+        results = [Result(each, late, response=_RESPONSE, cost=cost) for each in numbers]
         sent = self._time.env.timeout(self._link_s)
-        sent.callbacks.append(lambda _: self._answered(self.job.instance, numbers, cost))
+        sent.callbacks.append(lambda _: self._results(self.job.instance, results))
