@@ -16,6 +16,7 @@ from services.router.core.dispatch.decisions import Decision, Send
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.model import Instance, Limits, ModelRoutes, Request
 from services.router.core.pending_request import PendingRequest
+from services.router.core.worker_port import Hello
 
 Seconds = NDArray[np.float64]
 Classes = NDArray[np.int64]
@@ -64,7 +65,7 @@ class _Router:
         )
         self._core = Dispatcher(routes, limits)
         self._core.swap(routes)
-        self._core.up(_INSTANCE.id, slots)
+        self._core.up(_INSTANCE.id, Hello(slots, b""))
         self._jobs = jobs
         self._services_s = jobs.services_s.tolist()
         self._running: list[tuple[float, int]] = []

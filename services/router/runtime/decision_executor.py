@@ -4,7 +4,6 @@ No method here waits: the router runs them on its event loop, the simulator in v
 """
 
 from collections.abc import Callable, Container, Iterable, Sequence
-from functools import partial
 from itertools import count
 from typing import NamedTuple
 
@@ -102,12 +101,7 @@ class DecisionExecutor:
         whole = hello if instance.stages == 1 else self._stage_metadata.add(instance, hello)
         if whole is not None:
             self.hellos[instance.model] = whole
-        up = partial(
-            Dispatcher.up,
-            in_batches=hello.in_batches,
-            kv_tokens_per_credit=hello.kv_tokens_per_credit,
-        )
-        self._report(instance, up, hello.credits)
+        self._report(instance, Dispatcher.up, hello)
 
     def credits(self, instance: Instance, credits_: int) -> None:
         """Note that the worker may hold so many requests from now on, >= 1."""

@@ -8,6 +8,7 @@ from services.router.core.dispatch.decisions import Decision
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.model import Instance, Limits, ModelRoutes, Request
 from services.router.core.pending_request import PendingRequest
+from services.router.core.worker_port import Hello
 
 ROUTES = ModelRoutes("digits", slo_latency_s=0.1, slo_percentile=95, instance_choice="shares")
 CREDITS = 2
@@ -43,7 +44,7 @@ def dispatcher(*instances: Instance, limits: Limits | None = None) -> Dispatcher
     found = Dispatcher(ROUTES, limits or Limits())
     found.swap(replace(ROUTES, instances=instances))
     for each in instances:
-        found.up(each.id, 1)
+        found.up(each.id, Hello(1, b""))
     return found
 
 

@@ -7,6 +7,7 @@ from services.router.core.dispatch.decisions import Dial, Fail, Reply, Send
 from services.router.core.model import Instance, Limits, ModelRoutes, Request, RoutingTable
 from services.router.core.model_registry import ModelRegistry
 from services.router.core.pending_request import PendingRequest
+from services.router.core.worker_port import Hello
 
 
 def table(revision: int, **segments: list[str]) -> RoutingTable:
@@ -57,7 +58,7 @@ def test_a_model_that_leaves_the_table_still_answers_what_is_being_computed() ->
     (dialed,) = registry.swap(table(2, cats=["a"]))
     assert isinstance(dialed, Dial)
     cats = registry.model("cats")
-    cats.up(dialed.instance.id, 1)
+    cats.up(dialed.instance.id, Hello(1, b""))
     (sent,) = cats.offer(request(1, "cats"))
     cats.offer(request(2, "cats"))
 
@@ -77,7 +78,7 @@ def test_ready_means_a_table_and_an_instance_for_every_model() -> None:
     for decision in decisions:
         assert isinstance(decision, Dial)
         assert not registry.ready
-        registry.model(decision.instance.model).up(decision.instance.id, 1)
+        registry.model(decision.instance.model).up(decision.instance.id, Hello(1, b""))
 
     assert registry.ready
 

@@ -30,6 +30,7 @@ from services.router.core.model import InstanceId, Limits, ModelRoutes
 from services.router.core.pending_request import PendingRequest
 from services.router.core.queue.boost import ShortestFirst
 from services.router.core.queue.request_queue import ByteBudget
+from services.router.core.worker_port import Hello
 
 
 class Dispatcher:
@@ -255,30 +256,20 @@ class Dispatcher:
 
     # ---- instances -----------------------------------------------------------------------------
 
-    def up(
-        self,
-        instance: InstanceId,
-        credits_: int,
-        now_s: float = 0.0,
-        *,
-        in_batches: bool = False,
-        kv_tokens_per_credit: int = 0,
-    ) -> list[Decision]:
+    def up(self, instance: InstanceId, hello: Hello, now_s: float = 0.0) -> list[Decision]:
         """Note that an instance's worker said hello.
 
         Args:
             instance: The instance; unknown ones are ignored.
-            credits_: Requests it may hold, >= 1.
+            hello: What the worker said.
             now_s: The time; 0: not given.
-            in_batches: It runs requests together (`InstanceState.most`).
-            kv_tokens_per_credit: Of its model's KV cache (`InstanceState.has_tokens_for`).
         """
         state = self.states.get(instance)
         if state is None:
             return []
         self._see(now_s)
-        state.up, state.draining, state.credits = True, False, credits_
-        state.in_batches, state.kv_tokens_per_credit = in_batches, kv_tokens_per_credit
+        state.up, state.draining, state.credits = True, False, hello.credits
+        state.in_batches, state.kv_tokens_per_credit = hello.in_batches, hello.kv_tokens_per_credit
         state.prefixes.clear()
         self._pool.touch(state)
         return self._refresh()

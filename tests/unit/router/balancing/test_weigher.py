@@ -16,6 +16,7 @@ from services.router.core.dispatch.decisions import Decision, Fail, Reconsider, 
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.model import Instance, Limits, ModelRoutes, Request
 from services.router.core.pending_request import PendingRequest
+from services.router.core.worker_port import Hello
 
 LOW = Instance("low:1", "low", "m", "v", 0.9, 0.5, 1, zone="z", gpu_idle_power_w=25.0)
 HIGH = Instance("high:1", "high", "m", "v", 0.9, 0.5, 1, zone="z", gpu_idle_power_w=55.0)
@@ -51,7 +52,7 @@ class Served:
         self.ended: dict[int, Instance | None] = {}
         self._number = 0
         for instance in (LOW, HIGH):
-            self.execute(self.core.up(instance.id, 1))
+            self.execute(self.core.up(instance.id, Hello(1, b"")))
 
     def execute(self, decisions: Sequence[Decision]) -> None:
         for decision in decisions:
@@ -137,7 +138,7 @@ def test_an_instance_without_a_share_serves_where_a_policy_weighs_but_no_other_v
     cheaper = replace(LOW, endpoint="low:2", segment_id="other", variant="w", share=0.0)
     served = Served("carbondis", Sky())
     served.execute(served.core.swap(replace(served.core.routes, instances=(spare, HIGH, cheaper))))
-    served.execute(served.core.up(cheaper.id, 1))
+    served.execute(served.core.up(cheaper.id, Hello(1, b"")))
 
     served.learned()
 

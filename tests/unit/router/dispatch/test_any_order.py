@@ -23,6 +23,7 @@ from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.model import Instance, InstanceId, Limits
 from services.router.core.pending_request import PendingRequest
 from services.router.core.queue.disciplines import DISCIPLINES
+from services.router.core.worker_port import Hello
 from tests.support.examples import examples
 from tests.support.router.dispatching import CREDITS, ROUTES, instance, request
 
@@ -205,7 +206,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.up.add(key)
         self.credits[key] = CREDITS
         (self.in_batches.add if in_batches else self.in_batches.discard)(key)
-        self.execute(self.core.up(key, CREDITS, in_batches=in_batches))
+        self.execute(self.core.up(key, Hello(CREDITS, b"", in_batches=in_batches)))
 
     @precondition(lambda self: self.up)
     @rule(data=st.data())
@@ -277,7 +278,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.swap({"z": 1.0})
         self.up.add(instance("z").id)
         self.credits[instance("z").id] = CREDITS
-        self.execute(self.core.up(instance("z").id, CREDITS))
+        self.execute(self.core.up(instance("z").id, Hello(CREDITS, b"")))
         while any(self.held.values()):
             key = next(key for key, held in self.held.items() if held)
             number = next(iter(self.held[key]))

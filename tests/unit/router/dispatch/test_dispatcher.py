@@ -12,6 +12,7 @@ from services.router.core.model import Limits
 from services.router.core.prefix_cache import BLOCK_BYTES
 from services.router.core.queue.request_queue import ByteBudget
 from services.router.core.token_times import Held
+from services.router.core.worker_port import Hello
 from tests.support.router.dispatching import ROUTES, dispatcher, instance, of, request
 
 
@@ -22,7 +23,7 @@ def test_a_request_whose_worker_dies_is_served_before_those_that_came_later() ->
     core.offer(second)
 
     core.down(instance("a").id)
-    (sent,) = of(Send, core.up(instance("a").id, 1))
+    (sent,) = of(Send, core.up(instance("a").id, Hello(1, b"")))
 
     assert sent.pending is first
     assert (first.attempts, core.queue_depth) == (2, 1)
@@ -55,7 +56,7 @@ def test_those_that_were_with_a_poisoned_request_are_answered() -> None:
         for state in list(core.states.values()):
             key = state.instance.id
             if poison in state.in_flight:
-                decisions = core.down(key) + core.up(key, 4)
+                decisions = core.down(key) + core.up(key, Hello(4, b""))
             else:
                 numbers = list(state.in_flight)
                 decisions = [d for n in numbers for d in core.result(key, n, refused=False)]
@@ -70,7 +71,7 @@ def test_retries_beyond_the_budget_fail_with_the_reason() -> None:
     limits = Limits(retry_share=0.25, retry_burst=2)
     core = dispatcher(instance("a"), limits=limits)
     key = instance("a").id
-    core.up(key, 10)
+    core.up(key, Hello(10, b""))
     for number in range(1, 5):
         core.offer(request(number))
 
@@ -87,7 +88,7 @@ def test_a_request_that_comes_back_after_its_deadline_is_not_sent_again() -> Non
     (sent,) = of(Send, core.offer(first))
     core.offer(request(2, arrived_s=first.request.deadline_s + 1, deadline_s=9.0))
 
-    decisions = core.down(sent.instance.id) + core.up(sent.instance.id, 1)
+    decisions = core.down(sent.instance.id) + core.up(sent.instance.id, Hello(1, b""))
 
     (failed,) = of(Fail, decisions)
     assert failed.pending is first
@@ -130,7 +131,7 @@ def test_a_request_that_had_not_left_is_no_suspect_of_the_death() -> None:
 
     for _ in range(3):
         assert not of(Fail, core.down(instance("a").id, unseen={1}))
-        core.up(instance("a").id, 1)
+        core.up(instance("a").id, Hello(1, b""))
 
     assert innocent.deaths == 0
 
@@ -248,7 +249,7 @@ def test_events_of_an_unknown_instance_are_ignored(event: str) -> None:
     core = dispatcher()
     key = instance("stranger").id
 
-    assert not (core.up(key, 1) if event == "up" else getattr(core, event)(key))
+    assert not (core.up(key, Hello(1, b"")) if event == "up" else getattr(core, event)(key))
 
 
 def test_of_two_instances_that_have_a_request_the_first_answers_and_the_other_is_withdrawn() -> (
@@ -297,7 +298,7 @@ def test_retries_are_a_share_of_the_requests_and_a_few() -> None:
         if drained:
             core.draining(instance("a").id)
         failed: list[Fail] = of(Fail, core.down(instance("a").id))
-        core.up(instance("a").id, 1)
+        core.up(instance("a").id, Hello(1, b""))
         core.result(instance("a").id, number, refused=False)
         return failed
 
@@ -381,7 +382,7 @@ def test_the_next_batch_is_handed_out_only_where_no_instance_has_a_credit_left()
     a, b = instance("a"), instance("b")
     core = dispatcher(a, b)
     for each in (a, b):
-        core.up(each.id, 2, in_batches=True)
+        core.up(each.id, Hello(2, b"", in_batches=True))
     for number in range(1, 10):
         core.offer(request(number))
         held = [len(core.states[each.id].in_flight) for each in (a, b)]
@@ -412,7 +413,7 @@ def test_a_prompt_returns_to_the_instance_that_has_read_it_until_that_begins_ane
     (state,) = (each for each in core.states.values() if each.instance.segment_id == chosen[0])
     known = len(state.prefixes)
     core.down(state.instance.id)
-    core.up(state.instance.id, 1)
+    core.up(state.instance.id, Hello(1, b""))
 
     assert len(set(chosen)) == 1
     assert (known, len(core.states[state.instance.id].prefixes)) == (10, 0)
@@ -460,7 +461,7 @@ def test_consolidated_fills_one_instance_as_far_as_the_objective_allows_and_then
     routes = replace(core.routes, instances=workers, instance_choice="consolidated")
     core.swap(replace(routes, slo_token_s=0.021))
     for each in workers:
-        core.up(each.id, 16)
+        core.up(each.id, Hello(16, b""))
         for answers in (1, 2, 3, 4):
             core.states[each.id].token_times.add(Held(answers, 0), 0.0, 0.01 + 1e-3 * answers)
 
@@ -475,7 +476,7 @@ def test_consolidated_without_an_objective_of_tokens_uses_all_instances_alike() 
     core, workers = dispatcher(), (instance("a"), instance("b"))
     core.swap(replace(core.routes, instances=workers, instance_choice="consolidated"))
     for each in workers:
-        core.up(each.id, 16)
+        core.up(each.id, Hello(16, b""))
 
     for number in range(8):
         core.offer(request(number))

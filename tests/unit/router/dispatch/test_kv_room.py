@@ -11,6 +11,7 @@ from services.router.core.dispatch.decisions import Decision, Send
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.model import Request
 from services.router.core.pending_request import PendingRequest
+from services.router.core.worker_port import Hello
 from tests.support.router.dispatching import dispatcher, instance, of
 
 NAMES, CREDITS, TOKENS = ("a", "b"), 4, 100
@@ -28,7 +29,7 @@ def cached(*names: str, choice: InstanceChoice = "shares") -> Dispatcher:
     core = dispatcher(*map(instance, names))
     core.swap(replace(core.routes, instance_choice=choice))
     for name in names:
-        core.up(instance(name).id, CREDITS, kv_tokens_per_credit=TOKENS)
+        core.up(instance(name).id, Hello(CREDITS, b"", kv_tokens_per_credit=TOKENS))
     return core
 
 

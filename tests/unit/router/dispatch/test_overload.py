@@ -20,6 +20,7 @@ from services.router.core.dispatch.decisions import Decision, Fail, Reply, Send
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.model import Instance, InstanceId, Limits, ModelRoutes, Request
 from services.router.core.pending_request import PendingRequest
+from services.router.core.worker_port import Hello
 from tests.support.examples import trials
 
 SLO_S = 0.1
@@ -65,7 +66,7 @@ class World:
         self.core = Dispatcher(routes, Limits(**limits))
         self.core.swap(replace(routes, instances=made))
         for each in made:
-            self.core.up(each.id, each.credits)
+            self.core.up(each.id, Hello(each.credits, b""))
         self.in_time: Counter[str] = Counter()
         self.late: Counter[str] = Counter()
         self.failed: Counter[str] = Counter()

@@ -17,6 +17,7 @@ from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.model import Instance, Limits, ModelRoutes, Request
 from services.router.core.pending_request import PendingRequest
 from services.router.core.queue.boost import DECILES
+from services.router.core.worker_port import Hello
 
 BOUND_S = 5.0
 INSTANCE = Instance("a:1", "a", "text", "v", 1.0, share=1.0, credits=1)
@@ -154,7 +155,7 @@ def test_what_waited_for_a_dead_worker_teaches_nothing() -> None:
         core.offer(unlucky := request(number, core.now_s))
         core.predict_length(unlucky, 0)
         core.down(INSTANCE.id)
-        core.up(INSTANCE.id, 1)
+        core.up(INSTANCE.id, Hello(1, b""))
         core.result(INSTANCE.id, number, refused=False, now_s=core.now_s + 1e4)
     serve(core, range(10_000, 10_050))
     serve(twin, range(10_000, 10_050))
@@ -199,7 +200,7 @@ def taught(discipline: Discipline = "ssjf", slots: int = 1, bound_s: float = BOU
     limits = Limits(max_queue=10**6, fair_clients=False, overtaking_s=bound_s)
     core = Dispatcher(replace(ROUTES, discipline=discipline), limits)
     core.swap(core.routes)
-    core.up(INSTANCE.id, slots)
+    core.up(INSTANCE.id, Hello(slots, b""))
     serve(core, range(-250, 0))
     return core
 
