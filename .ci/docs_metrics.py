@@ -87,7 +87,7 @@ def _collectors() -> dict[str, Iterator[Any]]:
     predictor = importlib.import_module("services.predictor.adapters.prometheus")
     clock = importlib.import_module("services.kit.clock").RealClock()
     nothing: Any = SimpleNamespace(
-        list=dict, running=(), restarts={}, tracks={}, latest={}, forecasts={}, models=()
+        list=dict, running=(), restarts={}, tracks={}, latest={}, forecasts={}, models=(), of={}
     )
     segments: Any = SimpleNamespace(list=list, running=(), sharing=nothing)
     return {

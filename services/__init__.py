@@ -6,7 +6,6 @@ import os
 # ~/.cache. What its API switches off later runs already.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
-# gRPC's handlers of fork() stop its threads, for children that call gRPC. Ours become other programs
-# at once, and uvloop and PostgreSQL's launcher do fork: a process whose handlers ran was seen with no
-# answer on any of its channels after it.
+# gRPC's handlers of fork() stop its threads, for children that call gRPC. Ours become other
+# programs at once, and uvloop forks to start them.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")

@@ -148,7 +148,7 @@ class ServiceReaders:
         return document(await self._clients.planner.DryRun(request, timeout=SOLVE_S))
 
     async def sweep(self, given: Mapping[str, Any]) -> AsyncGenerator[Document, None]:
-        """Yield `carbon_weight` and `outlook` of the plan for each weight; `given` as `what_if`'s."""
+        """Yield `carbon_weight` and `outlook` of the plan by weight; `given` as `what_if`'s."""
         request = planner_pb2.SweepRequest(
             what_if=await self._what_if(given), carbon_weights=_WEIGHTS
         )

@@ -20,7 +20,7 @@ uvloop.run(main())
 
 
 def test_grpc_does_nothing_when_a_program_is_started() -> None:
-    """uvloop forks; gRPC's handlers of that say so, or stop the threads that channels need."""
+    """Starting one forks; gRPC's handlers of that say so, or stop the threads of channels."""
     ours = {key: each for key, each in os.environ.items() if key != "GRPC_ENABLE_FORK_SUPPORT"}
     ended = subprocess.run(
         [sys.executable, "-c", _STARTS_PROGRAMS],
