@@ -7,6 +7,7 @@ overlapping slices, destroying an occupied slice, starting on a slice that does 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -369,12 +370,19 @@ def _place(message: inventory_pb2.Placement) -> Placement:
     return Placement(message.profile, message.start)
 
 
+def _tell_why(task: asyncio.Task[None]) -> None:
+    """Print why an agent's stream ended: a test that waits for a plan of its node waits in vain."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        print(f"{task.get_name()}: {error!r}", file=sys.stderr)  # noqa: T201 - the test's output
+
+
 @asynccontextmanager
 async def living(agent: Agent, stub: PlannerServiceAsyncStub) -> AsyncIterator[asyncio.Task[None]]:
     """Let an agent join and obey while the block runs; leaving the block kills it."""
     agent.said = asyncio.Queue()
     agent.say()
     task = asyncio.create_task(agent.live(stub), name=f"agent.{agent.node}")
+    task.add_done_callback(_tell_why)
     try:
         yield task
     finally:

@@ -1,5 +1,6 @@
 """Who may call what, without a network."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from cinquefoil.router.v1 import router_pb2
 from inference import grpc_service_pb2
 from services.kit.config import Access as Settings
 from services.kit.errors import PermissionDenied, Unauthenticated
-from services.kit.rpc.access import ALLOWED, ON_BEHALF_OF, Access, caller
+from services.kit.rpc.access import _CALLER, ALLOWED, ANYBODY, ON_BEHALF_OF, Access, caller
 
 FILES = (
     carbon_pb2,
@@ -49,6 +50,14 @@ class Call:
 
 def access(**roles: tuple[str, ...]) -> Access:
     return Access(Settings.model_validate({"roles": roles}).principals)
+
+
+@pytest.fixture(autouse=True)
+def _callers_end_with_their_test() -> Iterator[None]:
+    """A server's call has a context of its own; here it is that of all later tests, too."""
+    before = _CALLER.set(ANYBODY)
+    yield
+    _CALLER.reset(before)
 
 
 def test_every_method_of_every_service_is_listed() -> None:
