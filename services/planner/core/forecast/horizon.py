@@ -18,11 +18,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import itemgetter
 
 from services.kit.config import Objective
 from services.kit.units import S_PER_H
 from services.planner.core.forecast.scenario_reduction import reduced
+from services.planner.core.forecast.shortest_path import Worth, best_path
 from services.planner.core.model import Configuration, Period, Pool, Problem, SegmentKind
 from services.planner.core.problem.load_split import with_load
 from services.planner.core.problem.packing import gpus_needed
@@ -223,47 +223,3 @@ def _pools(problem: Problem, period: Period) -> dict[Pool, Pool]:
 
 def _moved(kind: SegmentKind, pools: Mapping[Pool, Pool]) -> SegmentKind:
     return replace(kind, pool=pools.get(kind.pool, kind.pool))
-
-
-Worth = tuple[float, ...]
-"""Larger is better, the first number that differs decides. Worths add up number by number."""
-
-DIGITS = 9
-"""Decimals kept of a sum: worths that agree in them are equal, whatever the order of addition."""
-
-
-def best_path(
-    stays: Sequence[Sequence[Worth]],
-    entries: Sequence[Worth],
-    moves: Sequence[Sequence[Worth]],
-) -> tuple[int, ...]:
-    """Return the states of the best path, one for each period.
-
-    Exact, by Bellman's recursion over the periods: the order of worths is kept when the same is
-    added to both. Of equal paths, the one through the first of the states.
-
-    Args:
-        stays: Worth of each state in each period, at least one of both.
-        entries: Worth (mostly negative: a price) of each state as the first.
-        moves: Worth of going from a state (row) to another (column).
-    """
-    states, worth = range(len(entries)), itemgetter(0)
-    best: list[tuple[Worth, tuple[int, ...]]] = [
-        (_sum(entries[state], stays[0][state]), (state,)) for state in states
-    ]
-    for stay in stays[1:]:
-        best = [
-            max(
-                (
-                    (_sum(known, moves[path[-1]][state], stay[state]), (*path, state))
-                    for known, path in best
-                ),
-                key=worth,
-            )
-            for state in states
-        ]
-    return max(best, key=worth)[1]
-
-
-def _sum(*worths: Worth) -> Worth:
-    return tuple(round(sum(parts), DIGITS) for parts in zip(*worths, strict=True))

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from services.kit.config import Horizon, Objective
 from services.planner.core.forecast.forecast_periods import Step, periods
-from services.planner.core.forecast.horizon import best_first, best_path, plan_ahead
+from services.planner.core.forecast.horizon import best_first, plan_ahead
 from services.planner.core.forecast.scenario_reduction import reduced
+from services.planner.core.forecast.shortest_path import best_path
 from services.planner.core.model import Configuration, Period, Problem, Segment, SegmentKind
 from services.planner.core.placement.placement import place
 from services.planner.core.problem.load_split import with_load
