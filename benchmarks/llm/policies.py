@@ -163,7 +163,9 @@ class AsRouter:
         states = list(self._pool.states.values())
         for state in states:
             for each in [each for each in state.in_flight if self._trace[each].ended_s]:
-                self._learn(state, state.in_flight.pop(each))
+                ended = state.in_flight[each]
+                state.release(each)
+                self._learn(state, ended)
             for each, pending in state.in_flight.items():
                 if self._trace[each].first_s and not pending.answering:
                     pending.begin_answer(state.instance.id, self._trace[each].first_s)

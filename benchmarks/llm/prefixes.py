@@ -56,13 +56,13 @@ class ByPrefix:
         """Return the replica of the next request."""
         for state in self._states:
             for each in [each for each in state.in_flight if self._trace[each].ended_s]:
-                del state.in_flight[each]
+                state.release(each)
         pending = PendingRequest(RouterRequest(number, "text", body_of(request), 0.0, math.inf))
         begun_s = time.perf_counter()
         chosen = by_prefix(self._states, pending)
         chosen.prefixes.add(pending.prefix())
         self.spent_s += time.perf_counter() - begun_s
-        chosen.in_flight[number] = pending
+        chosen.hold(pending, counted=True)
         chosen.used_at = number + 1
         return replicas[self._states.index(chosen)]
 

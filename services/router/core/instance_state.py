@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from services.router.core.held_work import HeldWork
 from services.router.core.latency_estimator import LatencyEstimator
 from services.router.core.model import Instance
 from services.router.core.pending_request import PendingRequest
@@ -25,6 +26,7 @@ class InstanceState:
         draining: The worker takes no more requests.
         leaving: The routing table has it no more.
         in_flight: Requests that it holds, by number; each takes a credit.
+        work: Their sums, where the instance choice depends on prompts.
         used_at: Counter value of its last event, for "idle longest".
         weight: Its weight in smooth weighted round robin.
         answered: Requests it answered.
@@ -42,6 +44,7 @@ class InstanceState:
     draining: bool = False
     leaving: bool = False
     in_flight: dict[int, PendingRequest] = field(default_factory=dict)
+    work: HeldWork = field(default_factory=HeldWork)
     used_at: int = 0
     weight: float = 0.0
     answered: int = 0
@@ -50,17 +53,29 @@ class InstanceState:
     prefixes: PrefixCache = field(default_factory=PrefixCache)
     token_times: TokenTimes = field(default_factory=TokenTimes)
 
+    def hold(self, pending: PendingRequest, *, counted: bool) -> None:
+        """Let it hold a request, counted in the sums or not."""
+        self.in_flight[pending.request.number] = pending
+        if counted:
+            self.work.add(pending)
+
+    def release(self, number: int) -> PendingRequest | None:
+        """Take a request that it holds no more, and return it; None: it held none of the number."""
+        pending = self.in_flight.pop(number, None)
+        if pending is not None:
+            self.work.remove(pending)
+        return pending
+
     def learn_length(self, output_tokens: int) -> None:
         """Take the length of a text that it generated."""
         if not self.usual_tokens:
             self.usual_tokens = float(output_tokens)
         self.usual_tokens += _LENGTH_WEIGHT * (output_tokens - self.usual_tokens)
+        self.work.expect(self.usual_tokens)
 
     def with_one_more(self, body_bytes: int) -> Held:
         """Return what it holds, and a request with a body of so many bytes."""
-        waiting = (each for each in self.in_flight.values() if not each.answering)
-        prompt_bytes = body_bytes + sum(len(each.request.body) for each in waiting)
-        return Held(len(self.in_flight) + 1, prompt_bytes)
+        return Held(len(self.in_flight) + 1, body_bytes + self.work.unanswered_bytes)
 
     def has_tokens_for(self, pending: PendingRequest) -> bool:
         """Whether its KV cache probably has room for one more text beside those that it holds.
@@ -70,8 +85,7 @@ class InstanceState:
         """
         if not self.kv_tokens_per_credit or not self.in_flight:
             return True
-        texts = (*self.in_flight.values(), pending)
-        tokens = sum(each.kv_tokens(self.usual_tokens) for each in texts)
+        tokens = self.work.kv_tokens + pending.kv_tokens(self.work.usual_tokens)
         return tokens <= self.kv_tokens_per_credit * self.credits
 
     @property

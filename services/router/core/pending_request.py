@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Protocol
 
 from services.router.core.model import InstanceId, Request, ResponseReceiver
 from services.router.core.pipeline.pipeline_request import PipelineRequest
@@ -14,12 +16,20 @@ _BYTES_PER_TOKEN = 4
 """Of usual prompts."""
 
 
+class Holder(Protocol):
+    """Who sums up requests that it holds."""
+
+    def recount(self, pending: PendingRequest) -> None:
+        """Follow a change of a request: of its answer, or of its predicted length."""
+        ...
+
+
 @dataclass(slots=True, eq=False)
 class PendingRequest:
     """The dispatch state of one request.
 
     Only its own methods change it, and only `core.dispatch` and `core.queue` call those; all other
-    code reads.
+    code reads, but for `holders`.
 
     Attributes:
         request: The request as it arrived, or the one that stands for it at a stage of a pipeline.
@@ -43,6 +53,7 @@ class PendingRequest:
         known_prefix: Names of its prompt's blocks (`prefix_cache.chain`), once they were needed.
         prompt_bytes: Bodies, its own included, that its instance had still to read when it came
             there, where the instance choice is "consolidated".
+        holders: Who is to follow its changes.
     """
 
     request: Request
@@ -65,6 +76,7 @@ class PendingRequest:
     known_client: str = ""
     known_prefix: tuple[int, ...] | None = None
     prompt_bytes: int = 0
+    holders: tuple[Holder, ...] = ()
     _responded_s: float = 0.0
     _single: SingleResponse | None = None
 
@@ -115,17 +127,19 @@ class PendingRequest:
             expected = min(expected, self.request.max_tokens)
         return max(expected - self.responses, 1.0)
 
-    def kv_tokens(self, usual_tokens: float) -> float:
+    def kv_tokens(self, usual_tokens: float) -> int:
         """Return how many tokens of a KV cache it probably takes once its answer is whole.
+
+        Whole ones, so that their sum over requests that come and go stays exact.
 
         Args:
             usual_tokens: As of `tokens_left`; 0: not known, then the answer is as long as it may.
         """
         if self.ended:
-            return 0.0
+            return 0
         prompt_tokens = len(self.request.body) / _BYTES_PER_TOKEN
         answer = self.tokens_left(usual_tokens or self.request.max_tokens) + self.responses
-        return prompt_tokens + answer
+        return math.ceil(prompt_tokens + answer)
 
     # ---- what the dispatcher does --------------------------------------------------------------
 
@@ -164,6 +178,7 @@ class PendingRequest:
             self.holder, self.hedge = instance, self.holder
         self.answering = True
         self._count_response(now_s)
+        self._report_change()
         if self.receiver is None:
             self._single = SingleResponse(self.request.model)
 
@@ -171,10 +186,12 @@ class PendingRequest:
         """Take its last response."""
         self.ended = True
         self._count_response(now_s)
+        self._report_change()
 
     def end(self) -> None:
         """End it without an answer."""
         self.ended = True
+        self._report_change()
 
     def rank(self, length_decile: int, boost_s: float) -> None:
         """Set the predicted length and the boost that follows from it."""
@@ -183,6 +200,7 @@ class PendingRequest:
     def predict_tokens(self, predicted_tokens: float) -> None:
         """Set the predicted length, tokens."""
         self.predicted_tokens = predicted_tokens
+        self._report_change()
 
     def start_pipeline(self) -> PipelineRequest:
         """Return its progress through a pipeline, which begins with the first stage's answer."""
@@ -202,6 +220,10 @@ class PendingRequest:
             known_client=origin.known_client,
         )
         return origin.stand_in
+
+    def _report_change(self) -> None:
+        for holder in self.holders:
+            holder.recount(self)
 
     def _count_attempt(self, load: int, now_s: float) -> None:
         self.load = load

@@ -77,7 +77,7 @@ def by_prefix(states: Sequence[InstanceState], pending: PendingRequest) -> Insta
     blocks = pending.prefix()
 
     def cost(state: InstanceState) -> tuple[float, int]:
-        held_bytes = sum(len(each.request.body) for each in state.in_flight.values())
+        held_bytes = state.work.body_bytes
         return held_bytes / BLOCK_BYTES - state.prefixes.matched(blocks), state.used_at
 
     return min(states, key=cost)

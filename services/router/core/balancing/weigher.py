@@ -183,5 +183,5 @@ def _kind(instance: Instance) -> tuple[float, str]:
 
 def _free_s(state: InstanceState) -> float:
     """Return when an instance without a credit is expected to have one."""
-    oldest_s = min((pending.assigned_s for pending in state.in_flight.values()), default=0.0)
-    return oldest_s + state.latency.hold_s
+    oldest = next(iter(state.in_flight.values()), None)
+    return (oldest.assigned_s if oldest else 0.0) + state.latency.hold_s

@@ -239,7 +239,7 @@ class Dispatcher:
             cost: What the request took; None: not given.
         """
         state = self.states.get(instance)
-        pending = state.in_flight.pop(number, None) if state else None
+        pending = state.release(number) if state else None
         if state is None or pending is None:
             return []
         self._see(now_s)
@@ -312,8 +312,8 @@ class Dispatcher:
             return []
         self._see(now_s)
         decisions: list[Decision] = []
-        held, state.in_flight = state.in_flight, {}
-        for number, pending in held.items():
+        for number, pending in list(state.in_flight.items()):
+            state.release(number)
             if number not in unseen and not state.draining:
                 pending.count_death()
             decisions += self._return(pending, state, unseen=number in unseen)

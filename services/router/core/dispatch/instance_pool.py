@@ -64,6 +64,7 @@ class InstancePool:
         self.by_prefix = choice == "prefix"
         self._tokens: TokenObjective | None = None
         self._kv_bounded = False
+        self._counts = False
         self._choose = CHOICES.get(choice, least_expected_completion)
         self._carbon = carbon or UnknownCarbon()
         self._weighers: dict[InstanceChoice, InstanceWeigher] = {}
@@ -132,6 +133,7 @@ class InstancePool:
         weighs = working and not overloaded
         self.weigher = self._weigher(choice, intensity_threshold) if weighs else None
         self._estimated_s = -math.inf
+        self._count_held()
 
     def free(
         self,
@@ -203,7 +205,7 @@ class InstancePool:
         if self._tokens is not None:
             held = state.with_one_more(len(pending.request.body))
             pending.queue_behind(held.prompt_bytes)
-        state.in_flight[pending.request.number] = pending
+        state.hold(pending, counted=self._counts)
         if self.by_prefix:
             state.prefixes.add(pending.prefix())
         state.used_at = next(self._ticks)
@@ -218,6 +220,14 @@ class InstancePool:
         if not 0 <= now_s - self._estimated_s <= _RATE_AGE * slo_latency_s:
             self._capacity, self._estimated_s = _capacity(self.eligible, slo_latency_s), now_s
         return self._capacity
+
+    def _count_held(self) -> None:
+        """Sum up what instances hold, from the first choice on that depends on prompts."""
+        if self.by_prompt and not self._counts:
+            self._counts = True
+            for state in self.states.values():
+                for pending in state.in_flight.values():
+                    state.work.add(pending)
 
     def _weigher(
         self, choice: InstanceChoice, intensity_threshold: float

@@ -138,9 +138,9 @@ def test_a_known_beginning_is_worth_as_much_waiting_as_computing_it_again() -> N
     knows.prefixes.add(prompted(1, b"x" * 20 * BLOCK_BYTES).prefix())
     asked = prompted(2, b"x" * 20 * BLOCK_BYTES)
 
-    knows.in_flight[7] = prompted(7, b"z" * 10 * BLOCK_BYTES)
+    knows.hold(prompted(7, b"z" * 10 * BLOCK_BYTES), counted=True)
     little = by_prefix([knows, idle], asked)
-    knows.in_flight[8] = prompted(8, b"z" * 20 * BLOCK_BYTES)
+    knows.hold(prompted(8, b"z" * 20 * BLOCK_BYTES), counted=True)
     much = by_prefix([knows, idle], asked)
 
     assert (little, much) == (knows, idle)
@@ -155,7 +155,7 @@ def test_one_prefix_that_all_share_does_not_starve_instances(users: list[int]) -
         pending = prompted(number, text)
         chosen = by_prefix(states, pending)
         chosen.prefixes.add(pending.prefix())
-        chosen.in_flight[number] = pending
+        chosen.hold(pending, counted=True)
         chosen.used_at = number + 1
 
     held = [len(each.in_flight) for each in states]

@@ -1,0 +1,73 @@
+"""Sums over the requests that one instance holds, so that no choice has to add them up."""
+
+from typing import Final, NamedTuple
+
+from services.router.core.pending_request import PendingRequest
+
+COUNT_AGAIN: Final = 1.1
+"""Requests are counted again once the usual length is so many times longer or shorter."""
+
+
+class _Counted(NamedTuple):
+    """A request, and what the sums have of it."""
+
+    pending: PendingRequest
+    unanswered_bytes: int
+    kv_tokens: int
+
+
+class HeldWork:
+    """The requests that are counted, and their sums. Each reports its changes, and they follow.
+
+    Attributes:
+        body_bytes: Of all bodies.
+        unanswered_bytes: Of the bodies of requests whose answers have not begun.
+        kv_tokens: Tokens that they probably take of a KV cache once their answers are whole.
+        usual_tokens: Length by which answers without a prediction are counted; 0: not known.
+    """
+
+    __slots__ = ("_counted", "body_bytes", "kv_tokens", "unanswered_bytes", "usual_tokens")
+
+    def __init__(self) -> None:
+        self._counted: dict[int, _Counted] = {}
+        self.body_bytes = self.unanswered_bytes = self.kv_tokens = 0
+        self.usual_tokens = 0.0
+
+    def add(self, pending: PendingRequest) -> None:
+        """Count a request from now on; nothing happens where it is counted already."""
+        if pending.request.number not in self._counted:
+            self._count(pending)
+            self.body_bytes += len(pending.request.body)
+            pending.holders += (self,)
+
+    def remove(self, pending: PendingRequest) -> None:
+        """Count a request no more; nothing happens where it was not counted."""
+        if pending.request.number in self._counted:
+            self._uncount(pending)
+            self.body_bytes -= len(pending.request.body)
+            pending.holders = tuple(each for each in pending.holders if each is not self)
+
+    def recount(self, pending: PendingRequest) -> None:
+        """Follow a change of a request that is counted."""
+        self._uncount(pending)
+        self._count(pending)
+
+    def expect(self, usual_tokens: float) -> None:
+        """Take in the usual length of answers; where it is another, all are counted again, O(n)."""
+        if self.usual_tokens / COUNT_AGAIN < usual_tokens < self.usual_tokens * COUNT_AGAIN:
+            return
+        self.usual_tokens = usual_tokens
+        for counted in list(self._counted.values()):
+            self.recount(counted.pending)
+
+    def _count(self, pending: PendingRequest) -> None:
+        unanswered_bytes = 0 if pending.answering else len(pending.request.body)
+        kv_tokens = pending.kv_tokens(self.usual_tokens)
+        self._counted[pending.request.number] = _Counted(pending, unanswered_bytes, kv_tokens)
+        self.unanswered_bytes += unanswered_bytes
+        self.kv_tokens += kv_tokens
+
+    def _uncount(self, pending: PendingRequest) -> None:
+        counted = self._counted.pop(pending.request.number)
+        self.unanswered_bytes -= counted.unanswered_bytes
+        self.kv_tokens -= counted.kv_tokens
