@@ -36,12 +36,20 @@ def load_models(deployment: Deployment) -> tuple[Model, ...]:
                     pipeline=_pipeline(variant),
                     clock_sensitivity=clock_sensitivity(variant),
                     max_batch=variant.max_batch,
+                    context_tokens=_context_tokens(variant),
                 )
                 for variant_name, variant in model.variants.items()
             ),
         )
         for name, model in deployment.models.items()
     )
+
+
+def _context_tokens(variant: config.Variant) -> int | None:
+    runtime = variant.runtime
+    if isinstance(runtime, config.GenerativeRuntime | config.OpenAiRuntime):
+        return runtime.context_tokens
+    return None
 
 
 def _pipeline(variant: config.Variant) -> tuple[tuple[PipelineStage, Profile], ...]:

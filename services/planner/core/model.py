@@ -151,6 +151,7 @@ class Variant:
         pipeline: Its stages with their profiles, where it runs as a pipeline; else ().
         clock_sensitivity: How its latency follows the SM clock, 0 (not) .. 1 (in proportion).
         max_batch: Largest batch that its file takes; None: any.
+        context_tokens: Most tokens of a prompt and its answer; None: not stated.
     """
 
     name: str
@@ -160,6 +161,7 @@ class Variant:
     pipeline: tuple[tuple[PipelineStage, Profile], ...] = ()
     clock_sensitivity: float = 1.0
     max_batch: int | None = None
+    context_tokens: int | None = None
 
     @property
     def clock_sensitivities(self) -> tuple[float, ...]:

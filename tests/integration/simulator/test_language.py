@@ -10,6 +10,8 @@ import pytest
 import yaml
 
 from services.kit.profiles.core.language import LanguageProfile
+from services.planner.core.accounting.account import Tokens
+from services.planner.core.load_report import MOST_TOKENS_PER_S, LoadReport
 from services.simulator.continuous_batching import Replica, StepCosts, Text
 from services.simulator.device import gpu_type
 from services.simulator.loader import Setting, read
@@ -248,6 +250,78 @@ def test_replicas_follow_the_load_although_no_text_can_be_in_time(
     assert replicas[0] == 1
     assert replicas[-1] >= 3
     assert figures(seen).models["chat"].failed == 0
+
+
+def lie(monkeypatch: pytest.MonkeyPatch, begin_s: float) -> None:
+    """Let the router report as many tokens as it may, from a time on."""
+    reported_s = 0.0
+
+    def false(*, window_s: float, tokens: Mapping[str, Tokens], **others: Any) -> LoadReport:
+        nonlocal reported_s
+        reported_s += window_s
+        more = round(max(reported_s - begin_s, 0.0) * MOST_TOKENS_PER_S)
+        told = {
+            name: Tokens(each.input + more, each.output + more) for name, each in tokens.items()
+        }
+        return LoadReport(window_s=window_s, tokens=told, **others)
+
+    monkeypatch.setattr("services.simulator.run.LoadReport", false)
+
+
+def rising_load(chat: Scene, folder: Path, *rates_rps: float, **changes: Any) -> Setting:
+    """A load in two parts of five minutes on four GPUs at one clock."""
+    path = folder / "load.csv"
+    path.write_text("\n".join(map(str, ("rps", *rates_rps))))
+    load = {"kind": "trace", "path": str(path), "step_s": 300}
+    planner = {"clock_ratios": [1.0], "triggers": {"scale_down_s": 30}}
+    deployment = {"nodes": {"n": {"simulated": 4 * ["h100-80gb"]}}, "planner": planner}
+    changed = merged(model(demand_rps=rates_rps[0], **changes), {"deployment": deployment})
+    return chat(merged(changed, {"duration_s": 600, "load": {"chat": load}}))
+
+
+def test_a_router_that_reports_endless_texts_does_not_keep_a_plan_from_growing(
+    chat: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """10 million tokens a second, for answers of 40: they count as 16 times as long at most.
+
+    As long as reported, they would be generated one at a time, and most real ones be refused.
+    """
+    lie(monkeypatch, begin_s=20.0)
+    seen = see(rising_load(chat, tmp_path, 4, 60, slo={"tpot_s": 0.012}))
+
+    replicas = [sum(plan.slices.values()) for plan in seen.plans]
+    assert (replicas[0], replicas[-1]) == (1, 4)
+    found = figures(seen).models["chat"]
+    assert found.failed == 0
+    assert found.met
+
+
+def test_plans_are_for_the_usual_texts_where_nothing_can_serve_those_reported(
+    chat: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model whose context is slow to read: 16 times the context miss its objective in any batch.
+
+    Replicas follow the load as if nothing false were reported.
+    """
+    profile = {**VARIANT["profile"], "kv_kib_per_token": 8192}
+    setting = rising_load(
+        chat,
+        tmp_path,
+        2,
+        12,
+        variants={"8b": {**VARIANT, "profile": profile}},
+        slo={"tpot_s": 0.015},
+    )
+    honest = see(setting)
+    lie(monkeypatch, begin_s=20.0)
+    attacked = see(setting)
+
+    replicas = [[sum(plan.slices.values()) for plan in each.plans] for each in (honest, attacked)]
+    assert replicas[0][-1] > replicas[0][0]
+    assert replicas[0][0] == replicas[1][0]
+    assert replicas[0][-1] == replicas[1][-1]
+    late = [figures(each).models["chat"].late for each in (honest, attacked)]
+    assert late[1] <= late[0] + 10
 
 
 def test_a_dirty_grid_moves_texts_to_the_smaller_variant_as_far_as_the_floor_allows(

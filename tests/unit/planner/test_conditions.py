@@ -118,4 +118,9 @@ def test_texts_that_cannot_be_in_time_are_named_with_those_that_could() -> None:
     (condition,) = cluster_conditions(seen)
     assert condition.kind is ConditionKind.TEXTS_TOO_LONG
     assert "200 + 9000 tokens" in condition.sentence
-    assert "200 + 40 tokens" in condition.sentence
+    assert "more time, by as much as they exceed 200 + 40 tokens" in condition.sentence
+
+    seen.settle_texts(seen.lengths.usual, seen.lengths.promised, (), ["chat"])
+
+    (condition,) = cluster_conditions(seen)
+    assert "plans are made for 200 + 40 tokens" in condition.sentence

@@ -169,7 +169,7 @@ class ClusterState:
             now,
             models=tuple(
                 replace(model, demand_rps=load_rps(model))
-                for model in self._offered(now, models, lengths.usual, lengths.promised)
+                for model in self._offered(now, models, lengths.planned, lengths.promised)
             ),
             objective=now.objective
             if planner.objective == self.settings.objective
@@ -201,7 +201,7 @@ class ClusterState:
 
     def _lengthen(self) -> None:
         """Have plans made for texts as long as they usually are."""
-        self.profiled = with_lengths(self.deployed, self.lengths.usual, self.lengths.promised)
+        self.profiled = with_lengths(self.deployed, self.lengths.planned, self.lengths.promised)
         self.believe(self.beliefs)
 
     # ---- reports -------------------------------------------------------------------------------
@@ -383,9 +383,10 @@ class ClusterState:
         usual: Mapping[str, TextLength],
         promised: Mapping[str, TextLength],
         in_time: Collection[str],
+        endless: Collection[str] = (),
     ) -> bool:
         """Take in whose usual texts some batch serves in time; see `TextLengths.settle`."""
-        changed = self.lengths.settle(usual, promised, in_time)
+        changed = self.lengths.settle(usual, promised, in_time, endless)
         if changed:
             self._lengthen()
             self.changed.notify()

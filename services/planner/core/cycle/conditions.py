@@ -77,10 +77,12 @@ def _of_variants(state: ClusterState) -> Iterator[Condition]:
 
 def _of_texts(state: ClusterState) -> Iterator[Condition]:
     for model, promised in sorted(state.lengths.promised.items()):
+        eased = f"plans give them more time, by as much as they exceed {promised}"
+        endless = f"not even with more time: plans are made for {promised}"
         yield Condition(
             ConditionKind.TEXTS_TOO_LONG,
             f"model/{model}",
             f"{model}: requests usually have {state.lengths.usual[model]}, and no batch of those "
-            f"is in time: plans give them more time, by as much as they exceed {promised}",
+            f"is in time: {endless if model in state.lengths.endless else eased}",
             f"models.{model}.slo.latency_s",
         )

@@ -21,7 +21,7 @@ from services.planner.core.cycle.plan_lifecycle import PlanLifecycle
 from services.planner.core.cycle.planning import Planning, Undecided
 from services.planner.core.cycle.rollout_executor import StepFailed
 from services.planner.core.decide import Snapshot, pose, staying
-from services.planner.core.forecast.text_lengths import TextLength
+from services.planner.core.forecast.text_lengths import TextLength, eased
 from services.planner.core.maintenance import Hold, hold, holding
 from services.planner.core.online_search.corrected_profile import learned, slower
 from services.planner.core.plan import Plan
@@ -266,15 +266,17 @@ class DecisionCycle:
             return now
         served = state.lengths.last_served(state.deployed)
 
-        def servable(promised: Mapping[str, TextLength]) -> set[str]:
-            posed = pose(state.with_texts(now, usual, promised), self._state.settings)
+        def servable(
+            lengths: Mapping[str, TextLength], promised: Mapping[str, TextLength]
+        ) -> set[str]:
+            posed = pose(state.with_texts(now, lengths, promised), self._state.settings)
             return {kind.model for kind in posed.catalog}
 
-        in_time, eased = await self._environment.think(
-            now.strategy, lambda: (servable({}), servable(served))
+        in_time, with_more_time = await self._environment.think(
+            now.strategy, lambda: (servable(usual, {}), servable(eased(usual, served), served))
         )
-        promised = {model: served[model] for model in sorted(eased - in_time)}
-        if not state.settle_texts(usual, promised, in_time):
+        promised = {model: served[model] for model in sorted(served.keys() - in_time)}
+        if not state.settle_texts(usual, promised, in_time, promised.keys() - with_more_time):
             return now
         for model in promised:
             self._environment.log.warning(

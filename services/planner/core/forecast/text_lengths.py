@@ -4,6 +4,11 @@ A profile states a usual request: tokens of its prompt and of its answer. Load i
 little where requests grow; so plans are made for the lengths that are seen, once they differ. Where
 no batch of those is in time, plans give each request as many times the objectives as it is longer
 than the last that could be: its tokens count, and what cannot be kept keeps no plan from growing.
+Where no batch is in time even then, plans are made for that last one.
+
+A router may report anything. So no text counts as longer than its model's context, nor those that
+are not in time as more than `MOST_LONGER` times the last that were; and whatever is reported, there
+are lengths by which capacity follows the requests.
 """
 
 from __future__ import annotations
@@ -20,6 +25,14 @@ LEAST_ANSWERS: Final = 100
 as large as the mean) their mean is then within 20 % 19 times in 20."""
 
 REMEMBERED_ANSWERS: Final = 1000.0
+CONTEXT_TOKENS: Final = 131_072
+"""Tokens of the longest text where the deployment states no `context_tokens`: what usual models of
+August 2026 take."""
+
+MOST_LONGER: Final = 16.0
+"""Times the last lengths of which a batch was in time: longer ones count as so long. What longer
+texts want is not good for usual ones, one at a time on a replica."""
+
 CHANGE: Final = 1.25
 """Lengths are others once prompts or answers are so many times longer or shorter."""
 
@@ -39,6 +52,13 @@ class TextLength:
     def __str__(self) -> str:
         return f"{self.prompt_tokens:.0f} + {self.answer_tokens:.0f} tokens"
 
+    def at_most(self, times: float, other: TextLength) -> TextLength:
+        """Return the length, cut at so many times the other."""
+        return TextLength(
+            min(self.prompt_tokens, times * other.prompt_tokens),
+            min(self.answer_tokens, times * other.answer_tokens),
+        )
+
     def differs(self, other: TextLength) -> bool:
         """Return whether plans for the other would be wrong for this."""
         pairs = (
@@ -54,7 +74,7 @@ class _Seen:
     prompt_tokens: float = 0.0
     answer_tokens: float = 0.0
 
-    def add(self, answers: int, prompt_tokens: int, answer_tokens: int) -> None:
+    def add(self, answers: int, prompt_tokens: float, answer_tokens: float) -> None:
         kept = max(1.0 - answers / REMEMBERED_ANSWERS, 0.0)
         self.answers = kept * self.answers + answers
         self.prompt_tokens = kept * self.prompt_tokens + prompt_tokens
@@ -75,14 +95,23 @@ class TextLengths:
         usual: Those that plans are to be made for, by model; left out: as the profiles say.
         promised: Those that the objectives are for, of models whose usual texts no batch serves in
             time: the last that one did; left out: all.
+        endless: Models of those whose usual texts no batch serves however much more time they get:
+            plans are made for those promised.
     """
 
     def __init__(self) -> None:
         self.usual: Mapping[str, TextLength] = {}
         self.promised: Mapping[str, TextLength] = {}
+        self.endless: frozenset[str] = frozenset()
         self._served: Mapping[str, TextLength] = {}
         self._seen: dict[str, _Seen] = {}
         self._counted: dict[tuple[str, str], tuple[int, int]] = {}
+
+    @property
+    def planned(self) -> Mapping[str, TextLength]:
+        """Lengths that plans are made for, by model; left out: as the profiles say."""
+        cut = eased(self.usual, self.promised)
+        return {**self.usual, **cut, **{name: self.promised[name] for name in self.endless}}
 
     def observe(
         self,
@@ -99,15 +128,18 @@ class TextLengths:
             answers: In the window, by model.
             models: The deployment's, with their profiles.
         """
+        deployed = {model.name: model for model in models}
         for model, counted in tokens.items():
             before = self._counted.get((router_id, model), counted)
             self._counted[router_id, model] = counted
             new = [now - then for now, then in zip(counted, before, strict=True)]
-            if answers.get(model) and max(new) > 0 <= min(new):
-                self._seen.setdefault(model, _Seen()).add(answers[model], *new)
+            if model in deployed and answers.get(model) and max(new) > 0 <= min(new):
+                possible = answers[model] * longest(deployed[model])
+                seen = self._seen.setdefault(model, _Seen())
+                seen.add(answers[model], *(min(each, possible) for each in new))
         changed = {
             model.name: mean
-            for model in models
+            for model in deployed.values()
             if model.name in tokens
             and (known := self.usual.get(model.name) or stated(model))
             and (mean := self._seen.get(model.name, _Seen()).mean)
@@ -130,6 +162,7 @@ class TextLengths:
         usual: Mapping[str, TextLength],
         promised: Mapping[str, TextLength],
         in_time: Collection[str],
+        endless: Collection[str] = (),
     ) -> bool:
         """Take in whose usual texts some batch serves in time; return whether others' were before.
 
@@ -137,10 +170,12 @@ class TextLengths:
             usual: Lengths that were usual when it was found out.
             promised: Of the models that none does: what their objectives are for from now on.
             in_time: Models that one does.
+            endless: Models of those promised that none does with more time either.
         """
-        before, self.promised = self.promised, promised
+        before = self.promised, self.endless
+        self.promised, self.endless = promised, frozenset(endless)
         self._served = {**self._served, **{name: usual[name] for name in in_time if name in usual}}
-        return before != promised
+        return before != (self.promised, self.endless)
 
     def forget(self, router_id: str) -> None:
         """Drop the counts of a router that has disconnected; what they said of lengths stays."""
@@ -152,6 +187,18 @@ def stated(model: Model) -> TextLength | None:
     profiles = (variant.profile for variant in model.variants)
     found = next((each for each in profiles if isinstance(each, LanguageProfile)), None)
     return TextLength(found.prompt_tokens, found.answer_tokens) if found else None
+
+
+def eased(
+    usual: Mapping[str, TextLength], promised: Mapping[str, TextLength]
+) -> Mapping[str, TextLength]:
+    """Return the lengths that count of texts which get more time than those promised, by model."""
+    return {name: usual[name].at_most(MOST_LONGER, its) for name, its in promised.items()}
+
+
+def longest(model: Model) -> float:
+    """Return the most tokens of a prompt and its answer that any variant of a model takes."""
+    return max(variant.context_tokens or CONTEXT_TOKENS for variant in model.variants)
 
 
 def with_lengths(

@@ -17,7 +17,9 @@ from services.planner.core.fleet import Fleet
 from services.planner.core.forecast.demand import Demand
 from services.planner.core.forecast.text_lengths import (
     CHANGE,
+    CONTEXT_TOKENS,
     LEAST_ANSWERS,
+    MOST_LONGER,
     TextLength,
     TextLengths,
     with_lengths,
@@ -69,6 +71,29 @@ def test_lengths_are_the_mean_seen_or_the_profiles_where_they_hardly_differ(
         assert usual.answer_tokens == pytest.approx(answer, rel=0.02)
     elif farthest < CHANGE / 1.02:
         assert lengths.usual == {}
+
+
+@given(
+    reports=st.lists(
+        st.tuples(st.integers(0, 10**9), st.integers(0, 10**9), st.integers(0, 10**5)),
+        min_size=1,
+        max_size=30,
+    ),
+    contexts=st.lists(st.sampled_from([None, 64, 4096]), min_size=1, max_size=3),
+)
+def test_no_report_makes_texts_longer_than_the_longest_context_of_a_variant(
+    reports: list[tuple[int, int, int]], contexts: list[int | None]
+) -> None:
+    variants = [replace(CHAT.variants[0], context_tokens=each) for each in contexts]
+    chat, lengths = replace(CHAT, variants=tuple(variants)), TextLengths()
+    counted = (0, 0)
+    for prompts, answers, answered in [(0, 0, 0), *reports]:
+        counted = (counted[0] + prompts, counted[1] + answers)
+        lengths.observe("r", {"chat": counted}, {"chat": answered}, [chat])
+
+    most = max(each or CONTEXT_TOKENS for each in contexts)
+    usual = lengths.usual.get("chat")
+    assert usual is None or max(usual.prompt_tokens, usual.answer_tokens) <= most * (1 + 1e-9)
 
 
 def test_few_answers_and_a_router_that_started_again_say_nothing() -> None:
@@ -125,6 +150,20 @@ def test_what_no_batch_serves_in_time_is_known_until_one_does() -> None:
     assert lengths.promised == {"chat": served}
     assert lengths.settle(lengths.usual, {}, {"chat"})
     assert lengths.last_served([CHAT]) == {"chat": long}
+
+
+def test_texts_that_are_not_in_time_count_as_much_longer_at_most_or_as_those_that_were() -> None:
+    lengths, long = TextLengths(), TextLength(200.0, 90_000.0)
+    lengths.usual = {"chat": long}
+    promised = lengths.last_served([CHAT])
+    (served,) = promised.values()
+
+    assert lengths.settle(lengths.usual, promised, ())
+    assert lengths.planned == {"chat": TextLength(200.0, MOST_LONGER * served.answer_tokens)}
+    assert lengths.settle(lengths.usual, promised, (), ["chat"])
+    assert lengths.planned == promised
+    assert lengths.settle(lengths.usual, {}, ["chat"])
+    assert lengths.planned == lengths.usual
 
 
 def test_reports_of_longer_texts_change_the_models_and_cause_a_plan() -> None:
