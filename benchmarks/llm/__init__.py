@@ -1,6 +1,7 @@
 """Language models on a simulated fleet in virtual time: energy per token at objectives of tokens.
 
-python -m benchmarks.llm [--part traces|disaggregation|live] [--json FILE] [--quick]
+python -m benchmarks.llm [--part traces|prefixes|disaggregation|live|overhead]
+                         [--json FILE] [--quick]
 
 Replicas of one model, one on each H100, batch continuously: each step decodes every open answer and
 takes in up to a chunk of prompts, and lasts and draws what the profile of language models says

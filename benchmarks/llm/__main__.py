@@ -6,10 +6,9 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.harness import Figures, Report, Skipped, in_processes, options, publish
-from benchmarks.llm import disaggregation, live, overhead
+from benchmarks.llm import disaggregation, live, overhead, prefixes
 from benchmarks.llm.bound import bound_j_per_token
-from benchmarks.llm.policies import GPUS, least_requests, policies, round_robin, run
-from benchmarks.llm.prefixes import reuse
+from benchmarks.llm.policies import GPUS, policies, run
 from benchmarks.llm.traces import traces
 
 WINDOWS: Final = 4
@@ -59,20 +58,14 @@ def measure(*, quick: bool) -> Report:
     bounds = {name: bound for _, each in found.values() for name, bound in each.items()}
     said = ", ".join(f"{name}: {each['j_per_token']:.3g}" for name, each in bounds.items())
     title = f"Eight billion parameters on {GPUS} H100, {windows - 1} windows of each trace"
-    mooncake = traces(2 * scale, 2)[1]
-    choices = {"round robin": round_robin, "least requests": least_requests}
-    prefixes = reuse(mooncake.windows[0], mooncake.limits, choices, 4)
     return Report(
-        [
-            Figures(title, rows, f"Bound, J per token: {said}"),
-            Figures("4 H100 that cache prefixes, on Mooncake x 0.5", prefixes),
-        ],
-        {"traces": rows, "bound": bounds, "prefixes": prefixes},
+        [Figures(title, rows, f"Bound, J per token: {said}")], {"traces": rows, "bound": bounds}
     )
 
 
 PARTS: Final[Mapping[str, Callable[..., Report]]] = {
     "traces": measure,
+    "prefixes": prefixes.measure,
     "disaggregation": disaggregation.measure,
     "live": live.measure,
     "overhead": overhead.measure,

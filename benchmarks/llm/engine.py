@@ -28,6 +28,8 @@ SLOTS: Final = 256
 KV_TOKENS: Final = 400_000
 """Tokens of context that fit beside the weights: 128 KiB each (Llama 3 8B, 16 bit) in 52 GB."""
 CLOCK_PERIOD_S: Final = 0.5
+CHOSEN_ATTAINMENT: Final = 0.995
+"""What must be kept on the window on which is chosen: later ones differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,16 @@ def gpu(
 
 Choose = Callable[[Sequence[Replica], Request, int], Replica]
 """Returns the replica of a request that arrives, the trace's so-manieth."""
+
+
+def round_robin(replicas: Sequence[Replica], _: Request, number: int) -> Replica:
+    """Return the next replica in turn."""
+    return replicas[number % len(replicas)]
+
+
+def least_requests(replicas: Sequence[Replica], _: Request, __: int) -> Replica:
+    """Return the replica with the fewest requests."""
+    return min(replicas, key=lambda replica: replica.requests)
 
 
 def serve(requests: Sequence[Request], replicas: Sequence[Replica], choose: Choose) -> float:

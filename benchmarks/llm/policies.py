@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.llm.engine import (
+    CHOSEN_ATTAINMENT,
     CLOCKS,
     INTENSITY_G_PER_KWH,
     KV_TOKENS,
@@ -22,6 +23,8 @@ from benchmarks.llm.engine import (
     Limits,
     Request,
     gpu,
+    least_requests,
+    round_robin,
     serve,
 )
 from benchmarks.llm.prefixes import ByPrefix
@@ -41,8 +44,6 @@ from services.simulator.continuous_batching import ClockAt, Replica
 
 GPUS: Final = 8
 CACHE_BLOCKS: Final = 800  # of a replica; beside `KV_TOKENS`, which a server would share with it
-CHOSEN_ATTAINMENT: Final = 0.995
-"""What must be kept on the window on which is chosen: later ones differ."""
 CAPS_W: Final = (700, 600, 500, 450, 400, 360)
 CHUNKS: Final = (512, 1024)
 HEADROOMS: Final = (0.5, 0.6, 0.7, 0.8, 0.9)
@@ -50,16 +51,6 @@ _MINUTE_S: Final = 60.0
 _ROUNDING: Final = 1 + 1e-9
 
 Window = Sequence[Request]
-
-
-def round_robin(replicas: Sequence[Replica], _: Request, number: int) -> Replica:
-    """Return the next replica in turn."""
-    return replicas[number % len(replicas)]
-
-
-def least_requests(replicas: Sequence[Replica], _: Request, __: int) -> Replica:
-    """Return the replica with the fewest requests."""
-    return min(replicas, key=lambda replica: replica.requests)
 
 
 def fixed(clock: float) -> ClockAt:

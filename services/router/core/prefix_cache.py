@@ -2,7 +2,8 @@
 
 A prompt is cut into blocks of bytes, each named by a hash of itself and of the block before it, so
 that a name stands for all the text up to there. Names are kept, no text; bytes are hashed with a
-key of the process (SipHash), so that no client can make names collide.
+key of the process (SipHash), so that no client can make names collide. The first blocks are small,
+for short prompts; later ones are larger, so that few names remember long prompts.
 
 Source: vLLM, "Automatic Prefix Caching" (hash chains of blocks); llm-d, "precise" and "approximate"
 prefix-cache scorers, of which this is the approximate kind: no server is queried.
@@ -14,24 +15,34 @@ from collections.abc import Sequence
 from typing import Final
 
 BLOCK_BYTES: Final = 256
-"""Of text, about 64 tokens."""
+"""Of text in a small block, about 64 tokens."""
 
-MAX_PROMPT_BYTES: Final = 2048 * BLOCK_BYTES
-"""Of one prompt that count: its first 512 KiB."""
+SMALL_BLOCKS: Final = 16
+LARGE_BYTES: Final = 1024
+MAX_PROMPT_BYTES: Final = 512 * 1024
+"""Of one prompt that count."""
 
 MAX_BLOCKS: Final = 16_384
-"""Names kept of one instance, about 2 MB: 4 MiB of text."""
+"""Names kept of one instance, about 2 MB: of long prompts 16 MiB, four million tokens."""
+
+_SMALL_BYTES: Final = SMALL_BLOCKS * BLOCK_BYTES
 
 
 def chain(text: bytes) -> tuple[int, ...]:
     """Return the names of a text's whole blocks, in order; at most those of `MAX_PROMPT_BYTES`."""
     names = []
-    name = 0
-    whole_bytes = min(len(text) // BLOCK_BYTES * BLOCK_BYTES, MAX_PROMPT_BYTES)
-    for start in range(0, whole_bytes, BLOCK_BYTES):
-        name = hash((name, text[start : start + BLOCK_BYTES]))
+    name, start, end_bytes = 0, 0, min(len(text), MAX_PROMPT_BYTES)
+    while (end := start + (BLOCK_BYTES if start < _SMALL_BYTES else LARGE_BYTES)) <= end_bytes:
+        name = hash((name, text[start:end]))
         names.append(name)
+        start = end
     return tuple(names)
+
+
+def length_of(blocks: int) -> int:
+    """Return how many bytes a prompt's first blocks have."""
+    small = min(blocks, SMALL_BLOCKS)
+    return small * BLOCK_BYTES + (blocks - small) * LARGE_BYTES
 
 
 class PrefixCache:

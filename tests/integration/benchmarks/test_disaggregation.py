@@ -6,8 +6,8 @@ import pytest
 
 from benchmarks.llm import disaggregation
 from benchmarks.llm.disaggregation import HIGH_END, Site, Type, Work, row, ways
-from benchmarks.llm.engine import PROFILE, Limits, Request
-from benchmarks.llm.policies import GPUS, Setup, always, fixed, least_requests, run
+from benchmarks.llm.engine import PROFILE, Limits, Request, least_requests
+from benchmarks.llm.policies import GPUS, Setup, always, fixed, run
 
 LIMITS = Limits(2.0, 0.05)
 TRACE = tuple(Request(0.05 * number, 100 + number % 7 * 300, 50) for number in range(60))

@@ -5,7 +5,16 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.llm.bound import bound_j_per_token
-from benchmarks.llm.engine import CLOCKS, KV_TOKENS, Engine, Limits, Request, gpu, serve
+from benchmarks.llm.engine import (
+    CLOCKS,
+    KV_TOKENS,
+    Engine,
+    Limits,
+    Request,
+    gpu,
+    least_requests,
+    serve,
+)
 from benchmarks.llm.live import TTFT_S, Answer, row
 from benchmarks.llm.policies import (
     GPUS,
@@ -15,10 +24,10 @@ from benchmarks.llm.policies import (
     always,
     capped,
     fixed,
-    least_requests,
     planned,
     run,
 )
+from benchmarks.llm.prefixes import by_weight, most_reused, reuse
 
 TRACE = [
     Request(0.05 * number, 100 + number % 7 * 300, 20 + number % 5 * 30) for number in range(60)
@@ -101,6 +110,24 @@ def test_the_plan_counts_tokens_not_requests() -> None:
     long = [replace(each, arrived_s=60 + each.arrived_s, input_tokens=4_000) for each in short]
 
     assert planned(short + long, LIMITS)[0] > planned(short + short, LIMITS)[0]
+
+
+def test_prompts_that_begin_alike_are_computed_once_at_even_load() -> None:
+    """Twelve users who go on with their own texts: a replica has read most of the next prompt."""
+    blocks = [[1000 * user + at for at in range(8)] for user in range(12)]
+    trace = [
+        Request(turn * 12.0 + user, (5 + turn) * 512, 40, blocks=tuple(blocks[user][: 5 + turn]))
+        for turn in range(4)
+        for user in range(12)
+    ]
+    least, prefix = (
+        reuse(trace, LIMITS, 100, choose)
+        for choose in (lambda _: lambda r, _, n: r[(n + n // 12) % 4], by_weight(0.1))
+    )
+
+    assert least["reused"] < 0.1
+    assert prefix["reused"] == pytest.approx(most_reused(trace), rel=0.05)
+    assert prefix["busiest_over_mean"] < 1.2
 
 
 def test_live_rows_count_what_was_lost_and_what_was_late() -> None:

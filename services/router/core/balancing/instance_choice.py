@@ -1,15 +1,21 @@
 """Which instance takes the next request."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from services.kit.config import InstanceChoice
 from services.router.core.instance_state import InstanceState
 from services.router.core.pending_request import PendingRequest
-from services.router.core.prefix_cache import BLOCK_BYTES
+from services.router.core.prefix_cache import length_of
 from services.router.core.token_times import TokenObjective
 
 Choose = Callable[[Sequence[InstanceState]], InstanceState]
 """Returns, of instances with a free credit (at least one), the one that takes the next request."""
+
+HELD_WEIGHT: Final = 0.1
+"""What a byte that an instance holds counts beside a byte of the prompt that it has to read: of 1,
+0.5, 0.25, 0.1 and 0.03 the one of least energy on a window (docs/measurements/language-models.md).
+"""
 
 
 def idle_longest(states: Sequence[InstanceState]) -> InstanceState:
@@ -65,20 +71,22 @@ def least_expected_completion(states: Sequence[InstanceState]) -> InstanceState:
     return best
 
 
-def by_prefix(states: Sequence[InstanceState], pending: PendingRequest) -> InstanceState:
-    """Return the instance that computes least: blocks of the prompt not cached, and blocks held.
+def by_prefix(
+    states: Sequence[InstanceState], pending: PendingRequest, held_weight: float = HELD_WEIGHT
+) -> InstanceState:
+    """Return the instance with least to do: of the prompt what it has not read, and what it holds.
 
     What an instance holds are the bodies of its requests in flight, for a prompt's KV cache is read
-    at each step of its answer. So a cached prefix is worth as much waiting as computing it again.
+    at each step of its answer; that costs less than computing a prompt (`HELD_WEIGHT`).
 
     Source: NVIDIA Dynamo, "KV cache routing" (cost: overlap weight x blocks to prefill + blocks
-    that decode, here with weight 1), without its random choice among similar costs.
+    that decode), without its random choice among similar costs.
     """
     blocks = pending.prefix()
 
     def cost(state: InstanceState) -> tuple[float, int]:
-        held_bytes = state.work.body_bytes
-        return held_bytes / BLOCK_BYTES - state.prefixes.matched(blocks), state.used_at
+        known_bytes = length_of(state.prefixes.matched(blocks))
+        return held_weight * state.work.body_bytes - known_bytes, state.used_at
 
     return min(states, key=cost)
 
