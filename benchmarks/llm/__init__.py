@@ -17,7 +17,8 @@ reported on later ones (other hours, with another seed each, where arrivals are 
   the lowest clock that they allow, by what waits; also at the highest clock, which leaves out what
   the lower clocks save;
 - router: the router's own choice `consolidated` at the highest clock, which learns from the answers
-  that ended what the policy above knows from the profile; also at the plan's clock;
+  that ended what the policy above knows from the profile, and of servers how many tokens fit into
+  their KV cache; also where they do not state it, and at the plan's clock;
 - bound: see `bound.py`.
 
 Idle power of all GPUs counts, the parked ones included. Lower clocks draw what `clock_curve` says,

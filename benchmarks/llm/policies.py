@@ -27,7 +27,7 @@ from benchmarks.llm.engine import (
     round_robin,
     serve,
 )
-from benchmarks.llm.prefixes import ByPrefix
+from benchmarks.llm.prefixes import TEXT_BYTES, ByPrefix
 from services.kit.config import Objective
 from services.kit.profiles.core.language import PROMPT_TOKENS_PER_STEP
 from services.kit.request_cost import Cost, Usage
@@ -136,9 +136,12 @@ class AsRouter:
         trace: The requests, in order.
         replicas: How many.
         limits: The objective.
+        kv_stated: Whether servers state the size of their KV cache, as vLLM's and SGLang's do.
     """
 
-    def __init__(self, trace: Window, replicas: int, limits: Limits) -> None:
+    def __init__(
+        self, trace: Window, replicas: int, limits: Limits, *, kv_stated: bool = True
+    ) -> None:
         self._trace = trace
         self._pool = InstancePool("consolidated")
         self._pool.add(
@@ -146,6 +149,7 @@ class AsRouter:
         )
         for state in self._pool.states.values():
             state.credits, state.up = SLOTS, True
+            state.kv_tokens_per_credit = KV_TOKENS // SLOTS if kv_stated else 0
         objective = TokenObjective(limits.ttft_s, limits.tpot_s)
         self._pool.refresh("consolidated", overloaded=False, tokens=objective)
 
@@ -160,11 +164,11 @@ class AsRouter:
             for each, pending in state.in_flight.items():
                 if self._trace[each].first_s and not pending.answering:
                     pending.begin_answer(state.instance.id, self._trace[each].first_s)
-        arrived_s, body = request.arrived_s, bytes(request.input_tokens)
+        arrived_s, body = request.arrived_s, bytes(TEXT_BYTES * request.input_tokens)
         pending = PendingRequest(RouterRequest(number, "text", body, arrived_s, math.inf))
         chosen = self._pool.free(pending=pending)
         if chosen is None:
-            return least_requests(replicas, request, number)
+            raise RuntimeError("no replica has room: the router would let the request wait")
         pending.assign(chosen.instance.id, self._pool.hold(chosen, pending), arrived_s)
         return replicas[states.index(chosen)]
 
@@ -262,6 +266,10 @@ def policies(window: Window, limits: Limits) -> dict[str, Setup]:
         setups["consolidated, highest clock"],
         choose=lambda requests: AsRouter(requests, GPUS, limits),
         chosen=f"headroom {HEADROOM}",
+    )
+    setups["router, highest clock, cache not stated"] = replace(
+        setups["router, highest clock"],
+        choose=lambda requests: AsRouter(requests, GPUS, limits, kv_stated=False),
     )
     setups["router, plan's clock"] = replace(
         setups["router, highest clock"],

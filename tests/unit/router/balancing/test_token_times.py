@@ -31,6 +31,21 @@ def test_prompts_that_wait_take_room_as_answers_do() -> None:
     assert not times.has_room(Held(4, 11_000), OBJECTIVE)
 
 
+@pytest.mark.parametrize(("waiting", "room"), [(1, True), (4, True), (6, False)])
+def test_more_prompts_that_wait_are_later_than_the_line_by_as_much_more(
+    waiting: int, room: bool
+) -> None:
+    """A prompt of 1,000 bytes takes 80 or 120 ms: six may take 0.84 s where the line has 0.6."""
+    times = TokenTimes()
+    for number in range(400):
+        prompts = 1 + number % 3 // 2  # one or two that wait
+        read_s = 0.1 * prompts * (0.8 if number % 2 else 1.2)
+        times.add(Held(2, 1000 * prompts), read_s, 0.01)
+
+    objective = OBJECTIVE._replace(first_token_s=0.8)
+    assert times.has_room(Held(2, 1000 * waiting), objective) == room
+
+
 def test_a_new_instance_has_room_for_one_and_then_for_twice_what_was_measured() -> None:
     """A burst does not fill an instance of which nothing is known."""
     assert TokenTimes().has_room(Held(1, 10**9), OBJECTIVE)

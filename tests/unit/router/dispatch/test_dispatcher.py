@@ -459,7 +459,7 @@ def test_consolidated_fills_one_instance_as_far_as_the_objective_allows_and_then
     """The second instance has nothing to do until the first would be too slow."""
     core, workers = dispatcher(), (instance("a"), instance("b"))
     routes = replace(core.routes, instances=workers, instance_choice="consolidated")
-    core.swap(replace(routes, slo_token_s=0.021))
+    core.swap(replace(routes, slo_token_s=0.0195))
     for each in workers:
         core.up(each.id, Hello(16, b""))
         for answers in (1, 2, 3, 4):
