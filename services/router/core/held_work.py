@@ -36,38 +36,38 @@ class HeldWork:
     def add(self, pending: PendingRequest) -> None:
         """Count a request from now on; nothing happens where it is counted already."""
         if pending.request.number not in self._counted:
-            self._count(pending)
+            self._counted[pending.request.number] = counted = self._counts(pending)
             self.body_bytes += len(pending.request.body)
+            self.unanswered_bytes += counted.unanswered_bytes
+            self.kv_tokens += counted.kv_tokens
             pending.holders += (self,)
 
     def remove(self, pending: PendingRequest) -> None:
         """Count a request no more; nothing happens where it was not counted."""
-        if pending.request.number in self._counted:
-            self._uncount(pending)
+        counted = self._counted.pop(pending.request.number, None)
+        if counted is not None:
             self.body_bytes -= len(pending.request.body)
+            self.unanswered_bytes -= counted.unanswered_bytes
+            self.kv_tokens -= counted.kv_tokens
             pending.holders = tuple(each for each in pending.holders if each is not self)
 
     def recount(self, pending: PendingRequest) -> None:
-        """Follow a change of a request that is counted."""
-        self._uncount(pending)
-        self._count(pending)
+        """Follow a change of a request that is counted; most tokens of an answer change nothing."""
+        before = self._counted[pending.request.number]
+        now = self._counts(pending)
+        if now != before:
+            self._counted[pending.request.number] = now
+            self.unanswered_bytes += now.unanswered_bytes - before.unanswered_bytes
+            self.kv_tokens += now.kv_tokens - before.kv_tokens
 
     def expect(self, usual_tokens: float) -> None:
         """Take in the usual length of answers; where it is another, all are counted again, O(n)."""
         if self.usual_tokens / COUNT_AGAIN < usual_tokens < self.usual_tokens * COUNT_AGAIN:
             return
         self.usual_tokens = usual_tokens
-        for counted in list(self._counted.values()):
+        for counted in tuple(self._counted.values()):
             self.recount(counted.pending)
 
-    def _count(self, pending: PendingRequest) -> None:
+    def _counts(self, pending: PendingRequest) -> _Counted:
         unanswered_bytes = 0 if pending.answering else len(pending.request.body)
-        kv_tokens = pending.kv_tokens(self.usual_tokens)
-        self._counted[pending.request.number] = _Counted(pending, unanswered_bytes, kv_tokens)
-        self.unanswered_bytes += unanswered_bytes
-        self.kv_tokens += kv_tokens
-
-    def _uncount(self, pending: PendingRequest) -> None:
-        counted = self._counted.pop(pending.request.number)
-        self.unanswered_bytes -= counted.unanswered_bytes
-        self.kv_tokens -= counted.kv_tokens
+        return _Counted(pending, unanswered_bytes, pending.kv_tokens(self.usual_tokens))
