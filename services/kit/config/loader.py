@@ -23,6 +23,8 @@ from services.kit.config.validation_messages import worded
 ENV_PREFIX = "CINQUEFOIL_"
 ENV_FILE = "CINQUEFOIL_CONFIG"
 DEFAULT_FILE = Path("cinquefoil.yaml")
+# Say where files are: the deployment, and what `cinquefoil data` fetched.
+_NO_SETTINGS = (ENV_FILE, "CINQUEFOIL_DATA")
 
 # What a kubelet sets in every pod for a Service whose name begins with "cinquefoil".
 _SERVICE_LINK = re.compile(
@@ -192,7 +194,7 @@ def _refuse_unknown_environment(environment: Mapping[str, str]) -> None:
     for name, value in environment.items():
         if _SERVICE_LINK.fullmatch(f"{name}={value}"):
             continue
-        if name.startswith(ENV_PREFIX) and name != ENV_FILE:
+        if name.startswith(ENV_PREFIX) and name not in _NO_SETTINGS:
             section = name.removeprefix(ENV_PREFIX).split("__")[0]
             if section.upper() not in known:
                 raise ConfigError(

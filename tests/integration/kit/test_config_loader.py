@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
+from services.datasets.catalog import folder
 from services.kit.config import Deployment, SyntheticSource, TraceSource
 from services.kit.config.loader import ConfigError, config_path, load
 from tests.support.paths import ROOT
@@ -219,6 +220,15 @@ def test_an_unknown_section_in_the_environment_is_refused(
     monkeypatch.setenv(name, "1")
 
     assert f"{name}: unknown setting; sections are ACCESS" in mistakes(path, TEXT)[0]
+
+
+def test_where_data_lies_is_no_setting(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has told `cinquefoil data` a folder can start services in the same shell."""
+    monkeypatch.setenv("CINQUEFOIL_DATA", str(path.parent))
+    path.write_text(TEXT)
+
+    assert folder() == path.parent
+    assert load(path).router.listen == "127.0.0.1:8464"
 
 
 def test_variables_that_kubernetes_sets_for_services_are_no_settings(
