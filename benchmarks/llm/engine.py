@@ -12,13 +12,7 @@ from services.kit.profiles.core.language import LanguageProfile
 from services.planner.core.model import Pool
 from services.planner.core.problem import catalog
 from services.router.core.prefix_cache import PrefixCache
-from services.simulator.continuous_batching import (
-    CHUNK_TOKENS,
-    ClockAt,
-    Replica,
-    StepCosts,
-    Text,
-)
+from services.simulator.continuous_batching import CHUNK_TOKENS, Replica, StepCosts, Text
 
 CLOCKS: Final = (0.6, 0.7, 0.8, 0.9, 1.0)
 INTENSITY_G_PER_KWH: Final = 300.0
@@ -49,6 +43,10 @@ class Request(Text):
         return self.ttft_s <= limits.ttft_s and self.tpot_s <= limits.tpot_s
 
 
+ClockAt = Callable[[Replica, float], float]
+"""Returns the clock of a replica's next steps, over the highest, at a time."""
+
+
 class Engine(StepCosts):
     """What a step of one GPU takes and draws.
 
@@ -70,11 +68,11 @@ def gpu(
     """Return a GPU with nothing to do, whose clock is chosen every `CLOCK_PERIOD_S` at most."""
     clock = until_s = 0.0
 
-    def held(replica: Replica, now_s: float) -> float:
+    def held(replica: Replica, now_s: float) -> tuple[float, float]:
         nonlocal clock, until_s
         if now_s >= until_s:
             clock, until_s = clock_at(replica, now_s), now_s + CLOCK_PERIOD_S
-        return clock
+        return clock, until_s
 
     return Replica(engine, held, SLOTS, KV_TOKENS, chunk, cache)
 
@@ -96,18 +94,23 @@ def least_requests(replicas: Sequence[Replica], _: Request, __: int) -> Replica:
 def serve(requests: Sequence[Request], replicas: Sequence[Replica], choose: Choose) -> float:
     """Serve a trace; return when the last answer ended, s."""
     index_of = {id(replica): index for index, replica in enumerate(replicas)}
-    ends: list[tuple[float, int]] = []
+    ends: list[tuple[float, int]] = []  # of runs; those that were cut are there twice
     now_s, coming = 0.0, 0
     while coming < len(requests) or ends:
         if coming < len(requests) and (not ends or requests[coming].arrived_s <= ends[0][0]):
             request, now_s = requests[coming], requests[coming].arrived_s
             replica = choose(replicas, request, coming)
-            replica.add(request)
+            replica.add(request, now_s)
             coming += 1
         else:
-            now_s, index = heappop(ends)
+            end_s, index = heappop(ends)
             replica = replicas[index]
+            if not replica.left or end_s != replica.ends_s:
+                continue
+            now_s = end_s
             replica.end(now_s)
-        if not replica.busy and replica.requests:
-            heappush(ends, (replica.begin(now_s), index_of[id(replica)]))
+        if not replica.left and replica.requests:
+            replica.begin(now_s)
+        if replica.left:
+            heappush(ends, (replica.ends_s, index_of[id(replica)]))
     return now_s

@@ -19,6 +19,7 @@ from benchmarks.llm.engine import (
     PROFILE,
     SLOTS,
     Choose,
+    ClockAt,
     Engine,
     Limits,
     Request,
@@ -40,7 +41,7 @@ from services.router.core.model import Request as RouterRequest
 from services.router.core.pending_request import PendingRequest
 from services.router.core.prefix_cache import PrefixCache
 from services.router.core.token_times import HEADROOM, TokenObjective
-from services.simulator.continuous_batching import ClockAt, Replica
+from services.simulator.continuous_batching import Replica
 
 GPUS: Final = 8
 CACHE_BLOCKS: Final = 800  # of a replica; beside `KV_TOKENS`, which a server would share with it
@@ -61,9 +62,9 @@ def fixed(clock: float) -> ClockAt:
 def capped(power_w: float) -> ClockAt:
     """Return the highest clock at which the next steps draw no more; the lowest, if none does."""
 
-    def clock_at(replica: Replica, _: float) -> float:
+    def clock_at(replica: Replica, now_s: float) -> float:
         for clock in reversed(CLOCKS):
-            time_s, energy_j = _usual_step(replica, clock)
+            time_s, energy_j = _usual_step(replica, clock, now_s)
             if replica.engine.shape.idle_power_w + energy_j / time_s <= power_w * _ROUNDING:
                 return clock
         return CLOCKS[0]
@@ -71,9 +72,9 @@ def capped(power_w: float) -> ClockAt:
     return clock_at
 
 
-def _usual_step(replica: Replica, clock: float) -> tuple[float, float]:
+def _usual_step(replica: Replica, clock: float, now_s: float) -> tuple[float, float]:
     prompt = replica.chunk if replica.waiting else 0
-    return replica.engine.step(clock, len(replica.open), replica.mean_context, prompt)
+    return replica.engine.step(clock, len(replica.open), replica.mean_context(now_s), prompt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +102,10 @@ class Consolidated:
         count = replica.requests + 1
         if count > SLOTS or replica.kept + replica.waiting_tokens + request.tokens > KV_TOKENS:
             return count == 1
-        step = replica.engine.step
-        context = max(replica.mean_context, request.input_tokens)
-        token_s, _ = step(CLOCKS[0], count, context, count * self.prompt_per_token)
-        chunk_s, _ = step(CLOCKS[0], count, context, replica.chunk)
+        time_s = replica.engine.time_s
+        context = max(replica.mean_context(request.arrived_s), request.input_tokens)
+        token_s = time_s(CLOCKS[0], count, context, count * self.prompt_per_token)
+        chunk_s = time_s(CLOCKS[0], count, context, replica.chunk)
         chunks = math.ceil((replica.waiting_tokens + request.input_tokens) / replica.chunk)
         objective = TokenObjective(self.limits.ttft_s, self.limits.tpot_s, self.headroom)
         return objective.allows((chunks + 1) * chunk_s, token_s)
@@ -114,12 +115,10 @@ class Consolidated:
         chunks = math.ceil(replica.waiting_tokens / replica.chunk)
         oldest_s = min((each.request.arrived_s for each in replica.waiting), default=now_s)
         left_s = self.headroom * self.limits.ttft_s - (now_s - oldest_s)
+        count, context = len(replica.open), replica.mean_context(now_s)
         for clock in CLOCKS:
-            chunk_s, _ = _usual_step(replica, clock)
-            count = len(replica.open)
-            token_s, _ = replica.engine.step(
-                clock, count, replica.mean_context, count * self.prompt_per_token
-            )
+            chunk_s, _ = _usual_step(replica, clock, now_s)
+            token_s = replica.engine.time_s(clock, count, context, count * self.prompt_per_token)
             if token_s <= self.headroom * self.limits.tpot_s and chunks * chunk_s <= left_s:
                 return clock
         return CLOCKS[-1]

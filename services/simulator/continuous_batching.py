@@ -1,8 +1,14 @@
-"""A language model on a GPU that batches continuously, step by step, by its profile."""
+"""A language model on a GPU that batches continuously, by its profile.
+
+From one event to the next (a prompt is taken in, an answer ends, the clock changes) every step
+gives the same answers a token each, so it takes a fixed time more than the step before. Such a
+*run* of steps is begun and ended as one; where an event comes before its end, it is cut.
+"""
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -72,6 +78,8 @@ class Step(NamedTuple):
 
 
 _NO_STEP: Final = Step(0.0, 0.0)
+_FEW: Final = 9  # values that are added one by one
+_ROUNDING: Final = 1e-11
 
 
 class StepCosts:
@@ -100,13 +108,34 @@ class StepCosts:
             context: Mean tokens of each of them.
             prompt: Tokens of prompts that are taken in.
         """
-        decode, prefill, power = self._ratios.get(clock) or self._at(clock)
+        _, _, power = self._ratios.get(clock) or self._at(clock)
         steps = self._steps
-        fast_s = steps.time_s(sequences, context)
-        whole_s = steps.time_s(sequences, context, prompt) if prompt else fast_s
-        time_s = fast_s * decode + (whole_s - fast_s) * prefill
-        power_w = steps.power_w(sequences, context, prompt, whole_s)
-        return Step(time_s * self._slowdown, power_w * power * time_s * self._slowdown)
+        fast_s = steps.time_s(sequences, context, prompt)
+        power_w = power * steps.power_w(sequences, context, prompt, fast_s)
+        time_s = self.time_s(clock, sequences, context, prompt)
+        return Step(time_s, power_w * time_s)
+
+    def time_s(self, clock: float, sequences: float, context: float, prompt: float) -> float:
+        """Return how long a step takes, s; see `step`."""
+        decode, prefill, _ = self._ratios.get(clock) or self._at(clock)
+        time_s = self._steps.time_s(sequences, context) * decode
+        return (time_s + self._steps.prompt_token_s * prompt * prefill) * self._slowdown
+
+    def energy_j(self, clock: float, sequences: float, context: float, count: int) -> float:
+        """Return the energy of steps without prompts, each with a token of context more.
+
+        Args:
+            clock: As of `step`.
+            sequences: As of `step`.
+            context: Mean tokens of each answer in the first step.
+            count: How many.
+        """
+        return _sum(lambda at: self.step(clock, sequences, at, 0.0).energy_j, context, count)
+
+    def longer_s(self, clock: float, sequences: float) -> float:
+        """Return how much longer a step takes where each answer has a token of context more, s."""
+        decode, _, _ = self._ratios.get(clock) or self._at(clock)
+        return sequences * self._steps.context_token_s * decode * self._slowdown
 
     def _at(self, clock: float) -> tuple[float, float, float]:
         curve, profile = self._curve, self.profile
@@ -116,6 +145,29 @@ class StepCosts:
             curve.power_ratio(clock),
         )
         return found
+
+
+def _sum(function: Callable[[float], float], first: float, count: int) -> float:
+    """Return the sum of a function's values at `first`, `first` + 1, and so on, `count` in all.
+
+    Many values are halved until Simpson's rule has the same sum for both halves as for the whole:
+    it is exact for cubics, and power, which has a limit, may have a kink.
+    """
+    if count <= _FEW:
+        return sum(function(first + number) for number in range(count))
+    half = count // 2
+    whole = _simpson(function, first, count)
+    halves = _simpson(function, first, half) + _simpson(function, first + half, count - half)
+    if abs(halves - whole) <= _ROUNDING * abs(whole):
+        return halves
+    return _sum(function, first, half) + _sum(function, first + half, count - half)
+
+
+def _simpson(function: Callable[[float], float], first: float, count: int) -> float:
+    span = count - 1
+    outer = count * (count + 1) / (6 * span)
+    ends = function(first) + function(first + span)
+    return outer * ends + (count - 2 * outer) * function(first + span / 2)
 
 
 def kv_tokens(profile: LanguageProfile, shape: SliceShape, processes: int = 1) -> int:
@@ -133,8 +185,8 @@ class Waiting:
     left: int
 
 
-class StepEnd(NamedTuple):
-    """What a step brought. Attributes: first (whose first token came), ended (whose last did)."""
+class RunEnd(NamedTuple):
+    """What a run brought. Attributes: first (whose first token came), ended (whose last did)."""
 
     first: list[Text]
     ended: list[Text]
@@ -146,16 +198,21 @@ class Replica:
 
     Attributes:
         engine: What its steps take.
-        clock_at: Returns the clock of its next step, over the highest, at a time.
+        clock_at: Returns the clock of its next steps.
         slots: Answers that are generated at a time, at most.
         kv_tokens: Tokens of context that fit.
         chunk: Tokens of prompts that a step takes in at most.
         cache: Prefixes that need not be computed again.
-        beside: Returns the answers that other processes of its slice generate meanwhile.
+        beside: Returns the answers that other processes of its slice generate meanwhile; when that
+            changes, the run is cut.
         context: Tokens of all open answers together.
         kept: Tokens of context that its requests will need, of those that are open or were begun.
+        steps: That ended.
+        active_j: Their energy.
+        busy_s: Their time.
         present: The step that runs, or ran last.
-        active_j: Energy of all steps.
+        began_s: When it began.
+        left: Steps of the run that have not ended; 0: none runs.
         cached: Tokens of prompts that were not computed.
     """
 
@@ -172,13 +229,18 @@ class Replica:
     context: float = 0.0
     kept: int = 0
     steps: int = 0
-    present: Step = _NO_STEP
     active_j: float = 0.0
+    busy_s: float = 0.0
+    present: Step = _NO_STEP
+    began_s: float = 0.0
+    left: int = 0
     begun: list[Text] = field(default_factory=list)
-    busy: bool = False
     number: int = 0
     cached: int = 0
     _taken: list[tuple[Text, int]] = field(default_factory=list)  # tokens in this step
+    _clock: float = 1.0
+    _others: int = 0  # answers beside its own
+    _longer_s: float = 0.0  # than the step before, each step of the run
     _token_j: float = 0.0  # of an answer that was open in all steps
 
     @property
@@ -187,17 +249,25 @@ class Replica:
         return len(self.waiting) + len(self.open) + len(self.begun)
 
     @property
-    def mean_context(self) -> float:
-        """Tokens of an open answer's context."""
-        return self.context / len(self.open) if self.open else 0.0
+    def ends_s(self) -> float:
+        """When the run ends."""
+        return self.began_s + self._time_of(self.left)
 
-    def add(self, request: Text) -> None:
-        """Queue a request."""
+    def mean_context(self, now_s: float) -> float:
+        """Return the tokens of an open answer's context, of the steps that have ended by now."""
+        if not self.open:
+            return 0.0
+        return self.context / len(self.open) + (self._ended_by(now_s) if self.left > 1 else 0)
+
+    def add(self, request: Text, now_s: float) -> None:
+        """Queue a request; the step after the present one may take it in."""
         self.waiting.append(Waiting(request, request.input_tokens))
         self.waiting_tokens += request.input_tokens
+        if len(self.waiting) == 1 and self._fits(request):
+            self.cut(now_s)
 
     def drop(self, request: Text) -> None:
-        """Forget a request that has not ended; only between steps."""
+        """Forget a request that has not ended; only between runs."""
         waiting = next((each for each in self.waiting if each.request is request), None)
         if waiting is not None:
             self.waiting.remove(waiting)
@@ -210,8 +280,30 @@ class Replica:
         self.kept -= request.tokens
         request.energy_j += self._token_j
 
-    def begin(self, now_s: float) -> float:
-        """Begin a step; return when it ends."""
+    def begin(self, now_s: float) -> None:
+        """Begin a run: one step, where there are prompts to take in; else up to an answer's end."""
+        prompt = self._take_prompts()
+        self._clock, until_s = self.clock_at(self, now_s)
+        self._others, self.began_s, self.left = self.beside(), now_s, 1
+        self.present = self._step(prompt)
+        if not prompt:
+            self.left = self.open[0][0] - self.steps
+            self._longer_s = self.engine.longer_s(self._clock, len(self.open) + self._others)
+            self.cut(until_s)
+
+    def cut(self, at_s: float) -> None:
+        """Let the run end with the step that runs at a time."""
+        if self.left > 1 and at_s < self.ends_s:
+            self.left = min(self._ended_by(at_s) + 1, self.left)
+
+    def catch_up(self, now_s: float) -> None:
+        """Count the steps that have ended by now; the last one of the run goes on until its end."""
+        ended = min(self._ended_by(now_s), self.left - 1) if self.left > 1 else 0
+        if ended:
+            self.began_s += self._count(ended)
+            self.present = self._step(0)
+
+    def _take_prompts(self) -> int:
         left = self.chunk
         while self.waiting and left and self._fits(self.waiting[0].request):
             first = self.waiting[0]
@@ -225,15 +317,51 @@ class Replica:
                 self.waiting.popleft()
                 self.begun.append(first.request)
                 self.kept += first.request.tokens
-        clock, own, others = self.clock_at(self, now_s), len(self.open), self.beside()
-        step = self.engine.step(clock, own + others, self.mean_context, self.chunk - left)
+        return self.chunk - left
+
+    def _step(self, prompt: int) -> Step:
+        own, others = len(self.open), self._others
+        context = self.context / own if own else 0.0
+        step = self.engine.step(self._clock, own + others, context, prompt)
         if others:  # processes share a slice's steps by their answers and prompts
-            computed = own + self.chunk - left
-            step = Step(step.time_s, step.energy_j * computed / (computed + others))
-        self.present = step
-        self.active_j += step.energy_j
-        self.busy = True
-        return now_s + step.time_s
+            step = Step(step.time_s, step.energy_j * (own + prompt) / (own + prompt + others))
+        return step
+
+    def _time_of(self, count: int) -> float:
+        return count * (self.present.time_s + self._longer_s * (count - 1) / 2)
+
+    def _ended_by(self, now_s: float) -> int:
+        """Return how many steps of the run have ended by now that have not been counted."""
+        return bisect_right(range(1, self.left + 1), now_s - self.began_s, key=self._time_of)
+
+    def _count(self, ended: int) -> float:
+        """Count steps without prompts; return their time."""
+        own, energy_j = len(self.open), self.present.energy_j
+        if ended > 1:
+            energy_j = self.engine.energy_j(
+                self._clock, own + self._others, self.context / own, ended
+            )
+            energy_j *= own / (own + self._others)
+        time_s = self._time_of(ended)
+        self._add(ended, time_s, energy_j, energy_j / own)
+        return time_s
+
+    def _count_prompts(self) -> None:
+        """Count a step that took in prompts; each token of prompts or answers has as much of it."""
+        time_s, energy_j = self.present
+        token_j = energy_j / (len(self.open) + sum(taken for _, taken in self._taken))
+        for request, taken in self._taken:
+            request.energy_j += token_j * taken
+        self._taken.clear()
+        self._add(1, time_s, energy_j, token_j)
+
+    def _add(self, steps: int, time_s: float, energy_j: float, token_j: float) -> None:
+        self.steps += steps
+        self.left -= steps
+        self.busy_s += time_s
+        self.active_j += energy_j
+        self._token_j += token_j
+        self.context += steps * len(self.open)
 
     def _fits(self, request: Text) -> bool:
         count = len(self.open) + len(self.begun)
@@ -248,11 +376,12 @@ class Replica:
             self.waiting_tokens -= found
             self.cached += found
 
-    def end(self, now_s: float) -> StepEnd:
-        """End the step: every open answer has one token more."""
-        self._share()
-        self.steps += 1
-        self.context += len(self.open)
+    def end(self, now_s: float) -> RunEnd:
+        """End the run: every open answer has one token more of each of its steps."""
+        if self._taken:
+            self._count_prompts()
+        else:
+            self._count(self.left)
         ended: list[Text] = []
         while self.open and self.open[0][0] <= self.steps:
             _, _, request = heappop(self.open)
@@ -274,20 +403,8 @@ class Replica:
             request.ended_s = now_s
             self.kept -= request.tokens
         first, self.begun = self.begun, []
-        self.busy = False
-        return StepEnd(first, ended)
-
-    def _share(self) -> None:
-        """Give every token that the step computed, of prompts or answers, as much of its energy."""
-        tokens = len(self.open)
-        for _, taken in self._taken:
-            tokens += taken
-        token_j = self.present.energy_j / tokens
-        self._token_j += token_j
-        for request, taken in self._taken:
-            request.energy_j += token_j * taken
-        self._taken.clear()
+        return RunEnd(first, ended)
 
 
-ClockAt = Callable[[Replica, float], float]
-"""Returns the clock of a replica's next step, over the highest, at a time."""
+ClockAt = Callable[[Replica, float], tuple[float, float]]
+"""Returns the clock of a replica's next steps, over the highest, and until when it holds, s."""

@@ -69,6 +69,10 @@ class WorkerProcess(Protocol):
         """Its energy account."""
         ...
 
+    def clock_changes(self) -> None:
+        """Note that the GPU's clock is about to change."""
+        ...
+
 
 @dataclass(slots=True, eq=False)
 class Device:
@@ -99,6 +103,12 @@ class Device:
         """SM clock over the GPU's highest."""
         highest_mhz = self.type.max_clock_mhz
         return self.clock_mhz / highest_mhz if self.clock_mhz and highest_mhz else 1.0
+
+    def lock_clock(self, clock_mhz: int) -> None:
+        """Hold the SM clock, MHz; 0: release it."""
+        for worker in self._workers:
+            worker.clock_changes()
+        self.clock_mhz = clock_mhz
 
     def create(self, placement: Placement) -> None:
         """Create a slice.

@@ -125,7 +125,7 @@ class Nodes:
                 self.devices[gpu_uuid].destroy(placement)
             case LockClock(gpu_uuid, clock_mhz):
                 yield wait(timing.lock_clock_s)
-                self.devices[gpu_uuid].clock_mhz = clock_mhz
+                self.devices[gpu_uuid].lock_clock(clock_mhz)
             case StartSegment(segment):
                 spec = segment.spec
                 variant = self._variants[spec.model, spec.variant]

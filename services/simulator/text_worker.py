@@ -8,6 +8,7 @@ slot is free again after the step in which its request ended, was withdrawn, or 
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from simpy import Event
 
@@ -17,7 +18,7 @@ from services.router.core.model import InstanceId, Request
 from services.router.core.worker_port import Hello, Result
 from services.simulator.continuous_batching import Replica, StepCosts, Text
 from services.simulator.device import Device, Ledger
-from services.simulator.timeline import Timeline, Waiting
+from services.simulator.timeline import ROUNDING_S, Timeline, Waiting
 
 LengthsOf = Callable[[int], tuple[int, int]]
 """Returns the tokens of a request's prompt and of its answer, by the request's number."""
@@ -55,7 +56,6 @@ class TextWorker:
     Attributes:
         job: What it is.
         device: The GPU it is on.
-        ledger: Its account; a batch is a step.
         peers: All workers of its segment, itself included; set by the node that starts them.
     """
 
@@ -70,7 +70,6 @@ class TextWorker:
     ) -> None:
         self.job = job
         self.device = device
-        self.ledger = Ledger()
         self.peers: Sequence[TextWorker] = (self,)
         self._time = timeline
         self._results = results
@@ -78,7 +77,7 @@ class TextWorker:
         self._link_s = link_s
         self._replica = Replica(
             job.costs,
-            lambda _, __: device.clock_ratio,
+            lambda _, __: (device.clock_ratio, inf),
             job.slots,
             job.kv_tokens,
             beside=self._beside,
@@ -86,12 +85,25 @@ class TextWorker:
         self._texts: dict[int, Text] = {}  # that have not ended
         self._by_arrival: deque[Text] = deque()
         self._gone: list[Text] = []  # to drop after the present step
+        self._answered = 0
         self._work: Event | None = None  # what it sleeps on
+        self._sooner: Event | None = None  # happens when a run is cut
 
     @property
     def model(self) -> str:
         """Name of the model that the worker serves."""
         return self.job.model
+
+    @property
+    def ledger(self) -> Ledger:
+        """Its account up to now; a batch is a step."""
+        replica = self._replica
+        replica.catch_up(self._time.now_s)
+        account = Ledger(self._answered, replica.steps, replica.active_j, replica.busy_s)
+        if replica.left:
+            time_s, energy_j = replica.present
+            account.begin(replica.began_s, energy_j / time_s, energy_j)
+        return account
 
     @property
     def hello(self) -> Hello:
@@ -122,7 +134,8 @@ class TextWorker:
         )
         self._texts[text_.number] = text_
         self._by_arrival.append(text_)
-        self._replica.add(text_)
+        self._replica.add(text_, self._time.now_s)
+        self._hurry()
         if self._work is not None:
             self._work.succeed()
             self._work = None
@@ -132,6 +145,16 @@ class TextWorker:
         text = self._texts.pop(number, None)
         if text is not None:
             self._gone.append(text)
+            self.cut()
+
+    def clock_changes(self) -> None:
+        """Note that the GPU's clock is about to change: the next step runs at the new one."""
+        self.cut()
+
+    def cut(self) -> None:
+        """Let what follows the present step be decided at its end."""
+        self._replica.cut(self._time.now_s)
+        self._hurry()
 
     def run(self) -> Waiting:
         """Run steps for ever."""
@@ -147,22 +170,43 @@ class TextWorker:
                 yield from self._time.wait(self._link_s)
 
     def _step(self) -> Waiting:
-        replica, began_s = self._replica, self._time.now_s
-        end_s = replica.begin(began_s)
-        step = replica.present
-        self.ledger.begin(began_s, step.energy_j / step.time_s, step.energy_j)
-        yield from self._time.wait(end_s - began_s)
-        now_s = self._time.now_s
-        first, ended = replica.end(now_s)
-        self.ledger.end(now_s, len(ended))
+        replica = self._replica
+        replica.begin(self._time.now_s)
+        replica.cut(self._by_arrival[0].deadline_s)
+        yield from self._until_end()
+        first, ended = replica.end(self._time.now_s)
         if not (first or ended):
             return
+        self._cut_peers()
+        self._answered += len(ended)
         for text in ended:
             self._texts.pop(text.number, None)
         self._gone = [each for each in self._gone if not each.ended_s]
         parts = [Result(each.number, more=True) for each in first if not each.ended_s]
         if parts or ended:
             self._send([*parts, *map(self._result, ended)])
+
+    def _until_end(self) -> Waiting:
+        """Wait for the end of the run, also where it comes sooner than it was to."""
+        replica, time = self._replica, self._time
+        while replica.left > 1 and (left_s := replica.ends_s - time.now_s) > ROUNDING_S:
+            self._sooner = time.env.event()
+            yield self._sooner | time.env.timeout(left_s)
+            self._sooner = None
+            if not time.going:
+                yield time.resumed
+        yield from time.wait(replica.ends_s - time.now_s)
+
+    def _hurry(self) -> None:
+        if self._sooner is not None:
+            self._sooner.succeed()
+            self._sooner = None
+
+    def _cut_peers(self) -> None:
+        """Cut the runs of the others of its segment: their steps depend on its answers."""
+        for other in self.peers:
+            if other is not self:
+                other.cut()
 
     def _drop(self) -> None:
         """Drop those that were withdrawn or are out of time; none is in a step now."""
@@ -176,6 +220,7 @@ class TextWorker:
         for text in self._gone:
             self._replica.drop(text)
         if self._gone:
+            self._cut_peers()
             late = DeadlineExceeded.status
             self._send([Result(each.number, late, cost=self._cost(each)) for each in self._gone])
             self._gone = []
@@ -193,8 +238,6 @@ class TextWorker:
         return Cost(text.energy_j, 0.0, "model", 0.0, now_s - text.arrived_s, 1, usage=usage)
 
     def _beside(self) -> int:
-        if len(self.peers) == 1:
-            return 0
         return sum(other.answering for other in self.peers if other is not self)
 
     def _send(self, results: Sequence[Result]) -> None:

@@ -7,7 +7,8 @@ from simpy import Environment, Event
 
 Waiting = Generator[Event, Any, None]
 
-_ROUNDING_S = 1e-9
+ROUNDING_S = 1e-9
+"""A wait that is no longer is over, s."""
 
 
 class Timeline:
@@ -52,7 +53,7 @@ class Timeline:
         """Wait for so much of this clock's time, s."""
         env, left_s = self.env, duration_s
         end_s = self.now_s + duration_s
-        while left_s > _ROUNDING_S:
+        while left_s > ROUNDING_S:
             yield env.timeout(left_s)
             if not self.going:
                 yield self.resumed

@@ -89,6 +89,9 @@ class Worker:
         if dropped:
             self._answer(dropped, None)
 
+    def clock_changes(self) -> None:
+        """Note that the GPU's clock is about to change: the next batch runs at the new one."""
+
     def run(self) -> Waiting:
         """Run batches for ever."""
         while True:

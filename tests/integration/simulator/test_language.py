@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -97,19 +98,22 @@ def texts(seen: RunRecord) -> TextFigures:
 def test_every_joule_of_a_replica_is_some_texts(seed: int) -> None:
     """Also of texts that were dropped half-way; at the end nothing is left in the replica."""
     rng = np.random.default_rng(seed)
-    replica = Replica(StepCosts(LanguageProfile(8.0), WHOLE), lambda _, __: 1.0, 4, 3000)
+    replica = Replica(StepCosts(LanguageProfile(8.0), WHOLE), lambda _, __: (1.0, inf), 4, 3000)
     made = [Text(0.0, int(p), int(a)) for p, a in rng.integers(1, 1200, (20, 2))]
     for text in made:
-        replica.add(text)
-    now_s = power_j = 0.0
+        replica.add(text, 0.0)
+    now_s = busy_s = 0.0
     dropped = list(rng.choice(len(made), 6, replace=False))
-    for step in range(100_000):
+    for number in range(10_000):
         if not replica.requests:
             break
-        began_s, now_s = now_s, replica.begin(now_s)
-        power_j += replica.present.energy_j / replica.present.time_s * (now_s - began_s)
+        replica.begin(now_s)
+        if number % 3 == 0:
+            replica.cut(now_s)
+        began_s, now_s = now_s, replica.ends_s
         replica.end(now_s)
-        if step % 40 == 0 and dropped:
+        busy_s += now_s - began_s
+        if number % 8 == 0 and dropped:
             text = made[dropped.pop()]
             if not text.ended_s:
                 replica.drop(text)
@@ -117,7 +121,7 @@ def test_every_joule_of_a_replica_is_some_texts(seed: int) -> None:
     assert (replica.requests, replica.waiting_tokens, replica.kept) == (0, 0, 0)
     assert replica.context == pytest.approx(0.0)
     assert sum(text.energy_j for text in made) == pytest.approx(replica.active_j)
-    assert power_j == pytest.approx(replica.active_j)
+    assert busy_s == pytest.approx(replica.busy_s)
     assert all(text.energy_j >= 0 for text in made)
 
 
