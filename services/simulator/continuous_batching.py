@@ -108,12 +108,13 @@ class StepCosts:
             context: Mean tokens of each of them.
             prompt: Tokens of prompts that are taken in.
         """
-        _, _, power = self._ratios.get(clock) or self._at(clock)
+        decode, prefill, power = self._ratios.get(clock) or self._at(clock)
         steps = self._steps
-        fast_s = steps.time_s(sequences, context, prompt)
-        power_w = power * steps.power_w(sequences, context, prompt, fast_s)
-        time_s = self.time_s(clock, sequences, context, prompt)
-        return Step(time_s, power_w * time_s)
+        fast_s = steps.time_s(sequences, context)
+        whole_s = steps.time_s(sequences, context, prompt) if prompt else fast_s
+        time_s = fast_s * decode + (whole_s - fast_s) * prefill
+        power_w = steps.power_w(sequences, context, prompt, whole_s)
+        return Step(time_s * self._slowdown, power_w * power * time_s * self._slowdown)
 
     def time_s(self, clock: float, sequences: float, context: float, prompt: float) -> float:
         """Return how long a step takes, s; see `step`."""
@@ -130,7 +131,14 @@ class StepCosts:
             context: Mean tokens of each answer in the first step.
             count: How many.
         """
-        return _sum(lambda at: self.step(clock, sequences, at, 0.0).energy_j, context, count)
+        steps = self._steps
+        decode, _, power = self._ratios.get(clock) or self._at(clock)
+
+        def fast_j(context: float) -> float:
+            time_s = steps.time_s(sequences, context)
+            return steps.power_w(sequences, context, 0.0, time_s) * time_s
+
+        return _sum(fast_j, context, count) * decode * power * self._slowdown
 
     def longer_s(self, clock: float, sequences: float) -> float:
         """Return how much longer a step takes where each answer has a token of context more, s."""

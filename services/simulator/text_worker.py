@@ -86,8 +86,7 @@ class TextWorker:
         self._by_arrival: deque[Text] = deque()
         self._gone: list[Text] = []  # to drop after the present step
         self._answered = 0
-        self._work: Event | None = None  # what it sleeps on
-        self._sooner: Event | None = None  # happens when a run is cut
+        self._wake: Event | None = None  # what it sleeps on
 
     @property
     def model(self) -> str:
@@ -135,10 +134,7 @@ class TextWorker:
         self._texts[text_.number] = text_
         self._by_arrival.append(text_)
         self._replica.add(text_, self._time.now_s)
-        self._hurry()
-        if self._work is not None:
-            self._work.succeed()
-            self._work = None
+        self._rouse()
 
     def withdraw(self, number: int) -> None:
         """Drop a request whose caller has gone; its slot is free after the present step."""
@@ -153,8 +149,9 @@ class TextWorker:
 
     def cut(self) -> None:
         """Let what follows the present step be decided at its end."""
-        self._replica.cut(self._time.now_s)
-        self._hurry()
+        if self._replica.left:
+            self._replica.cut(self._time.now_s)
+            self._rouse()
 
     def run(self) -> Waiting:
         """Run steps for ever."""
@@ -165,8 +162,8 @@ class TextWorker:
             if replica.open or replica.waiting:
                 yield from self._step()
             else:
-                self._work = self._time.env.event()
-                yield self._work
+                self._wake = self._time.env.event()
+                yield self._wake
                 yield from self._time.wait(self._link_s)
 
     def _step(self) -> Waiting:
@@ -190,17 +187,17 @@ class TextWorker:
         """Wait for the end of the run, also where it comes sooner than it was to."""
         replica, time = self._replica, self._time
         while replica.left > 1 and (left_s := replica.ends_s - time.now_s) > ROUNDING_S:
-            self._sooner = time.env.event()
-            yield self._sooner | time.env.timeout(left_s)
-            self._sooner = None
+            self._wake = time.env.event()
+            yield self._wake | time.env.timeout(left_s)
+            self._wake = None
             if not time.going:
                 yield time.resumed
         yield from time.wait(replica.ends_s - time.now_s)
 
-    def _hurry(self) -> None:
-        if self._sooner is not None:
-            self._sooner.succeed()
-            self._sooner = None
+    def _rouse(self) -> None:
+        if self._wake is not None:
+            self._wake.succeed()
+            self._wake = None
 
     def _cut_peers(self) -> None:
         """Cut the runs of the others of its segment: their steps depend on its answers."""
