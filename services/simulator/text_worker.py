@@ -170,7 +170,9 @@ class TextWorker:
         replica = self._replica
         replica.begin(self._time.now_s)
         replica.cut(self._by_arrival[0].deadline_s)
-        yield from self._until_end()
+        if replica.left > 1:
+            yield from self._until_last()
+        yield from self._time.wait(replica.ends_s - self._time.now_s)
         first, ended = replica.end(self._time.now_s)
         if not (first or ended):
             return
@@ -183,8 +185,8 @@ class TextWorker:
         if parts or ended:
             self._send([*parts, *map(self._result, ended)])
 
-    def _until_end(self) -> Waiting:
-        """Wait for the end of the run, also where it comes sooner than it was to."""
+    def _until_last(self) -> Waiting:
+        """Wait for the run's end, or until it is cut and its last step runs."""
         replica, time = self._replica, self._time
         while replica.left > 1 and (left_s := replica.ends_s - time.now_s) > ROUNDING_S:
             self._wake = time.env.event()
@@ -192,7 +194,6 @@ class TextWorker:
             self._wake = None
             if not time.going:
                 yield time.resumed
-        yield from time.wait(replica.ends_s - time.now_s)
 
     def _rouse(self) -> None:
         if self._wake is not None:
