@@ -106,8 +106,9 @@ class TextWorker:
 
     @property
     def hello(self) -> Hello:
-        """What it says when a router connects."""
-        return Hello(self.job.slots, b"")
+        """What it says when a router connects; its model's KV cache as vLLM and SGLang do."""
+        slots = self.job.slots
+        return Hello(slots, b"", kv_tokens_per_credit=self.job.kv_tokens // slots)
 
     @property
     def answering(self) -> int:

@@ -219,6 +219,17 @@ def test_few_full_replicas_take_less_energy(chat: Scene) -> None:
     assert together.in_time == 1.0
 
 
+def test_a_text_goes_where_the_kv_cache_has_room(chat: Scene, tmp_path: Path) -> None:
+    """By shares the third would be behind the first, whose context leaves it no memory for 30 s."""
+    large = merged(VARIANT, {"profile": {"kv_kib_per_token": 1024}})
+    load = recorded(tmp_path, (1.0, 50_000, 3000), (1.1, 100, 10), (6.0, 30_000, 10))
+    seen = see(chat(load | {"policies": ["base"]} | model(variants={"8b": large})))
+
+    longest_s = texts(seen).ttft_p99_s
+    assert longest_s is not None
+    assert longest_s < 10.0
+
+
 def test_a_sample_is_near_the_whole(chat: Scene) -> None:
     """Tokens, J per token and times of a quarter of the requests stand for all of them."""
     steady = {
