@@ -27,7 +27,7 @@ from services.gpuagent.profile_drift.drift_watch import DriftWatch
 from services.gpuagent.reconfigure.actions import Actions
 from services.gpuagent.reconfigure.reservations import Reservations
 from services.gpuagent.reconfigure.transactions import Transactions
-from services.gpuagent.settings import config_builder_of, home_of, sharing_of
+from services.gpuagent.settings import config_builder_of, sharing_of, worker_environment_of
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
 from services.gpuagent.supervision.gpu_loss_watch import GpuLossWatch
 from services.gpuagent.supervision.journal import SegmentJournal, TermJournal, TransactionJournal
@@ -134,7 +134,12 @@ class Agent:
         clock, changed, device = RealClock(), self.outbox.node_changed, hardware.device
         probe = partial(answers, tls=deployment.identity("agent", name))
         segments = Segments(
-            WorkerAllocator(home_of(deployment, name, folder / "workers"), hardware.gpu_counters),
+            WorkerAllocator(
+                folder / "workers",
+                settings.worker_host,
+                worker_environment_of(deployment, name),
+                hardware.gpu_counters,
+            ),
             SegmentJournal(folder / "journal.json"),
             SupervisionContext(clock, probe, changed, settings.workers),
             tasks,

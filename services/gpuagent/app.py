@@ -28,6 +28,8 @@ from services.kit.rpc import Access, HealthServicer, dial, serving
 
 _SERVICES = (gpuagent_pb2.DESCRIPTOR.services_by_name["GpuAgentService"].full_name,)
 _LIVE: Final = ("models.*",)
+_USED: Final = ("join*", "planner.listen", "planner.address", "mqtt*", "tls*", "access*")
+"""Parts of the deployment file that an agent uses, beside its node and the models."""
 _GRACE_S: Final = 2.0
 _HEARTBEAT_S: Final = 0.25
 
@@ -91,7 +93,7 @@ async def run(  # noqa: PLR0913 - what the command line says, and what tests lis
             heart = keeping.create_task(_beat(hardware.gpu_counters), name="agent.heart")
             agent = Agent(deployment, place, hardware, config_builder, keeping)
             if reloads is not None:
-                reloads.serve(_used(place.name), _LIVE, agent.reload)
+                reloads.serve((f"nodes.{place.name}*", *_USED), _LIVE, agent.reload)
             await agent.begin()
             async with _served(deployment, agent, started):
                 await agent.work(PlannerServiceStub(channel), stop, leave_workers=leave_workers)
@@ -113,18 +115,6 @@ def _only_agent(place: NodePlace) -> Iterator[None]:
                 reason="AGENT_RUNNING",
             )
         yield
-
-
-def _used(node: str) -> tuple[str, ...]:
-    return (
-        f"nodes.{node}*",
-        "join*",
-        "planner.listen",
-        "planner.address",
-        "mqtt*",
-        "tls*",
-        "access*",
-    )
 
 
 async def _beat(gpu_counters: Mapping[str, SharedCounters]) -> None:

@@ -6,9 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from services.gpuagent.core.worker_config import Variant, WorkerConfigBuilder
-from services.gpuagent.core.worker_spec import External, Generative, TextObjectives, TlsFiles
+from services.gpuagent.core.worker_spec import (
+    External,
+    Generative,
+    TextObjectives,
+    TlsFiles,
+    WorkerEnvironment,
+)
 from services.gpuagent.supervision.slice_sharing import SliceSharing
-from services.gpuagent.supervision.worker_allocation import WorkerDefaults
 from services.kit import config
 from services.kit.clock import Clock
 from services.kit.config import (
@@ -116,13 +121,11 @@ def _server_of(runtime: ServerRuntime) -> External:
     )
 
 
-def home_of(deployment: Deployment, name: str, folder: Path) -> WorkerDefaults:
-    """Return where and how the workers of a node run, with their files in `folder`."""
+def worker_environment_of(deployment: Deployment, name: str) -> WorkerEnvironment:
+    """Return what the workers of a node run with."""
     node, principals = deployment.nodes[name], deployment.principals
     tls = deployment.identity("worker", name)
-    return WorkerDefaults(
-        folder=folder,
-        host=node.worker_host,
+    return WorkerEnvironment(
         orphan_timeout_s=node.orphan_timeout_s,
         log_level=deployment.log_level,
         message_bytes=deployment.router.worker_message_bytes,

@@ -175,13 +175,7 @@ def by_product_name(product_name: str) -> GpuTable | None:
 
 
 def whole_geometry(*, compute_slices: int, sm_count: int, memory_bytes: int) -> Geometry:
-    """Return the geometry of a GPU that is not cut.
-
-    Args:
-        compute_slices: The GPU's GPCs.
-        sm_count: Its streaming multiprocessors.
-        memory_bytes: Its memory.
-    """
+    """Return the geometry of a GPU that is not cut; its compute slices are its GPCs."""
     kind = SliceKind(
         name=WHOLE,
         compute_slices=compute_slices,

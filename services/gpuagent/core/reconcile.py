@@ -12,7 +12,7 @@ rest goes through these groups, all GPUs together:
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -64,7 +64,7 @@ def reconcile(desired: Sequence[DesiredGpu], node: Node) -> Transaction:
     _check(desired, node)
     gpus = {gpu.uuid: gpu for gpu in node.gpus}
     ways = [_way(each, gpus[each.gpu_uuid], node) for each in desired]
-    groups = (_at_once(way[number] for way in ways) for number in range(_GROUPS))
+    groups = (tuple(action for way in ways for action in way[number]) for number in range(_GROUPS))
     return Transaction(tuple(filter(None, groups)))
 
 
@@ -103,7 +103,8 @@ def _way(desired: DesiredGpu, gpu: GpuInfo, node: Node) -> _Way:
     occupied = {spec.placement for spec in running}
     idle = [each for each in destroy if each not in occupied]
     early = [] if switches else _fitting(gpu, [each for each in have if each not in idle], create)
-    ready = {*early, *(each for each in have if each not in destroy), *_whole(gpu, switches)}
+    whole = () if gpu.mig_enabled or switches else (Placement(WHOLE, 0),)
+    ready = {*early, *(each for each in have if each not in destroy), *whole}
     warm = [spec for spec in start if spec.placement in ready - occupied]
     rising, falling = _clock(desired, gpu, node)
     return (
@@ -117,11 +118,6 @@ def _way(desired: DesiredGpu, gpu: GpuInfo, node: Node) -> _Way:
         tuple(StartSegment(spec) for spec in start if spec not in warm),
         falling,
     )
-
-
-def _whole(gpu: GpuInfo, switches: bool) -> Iterator[Placement]:
-    if not gpu.mig_enabled and not switches:
-        yield Placement(WHOLE, 0)
 
 
 def _fitting(
@@ -147,10 +143,6 @@ def _clock(
     lock = LockClock(gpu.uuid, desired.clock_mhz)
     rises = (desired.clock_mhz or math.inf) > (held_mhz or math.inf)
     return ((lock,), ()) if rises else ((), (lock,))
-
-
-def _at_once(groups: Iterable[tuple[Action, ...]]) -> tuple[Action, ...]:
-    return tuple(action for group in groups for action in group)
 
 
 # ---- what cannot be ----------------------------------------------------------------------------

@@ -6,7 +6,7 @@ and can be tried again and again.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -113,13 +113,18 @@ def before(transaction: Transaction, node: Node) -> PriorState:
     there = _slots(node)
     running = {each.spec.segment_id: each.spec for each in node.segments}
     modes = {gpu.uuid: gpu.mig_enabled for gpu in node.gpus}
+    segments = (
+        each.spec if isinstance(each, StartSegment) else each
+        for each in transaction.actions
+        if isinstance(each, StartSegment | StopSegment)
+    )
     return PriorState(
         slices=tuple(
             PriorSlice(each.gpu_uuid, each.placement, (each.gpu_uuid, each.placement) in there)
             for each in transaction.actions
             if isinstance(each, CreateSlice | DestroySlice)
         ),
-        segments={name: running.get(name) for name in _segment_ids(transaction.actions)},
+        segments={each.segment_id: running.get(each.segment_id) for each in segments},
         clocks_mhz={
             each.gpu_uuid: node.clocks.held_mhz.get(each.gpu_uuid, 0)
             for each in transaction.actions
@@ -176,14 +181,6 @@ def _thing(action: Action) -> tuple[object, ...]:
 
 def _slots(node: Node) -> frozenset[tuple[str, Placement]]:
     return frozenset((gpu.uuid, placement) for gpu in node.gpus for placement, _ in gpu.slices)
-
-
-def _segment_ids(actions: Iterable[Action]) -> Iterator[str]:
-    for action in actions:
-        if isinstance(action, StartSegment):
-            yield action.spec.segment_id
-        elif isinstance(action, StopSegment):
-            yield action.segment_id
 
 
 def _swept(transaction: Transaction, node: Node) -> tuple[Action, ...]:

@@ -143,7 +143,10 @@ class WorkerConfigBuilder:
             cores=cores,
             threads=threads,
         )
-        environment = _environment(slice_uuid, threads, on_gpu=on_gpu)
+        if on_gpu:  # a process sees a MIG slice only by its UUID, and no more than one
+            environment = {"CUDA_VISIBLE_DEVICES": slice_uuid}
+        else:
+            environment = {"OMP_NUM_THREADS": str(threads)} if threads > 1 else {}
         return WorkerConfig(
             spec, worker, environment, gpu.model.idle_power_w * share, shape.sm_count
         )
@@ -156,13 +159,6 @@ class WorkerConfigBuilder:
             if self.simulated:
                 raise
             return None
-
-
-def _environment(slice_uuid: str, threads: int, *, on_gpu: bool) -> dict[str, str]:
-    """Return the environment of a worker, and of what it starts."""
-    if on_gpu:  # a process sees a MIG slice only by its UUID, and no more than one
-        return {"CUDA_VISIBLE_DEVICES": slice_uuid}
-    return {"OMP_NUM_THREADS": str(threads)} if threads > 1 else {}
 
 
 def shape_of(gpu: GpuInfo, profile: str) -> SliceShape:

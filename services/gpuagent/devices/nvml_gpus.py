@@ -144,7 +144,12 @@ class NvmlGpus:
         """
         handle, mode = self._changeable(gpu_uuid), "on" if enabled else "off"
         with translated(f"switch {mode} MIG mode of {gpu_uuid}"):
-            _set_mig_mode(handle, enabled=enabled)
+            # A request for the mode in force withdraws what is pending.
+            if reading.mig_mode(handle) != (enabled, enabled):
+                # That it is not in force yet, and why, NVML returns as the call's value.
+                status = pynvml.nvmlDeviceSetMigMode(handle, int(enabled))
+                if status != pynvml.NVML_SUCCESS:
+                    raise pynvml.NVMLError(status)
         with translated(f"read the MIG mode of {gpu_uuid}"):
             # Switching may take the GPU off the bus and back: the handle is another.
             found = reading.mig_mode(self._handle(gpu_uuid))
@@ -289,16 +294,3 @@ def _destroy(instance: Any) -> None:
     for compute in reading.compute_instances(instance):
         pynvml.nvmlComputeInstanceDestroy(compute)
     pynvml.nvmlGpuInstanceDestroy(instance)
-
-
-def _set_mig_mode(device: Any, *, enabled: bool) -> None:
-    """Request a MIG mode; a request for the one in force withdraws what is pending.
-
-    Raises:
-        NVMLError: It is not in force yet, and why; NVML returns that as the call's value.
-    """
-    if reading.mig_mode(device) == (enabled, enabled):
-        return
-    status = pynvml.nvmlDeviceSetMigMode(device, int(enabled))
-    if status != pynvml.NVML_SUCCESS:
-        raise pynvml.NVMLError(status)

@@ -11,13 +11,7 @@ from services.gpuagent.core.device_port import MeterReading
 from services.gpuagent.core.mps_limits import thread_shares
 from services.gpuagent.energy.core.account import Account, SegmentAccount
 from services.gpuagent.energy.core.attribution import EnergyWindow, IdleShare, steered_w
-from services.gpuagent.energy.core.progress import (
-    SlotProgress,
-    Work,
-    activity_of,
-    stints,
-    work_of,
-)
+from services.gpuagent.energy.core.progress import SlotProgress, Work, activity_of, stints, work_of
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
 from services.gpuagent.supervision.segments import RunningSegment
 from services.kit.state_file import read_disposable, write_json
@@ -122,7 +116,9 @@ class GpuMeter:
         # A clock that went back began anew with the machine.
         elapsed_s = at_s - last.at_s if at_s >= last.at_s else at_s
         seen = tuple(stints(slots, last.cursors, cursors))
-        told = meter or self._modelled(last, elapsed_s, seen)
+        # A GPU that has none draws its idle power, and what profiles say of batches.
+        drawn_j = self._gpu.idle_power_w * elapsed_s + sum(each.work.profiled_j for each in seen)
+        told = meter or MeterReading(last.meter_j + drawn_j, None, "model")
         done = self._weighed(seen, segments, modelled=meter is None)
         total_j = _drawn_j(last, told)
         activity = {**activity_of(done), **_of_others(last, told, done)}
@@ -155,14 +151,6 @@ class GpuMeter:
             write_json(self._path, data, durable=False)
 
     # ---- the window ----------------------------------------------------------------------------
-
-    def _modelled(
-        self, last: Reading, elapsed_s: float, seen: Sequence[SlotProgress]
-    ) -> MeterReading:
-        """Return the meter of a GPU that has none: idle power, and what profiles say of batches."""
-        active_j = sum(stint.work.profiled_j for stint in seen)
-        energy_j = last.meter_j + self._gpu.idle_power_w * elapsed_s + active_j
-        return MeterReading(energy_j, None, "model")
 
     def _idle_j(self, total_j: float, elapsed_s: float) -> float:
         """Return the idle energy of a window, with what the one before could not pay.

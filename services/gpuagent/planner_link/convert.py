@@ -195,7 +195,15 @@ def desired(request: gpuagent_pb2.ReconfigureRequest) -> tuple[DesiredGpu, ...]:
     Raises:
         InvalidArgument: A value that cannot be.
     """
-    return tuple(_desired_gpu(gpu) for gpu in request.gpus)
+    return tuple(
+        from_message(
+            gpu,
+            DesiredGpu,
+            slices=tuple(placement(each) for each in gpu.slices),
+            segments=tuple(spec(each, gpu.gpu_uuid) for each in gpu.segments),
+        )
+        for gpu in request.gpus
+    )
 
 
 def reconfigured(value: Reconfigured) -> gpuagent_pb2.ReconfigureResponse:
@@ -206,15 +214,6 @@ def reconfigured(value: Reconfigured) -> gpuagent_pb2.ReconfigureResponse:
     ]
     return gpuagent_pb2.ReconfigureResponse(
         change=steps_pb2.Change(groups=groups), gaps=value.gaps, elapsed_s=value.elapsed_s
-    )
-
-
-def _desired_gpu(message: gpuagent_pb2.DesiredGpu) -> DesiredGpu:
-    return from_message(
-        message,
-        DesiredGpu,
-        slices=tuple(placement(each) for each in message.slices),
-        segments=tuple(spec(each, message.gpu_uuid) for each in message.segments),
     )
 
 

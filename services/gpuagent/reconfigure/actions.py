@@ -12,11 +12,7 @@ from services.gpuagent.core.model import Action, SetMigMode, StartSegment, StopS
 from services.gpuagent.core.worker_config import WorkerConfig, WorkerConfigBuilder
 from services.gpuagent.devices.mig_mode import MigModes
 from services.gpuagent.supervision.managed_node import ManagedNode
-from services.kit.errors import (
-    FailedPrecondition,
-    NotFound,
-    Unavailable,
-)
+from services.kit.errors import FailedPrecondition, NotFound, Unavailable
 from services.kit.mig import WHOLE
 from services.kit.segment import CreateSlice, DestroySlice, LockClock, SegmentSpec
 

@@ -235,19 +235,16 @@ class Transactions:
         error: ServiceError | None = None
         for pause_s in (0.0, *_UNDO_PAUSES_S):
             await self.node.clock.sleep(pause_s)
-            error = await _tried(self._take_back(action))
+            if isinstance(action, StartSegment):
+                error = await _tried(self.actions.resume(action.spec, _RESUME_S))
+            else:
+                error = await _tried(self.actions.do(action))
             if error is None:
                 return ""
             _log.warning("cannot undo", action=str(action), error=error.message)
             if error.reason == NO_ANSWER:
                 break
         return f"cannot {action}: {error.message}" if error else ""
-
-    async def _take_back(self, action: Action) -> None:
-        if isinstance(action, StartSegment):
-            await self.actions.resume(action.spec, _RESUME_S)
-        else:
-            await self.actions.do(action)
 
 
 async def _tried(work: Awaitable[None]) -> ServiceError | None:

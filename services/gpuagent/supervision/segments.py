@@ -260,7 +260,9 @@ class Segments:
                 adopted |= {
                     supervisor.path for supervisor in running.supervisors if supervisor.process
                 }
-        await self._end_strays({path: found[path] for path in found.keys() - adopted})
+        for path in found.keys() - adopted:
+            _log.warning("ending a worker of no known segment", spec=path.name)
+        await _end({path: found[path] for path in found.keys() - adopted})
         await self.sharing.sweep()
         self.allocator.settle(self._used_slots())
         if tuple(running.spec for running in self._running.values()) != journalled:
@@ -289,7 +291,7 @@ class Segments:
             WorkerSupervisor(
                 allocation.spec,
                 allocation.path,
-                self.allocator.counters(config.spec.gpu_uuid),
+                self.allocator.gpu_counters[config.spec.gpu_uuid],
                 environment,
                 self.context,
                 found.get(allocation.path) if allocation.kept else None,
@@ -327,16 +329,8 @@ class Segments:
 
     async def _end_found(self, spec: SegmentSpec, found: dict[Path, WorkerProcess]) -> None:
         """End the workers of a segment that an agent before this one left."""
-        async with asyncio.TaskGroup() as tasks:
-            for path in [each for each in found if each.stem.rpartition(".")[0] == spec.segment_id]:
-                ending = found.pop(path).end(STRAY_GRACE_S)
-                tasks.create_task(ending, name=f"end {path.stem}")
-
-    async def _end_strays(self, strays: Mapping[Path, WorkerProcess]) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            for path, process in strays.items():
-                _log.warning("ending a worker of no known segment", spec=path.name)
-                tasks.create_task(process.end(STRAY_GRACE_S), name=f"stray {path.stem}")
+        ours = [each for each in found if each.stem.rpartition(".")[0] == spec.segment_id]
+        await _end({path: found.pop(path) for path in ours})
 
     async def _forget_ended(self) -> None:
         """Write the journal without what has ended; a disk that is full keeps the longer one.
@@ -352,6 +346,12 @@ class Segments:
         async with self._writing:  # or an older list could overwrite a newer one
             specs = (*(running.spec for running in self._running.values()), *beginning)
             await asyncio.to_thread(self.journal.save, specs)
+
+
+async def _end(workers: Mapping[Path, WorkerProcess]) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        for path, process in workers.items():
+            tasks.create_task(process.end(STRAY_GRACE_S), name=f"end {path.stem}")
 
 
 async def _nobody() -> None:

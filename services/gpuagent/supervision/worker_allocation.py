@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Final
 
@@ -21,19 +21,6 @@ _UNREADABLE: Final = (OSError, ValueError, LookupError, TypeError, AttributeErro
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerDefaults(WorkerEnvironment):
-    """Where and how workers run on this node.
-
-    Attributes:
-        folder: Of spec files and logs; absolute.
-        host: Address they bind.
-    """
-
-    folder: Path
-    host: str
-
-
-@dataclass(frozen=True, slots=True)
 class WorkerAllocation:
     """One worker's. Attributes: spec, path (of the spec file), kept (from an earlier agent)."""
 
@@ -42,28 +29,26 @@ class WorkerAllocation:
     kept: bool
 
 
+@dataclass(slots=True, eq=False)
 class WorkerAllocator:
     """Gives workers their places.
 
-    Args:
-        home: Where and how workers run.
+    Attributes:
+        folder: Of spec files and logs; absolute.
+        host: Address they bind.
+        environment: What all of them run with.
         gpu_counters: By GPU.
     """
 
-    def __init__(self, home: WorkerDefaults, gpu_counters: Mapping[str, SharedCounters]) -> None:
-        self._home = home
-        self._gpu_counters = gpu_counters
-        self._next_slot = dict.fromkeys(gpu_counters, 0)
-        self._recent_ports: deque[int] = deque(maxlen=256)
+    folder: Path
+    host: str
+    environment: WorkerEnvironment
+    gpu_counters: Mapping[str, SharedCounters]
+    _next_slot: dict[str, int] = field(init=False)
+    _recent_ports: deque[int] = field(default_factory=lambda: deque(maxlen=256))
 
-    @property
-    def folder(self) -> Path:
-        """Where spec files lie."""
-        return self._home.folder
-
-    def counters(self, gpu_uuid: str) -> SharedCounters:
-        """Return a GPU's ledger."""
-        return self._gpu_counters[gpu_uuid]
+    def __post_init__(self) -> None:
+        self._next_slot = dict.fromkeys(self.gpu_counters, 0)
 
     def of(self, config: WorkerConfig, used: Used) -> tuple[WorkerAllocation, ...]:
         """Return the places of a segment's workers: those that it had before, where it had any.
@@ -87,7 +72,7 @@ class WorkerAllocator:
 
     def settle(self, used: Used) -> None:
         """Close the accounts of slots that belong to no worker."""
-        for gpu_uuid, counters in self._gpu_counters.items():
+        for gpu_uuid, counters in self.gpu_counters.items():
             for slot in range(SLOTS):
                 if (gpu_uuid, slot) not in used:
                     counters.settle(slot)
@@ -111,7 +96,7 @@ class WorkerAllocator:
 
     def _fresh(self, config: WorkerConfig, used: Used) -> Iterator[tuple[str, int]]:
         uuid = config.spec.gpu_uuid
-        counters, first = self._gpu_counters[uuid], self._next_slot[uuid]
+        counters, first = self.gpu_counters[uuid], self._next_slot[uuid]
         # In turn, so that a slot rests long enough for its last figures to be read.
         order = [(first + step) % SLOTS for step in range(SLOTS)]
         free = [slot for slot in order if (uuid, slot) not in used and not counters.slot(slot).pid]
@@ -121,11 +106,11 @@ class WorkerAllocator:
             self._next_slot[uuid] = slot + 1
             # What its last holder drew says nothing of the new one.
             counters.set_grant(slot, Grant(idle_power_w=config.idle_power_w))
-            yield address_of(self._home.host, self._port()), slot
+            yield address_of(self.host, self._port()), slot
 
     def _port(self) -> int:
         """Return a free port that was not given to a worker that has yet to bind it."""
-        while (port := free_port(self._home.host)) in self._recent_ports:
+        while (port := free_port(self.host)) in self._recent_ports:
             pass
         self._recent_ports.append(port)
         return port
@@ -136,8 +121,11 @@ class WorkerAllocator:
         return replace(
             config.worker,
             listen=listen,
-            ledger=self._gpu_counters[config.spec.gpu_uuid].path,
+            ledger=self.gpu_counters[config.spec.gpu_uuid].path,
             slot=slot,
             siblings=siblings,
-            **{each.name: getattr(self._home, each.name) for each in fields(WorkerEnvironment)},
+            **{
+                each.name: getattr(self.environment, each.name)
+                for each in fields(WorkerEnvironment)
+            },
         )

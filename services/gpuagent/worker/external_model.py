@@ -25,12 +25,7 @@ from services.gpuagent.worker.model_port import Answers, Model, ModelFailed, Req
 from services.gpuagent.worker.tensor_messages import VERSION
 from services.gpuagent.worker.work_messages import Body
 from services.kit.clock import Clock
-from services.kit.errors import (
-    Cancelled,
-    ServiceError,
-    Unavailable,
-    from_status,
-)
+from services.kit.errors import Cancelled, ServiceError, Unavailable, from_status
 from services.kit.rpc import dial
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import grpc
 
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from services.gpuagent.worker.intake import Intake, Timing
-from services.gpuagent.worker.session import Answer, News, Session
+from services.gpuagent.worker.session import Answer, Session
 from services.gpuagent.worker.work_messages import Frame, read_frame
 from services.kit.telemetry import tracing
 
@@ -65,7 +65,11 @@ class WorkerServicer:
             async with _beside(self._take_in(request_iterator, session, spans)):
                 while (news := await session.news()) is not None:
                     spans.end(news.answers)
-                    yield _response(news)
+                    yield pb.ExecuteResponse(
+                        results=[_result(answer) for answer in news.answers],
+                        draining=news.draining,
+                        credits=news.credits,
+                    )
         finally:
             spans.close()
             self._executor.close(session)
@@ -102,14 +106,6 @@ async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-
-
-def _response(news: News) -> pb.ExecuteResponse:
-    return pb.ExecuteResponse(
-        results=[_result(answer) for answer in news.answers],
-        draining=news.draining,
-        credits=news.credits,
-    )
 
 
 def _result(answer: Answer) -> pb.Result:

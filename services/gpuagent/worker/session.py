@@ -169,18 +169,15 @@ class Session:
         self._out_bytes -= self._sending_bytes
         self._sending_bytes = 0
         self._freed.set()
-        while not self._has_news():
+        while not (
+            self._answers
+            or self._draining != self._draining_sent
+            or self.share.credits != self._sent_credits
+        ):
             if (self._draining or self._input_ended) and not self._open:
                 return None
             self._changed.clear()
             await self._changed.wait()
-        return self._take_news()
-
-    def _has_news(self) -> bool:
-        draining = self._draining != self._draining_sent
-        return bool(self._answers) or draining or self.share.credits != self._sent_credits
-
-    def _take_news(self) -> News:
         changed = self.share.credits != self._sent_credits
         told = News(
             answers=tuple(self._answers),

@@ -9,6 +9,7 @@ from typing import Final
 from structlog.testing import capture_logs
 
 from cinquefoil.gpuagent.v1.worker_pb2 import Hello
+from services.gpuagent.core.worker_spec import WorkerEnvironment
 from services.gpuagent.devices.clock_locks import ClockLocks
 from services.gpuagent.devices.device_thread import DeviceThread
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code
@@ -19,7 +20,7 @@ from services.gpuagent.shared_memory.shared_counters import opened
 from services.gpuagent.supervision.journal import SegmentJournal
 from services.gpuagent.supervision.managed_node import ManagedNode
 from services.gpuagent.supervision.segments import Segments
-from services.gpuagent.supervision.worker_allocation import WorkerAllocator, WorkerDefaults
+from services.gpuagent.supervision.worker_allocation import WorkerAllocator
 from services.gpuagent.supervision.worker_supervisor import SupervisionContext
 from services.kit.clock import RealClock
 from tests.support.gpuagent.nvml_faults import FaultyNvml, InjectedFault
@@ -45,7 +46,7 @@ async def _accounts(
             asyncio.TaskGroup() as tasks,
         ):
             segments = Segments(
-                WorkerAllocator(WorkerDefaults(folder, "127.0.0.1"), {uuid: counters}),
+                WorkerAllocator(folder, "127.0.0.1", WorkerEnvironment(), {uuid: counters}),
                 SegmentJournal(folder / "journal.json"),
                 SupervisionContext(clock, _nothing, lambda: None),
                 tasks,

@@ -19,6 +19,7 @@ from uuid import UUID
 from cinquefoil.gpuagent.v1.worker_pb2 import Hello
 from services.gpuagent.core.model import Node, Outcome, Transaction
 from services.gpuagent.core.worker_config import Variant, WorkerConfigBuilder
+from services.gpuagent.core.worker_spec import WorkerEnvironment
 from services.gpuagent.devices.clock_locks import ClockLocks
 from services.gpuagent.devices.device_thread import DeviceThread
 from services.gpuagent.devices.fake_nvml.library import install
@@ -31,7 +32,7 @@ from services.gpuagent.supervision import processes
 from services.gpuagent.supervision.journal import SegmentJournal, TransactionJournal
 from services.gpuagent.supervision.managed_node import ManagedNode
 from services.gpuagent.supervision.segments import Segments
-from services.gpuagent.supervision.worker_allocation import WorkerAllocator, WorkerDefaults
+from services.gpuagent.supervision.worker_allocation import WorkerAllocator
 from services.gpuagent.supervision.worker_supervisor import SupervisionContext
 from services.kit.clock import RealClock
 from services.kit.mig import Placement
@@ -280,9 +281,9 @@ class Agent:
 
 def _wired(world: World, device: DeviceThread, keeping: asyncio.TaskGroup) -> Agent:
     clock, folder = InstantClock(), world.folder
-    home = WorkerDefaults(folder / "workers", "127.0.0.1")
+    workers, environment = folder / "workers", WorkerEnvironment()
     segments = Segments(
-        WorkerAllocator(home, world.gpu_counters),
+        WorkerAllocator(workers, "127.0.0.1", environment, world.gpu_counters),
         SegmentJournal(folder / "journal.json"),
         SupervisionContext(clock, world.table.answers, lambda: None),
         keeping,

@@ -78,7 +78,7 @@ class CpuCores:
                 model=model,
                 mig_enabled=True,
                 slices=slices,
-                clock_mhz=round(_clock("current")),
+                clock_mhz=_clock_mhz("current"),
                 mig_pending=True,
                 cores=tuple(self.cores),
             ),
@@ -183,7 +183,10 @@ class CpuCores:
         return f"{self.uuid}/{placement}"
 
     def _slices(self) -> Layout:
-        return read_parsed(self.path, _slices, version=VERSION) or ()
+        def parsed(data: dict[str, Any]) -> Layout:
+            return tuple(Placement(*each) for each in data["slices"])
+
+        return read_parsed(self.path, parsed, version=VERSION) or ()
 
     def _write(self, slices: Layout) -> None:
         data = {
@@ -194,18 +197,10 @@ class CpuCores:
         write_json(self.path, data)
 
 
-def _slices(data: dict[str, Any]) -> Layout:
-    return tuple(Placement(*each) for each in data["slices"])
-
-
-def max_clock_mhz() -> int:
-    """Return the highest clock of the machine's cores, MHz; 0: it does not say."""
-    return round(_clock("max"))
-
-
-def _clock(which: str) -> float:
+def _clock_mhz(which: str) -> int:
+    """Return a clock of the machine's cores, "current" or "max", MHz; 0: it does not say."""
     found = psutil.cpu_freq()
-    return float(getattr(found, which)) if found else 0.0
+    return round(float(getattr(found, which))) if found else 0
 
 
 _CPUINFO: Final = Path("/proc/cpuinfo")
@@ -293,7 +288,7 @@ def _model(cores: int, idle_w: float, core_w: float) -> GpuModel:
         memory_bytes=memory_bytes,
         idle_power_w=idle_w,
         max_power_w=idle_w + core_w * cores,
-        clocks_mhz=(max_clock_mhz(),),
+        clocks_mhz=(_clock_mhz("max"),),
     )
 
 

@@ -136,18 +136,14 @@ class FakeNvml:
         raise NotFound(f"no simulated GPU {gpu_uuid}", field="gpu_uuid")
 
 
-def install(library: FakeNvml) -> Callable[[], None]:
+def install(library: FakeNvml) -> Callable[[], object]:
     """Make pynvml call `library`, as if nvmlInit had loaded it; pynvml itself stays as it is.
 
     Returns:
         A function that undoes it.
     """
     previous = _replace(library)
-
-    def restore() -> None:
-        _replace(previous)
-
-    return restore
+    return lambda: _replace(previous)
 
 
 def _replace(library: Any) -> Any:

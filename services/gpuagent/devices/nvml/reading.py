@@ -216,14 +216,12 @@ def _kinds(device: Any) -> Iterator[SliceKind]:
 
 def _geometry(device: Any, kinds: tuple[SliceKind, ...]) -> Geometry:
     """Return the geometry: the kinds with their placements (which need privilege to read)."""
-    placed = tuple(_placed(device, kind) for kind in kinds)
+    placed = []
+    for kind in kinds:
+        starts, size = possible_placements(device, kind.gpu_instance_profile_id)
+        placed.append(replace(kind, memory_slices=size, starts=starts))
     last = max(start + kind.memory_slices for kind in placed for start in kind.starts)
-    return Geometry(memory_slices=last, kinds=placed)
-
-
-def _placed(device: Any, kind: SliceKind) -> SliceKind:
-    starts, size = possible_placements(device, kind.gpu_instance_profile_id)
-    return replace(kind, memory_slices=size, starts=starts)
+    return Geometry(memory_slices=last, kinds=tuple(placed))
 
 
 def _takes_all(mig_device: Any) -> bool:

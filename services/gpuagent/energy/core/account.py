@@ -61,11 +61,6 @@ class SegmentAccount:
             granted_j=self.granted_j + work.energy_j,
         )
 
-    def with_all_of(self, other: SegmentAccount) -> SegmentAccount:
-        """Return the sum of two accounts."""
-        work = Work(other.granted_j, other.busy_s, other.requests, other.batches)
-        return self.plus(other.active_j, other.idle_share_j, work)
-
 
 @dataclass(frozen=True, slots=True)
 class Account:
@@ -151,18 +146,17 @@ class Account:
         An agent that runs for months ends thousands of segments, and the account travels twice a
         second. No energy is lost.
         """
-        ended = [name for name in self.segments if name not in running and not _merged(name)]
+        ended = [
+            name for name in self.segments if name not in running and not name.startswith(_MERGED)
+        ]
         excess = set(ended[: max(len(ended) - KEPT_ENDED, 0)])
         segments = {name: entry for name, entry in self.segments.items() if name not in excess}
         for old in (self.segments[name] for name in ended if name in excess):
             name = f"{_MERGED}{old.model}/{old.variant}{f'/{old.stage}' if old.stage else ''}"
             entry = segments.get(name, SegmentAccount(old.model, old.variant, stage=old.stage))
-            segments[name] = entry.with_all_of(old)
+            work = Work(old.granted_j, old.busy_s, old.requests, old.batches)
+            segments[name] = entry.plus(old.active_j, old.idle_share_j, work)
         return replace(self, segments=segments)
 
 
 _MERGED = "ended:"
-
-
-def _merged(segment_id: str) -> bool:
-    return segment_id.startswith(_MERGED)

@@ -54,10 +54,7 @@ class Database:
     def find(self, bucket: Bucket, device: str, method: str) -> Cost | None:
         """Return the times of a bucket's operators on a device, or None where none are known.
 
-        Args:
-            bucket: The operators.
-            device: For example "a100-40gb".
-            method: "measured" or "model".
+        The device is for example "a100-40gb", the method "measured" or "model".
         """
         row = self._file.execute(
             "SELECT latency_s, half_clock_s FROM sensitivity WHERE operator = ? AND datatype = ? "

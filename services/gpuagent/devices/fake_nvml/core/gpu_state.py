@@ -75,11 +75,7 @@ class GpuState:
     boot: str = ""
 
     def after_reset(self, resets: int) -> Self:
-        """Return what a reset leaves: the pending MIG mode in force, and nothing that was set.
-
-        Args:
-            resets: Resets so far, this one included.
-        """
+        """Return what a reset leaves: the pending MIG mode in force, and nothing that was set."""
         return replace(
             self,
             mig_enabled=self.mig_pending,

@@ -100,7 +100,8 @@ def destroy_instance(state: GpuState, instance: GpuInstance) -> GpuState:
     """
     if instance.compute:
         raise Fault(Code.IN_USE)
-    return _without(state, instance)
+    rest = tuple(entry for entry in state.instances if entry.serial != instance.serial)
+    return replace(state, instances=rest)
 
 
 def placements(state: GpuState) -> Iterator[Placement]:
@@ -201,8 +202,3 @@ def _unused(used: set[int], first: int) -> int:
 def _with(state: GpuState, instance: GpuInstance) -> GpuState:
     others = (entry for entry in state.instances if entry.serial != instance.serial)
     return replace(state, instances=tuple(sorted((*others, instance), key=lambda entry: entry.id)))
-
-
-def _without(state: GpuState, instance: GpuInstance) -> GpuState:
-    rest = tuple(entry for entry in state.instances if entry.serial != instance.serial)
-    return replace(state, instances=rest)
