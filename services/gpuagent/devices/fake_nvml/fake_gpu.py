@@ -16,7 +16,7 @@ from services.gpuagent.devices.fake_nvml.core.gpu_state import (
 )
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code, Fault
 from services.gpuagent.devices.fake_nvml.core.sensors import ActivityMeter, Sensors
-from services.gpuagent.devices.fake_nvml.store import Store
+from services.gpuagent.state_store import Store
 from services.kit.errors import FailedPrecondition
 from services.kit.mig import SliceKind
 

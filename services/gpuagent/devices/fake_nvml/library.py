@@ -16,7 +16,7 @@ from services.gpuagent.devices.fake_nvml.core.sensors import ActivityMeter, NoAc
 from services.gpuagent.devices.fake_nvml.exports import EXPORTS
 from services.gpuagent.devices.fake_nvml.fake_gpu import Environment, FakeGpu
 from services.gpuagent.devices.fake_nvml.fake_node import ROOT, FakeNode, Right
-from services.gpuagent.devices.fake_nvml.store import Kept, Store
+from services.gpuagent.state_store import Kept, Store
 from services.kit.errors import NotFound
 
 _NAMESPACE = UUID("6b1c8f0e-5d0b-4a8e-9a53-2d6c1f6f4d0e")
