@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from services.gpuagent.clock_loop.loop import ClockLoop, governors, promises
 from services.gpuagent.core.gpu_types import GpuInfo
+from services.gpuagent.core.terms import Terms
+from services.gpuagent.core.transaction_rules import PriorState
 from services.gpuagent.core.worker_config import WorkerConfigBuilder
 from services.gpuagent.devices.clock_locks import ClockLocks
 from services.gpuagent.devices.device_thread import DeviceThread
@@ -29,8 +31,9 @@ from services.gpuagent.reconfigure.reservations import Reservations
 from services.gpuagent.reconfigure.transactions import Transactions
 from services.gpuagent.settings import config_builder_of, sharing_of, worker_environment_of
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
+from services.gpuagent.state_store import Store
 from services.gpuagent.supervision.gpu_loss_watch import GpuLossWatch
-from services.gpuagent.supervision.journal import SegmentJournal, TermJournal, TransactionJournal
+from services.gpuagent.supervision.journal import Journal, TermJournal
 from services.gpuagent.supervision.managed_node import ManagedNode
 from services.gpuagent.supervision.segments import Segments
 from services.gpuagent.supervision.worker_allocation import WorkerAllocator
@@ -78,12 +81,12 @@ class Agent:
         settings, folder = place.settings, place.folder
         self.place = place
         self.outbox = outbox = ReportOutbox()
-        self.terms = TermJournal(folder / "term.json")
+        self.terms = TermJournal(Store(folder / "term.json", Terms))
         self.node = node = self._managed(deployment, hardware, tasks)
         may_switch = may_switch_mig_mode(settings)
         modes = MigModes(node.device, folder / "mig_modes.json", allowed=may_switch)
         self.actions = Actions(node, config_builder, modes)
-        undo_log = TransactionJournal(folder / "change.json")
+        undo_log = Store(folder / "change.json", PriorState)
         permissions = permissions_of(place.name, settings)
         self.transactions = Transactions(node, self.actions, undo_log, permissions)
         began_s = node.clock.now().timestamp()
@@ -140,7 +143,7 @@ class Agent:
                 worker_environment_of(deployment, name),
                 hardware.gpu_counters,
             ),
-            SegmentJournal(folder / "journal.json"),
+            Store(folder / "journal.json", Journal),
             SupervisionContext(clock, probe, changed, settings.workers),
             tasks,
             sharing_of(settings, folder / "mps", clock),

@@ -1,12 +1,11 @@
-"""Where simulated hardware keeps its state."""
+"""Where the agent and simulated hardware keep their state."""
 
-import os
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from pydantic import TypeAdapter
 
-from services.kit.state_file import Damaged, decoded, write_json
+from services.kit.state_file import read_disposable, read_parsed, remove, write_json
 
 VERSION: Final = 1
 
@@ -15,13 +14,13 @@ _Stamp = tuple[int, int, int]
 
 
 class Store(Generic[Kept]):
-    """One value of one GPU: in memory, or in a JSON file that is replaced as a whole.
+    """One record: in memory, or in a JSON file that is replaced as a whole. Calls block.
 
     One process writes; any number may read, and see each value either before or after a change.
 
     Args:
         path: The file; None: the value ends with the process.
-        kind: The dataclass of the value.
+        kind: The dataclass of the value, whose fields are the file's.
     """
 
     def __init__(self, path: Path | None, kind: type[Kept]) -> None:
@@ -30,43 +29,55 @@ class Store(Generic[Kept]):
         self._value: Kept | None = None
         self._stamp: _Stamp | None = None
 
-    def load(self) -> Kept | None:
-        """Return the value, None before the first; a file is read again only once it is replaced.
+    def load(self, *, disposable: bool = False) -> Kept | None:
+        """Return the value, None: there is none; a file is read again only once it is replaced.
+
+        Args:
+            disposable: A damaged file is set aside, and there is no value any more.
 
         Raises:
             Damaged: The file does not hold such a value.
+            Unavailable: It cannot be read, or not be set aside.
         """
-        if self._path is None:
-            return self._value
-        try:
-            with self._path.open("rb") as file:
-                stamp = _stamp(os.fstat(file.fileno()))
-                if stamp != self._stamp:
-                    self._value = self._parsed(self._path, file.read())
-                    self._stamp = stamp
-        except FileNotFoundError:
-            return None
+        if self._path is not None:
+            stamp = _stamp(self._path)
+            if stamp is None or stamp != self._stamp:
+                read = read_disposable if disposable else read_parsed
+                self._value = read(self._path, self._json.validate_python, version=VERSION)
+                self._stamp = stamp
         return self._value
 
-    def _parsed(self, path: Path, content: bytes) -> Kept:
-        data = decoded(path, content, version=VERSION)
-        try:
-            return self._json.validate_python(data)
-        except ValueError as error:
-            raise Damaged(path, error) from error
+    def save(self, value: Kept, *, durable: bool = True) -> None:
+        """Keep a new value.
 
-    def save(self, value: Kept) -> None:
-        """Keep a new value; the disk has it when this returns.
+        Args:
+            value: The value.
+            durable: The disk has it when this returns.
 
         Raises:
             Unavailable: The disk does not take it; the value is as before.
         """
         if self._path is not None:
             fields = self._json.dump_python(value, mode="json")
-            write_json(self._path, {"version": VERSION, **fields})
-            self._stamp = _stamp(self._path.stat())
+            write_json(self._path, {"version": VERSION, **fields}, durable=durable)
+            self._stamp = _stamp(self._path)
         self._value = value
 
+    def clear(self) -> None:
+        """Keep no value any more.
 
-def _stamp(status: os.stat_result) -> _Stamp:
+        Raises:
+            Unavailable: The disk does not let it go.
+        """
+        if self._path is not None:
+            remove(self._path)
+        self._value = None
+
+
+def _stamp(path: Path) -> _Stamp | None:
+    """Return what is another once a file is replaced; None: it is not there, or not to be seen."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
     return status.st_ino, status.st_mtime_ns, status.st_size

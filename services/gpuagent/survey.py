@@ -18,7 +18,8 @@ from services.gpuagent.devices.nvml import reading
 from services.gpuagent.devices.nvml.errors import translated
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
-from services.gpuagent.supervision.journal import SegmentJournal
+from services.gpuagent.state_store import Store
+from services.gpuagent.supervision.journal import Journal
 from services.kit import config
 from services.kit.errors import FailedPrecondition, NotFound
 from services.kit.units import BYTES_PER_MIB
@@ -157,10 +158,8 @@ def survey(name: str, node: config.Node) -> tuple[SurveyedGpu, ...]:
         )
     folder = node.state_dir.absolute() / name
     with _opened(name, node, folder), translated("read the GPUs"):
-        serves = {
-            spec.segment_id: f"{spec.model}/{spec.variant}"
-            for spec in SegmentJournal(folder / "journal.json").load()
-        }
+        journal = Store(folder / "journal.json", Journal).load() or Journal()
+        serves = {each.segment_id: f"{each.model}/{each.variant}" for each in journal.segments}
         indices = range(pynvml.nvmlDeviceGetCount())
         return tuple(_surveyed(index, folder, serves) for index in indices)
 

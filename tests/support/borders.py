@@ -32,7 +32,8 @@ from services.carbon.sources.csv_trace import read_trace
 from services.carbon.sources.live.factory import provider
 from services.gpuagent.core.transaction_rules import PriorSlice, PriorState
 from services.gpuagent.planner_link import convert as agent_convert
-from services.gpuagent.supervision.journal import SegmentJournal, TransactionJournal
+from services.gpuagent.state_store import Store
+from services.gpuagent.supervision.journal import Journal
 from services.gpuagent.worker import tensor_messages
 from services.gpuagent.worker.onnx_engine import Signature, TensorSpec
 from services.kit import config
@@ -280,12 +281,12 @@ def borders() -> dict[str, Border]:
         "page-token": Border(partial(_text, read_token), [write_token(7).encode()]),
         "step": Border(partial(parsed, steps_pb2.Step, agent_convert.step), _step_seeds()),
         "segment-journal": Border(
-            partial(in_file, lambda path: SegmentJournal(path).load()),
-            [written(lambda path: SegmentJournal(path).save([SPEC]))],
+            partial(in_file, lambda path: Store(path, Journal).load()),
+            [written(lambda path: Store(path, Journal).save(Journal((SPEC,))))],
         ),
         "transaction-journal": Border(
-            partial(in_file, lambda path: TransactionJournal(path).load()),
-            [written(lambda path: TransactionJournal(path).save(PRIOR))],
+            partial(in_file, lambda path: Store(path, PriorState).load()),
+            [written(lambda path: Store(path, PriorState).save(PRIOR))],
         ),
         "csv-trace": Border(partial(in_file, read_trace), [CSV], (ConfigError,)),
         "mqtt-signal": Border(

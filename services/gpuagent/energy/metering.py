@@ -1,11 +1,11 @@
 """Reads the meters and the ledgers, and keeps every GPU's energy account."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from pydantic import TypeAdapter
+from pydantic import BeforeValidator
 
 from services.gpuagent.core.device_port import MeterReading
 from services.gpuagent.core.mps_limits import thread_shares
@@ -13,10 +13,9 @@ from services.gpuagent.energy.core.account import Account, SegmentAccount
 from services.gpuagent.energy.core.attribution import EnergyWindow, IdleShare, steered_w
 from services.gpuagent.energy.core.progress import SlotProgress, Work, activity_of, stints, work_of
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
+from services.gpuagent.state_store import Store
 from services.gpuagent.supervision.segments import RunningSegment
-from services.kit.state_file import read_disposable, write_json
 
-VERSION: Final = 1
 _OTHERS: Final = ""
 """Whose activity no segment has."""
 
@@ -60,8 +59,19 @@ class Reading:
     busy_core_s: float | None = None
 
 
-_ACCOUNT: Final = TypeAdapter(Account)
-_READING: Final = TypeAdapter(Reading)
+def _with_receipts(account: dict[str, Any]) -> dict[str, Any]:
+    for entry in account["segments"].values():
+        # Agents that did not count receipts left none to be made good.
+        entry.setdefault("granted_j", entry["active_j"])
+    return account
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What the file has."""
+
+    account: Annotated[Account, BeforeValidator(_with_receipts)]
+    reading: Reading
 
 
 class GpuMeter:
@@ -86,16 +96,16 @@ class GpuMeter:
     def __init__(
         self, path: Path, counters: SharedCounters, metered: MeteredGpu, began_s: float = 0.0
     ) -> None:
-        self._path = path
+        self._store = Store(path, Kept)
         self._counters = counters
         self._gpu = metered
         self.account = Account(since_s=began_s)
         self._last: Reading | None = None
         self._idle_owed_j = 0.0
         self._slot_sms: dict[int, tuple[str, float]] = {}
-        found = read_disposable(path, _parsed, version=VERSION)
+        found = self._store.load(disposable=True)
         if found is not None:
-            self.account, self._last = found
+            self.account, self._last = found.account, found.reading
 
     def read(
         self, meter: MeterReading | None, at_s: float, segments: Iterable[RunningSegment]
@@ -143,12 +153,7 @@ class GpuMeter:
             Unavailable: The disk does not take it; the account goes on in memory.
         """
         if self._last is not None:
-            data = {
-                "version": VERSION,
-                "account": asdict(self.account),
-                "reading": asdict(self._last),
-            }
-            write_json(self._path, data, durable=False)
+            self._store.save(Kept(self.account, self._last), durable=False)
 
     # ---- the window ----------------------------------------------------------------------------
 
@@ -216,14 +221,6 @@ class GpuMeter:
                 grant = replace(grant, busy_power_w=powers_w[slot], method=method)
             if grant != known:
                 self._counters.set_grant(slot, grant)
-
-
-def _parsed(data: dict[str, Any]) -> tuple[Account, Reading]:
-    for entry in data["account"]["segments"].values():
-        # Agents that did not count receipts left none to be made good.
-        entry.setdefault("granted_j", entry["active_j"])
-    account = _ACCOUNT.validate_python(data["account"])
-    return account, _READING.validate_python(data["reading"])
 
 
 def _drawn_j(last: Reading, told: MeterReading) -> float:

@@ -174,7 +174,7 @@ class Uplink:
                 report.node.CopyFrom(await self.report.offered())
                 report.config_digest = self.report.config_digest
                 report.address = self.report.address
-                report.term = self.terms.highest
+                report.term = self.terms.highest.term
             if mail.energy:
                 report.energy.extend(convert.energy(self.report.accounts.list()))
             if mail.drifts:

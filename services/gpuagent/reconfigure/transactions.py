@@ -11,7 +11,7 @@ from services.gpuagent.core.model import Action, Outcome, StartSegment, Transact
 from services.gpuagent.core.reconcile import DesiredGpu, gaps, reconcile
 from services.gpuagent.core.transaction_rules import PriorState
 from services.gpuagent.reconfigure.actions import NO_ANSWER, Actions
-from services.gpuagent.supervision.journal import TransactionJournal
+from services.gpuagent.state_store import Store
 from services.gpuagent.supervision.managed_node import ManagedNode
 from services.kit.errors import Cancelled, FailedPrecondition, ServiceError, Unavailable
 from services.kit.telemetry import logs
@@ -66,13 +66,14 @@ class Transactions:
     Attributes:
         node: What is changed.
         actions: Carries out the single ones.
-        journal: Remembers over a crash what is in progress.
+        journal: What the transaction in progress touches, as it was: on disk before its first
+            action, until it is done, or undone.
         permissions: Whether the agent may change its node.
     """
 
     node: ManagedNode
     actions: Actions
-    journal: TransactionJournal
+    journal: Store[PriorState]
     permissions: Permissions = ALL_GRANTED
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 

@@ -11,8 +11,9 @@ from cinquefoil.gpuagent.v1.worker_pb2 import Hello
 from services.gpuagent.core.model import Segment
 from services.gpuagent.core.worker_config import WorkerConfig
 from services.gpuagent.core.worker_slot import Slot
+from services.gpuagent.state_store import Store
 from services.gpuagent.supervision import processes
-from services.gpuagent.supervision.journal import SegmentJournal
+from services.gpuagent.supervision.journal import Journal
 from services.gpuagent.supervision.processes import WorkerProcess
 from services.gpuagent.supervision.slice_sharing import SliceSharing
 from services.gpuagent.supervision.worker_allocation import WorkerAllocator
@@ -92,7 +93,7 @@ class Segments:
     """
 
     allocator: WorkerAllocator
-    journal: SegmentJournal
+    journal: Store[Journal]
     context: SupervisionContext
     tasks: asyncio.TaskGroup
     sharing: SliceSharing = field(default_factory=SliceSharing)
@@ -248,8 +249,8 @@ class Segments:
         """
         found = await asyncio.to_thread(processes.running, self.allocator.folder)
         adopted: set[Path] = set()
-        journalled = await asyncio.to_thread(self.journal.load)
-        for spec in journalled:
+        journalled = await asyncio.to_thread(self.journal.load) or Journal()
+        for spec in journalled.segments:
             try:
                 config = await build(spec)
                 await self.sharing.host(config, partial(self._end_found, spec, found))
@@ -265,7 +266,7 @@ class Segments:
         await _end({path: found[path] for path in found.keys() - adopted})
         await self.sharing.sweep()
         self.allocator.settle(self._used_slots())
-        if tuple(running.spec for running in self._running.values()) != journalled:
+        if tuple(running.spec for running in self._running.values()) != journalled.segments:
             await self._forget_ended()
         await self._wait_for_adopted()
 
@@ -345,7 +346,7 @@ class Segments:
     async def _remember(self, *beginning: SegmentSpec) -> None:
         async with self._writing:  # or an older list could overwrite a newer one
             specs = (*(running.spec for running in self._running.values()), *beginning)
-            await asyncio.to_thread(self.journal.save, specs)
+            await asyncio.to_thread(self.journal.save, Journal(specs))
 
 
 async def _end(workers: Mapping[Path, WorkerProcess]) -> None:

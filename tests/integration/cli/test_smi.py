@@ -15,7 +15,8 @@ from services.gpuagent.core.worker_slot import Slot
 from services.gpuagent.devices.fake_nvml.library import FakeNvml, gpu_uuid, install
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
-from services.gpuagent.supervision.journal import SegmentJournal
+from services.gpuagent.state_store import Store
+from services.gpuagent.supervision.journal import Journal
 from services.kit.mig import Placement
 from services.kit.segment import SegmentSpec
 from tests.support.paths import ROOT
@@ -54,7 +55,7 @@ def cut(folder: Path) -> dict[Placement, str]:
         gpus.lock_clock(A100, 990)
     restore()
     spec = SegmentSpec("s-1", "digits", "svc", 4, 2, A100, THREE)
-    SegmentJournal(folder / "journal.json").save([spec])
+    Store(folder / "journal.json", Journal).save(Journal((spec,)))
     slots = [(A100, 0, made[THREE], "s-1"), (A100, 1, made[THREE], "s-1"), (T4, 0, T4, "s-2")]
     for gpu, slot, slice_uuid, segment in slots:
         with closing(SharedCounters(folder / "ledgers" / f"{gpu}.ledger")) as ledger:

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from services.gpuagent.core.transaction_rules import PriorSlice, PriorState
-from services.gpuagent.supervision.journal import SegmentJournal, TransactionJournal
+from services.gpuagent.state_store import Store
+from services.gpuagent.supervision.journal import Journal
 from services.kit.errors import FailedPrecondition
 from services.kit.mig import Placement
 from services.kit.segment import SegmentSpec
@@ -17,25 +18,26 @@ SPECS = tuple(
 
 
 def test_what_was_saved_last_is_loaded_in_order(tmp_path: Path) -> None:
-    SegmentJournal(tmp_path / "deep" / "journal.json").save(SPECS)
-    SegmentJournal(tmp_path / "deep" / "journal.json").save(SPECS[1:])
+    path = tmp_path / "deep" / "journal.json"
+    Store(path, Journal).save(Journal(SPECS))
+    Store(path, Journal).save(Journal(SPECS[1:]))
 
-    assert SegmentJournal(tmp_path / "deep" / "journal.json").load() == SPECS[1:]
+    assert Store(path, Journal).load() == Journal(SPECS[1:])
 
 
-def test_a_node_that_never_ran_has_an_empty_journal(tmp_path: Path) -> None:
-    assert SegmentJournal(tmp_path / "journal.json").load() == ()
+def test_a_node_that_never_ran_has_no_journal(tmp_path: Path) -> None:
+    assert Store(tmp_path / "journal.json", Journal).load() is None
 
 
 def test_a_crash_while_writing_leaves_the_journal_before(tmp_path: Path) -> None:
     """What a crash leaves half written lies beside the journal, not in it."""
-    journal = SegmentJournal(tmp_path / "journal.json")
-    journal.save(SPECS)
+    Store(tmp_path / "journal.json", Journal).save(Journal(SPECS))
     (tmp_path / "journal.json.draft").write_text('{"version": 1, "segm')
 
-    assert journal.load() == SPECS
-    journal.save(())
-    assert journal.load() == ()
+    journal = Store(tmp_path / "journal.json", Journal)
+    assert journal.load() == Journal(SPECS)
+    journal.save(Journal())
+    assert journal.load() == Journal()
 
 
 @pytest.mark.parametrize(("text", "says"), [("{", "damaged"), ('{"version": 9}', "version 1")])
@@ -45,7 +47,7 @@ def test_a_file_that_is_no_journal_is_reported_with_its_path(
     (tmp_path / "journal.json").write_text(text)
 
     with pytest.raises(FailedPrecondition, match=f"journal.json.*{says}"):
-        SegmentJournal(tmp_path / "journal.json").load()
+        Store(tmp_path / "journal.json", Journal).load()
 
 
 def test_what_a_change_touches_is_there_until_it_is_cleared(tmp_path: Path) -> None:
@@ -58,11 +60,11 @@ def test_what_a_change_touches_is_there_until_it_is_cleared(tmp_path: Path) -> N
         {"GPU-1": 990},
         {"GPU-1": True},
     )
-    journal = TransactionJournal(tmp_path / "change.json")
+    journal = Store(tmp_path / "change.json", PriorState)
     assert journal.load() is None
 
     journal.save(then)
-    assert TransactionJournal(tmp_path / "change.json").load() == then
+    assert Store(tmp_path / "change.json", PriorState).load() == then
     journal.clear()
     journal.clear()
     assert journal.load() is None

@@ -17,7 +17,8 @@ from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.gpuagent.energy.metering import GpuMeter, MeteredGpu
 from services.gpuagent.energy.node_accounts import NodeAccounts
 from services.gpuagent.shared_memory.shared_counters import opened
-from services.gpuagent.supervision.journal import SegmentJournal
+from services.gpuagent.state_store import Store
+from services.gpuagent.supervision.journal import Journal
 from services.gpuagent.supervision.managed_node import ManagedNode
 from services.gpuagent.supervision.segments import Segments
 from services.gpuagent.supervision.worker_allocation import WorkerAllocator
@@ -47,7 +48,7 @@ async def _accounts(
         ):
             segments = Segments(
                 WorkerAllocator(folder, "127.0.0.1", WorkerEnvironment(), {uuid: counters}),
-                SegmentJournal(folder / "journal.json"),
+                Store(folder / "journal.json", Journal),
                 SupervisionContext(clock, _nothing, lambda: None),
                 tasks,
             )

@@ -13,7 +13,7 @@ from services.gpuagent.core.model import SetMigMode, StartSegment, StopSegment, 
 from services.gpuagent.core.transaction_rules import UNDO_GRACE_S, PriorSlice, PriorState, undo
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code
 from services.gpuagent.devices.nvml import reading
-from services.gpuagent.supervision.journal import SegmentJournal
+from services.gpuagent.supervision.journal import Journal
 from services.kit.mig import Placement
 from services.kit.segment import CreateSlice, DestroySlice, LockClock, SegmentSpec
 from services.kit.state_file import not_written
@@ -205,17 +205,20 @@ def test_a_segment_that_begins_while_the_agent_stops_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its workers were started after all others had been stopped, and nobody ended the agent."""
-    writing, stopped, save = threading.Event(), threading.Event(), SegmentJournal.save
-
-    def slow(journal: SegmentJournal, specs: tuple[SegmentSpec, ...]) -> None:
-        writing.set()
-        assert stopped.wait(30)
-        save(journal, specs)
+    writing, stopped = threading.Event(), threading.Event()
 
     async def stop_meanwhile(agent: Agent, world: World, uuid: str) -> None:
         spec = SegmentSpec("s", "m", "v", 1, 1, uuid, LEFT)
         await agent.do(Transaction(((CreateSlice(uuid, LEFT),),)))
-        monkeypatch.setattr(SegmentJournal, "save", slow)
+        journal = agent.managed.segments.journal
+        save = journal.save
+
+        def slow(specs: Journal) -> None:
+            writing.set()
+            assert stopped.wait(30)
+            save(specs)
+
+        monkeypatch.setattr(journal, "save", slow)
         change = asyncio.create_task(agent.do(Transaction(((StartSegment(spec),),))))
         await until(writing.is_set)
         await agent.managed.segments.stop_all(0.0)

@@ -18,6 +18,7 @@ from uuid import UUID
 
 from cinquefoil.gpuagent.v1.worker_pb2 import Hello
 from services.gpuagent.core.model import Node, Outcome, Transaction
+from services.gpuagent.core.transaction_rules import PriorState
 from services.gpuagent.core.worker_config import Variant, WorkerConfigBuilder
 from services.gpuagent.core.worker_spec import WorkerEnvironment
 from services.gpuagent.devices.clock_locks import ClockLocks
@@ -28,8 +29,9 @@ from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.gpuagent.reconfigure.actions import Actions
 from services.gpuagent.reconfigure.transactions import Transactions
 from services.gpuagent.shared_memory.shared_counters import SharedCounters, opened
+from services.gpuagent.state_store import Store
 from services.gpuagent.supervision import processes
-from services.gpuagent.supervision.journal import SegmentJournal, TransactionJournal
+from services.gpuagent.supervision.journal import Journal
 from services.gpuagent.supervision.managed_node import ManagedNode
 from services.gpuagent.supervision.segments import Segments
 from services.gpuagent.supervision.worker_allocation import WorkerAllocator
@@ -284,7 +286,7 @@ def _wired(world: World, device: DeviceThread, keeping: asyncio.TaskGroup) -> Ag
     workers, environment = folder / "workers", WorkerEnvironment()
     segments = Segments(
         WorkerAllocator(workers, "127.0.0.1", environment, world.gpu_counters),
-        SegmentJournal(folder / "journal.json"),
+        Store(folder / "journal.json", Journal),
         SupervisionContext(clock, world.table.answers, lambda: None),
         keeping,
     )
@@ -305,7 +307,7 @@ def _wired(world: World, device: DeviceThread, keeping: asyncio.TaskGroup) -> Ag
         {("m", "v"): Variant(Path("m.onnx"), AnalyticProfile(2.0))}, simulated=True
     )
     actions = Actions(managed, config_builder, modes)
-    undo_log = TransactionJournal(folder / "change.json")
+    undo_log = Store(folder / "change.json", PriorState)
     return Agent(managed, Transactions(managed, actions, undo_log))
 
 

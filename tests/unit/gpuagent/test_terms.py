@@ -35,4 +35,4 @@ def test_an_older_term_is_refused_with_a_reason() -> None:
         terms.admit(3)
 
     assert caught.value.reason == STALE_TERM
-    assert terms.highest == 4
+    assert terms.term == 4
