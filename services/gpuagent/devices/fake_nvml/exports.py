@@ -198,12 +198,6 @@ def _kind_by_enum(gpu: FakeGpu, profile: int) -> SliceKind:
     raise Fault(Code.NOT_SUPPORTED)
 
 
-def _kind_by_id(gpu: FakeGpu, profile_id: int) -> SliceKind:
-    if not gpu.table.mig_capable:
-        raise Fault(Code.NOT_SUPPORTED)
-    return mig_rules.kind_by_id(gpu.table, profile_id)
-
-
 @_export(
     "nvmlDeviceGetGpuInstanceProfileInfoV",
     GPU,
@@ -232,14 +226,15 @@ def _profile_info(gpu: FakeGpu, profile: int) -> dict[str, Any]:
     needs=MIG_READ,
 )
 def _possible_placements(gpu: FakeGpu, profile_id: int) -> list[Any]:
-    kind = _kind_by_id(gpu, profile_id)  # answers with MIG disabled, too
+    kind = mig_rules.kind_by_id(gpu.table, profile_id)  # answers with MIG disabled, too
     return [_PLACEMENT(start, kind.memory_slices) for start in kind.starts]
 
 
 @_export("nvmlDeviceGetGpuInstanceRemainingCapacity", GPU, UINT, UINT_OUT, needs=MIG_READ)
 def _remaining_capacity(gpu: FakeGpu, profile_id: int) -> int:
     gpu.need_mig()
-    return mig_rules.remaining_capacity(gpu.table, gpu.state, _kind_by_id(gpu, profile_id))
+    kind = mig_rules.kind_by_id(gpu.table, profile_id)
+    return mig_rules.remaining_capacity(gpu.table, gpu.state, kind)
 
 
 # ---- GPU instances -----------------------------------------------------------------------------
@@ -255,7 +250,7 @@ def _remaining_capacity(gpu: FakeGpu, profile_id: int) -> int:
 )
 def _create_gpu_instance_with_placement(gpu: FakeGpu, profile_id: int, placement: Any) -> Handle:
     gpu.need_mig()
-    kind = _kind_by_id(gpu, profile_id)
+    kind = mig_rules.kind_by_id(gpu.table, profile_id)
     if placement.size != kind.memory_slices:
         raise Fault(Code.INVALID_ARGUMENT)
     return Handle("gpu instance", gpu.create_instance(kind, placement.start).serial)
@@ -264,7 +259,7 @@ def _create_gpu_instance_with_placement(gpu: FakeGpu, profile_id: int, placement
 @_export("nvmlDeviceGetGpuInstances", GPU, UINT, HANDLES_OUT, needs=MIG_READ)
 def _gpu_instances(gpu: FakeGpu, profile_id: int) -> list[Handle]:
     gpu.need_mig()
-    name = _kind_by_id(gpu, profile_id).name
+    name = mig_rules.kind_by_id(gpu.table, profile_id).name
     found = (each for each in gpu.state.instances if each.placement.profile == name)
     return [Handle("gpu instance", instance.serial) for instance in found]
 

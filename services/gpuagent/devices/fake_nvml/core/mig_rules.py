@@ -46,10 +46,12 @@ def kind_by_id(table: GpuTable, profile_id: int) -> SliceKind:
     """Return the slice kind with a hardware id.
 
     Raises:
-        Fault: INVALID_ARGUMENT where the GPU has none with it.
+        Fault: NOT_SUPPORTED where the GPU has no MIG, INVALID_ARGUMENT where it has none with it.
     """
+    if not table.mig_capable:
+        raise Fault(Code.NOT_SUPPORTED)
     for kind in table.geometry.kinds:
-        if kind.gpu_instance_profile_id == profile_id and table.mig_capable:
+        if kind.gpu_instance_profile_id == profile_id:
             return kind
     raise Fault(Code.INVALID_ARGUMENT)
 
@@ -112,33 +114,24 @@ def placements(state: GpuState) -> Iterator[Placement]:
 # ---- compute instances -------------------------------------------------------------------------
 
 
-def compute_profiles(kind: SliceKind) -> tuple[ComputeProfile, ...]:
-    """Return the sizes of compute instance that a GPU instance of a kind can have."""
-    return tuple(
-        ComputeProfile(
-            id=number,
-            name=kind.name if slices == kind.compute_slices else f"{slices}c.{kind.name}",
-            slices=slices,
-            max_count=kind.compute_slices // slices,
-            sm_count=kind.sm_count * slices // kind.compute_slices,
-        )
-        for number, slices in enumerate(COMPUTE_SLICES)
-        if slices <= kind.compute_slices
-    )
-
-
 def compute_profile(kind: SliceKind, profile_id: int) -> ComputeProfile:
-    """Return one size of compute instance.
+    """Return one size of compute instance that a GPU instance of a kind can have.
 
     Raises:
         Fault: INVALID_ARGUMENT for a number no GPU has, NOT_SUPPORTED for one this kind has not.
     """
     if not 0 <= profile_id < len(COMPUTE_SLICES):
         raise Fault(Code.INVALID_ARGUMENT)
-    for profile in compute_profiles(kind):
-        if profile.id == profile_id:
-            return profile
-    raise Fault(Code.NOT_SUPPORTED)
+    slices = COMPUTE_SLICES[profile_id]
+    if slices > kind.compute_slices:
+        raise Fault(Code.NOT_SUPPORTED)
+    return ComputeProfile(
+        id=profile_id,
+        name=kind.name if slices == kind.compute_slices else f"{slices}c.{kind.name}",
+        slices=slices,
+        max_count=kind.compute_slices // slices,
+        sm_count=kind.sm_count * slices // kind.compute_slices,
+    )
 
 
 def create_compute(
