@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, TypeVar
 
+from cinquefoil.gpuagent.v1.worker_pb2 import Work
 from services.gpuagent.worker.core.batcher import Batcher, Pending
 from services.gpuagent.worker.core.credits import Credits
 from services.gpuagent.worker.gpu_slot import WorkerDevice
@@ -21,19 +22,6 @@ D = TypeVar("D", bound=WorkerDevice)
 
 INTAKE_BYTES: Final = 256 * 2**20
 """Of all streams of a worker together, bytes; each may hold its credits' part."""
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """A request's time.
-
-    Attributes:
-        waited_s: Since it came to the router, s.
-        remaining_s: To its caller's deadline, s. 0: none.
-    """
-
-    waited_s: float = 0.0
-    remaining_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,41 +102,32 @@ class Intake(Generic[R, D, M]):
 
     # ---- work ----------------------------------------------------------------------------------
 
-    def submit(
-        self,
-        session: Session,
-        work_id: int,
-        request: Body,
-        timing: Timing,
-        *,
-        in_parts: bool = False,
-    ) -> None:
+    def submit(self, session: Session, work: Work, request: Body) -> None:
         """Queue a request; whatever is wrong with it is answered on the stream.
 
         Args:
             session: Where the answer goes.
-            work_id: Its id there.
+            work: Its id there, how long it has waited and may wait, and whether its caller takes an
+                answer in parts.
             request: A serialized ModelInferRequest.
-            timing: How long it has waited, and may.
-            in_parts: Its caller takes an answer in parts.
         """
         now_s = self.clock.monotonic()
         try:
             if self._draining:
                 raise Unavailable("this worker drains; try another")
-            session.take_in(work_id, len(request))
+            session.take_in(work.id, len(request))
         except ServiceError as error:
-            session.send(Answer(work_id, error))
+            session.send(Answer(work.id, error))
             return
-        self.credits_.take(session.share, timing.waited_s, now_s)
+        self.credits_.take(session.share, work.waited_s, now_s)
         self._divide(now_s)
         try:
-            deadline_s = now_s + timing.remaining_s if timing.remaining_s else math.inf
+            deadline_s = now_s + work.remaining_s if work.remaining_s else math.inf
             read = self.model.read(request, deadline_s)
-            job = Job(session, work_id, read, now_s - timing.waited_s, in_parts)
+            job = Job(session, work.id, read, now_s - work.waited_s, work.in_parts)
             self.batcher.add(Pending(job, read.kind, read.items, now_s, deadline_s))
         except ServiceError as error:
-            self._end(session, Answer(work_id, error))
+            self._end(session, Answer(work.id, error))
         else:
             self._arrived.set()
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
-from services.gpuagent.worker.intake import Intake, Timing
+from services.gpuagent.worker.intake import Intake
 from services.gpuagent.worker.session import Answer, Session
 from services.gpuagent.worker.work_messages import Frame, read_frame
 from services.kit.telemetry import tracing
@@ -84,8 +84,7 @@ class WorkerServicer:
             async for frame in incoming:
                 for work, body in frame.work:
                     spans.begin(work)
-                    timing = Timing(work.waited_s, work.remaining_s)
-                    self._executor.submit(session, work.id, body, timing, in_parts=work.in_parts)
+                    self._executor.submit(session, work, body)
                 if frame.cancelled_ids:
                     self._executor.cancel(session, frame.cancelled_ids)
                 await session.room()  # what is not read waits at its router, by flow control

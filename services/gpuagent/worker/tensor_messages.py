@@ -160,8 +160,13 @@ def provider_parameter(provider: str) -> bytes:
     return found.SerializeToString()
 
 
-def metadata(signature: Signature) -> bytes:
-    """Return a serialized ModelMetadataResponse without the model's name."""
+def metadata(signature: Signature, platform: str = PLATFORM) -> bytes:
+    """Return a serialized ModelMetadataResponse without the model's name.
+
+    Args:
+        signature: The model's.
+        platform: What computes.
+    """
 
     def describe(specs: Sequence[TensorSpec]) -> list[pb.ModelMetadataResponse.TensorMetadata]:
         return [
@@ -173,7 +178,7 @@ def metadata(signature: Signature) -> bytes:
 
     return pb.ModelMetadataResponse(
         versions=[VERSION],
-        platform=PLATFORM,
+        platform=platform,
         inputs=describe(signature.inputs),
         outputs=describe(signature.outputs),
     ).SerializeToString()

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cinquefoil.gpuagent.v1.worker_pb2 import Work
 from inference import grpc_service_pb2 as oip
 from services.gpuagent.core.worker_spec import Generative, WorkerSpec
 from services.gpuagent.shared_memory.shared_counters import opened
@@ -18,7 +19,6 @@ from services.gpuagent.worker.generative.generation import DecodeStep, Generatio
 from services.gpuagent.worker.generative.llama import LanguageModel
 from services.gpuagent.worker.generative.prompts import Prompt
 from services.gpuagent.worker.generative.shared_device import SharedDevice
-from services.gpuagent.worker.intake import Timing
 from services.kit.clock import RealClock
 from tests.support.examples import examples
 
@@ -89,7 +89,7 @@ async def serve(ledger_file: Path, slots: int, requests: int, order: list[int]) 
         session = executor.open()
         running = asyncio.create_task(executor.run())
         for number in range(requests):
-            executor.submit(session, number, request(), Timing())
+            executor.submit(session, Work(id=number), request())
         for left in range(requests, 0, -1):
             await settled()
             assert len(model.ends) == min(slots, left)

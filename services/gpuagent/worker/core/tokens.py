@@ -20,17 +20,16 @@ class TextTokens:
         """Take a response.
 
         Args:
-            output_tokens: Tokens that it brings, >= 0.
+            output_tokens: Tokens that it brings; < 0: those before it were counted too high.
             now_s: When it came.
             input_tokens: Tokens of the prompt; 0: it does not say.
         """
         self._input = input_tokens or self._input
-        if not output_tokens:
-            return
-        if not self._output:
-            self._first, self._first_s = output_tokens, now_s
+        if output_tokens > 0:
+            self._last_s = now_s
+            if not self._output:
+                self._first, self._first_s = output_tokens, now_s
         self._output += output_tokens
-        self._last_s = now_s
 
     def usage(self, came_s: float) -> Usage | None:
         """Return the tokens and their times; None: there was no text.
@@ -41,7 +40,7 @@ class TextTokens:
         if not self._output:
             return None
         between = self._output - self._first
-        token_s = (self._last_s - self._first_s) / between if between else 0.0
+        token_s = (self._last_s - self._first_s) / between if between > 0 else 0.0
         return Usage(self._input, self._output, self._first_s - came_s, token_s)
 
 

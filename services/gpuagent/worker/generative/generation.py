@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 from services.gpuagent.core.worker_spec import Generative
+from services.gpuagent.worker import tensor_messages
+from services.gpuagent.worker.core.tokens import TextTokens
 from services.gpuagent.worker.generative import prompts
 from services.gpuagent.worker.generative.prompts import Prompt
 from services.gpuagent.worker.model_port import Reader
@@ -46,8 +48,7 @@ class Generation:
         self._stopped = False
         self._end_early: Callable[[], object] = _nothing
         self._last = DecodeStep("", 0, 0, 0)
-        self._first_token_s = self._last_token_s = 0.0
-        self._first_tokens = 0
+        self._tokens = TextTokens()
 
     # ---- any thread ----------------------------------------------------------------------------
 
@@ -81,13 +82,7 @@ class Generation:
     @property
     def usage(self) -> Usage:
         """What it took by now."""
-        between = self._last.output_tokens - self._first_tokens
-        return Usage(
-            self._last.input_tokens,
-            self._last.output_tokens,
-            self._first_token_s,
-            (self._last_token_s - self._first_token_s) / between if between > 0 else 0.0,
-        )
+        return self._tokens.usage(0.0) or Usage(self._last.input_tokens, 0, 0.0, 0.0)
 
     def take(self, step: DecodeStep) -> None:
         """Take a step."""
@@ -95,10 +90,8 @@ class Generation:
         fresh = tokens - self._last.computed_tokens - self._last.output_tokens
         if fresh > 0:
             self._computed(fresh)
-        if step.output_tokens > self._last.output_tokens:
-            self._last_token_s = self._since_start_s()
-            if not self._last.output_tokens:
-                self._first_token_s, self._first_tokens = self._last_token_s, step.output_tokens
+        made = step.output_tokens - self._last.output_tokens
+        self._tokens.add(made, self._since_start_s(), input_tokens=step.input_tokens)
         self._last = step
         if step.text:
             self._texts.put_nowait(step.text)
@@ -120,7 +113,7 @@ class TextModel(Reader[Prompt]):
     kv_tokens: int = 0
 
     def __init__(self, platform: str, how: Generative) -> None:
-        self.metadata = prompts.metadata(platform)
+        self.metadata = tensor_messages.metadata(prompts.SIGNATURE, platform)
         self._how = how
 
     def read(self, data: Body, deadline_s: float) -> Prompt:  # noqa: ARG002 - it never waits

@@ -29,7 +29,7 @@ _SIGNATURES: Final = {
     name: Signature((TensorSpec(name, "BYTES", (1,)),), _OUTPUTS)
     for name in ("text_input", "prompt")
 }
-_SIGNATURE: Final = _SIGNATURES["text_input"]
+SIGNATURE: Final = _SIGNATURES["text_input"]
 
 _HIGHEST_TEMPERATURE: Final = 2.0
 _HIGHEST_SEED: Final = 2**32 - 2  # the one above is llama.cpp's word for "any"
@@ -90,7 +90,7 @@ class Prompt(Request):
                 "": it does not.
         """
         said = np.array([text], dtype=object)
-        body = tensor_messages.response(self.inference, _SIGNATURE, [said])
+        body = tensor_messages.response(self.inference, SIGNATURE, [said])
         if not finish_reason:
             return body
         # Serialized messages merge by concatenation.
@@ -106,7 +106,7 @@ def read(data: Body, how: Generative) -> Prompt:
     """
     request = tensor_messages.decode(data)
     named = request.inputs[0].name if request.inputs else ""
-    inference = tensor_messages.check(request, _SIGNATURES.get(named, _SIGNATURE))
+    inference = tensor_messages.check(request, _SIGNATURES.get(named, SIGNATURE))
     given = request.parameters
     max_tokens = _whole(given, "max_tokens", 1, how.context_tokens)
     chat = _truth(given, "chat", default=how.chat)
@@ -123,17 +123,6 @@ def read(data: Body, how: Generative) -> Prompt:
         chat=chat,
         history=history,
     )
-
-
-def metadata(platform: str) -> bytes:
-    """Return a serialized ModelMetadataResponse without the model's name.
-
-    Args:
-        platform: What generates.
-    """
-    described = pb.ModelMetadataResponse.FromString(tensor_messages.metadata(_SIGNATURE))
-    described.platform = platform
-    return described.SerializeToString()
 
 
 def _text(inference: Inference, how: Generative, history_bytes: int) -> str:

@@ -28,3 +28,13 @@ def test_what_is_no_text_has_no_usage() -> None:
     tokens.add(0, 3.0)
 
     assert tokens.usage(came_s=1.0) is None
+
+
+def test_tokens_that_were_counted_too_high_are_taken_back_and_come_at_no_time() -> None:
+    """A server's chunks are counted until it states at the end how many tokens there were."""
+    tokens = TextTokens()
+    tokens.add(1, 2.0)
+    tokens.add(5, 4.0)
+    tokens.add(-2, 9.0)
+
+    assert tokens.usage(came_s=1.0) == Usage(0, 4, 1.0, 2 / 3)
