@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -15,8 +13,7 @@ from services.gpuagent.core.terms import Terms
 from services.gpuagent.core.transaction_rules import PriorState
 from services.gpuagent.core.worker_config import WorkerConfigBuilder
 from services.gpuagent.devices.clock_locks import ClockLocks
-from services.gpuagent.devices.device_thread import DeviceThread
-from services.gpuagent.devices.hardware import Software, may_switch_mig_mode, permissions_of
+from services.gpuagent.devices.hardware import Hardware, may_switch_mig_mode, permissions_of
 from services.gpuagent.devices.mig_mode import MigModes
 from services.gpuagent.energy.metering import GpuMeter, MeteredGpu
 from services.gpuagent.energy.node_accounts import NodeAccounts
@@ -30,7 +27,6 @@ from services.gpuagent.reconfigure.actions import Actions
 from services.gpuagent.reconfigure.reservations import Reservations
 from services.gpuagent.reconfigure.transactions import Transactions
 from services.gpuagent.settings import config_builder_of, sharing_of, worker_environment_of
-from services.gpuagent.shared_memory.shared_counters import SharedCounters
 from services.gpuagent.state_store import Store
 from services.gpuagent.supervision.gpu_loss_watch import GpuLossWatch
 from services.gpuagent.supervision.journal import Journal, TermJournal
@@ -47,16 +43,6 @@ if TYPE_CHECKING:
 _LOOK_S: Final = 0.05
 DRAIN_S: Final = 10.0
 """Time that accepted requests may take when the agent stops, s."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hardware:
-    """The GPUs, with a ledger each, and the versions of what drives them."""
-
-    device: DeviceThread
-    gpus: tuple[GpuInfo, ...]
-    gpu_counters: Mapping[str, SharedCounters]
-    software: Software
 
 
 class Agent:
@@ -87,7 +73,7 @@ class Agent:
         modes = MigModes(node.device, folder / "mig_modes.json", allowed=may_switch)
         self.actions = Actions(node, config_builder, modes)
         undo_log = Store(folder / "change.json", PriorState)
-        permissions = permissions_of(place.name, settings)
+        permissions = permissions_of(place)
         self.transactions = Transactions(node, self.actions, undo_log, permissions)
         began_s = node.clock.now().timestamp()
         meters = {gpu.uuid: _meter(place, gpu, hardware, began_s) for gpu in hardware.gpus}

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
 from cinquefoil.gpuagent.v1 import gpuagent_pb2
 from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import add_GpuAgentServiceServicer_to_server
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
-from services.gpuagent.agent import Agent, Hardware
-from services.gpuagent.devices.hardware import gpus_of, software
-from services.gpuagent.devices.mig_mode import kept_off
+from services.gpuagent.agent import Agent
+from services.gpuagent.devices.hardware import hardware_of
 from services.gpuagent.metrics import AgentCollector
 from services.gpuagent.metrics_aliases import ALIASES
 from services.gpuagent.node_place import NodePlace, joining, place_of
 from services.gpuagent.servicer import GpuAgentServicer
 from services.gpuagent.settings import config_builder_of
-from services.gpuagent.shared_memory.shared_counters import SharedCounters, opened
+from services.gpuagent.shared_memory.shared_counters import SharedCounters
 from services.kit.config import Deployment
 from services.kit.errors import FailedPrecondition
 from services.kit.lock_file import LockFile
@@ -63,33 +62,12 @@ async def run(  # noqa: PLR0913 - what the command line says, and what tests lis
         deployment, node = joining(deployment, node)
     place = place_of(deployment, node)
     config_builder = await asyncio.to_thread(config_builder_of, deployment, place.settings)
-    async with AsyncExitStack() as stack:
-        stack.enter_context(_only_agent(place))
-        gpu_counters: dict[str, SharedCounters] = {}
-
-        def counters(uuid: str) -> SharedCounters:
-            if uuid not in gpu_counters:
-                path = place.folder / "ledgers" / f"{uuid}.ledger"
-                gpu_counters[uuid] = stack.enter_context(opened(path, repaired=True))
-            return gpu_counters[uuid]
-
-        device = await stack.enter_async_context(
-            gpus_of(
-                place.name,
-                place.settings,
-                place.folder / "hardware",
-                counters,
-                kept_off=kept_off(place.folder / "mig_modes.json"),
-            )
-        )
-        gpus = await device.call(lambda d: d.list())
-        versions = await device.call(software)
-        counters_of = {gpu.uuid: counters(gpu.uuid) for gpu in gpus}
-        hardware = Hardware(device, gpus, counters_of, versions)
-        channel = await stack.enter_async_context(
-            dial(deployment.planner.dials, deployment.identity("agent", place.name))
-        )
-        async with asyncio.TaskGroup() as keeping:
+    with _only_agent(place):
+        async with (
+            hardware_of(place) as hardware,
+            dial(deployment.planner.dials, deployment.identity("agent", place.name)) as channel,
+            asyncio.TaskGroup() as keeping,
+        ):
             heart = keeping.create_task(_beat(hardware.gpu_counters), name="agent.heart")
             agent = Agent(deployment, place, hardware, config_builder, keeping)
             if reloads is not None:

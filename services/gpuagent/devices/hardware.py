@@ -1,21 +1,23 @@
-"""The node's GPUs, real or simulated, or its cores, ready to be planned with."""
+"""The node's GPUs, real or simulated, or its cores, each with its ledger."""
 
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from importlib import metadata
-from pathlib import Path
 from typing import Final
 
 import pynvml
 
 from services.gpuagent.core.device_port import Permissions
+from services.gpuagent.core.gpu_types import GpuInfo
 from services.gpuagent.devices.cpu.cores import cores_of
 from services.gpuagent.devices.device_thread import Devices, DeviceThread
 from services.gpuagent.devices.fake_nvml.library import FakeNvml, install
+from services.gpuagent.devices.mig_mode import kept_off
 from services.gpuagent.devices.nvml.errors import translated
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
-from services.gpuagent.shared_memory.shared_counters import SharedCounters
+from services.gpuagent.node_place import NodePlace
+from services.gpuagent.shared_memory.shared_counters import SharedCounters, opened
 from services.kit import config
 from services.kit.errors import FailedPrecondition
 from services.kit.telemetry import logs
@@ -31,6 +33,16 @@ class Software:
     driver: str = ""
     cuda: str = ""
     onnxruntime: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """The GPUs, with a ledger each, and the versions of what drives them."""
+
+    device: DeviceThread
+    gpus: tuple[GpuInfo, ...]
+    gpu_counters: Mapping[str, SharedCounters]
+    software: Software
 
 
 def software(devices: Devices) -> Software:
@@ -60,48 +72,44 @@ _log = logs.get("hardware")
 
 
 @asynccontextmanager
-async def gpus_of(
-    name: str,
-    node: config.Node,
-    state_dir: Path,
-    counters: Callable[[str], SharedCounters],
-    *,
-    kept_off: Collection[str] = (),
-) -> AsyncIterator[DeviceThread]:
+async def hardware_of(place: NodePlace) -> AsyncIterator[Hardware]:
     """Open the GPUs, or cores, of a node while the block runs, with MIG mode on where it may be.
-
-    Args:
-        name: The node's.
-        node: Its settings.
-        state_dir: Where simulated hardware, and a CPU, keep their state.
-        counters: Gives a GPU's ledger, by UUID.
-        kept_off: GPUs whose MIG mode was switched off on purpose.
 
     Raises:
         NotFound: A simulated GPU type without a table.
-        FailedPrecondition: The agent may not run on the cores.
+        FailedPrecondition: The agent may not run on the cores, or a state file is damaged.
         Unavailable: NVML cannot be loaded.
     """
-    permissions = permissions_of(name, node)
+    name, node, state_dir = place.name, place.settings, place.folder / "hardware"
+    permissions, simulated = permissions_of(place), node.simulated is not None
+    gpu_counters: dict[str, SharedCounters] = {}
     devices: Devices
     with ExitStack() as stack:
+
+        def counters(uuid: str) -> SharedCounters:
+            if uuid not in gpu_counters:
+                path = place.folder / "ledgers" / f"{uuid}.ledger"
+                gpu_counters[uuid] = stack.enter_context(opened(path, repaired=True))
+            return gpu_counters[uuid]
+
         if node.cpu is not None:
             devices = cores_of(name, node.cpu, state_dir, counters, permissions)
         else:
-            simulated = node.simulated is not None
             if node.simulated is not None:
                 library = FakeNvml(name, node.simulated, state_dir=state_dir, activity=counters)
                 stack.callback(install(library))
             devices = NvmlGpus(allowed=node.gpus, permissions=permissions, simulated=simulated)
         async with DeviceThread(devices) as device:
             if may_switch_mig_mode(node):
-                await _enable_mig(device, kept_off)
-            yield device
+                await _enable_mig(device, kept_off(place.folder / "mig_modes.json"))
+            gpus = await device.call(lambda d: d.list())
+            counters_of = {gpu.uuid: counters(gpu.uuid) for gpu in gpus}
+            yield Hardware(device, gpus, counters_of, await device.call(software))
 
 
-def permissions_of(name: str, node: config.Node) -> Permissions:
+def permissions_of(place: NodePlace) -> Permissions:
     """Return whether a node's agent may change it."""
-    return Permissions(node.controlled, f"nodes.{name}.control")
+    return Permissions(place.settings.controlled, f"nodes.{place.name}.control")
 
 
 def may_switch_mig_mode(node: config.Node) -> bool:
@@ -109,9 +117,9 @@ def may_switch_mig_mode(node: config.Node) -> bool:
     return node.controlled and (node.simulated is not None or node.allow_mig_mode)
 
 
-async def _enable_mig(device: DeviceThread, kept_off: Collection[str]) -> None:
+async def _enable_mig(device: DeviceThread, off: Collection[str]) -> None:
     for gpu in await device.call(lambda d: d.list()):
-        if gpu.mig_enabled or gpu.uuid in kept_off:
+        if gpu.mig_enabled or gpu.uuid in off:
             continue
         try:
             await device.call(lambda d, uuid: d.set_mig_mode(uuid, enabled=True), gpu.uuid)

@@ -6,8 +6,8 @@ import pytest
 
 from cinquefoil.gpuagent.v1 import inventory_pb2
 from services.gpuagent.devices.clock_locks import ClockLocks
-from services.gpuagent.devices.hardware import gpus_of
-from services.gpuagent.shared_memory.shared_counters import opened
+from services.gpuagent.devices.hardware import hardware_of
+from services.gpuagent.node_place import NodePlace
 from services.kit.config import Node
 from services.kit.errors import PermissionDenied
 from services.kit.segment import LockClock
@@ -79,14 +79,13 @@ async def test_a_killed_agent_holds_its_clocks_again_and_gives_them_back_when_it
 async def test_an_agent_without_the_right_holds_no_clock(tmp_path: Path) -> None:
     """`allow_clocks` is off unless the operator says so; the hardware is not even asked."""
     settings = Node(zone="Z", simulated=("a100-40gb",))
-    with opened(tmp_path / "gpu.ledger") as counters:
-        async with gpus_of("node", settings, tmp_path / "hardware", lambda _: counters) as device:
-            (gpu,) = await device.call(lambda d: d.list())
-            clocks = ClockLocks(device, tmp_path / "clocks.json", allowed=False)
+    async with hardware_of(NodePlace("node", settings, tmp_path)) as hardware:
+        device, (gpu,) = hardware.device, hardware.gpus
+        clocks = ClockLocks(device, tmp_path / "clocks.json", allowed=False)
 
-            with pytest.raises(PermissionDenied, match="allow_clocks"):
-                await clocks.hold(LockClock(gpu.uuid, 990))
+        with pytest.raises(PermissionDenied, match="allow_clocks"):
+            await clocks.hold(LockClock(gpu.uuid, 990))
 
-            assert not clocks.state.may_lock
-            assert not clocks.state.held_mhz
-            assert (await device.call(lambda d: d.list()))[0].clock_mhz == gpu.clock_mhz
+        assert not clocks.state.may_lock
+        assert not clocks.state.held_mhz
+        assert (await device.call(lambda d: d.list()))[0].clock_mhz == gpu.clock_mhz

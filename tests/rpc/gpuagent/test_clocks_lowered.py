@@ -11,8 +11,8 @@ import pytest
 
 from services.gpuagent.devices.clock_locks import ClockLocks
 from services.gpuagent.devices.device_thread import DeviceThread
-from services.gpuagent.devices.hardware import gpus_of
-from services.gpuagent.shared_memory.shared_counters import opened
+from services.gpuagent.devices.hardware import hardware_of
+from services.gpuagent.node_place import NodePlace
 from services.kit.config import Node
 from services.kit.errors import InvalidArgument
 from services.kit.segment import LockClock
@@ -38,11 +38,9 @@ class Gpu:
 @asynccontextmanager
 async def gpu(folder: Path) -> AsyncIterator[Gpu]:
     settings = Node(zone="Z", simulated=("v100",))
-    with opened(folder / "gpu.ledger") as counters:
-        async with gpus_of("node", settings, folder / "hardware", lambda _: counters) as device:
-            (found,) = await device.call(lambda d: d.list())
-            path = folder / "clocks.json"
-            yield Gpu(device, ClockLocks(device, path, allowed=True), found.uuid, path)
+    async with hardware_of(NodePlace("node", settings, folder)) as hardware:
+        device, (found,), path = hardware.device, hardware.gpus, folder / "clocks.json"
+        yield Gpu(device, ClockLocks(device, path, allowed=True), found.uuid, path)
 
 
 async def test_a_clock_is_lowered_and_given_back_to_what_the_plan_says(tmp_path: Path) -> None:

@@ -6,12 +6,6 @@ from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
-_RUNNING: Final = (
-    "vllm:num_requests_running",
-    "sglang:num_running_reqs",
-    "llamacpp:requests_processing",
-    "tgi_batch_current_size",
-)
 _WAITING: Final = (
     "vllm:num_requests_waiting",
     "sglang:num_queue_reqs",
@@ -28,7 +22,7 @@ _KV_TOKENS: Final = ("sglang:max_total_num_tokens",)
 _KV_BLOCKS: Final = "vllm:cache_config_info"
 """Its labels state the blocks of an engine's cache, and the tokens of a block."""
 
-_ALL: Final = (*_RUNNING, *_WAITING, *_KV_CACHE, *_KV_TOKENS, _KV_BLOCKS)
+_ALL: Final = (*_WAITING, *_KV_CACHE, *_KV_TOKENS, _KV_BLOCKS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +30,11 @@ class ServerLoad:
     """A server's load.
 
     Attributes:
-        running: Requests that are computed.
         waiting: Requests that wait at the server.
         kv_cache_ratio: Share of its KV cache that is in use, 0 .. 1; 0: not stated.
         kv_tokens: Tokens for which its KV cache has room; 0: not stated.
     """
 
-    running: int = 0
     waiting: int = 0
     kv_cache_ratio: float = 0.0
     kv_tokens: int = 0
@@ -69,7 +61,6 @@ def parse(exposition: str) -> ServerLoad:
             if sample.name == _KV_BLOCKS:
                 kv_tokens += _tokens(sample.labels)
     return ServerLoad(
-        running=round(sum(_first(found, _RUNNING))),
         waiting=round(sum(_first(found, _WAITING))),
         kv_cache_ratio=max(_first(found, _KV_CACHE), default=0.0),
         kv_tokens=round(kv_tokens or sum(_first(found, _KV_TOKENS))),

@@ -26,27 +26,25 @@ def vllm(*values: tuple[str, int, float]) -> str:
     [
         (
             vllm(
-                ("num_requests_running", 0, 2.0),
-                ("num_requests_running", 1, 3.0),
                 ("num_requests_waiting", 0, 0.0),
                 ("num_requests_waiting", 1, 4.0),
                 ("kv_cache_usage_perc", 0, 0.25),
                 ("kv_cache_usage_perc", 1, 0.5),
             ),
-            ServerLoad(5, 4, 0.5),
+            ServerLoad(4, 0.5),
         ),
-        (vllm(("gpu_cache_usage_perc", 0, 0.75)), ServerLoad(0, 0, 0.75)),
+        (vllm(("gpu_cache_usage_perc", 0, 0.75)), ServerLoad(0, 0.75)),
         (
             "sglang:num_running_reqs 7.0\nsglang:num_queue_reqs 2.0\nsglang:token_usage 0.9\n",
-            ServerLoad(7, 2, 0.9),
+            ServerLoad(2, 0.9),
         ),
         (
             "\n".join(map(VLLM_CACHE.format, range(3), ("100", "50", "None"))),
             ServerLoad(kv_tokens=2400),
         ),
         ("sglang:max_total_num_tokens 9000.0\n", ServerLoad(kv_tokens=9000)),
-        ("llamacpp:requests_processing 1\nllamacpp:requests_deferred 5\n", ServerLoad(1, 5)),
-        ("tgi_batch_current_size 3\ntgi_queue_size 1\n", ServerLoad(3, 1)),
+        ("llamacpp:requests_processing 1\nllamacpp:requests_deferred 5\n", ServerLoad(5)),
+        ("tgi_batch_current_size 3\ntgi_queue_size 1\n", ServerLoad(1)),
         ("other 1\n", ServerLoad()),
     ],
 )
