@@ -20,7 +20,7 @@ from services.gpuagent.worker.external_model import external_model
 from services.gpuagent.worker.external_server import with_secrets
 from services.gpuagent.worker.generative.executor import SlotExecutor
 from services.gpuagent.worker.generative.generation import TextModel
-from services.gpuagent.worker.generative.llama import LanguageModel, Llama
+from services.gpuagent.worker.generative.llama import LanguageModel
 from services.gpuagent.worker.generative.shared_device import SharedDevice
 from services.gpuagent.worker.gpu_slot import WorkerDevice
 from services.gpuagent.worker.intake import Intake, Job
@@ -170,14 +170,10 @@ async def _language_model(
         async with openai_model(spec, spec.external, how, device.note_server_load) as model:
             yield model
         return
-    load = partial(
-        Llama,
-        slots=spec.slots,
-        threads=spec.threads,
-        gpu=spec.provider != "CPUExecutionProvider",
-    )
-    with ThreadPoolExecutor(spec.slots, "slot") as threads:
-        yield LanguageModel(await asyncio.to_thread(load, spec.file, how), how, threads)
+    gpu = spec.provider != "CPUExecutionProvider"
+    load = partial(LanguageModel, slots=spec.slots, threads=spec.threads, gpu=gpu)
+    with ThreadPoolExecutor(spec.slots, "slot") as waiting:
+        yield await asyncio.to_thread(load, spec.file, how, waiting)
 
 
 @asynccontextmanager

@@ -2,7 +2,6 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -15,20 +14,25 @@ from services.gpuagent.shared_memory.shared_counters import opened
 from services.gpuagent.worker.core.batcher import Batcher
 from services.gpuagent.worker.core.credits import Credits
 from services.gpuagent.worker.generative.executor import SlotExecutor
-from services.gpuagent.worker.generative.generation import DecodeStep, Generation
-from services.gpuagent.worker.generative.llama import LanguageModel
+from services.gpuagent.worker.generative.generation import DecodeStep, Generation, TextModel
 from services.gpuagent.worker.generative.prompts import Prompt
 from services.gpuagent.worker.generative.shared_device import SharedDevice
 from services.kit.clock import RealClock
 from tests.support.examples import examples
 
 
-class Held(LanguageModel):
+class Held(TextModel):
     """Generates until the test says that it is enough. Attributes: ends (of whom it works for)."""
 
     def __init__(self) -> None:
-        super().__init__(cast("Any", None), Generative(), cast("Any", None))
+        super().__init__("held", Generative())
         self.ends: list[asyncio.Event] = []
+
+    async def room(self) -> None:
+        """A slot is all that it takes."""
+
+    async def failure(self) -> str:
+        raise NotImplementedError
 
     async def generate(
         self,

@@ -4,11 +4,12 @@
 that decodes, and here a waiting thread for each request.
 """
 
+from __future__ import annotations
+
 import asyncio
 import secrets
 from collections.abc import Callable
 from concurrent.futures import Executor
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,16 +28,14 @@ _SILENT: Final = -1
 
 PLATFORM: Final = "llama.cpp"
 
-Heard = Callable[[DecodeStep], bool]
-"""Takes a step, in llama.cpp's thread; False ends the request."""
 
-
-class Llama:
-    """A loaded model. `generate` blocks and releases the GIL: call it in a thread.
+class LanguageModel(TextModel):
+    """A loaded model. To make one blocks, and so does a thread for each of its answers.
 
     Args:
         file: GGUF file, where `how` names none.
-        how: Context and template.
+        how: Context, template and defaults.
+        waiting: Threads that wait for answers, as many as there are slots.
         slots: Requests that are decoded at a time.
         threads: Threads that compute.
         gpu: Its layers run on the GPU that the process sees, where llama.cpp was built for it.
@@ -46,9 +45,18 @@ class Llama:
             cannot be loaded.
     """
 
-    def __init__(
-        self, file: Path, how: Generative, *, slots: int, threads: int, gpu: bool = False
+    def __init__(  # noqa: PLR0913 - what a worker's spec says
+        self,
+        file: Path,
+        how: Generative,
+        waiting: Executor,
+        *,
+        slots: int,
+        threads: int,
+        gpu: bool = False,
     ) -> None:
+        super().__init__(PLATFORM, how)
+        self._waiting = waiting
         found = _found(file, how)
         params = _library().CommonParams()
         params.model.path = str(found)
@@ -68,55 +76,39 @@ class Llama:
         except Exception as error:  # xllamacpp raises what it likes
             raise RuntimeError(f"{found}: {error}") from error
 
-    def generate(self, prompt: Prompt, heard: Heard) -> str:
-        """Generate text; return why it ends: "stop", "length", or "" where `heard` ended it.
+    async def room(self) -> None:
+        """A slot is all that it takes."""
+
+    async def generate(self, prompt: Prompt, generation: Generation) -> str:
+        """Generate text; see `TextModel`.
 
         Raises:
             InvalidArgument: The prompt does not fit the context.
             ModelFailed: llama.cpp could not go on.
         """
-        listening, server = _Listening(heard), self._server
-        ask = server.handle_chat_completions if prompt.chat else server.handle_completions
-        asked = prompt.asked() | {"return_progress": True, "timings_per_token": True}
-        ask(asked | {"stream_options": {"include_usage": True}}, listening.take)
+        loop, listening = asyncio.get_running_loop(), _Listening(generation.hear)
+        await loop.run_in_executor(self._waiting, self._ask, prompt, listening)
         if listening.error is not None:
             raise listening.error
         return listening.reason
-
-
-class LanguageModel(TextModel):
-    """llama.cpp as a `TextModel`, with the threads that wait for it.
-
-    Args:
-        llama: The loaded file.
-        how: Its context and defaults.
-        threads: As many as there are slots.
-    """
-
-    def __init__(self, llama: Llama, how: Generative, threads: Executor) -> None:
-        super().__init__(PLATFORM, how)
-        self._llama = llama
-        self._threads = threads
-
-    async def room(self) -> None:
-        """A slot is all that it takes."""
-
-    async def generate(self, prompt: Prompt, generation: Generation) -> str:
-        """Generate text; see `TextModel`."""
-        loop = asyncio.get_running_loop()
-        generate = partial(self._llama.generate, prompt, generation.hear)
-        return await loop.run_in_executor(self._threads, generate)
 
     async def failure(self) -> str:
         """Wait for ever: what llama.cpp does not survive ends the process."""
         await asyncio.Event().wait()
         return ""
 
+    def _ask(self, prompt: Prompt, listening: _Listening) -> None:
+        """Have text generated; blocks, and releases the GIL."""
+        server = self._server
+        ask = server.handle_chat_completions if prompt.chat else server.handle_completions
+        asked = prompt.asked() | {"return_progress": True, "timings_per_token": True}
+        ask(asked | {"stream_options": {"include_usage": True}}, listening.take)
+
 
 class _Listening:
-    """Makes steps of llama.cpp's chunks. Attributes: reason, error (how it ended)."""
+    """Makes steps of llama.cpp's chunks in its thread. Attributes: reason, error (how it ended)."""
 
-    def __init__(self, heard: Heard) -> None:
+    def __init__(self, heard: Callable[[DecodeStep], bool]) -> None:
         self.reason = ""
         self.error: InvalidArgument | ModelFailed | None = None
         self._heard = heard
