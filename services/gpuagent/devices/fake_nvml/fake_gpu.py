@@ -24,6 +24,9 @@ TDP_MHZ = 0xFFFFFF01
 UNLIMITED_MHZ = 0xFFFFFF02
 """nvmlClockLimitId_t: symbolic clocks that nvmlDeviceSetGpuLockedClocks takes."""
 
+FELL_OFF_THE_BUS = 79
+"""Xid 79, "GPU has fallen off the bus" (NVIDIA, Xid Errors)."""
+
 
 @dataclass(frozen=True, slots=True)
 class MigDevice:
@@ -142,9 +145,9 @@ class FakeGpu:
         """Whether it has fallen off the bus."""
         return bool(self._incident.xid)
 
-    def lose(self, xid: int) -> None:
+    def lose(self) -> None:
         """Let it fall off the bus."""
-        self._environment.incidents.save(replace(self._incident, xid=xid))
+        self._environment.incidents.save(replace(self._incident, xid=FELL_OFF_THE_BUS))
 
     def reset(self) -> None:
         """Reset it: it is there again, a pending MIG mode is in force, all else is as new.

@@ -21,8 +21,6 @@ from services.kit.errors import NotFound
 
 _NAMESPACE = UUID("6b1c8f0e-5d0b-4a8e-9a53-2d6c1f6f4d0e")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-FELL_OFF_THE_BUS = 79
-"""Xid 79, "GPU has fallen off the bus" (NVIDIA, Xid Errors)."""
 
 
 def _running_s() -> float:
@@ -108,15 +106,10 @@ class FakeNvml:
 
     # ---- incidents
 
-    def lose(self, gpu_uuid: str, xid: int = FELL_OFF_THE_BUS) -> None:
-        """Let a GPU fall off the bus: calls about it answer NVML_ERROR_GPU_IS_LOST.
-
-        Args:
-            gpu_uuid: The GPU.
-            xid: The number the driver would log.
-        """
+    def lose(self, gpu_uuid: str) -> None:
+        """Let a GPU fall off the bus: calls about it answer NVML_ERROR_GPU_IS_LOST."""
         with self._node.lock:
-            self._gpu(gpu_uuid).lose(xid)
+            self._gpu(gpu_uuid).lose()
 
     def reset(self, gpu_uuid: str) -> None:
         """Reset a GPU, as `nvidia-smi --gpu-reset` does or a reboot.

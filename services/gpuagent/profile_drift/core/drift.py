@@ -1,7 +1,7 @@
 """Is a profile right? What batches took, against what the profile says of the same batches. Pure.
 
 Both sums are of the very same batches, whatever their sizes, so traffic cannot look like drift.
-They fade: a batch counts half after `DriftRules.half_life_batches` more.
+They fade: a batch counts half after `HALF_LIFE_BATCHES` more.
 """
 
 from __future__ import annotations
@@ -9,7 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from services.kit.errors import InvalidArgument
+LATENCY: Final = 0.2
+"""Relative error of a profile's latency that is borne."""
+
+ENERGY: Final = 0.3
+"""Relative error of its energy that is borne."""
+
+LEAST_BATCHES: Final = 50
+"""Batches, after fading, before anything is said."""
+
+HALF_LIFE_BATCHES: Final = 200
+
+RECOVERY: Final = 0.5
+"""Share of the borne error below which a wrong profile counts as right again."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -30,31 +42,6 @@ class SegmentKind:
     profile: str
     batch_size: int
     processes: int
-
-
-@dataclass(frozen=True, slots=True)
-class DriftRules:
-    """When a profile counts as wrong.
-
-    Attributes:
-        latency, energy: Relative error that is borne, > 0.
-        least_batches: Batches, after fading, before anything is said.
-        half_life_batches: Batches after which one counts half, > 0.
-        recovery: Share of the borne error below which a wrong profile counts as right again.
-    """
-
-    latency: float = 0.2
-    energy: float = 0.3
-    least_batches: float = 50.0
-    half_life_batches: float = 200.0
-    recovery: float = 0.5
-
-    def __post_init__(self) -> None:
-        if min(self.latency, self.energy, self.half_life_batches) <= 0:
-            raise InvalidArgument(f"errors and half-life must be > 0, got {self}")
-
-
-RULES: Final = DriftRules()
 
 
 class BatchTotals(NamedTuple):
@@ -95,15 +82,14 @@ class DriftTrack:
     seen: BatchTotals = field(default_factory=BatchTotals)
     wrong: bool = False
 
-    def after(self, new: BatchTotals, rules: DriftRules = RULES) -> DriftTrack:
+    def after(self, new: BatchTotals) -> DriftTrack:
         """Return the track after more batches."""
-        seen = self.seen.plus(new, 0.5 ** (new.batches / rules.half_life_batches))
-        if seen.batches < rules.least_batches:
+        seen = self.seen.plus(new, 0.5 ** (new.batches / HALF_LIFE_BATCHES))
+        if seen.batches < LEAST_BATCHES:
             return replace(self, seen=seen)
-        scale = rules.recovery if self.wrong else 1.0
-        wrong = _beyond(seen.latency_ratio, rules.latency * scale) or _beyond(
-            seen.energy_ratio, rules.energy * scale
-        )
+        scale = RECOVERY if self.wrong else 1.0
+        slow, hungry = LATENCY * scale, ENERGY * scale
+        wrong = _beyond(seen.latency_ratio, slow) or _beyond(seen.energy_ratio, hungry)
         return DriftTrack(seen, wrong)
 
 

@@ -77,32 +77,25 @@ class Bench:
         self._values = Tracer(model).values(sizes, sorted(names))
         self._provider = provider
 
-    def latencies_s(
-        self,
-        buckets: Iterable[Bucket],
-        effort: OperatorEffort,
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> dict[Bucket, float]:
+    def latencies_s(self, buckets: Iterable[Bucket], effort: OperatorEffort) -> dict[Bucket, float]:
         """Time one operator of each bucket, at the clock that the device has now, s.
 
         Raises:
             InvalidArgument: ONNX Runtime does not run one of them alone.
         """
         examples = {Bucket.of(each): each for each in reversed(self._graph.operators)}
-        return {bucket: self._latency_s(examples[bucket], effort, clock) for bucket in buckets}
+        return {bucket: self._latency_s(examples[bucket], effort) for bucket in buckets}
 
-    def _latency_s(
-        self, operator: Operator, effort: OperatorEffort, clock: Callable[[], float]
-    ) -> float:
+    def _latency_s(self, operator: Operator, effort: OperatorEffort) -> float:
         one = self._run(operator, copies=1)
         many = self._run(operator, copies=_COPIES)
         ones, manys = [], []
         for number in range(_WARM_UP + effort.runs):
-            began_s = clock()
+            began_s = time.perf_counter()
             one()
-            middle_s = clock()
+            middle_s = time.perf_counter()
             many()
-            ended_s = clock()
+            ended_s = time.perf_counter()
             if number >= _WARM_UP:
                 ones.append(middle_s - began_s)
                 manys.append(ended_s - middle_s)

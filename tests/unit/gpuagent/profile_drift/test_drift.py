@@ -4,10 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.profile_drift.core.drift import BatchTotals, DriftRules, DriftTrack
-from services.kit.errors import InvalidArgument
-
-RULES = DriftRules(latency=0.2, energy=0.3, least_batches=50, half_life_batches=100)
+from services.gpuagent.profile_drift.core.drift import LEAST_BATCHES, BatchTotals, DriftTrack
 
 
 def seen(batches: float, latency: float = 1.0, energy: float = 1.0) -> BatchTotals:
@@ -20,7 +17,7 @@ def seen(batches: float, latency: float = 1.0, energy: float = 1.0) -> BatchTota
 def after(*looks: BatchTotals) -> DriftTrack:
     track = DriftTrack()
     for look in looks:
-        track = track.after(look, RULES)
+        track = track.after(look)
     return track
 
 
@@ -41,10 +38,10 @@ def test_beyond_it_every_profile_is_found_wrong_and_never_too_early(
     """Slower or faster alike, however the batches are cut into looks."""
     track, total = DriftTrack(), 0
     while not track.wrong:
-        track = track.after(seen(batches, latency=ratio), RULES)
+        track = track.after(seen(batches, latency=ratio))
         total += batches
         assert total < 200
-    assert track.seen.batches >= RULES.least_batches
+    assert track.seen.batches >= LEAST_BATCHES
     assert track.seen.latency_ratio == pytest.approx(ratio)
 
 
@@ -60,10 +57,10 @@ def test_a_profile_at_the_edge_does_not_flap() -> None:
     wrong = after(seen(100, latency=1.21))
     assert wrong.wrong
     for _ in range(20):
-        wrong = wrong.after(seen(100, latency=1.15), RULES)
+        wrong = wrong.after(seen(100, latency=1.15))
     assert wrong.wrong
     for _ in range(20):
-        wrong = wrong.after(seen(100, latency=1.05), RULES)
+        wrong = wrong.after(seen(100, latency=1.05))
     assert not wrong.wrong
 
 
@@ -87,8 +84,3 @@ def test_the_ratio_is_a_mean_of_what_was_seen(looks: list[tuple[int, float]]) ->
     ratios = [ratio for _, ratio in looks]
     found = after(*(seen(batches, ratio) for batches, ratio in looks)).seen.latency_ratio
     assert min(ratios) * (1 - 1e-9) <= found <= max(ratios) * (1 + 1e-9)
-
-
-def test_rules_that_cannot_be_are_refused() -> None:
-    with pytest.raises(InvalidArgument, match="must be > 0"):
-        DriftRules(latency=0.0)
