@@ -82,7 +82,6 @@ class Agent:
         self.conditions = NodeConditions(
             deployment,
             place,
-            node.clock,
             node.changed,
             node.segments.list,
             unsaved=lambda: accounts.unsaved,
@@ -182,14 +181,15 @@ class Agent:
         uplink = Uplink(
             planner, self.outbox, self.report, self.transactions, self.terms, self.node.clock
         )
+        every = self.node.every
         loops = (
-            ("agent.accounts", self.accounts.run()),
+            ("agent.accounts", every(NodeAccounts.PERIOD_S, self.accounts.read)),
             ("agent.uplink", uplink.run()),
-            ("agent.gpu_loss_watch", self.gpu_loss_watch.run()),
+            ("agent.gpu_loss_watch", every(GpuLossWatch.PERIOD_S, self.gpu_loss_watch.look)),
             ("agent.mps", segments.sharing.run(segments.rest)),
             ("agent.clocks", self.clock_loop.run()),
-            ("agent.drift", self.drift.run()),
-            ("agent.conditions", self.conditions.run()),
+            ("agent.drift", every(DriftWatch.PERIOD_S, self.drift.look)),
+            ("agent.conditions", every(NodeConditions.PERIOD_S, self.conditions.look)),
             *self.wall_power.loops(),
         )
         async with asyncio.TaskGroup() as tasks:

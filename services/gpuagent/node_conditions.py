@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from services.gpuagent.core.model import Segment
 from services.gpuagent.core.worker_config import ONNX_PROVIDERS
 from services.gpuagent.node_place import NodePlace
-from services.kit.clock import Clock
 from services.kit.conditions import Condition, ConditionKind
 from services.kit.config import Deployment, OnnxRuntime
 from services.kit.errors import FailedPrecondition
@@ -21,7 +20,6 @@ from services.kit.package_data import require_sha256
 from services.kit.state_file import damaged_files
 from services.kit.units import BYTES_PER_MIB
 
-_PERIOD_S: Final = 5.0
 _MIN_FREE_MIB: Final = 256
 _PROVIDERS: Final = "services.gpuagent.worker.providers"
 _PROVIDER_TIMEOUT_S: Final = 60.0
@@ -29,21 +27,21 @@ _PROVIDER_TIMEOUT_S: Final = 60.0
 
 @dataclass(slots=True, eq=False)
 class NodeConditions:
-    """Looks every few seconds.
+    """Looks at models' files, providers and the disk.
 
     Attributes:
         deployment: The whole deployment.
         place: The node.
-        clock: Time.
         changed: Called when something else is wrong than before.
         segments: Returns what runs.
         unsaved: Returns why state cannot be written; "": it can.
         found: What is wrong now.
     """
 
+    PERIOD_S: ClassVar = 5.0
+
     deployment: Deployment
     place: NodePlace
-    clock: Clock
     changed: Callable[[], None]
     segments: Callable[[], Iterable[Segment]]
     unsaved: Callable[[], str] = lambda: ""
@@ -61,12 +59,6 @@ class NodeConditions:
         if found != self.found:
             self.found = found
             self.changed()
-
-    async def run(self) -> None:
-        """Look again and again until cancelled."""
-        while True:
-            await self.look()
-            await self.clock.sleep(_PERIOD_S)
 
     def _find(self, *, digests: bool) -> Iterator[Condition]:
         name, folder = self.place.name, self.place.folder

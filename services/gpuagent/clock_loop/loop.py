@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
 
 import numpy as np
@@ -46,7 +47,8 @@ class ClockLoop:
         """Govern until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for gpu_uuid in self.governors:
-                tasks.create_task(self._govern(gpu_uuid), name=f"clock {gpu_uuid}")
+                look = partial(self.look, gpu_uuid)
+                tasks.create_task(self.node.every(SAMPLE_S, look), name=f"clock {gpu_uuid}")
 
     async def look(self, gpu_uuid: str) -> None:
         """Look at one GPU, and set the clock that its governor wants."""
@@ -68,11 +70,6 @@ class ClockLoop:
             governor.start_again()
         else:
             self._refused.discard(gpu_uuid)
-
-    async def _govern(self, gpu_uuid: str) -> None:
-        while True:
-            await self.look(gpu_uuid)
-            await self.node.clock.sleep(SAMPLE_S)
 
     def _counts(self, gpu_uuid: str) -> dict[GovernedSegment, Counts]:
         running = self.node.segments.on(gpu_uuid)

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import ClassVar
 
 from services.gpuagent.core.device_port import NO_METER, MeterReading
 from services.gpuagent.devices.device_thread import Devices
@@ -16,8 +16,6 @@ from services.kit.telemetry import logs
 
 _log = logs.get("accounts")
 
-PERIOD_S: Final = 0.5
-
 
 @dataclass(slots=True, eq=False)
 class NodeAccounts:
@@ -28,6 +26,8 @@ class NodeAccounts:
         meters: By GPU, in order of index.
         changed: Called after each reading.
     """
+
+    PERIOD_S: ClassVar = 0.5
 
     node: ManagedNode
     meters: Mapping[str, GpuMeter]
@@ -44,12 +44,6 @@ class NodeAccounts:
     def unsaved(self) -> str:
         """Why accounts are kept in memory only; "": they are on disk."""
         return next(filter(None, self._unsaved.values()), "")
-
-    async def run(self) -> None:
-        """Read the meters until cancelled."""
-        while True:
-            await self.read()
-            await self.node.clock.sleep(PERIOD_S)
 
     async def read(self) -> None:
         """Read every meter once; a GPU that cannot be read now is read the next time."""

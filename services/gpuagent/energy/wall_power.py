@@ -56,7 +56,7 @@ class WallPower:
         if self.settings is not None:
             broker = BrokerConnection(self.settings, f"agent-{self.node.name}", self.node.clock)
             broker.subscribe(broker.topic("power", self.node.name), self.take)
-            yield "agent.wall_power", self.run()
+            yield "agent.wall_power", self.node.every(_EVERY_S, self.compare)
             yield "agent.mqtt", broker.run()
 
     def take(self, message: Message) -> None:
@@ -71,12 +71,6 @@ class WallPower:
             raise Refused(f"{power_w:g} W is not within 0..{_HIGHEST_W:g}")
         if not message.retained:
             self._meter.wall(power_w, self.node.clock.monotonic())
-
-    async def run(self) -> None:
-        """Compare it with what the devices take until cancelled."""
-        while True:
-            self.compare()
-            await self.node.clock.sleep(_EVERY_S)
 
     def compare(self) -> None:
         """Compare both energies as they are now."""

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import ClassVar
 
 from services.gpuagent.core.gpu_types import GpuModel
 from services.gpuagent.core.worker_slot import Slot
@@ -15,8 +15,6 @@ from services.gpuagent.supervision.segments import RunningSegment
 from services.kit.telemetry import logs
 
 _log = logs.get("drift")
-
-PERIOD_S: Final = 2.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,6 +31,8 @@ class DriftWatch:
         tracks: What is known, by kind of segment.
     """
 
+    PERIOD_S: ClassVar = 2.0
+
     node: ManagedNode
     models: Mapping[str, GpuModel]
     gpu_counters: Mapping[str, SharedCounters]
@@ -47,12 +47,6 @@ class DriftWatch:
     def wrong(self) -> dict[SegmentKind, DriftTrack]:
         """The kinds of segment whose profiles are wrong."""
         return {kind: track for kind, track in sorted(self.tracks.items()) if track.wrong}
-
-    async def run(self) -> None:
-        """Watch until cancelled."""
-        while True:
-            self.look()
-            await self.node.clock.sleep(PERIOD_S)
 
     def look(self) -> None:
         """Take in what workers did since the last look."""

@@ -8,7 +8,7 @@ and the planner moves the load. After a reset it is reported with the GPU again,
 import asyncio
 import math
 from dataclasses import dataclass, field
-from typing import Final
+from typing import ClassVar, Final
 
 from services.gpuagent.supervision.managed_node import ManagedNode
 from services.kit.errors import ServiceError
@@ -17,7 +17,6 @@ from services.kit.telemetry import logs
 
 _log = logs.get("gpu_loss_watch")
 
-PERIOD_S: Final = 1.0
 REOPEN_S: Final = 10.0
 """How often NVML is restarted while a GPU is lost: other calls wait meanwhile."""
 
@@ -31,6 +30,8 @@ class GpuLossWatch:
         known: GPUs that were there at the start.
     """
 
+    PERIOD_S: ClassVar = 1.0
+
     node: ManagedNode
     known: frozenset[str]
     _there: frozenset[str] = field(init=False)
@@ -38,12 +39,6 @@ class GpuLossWatch:
 
     def __post_init__(self) -> None:
         self._there = self.known
-
-    async def run(self) -> None:
-        """Look until cancelled."""
-        while True:
-            await self.look()
-            await self.node.clock.sleep(PERIOD_S)
 
     async def look(self) -> None:
         """Look once, and act on what changed."""

@@ -1,7 +1,7 @@
 """The node that an agent manages, and what it is now."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from services.gpuagent.core.model import Node
@@ -48,3 +48,11 @@ class ManagedNode:
         gpus = await self.device.call(lambda d: d.list())
         segments, clocks = self.segments.list(), self.clocks.state
         return Node(self.name, self.zone, self.simulated, gpus, segments, clocks, self.pue())
+
+    async def every(self, period_s: float, look: Callable[[], Awaitable[None] | None]) -> None:
+        """Look now, and again `period_s` after each look, until cancelled."""
+        while True:
+            looking = look()
+            if looking is not None:
+                await looking
+            await self.clock.sleep(period_s)

@@ -11,7 +11,6 @@ from services.gpuagent import node_conditions
 from services.gpuagent.core.model import Segment
 from services.gpuagent.node_conditions import NodeConditions
 from services.gpuagent.node_place import place_of
-from services.kit.clock import RealClock
 from services.kit.config import Deployment
 from services.kit.mig import WHOLE, Placement
 from services.kit.segment import SegmentSpec, SegmentState
@@ -49,7 +48,7 @@ def conditions(
     )
     place = place_of(deployment, "n")
     place.folder.mkdir()
-    return NodeConditions(deployment, place, RealClock(), changed, lambda: segments)
+    return NodeConditions(deployment, place, changed, lambda: segments)
 
 
 async def test_a_missing_file_is_named_until_it_is_there(tmp_path: Path) -> None:

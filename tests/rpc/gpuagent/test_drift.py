@@ -12,7 +12,7 @@ from rich.console import Console
 from cinquefoil.planner.v1.planner_pb2 import FleetNode, GetFleetResponse
 from services.cli.status.document import document
 from services.cli.status.render import render
-from services.gpuagent.profile_drift import drift_watch
+from services.gpuagent.profile_drift.drift_watch import DriftWatch
 from services.gpuagent.profiling.core.samples import Effort
 from services.gpuagent.profiling.profiler.load_driver import drive
 from services.kit import config
@@ -39,7 +39,7 @@ def batches_of(items: int) -> Measurement:
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look more often than in production, so that tests are short."""
-    monkeypatch.setattr(drift_watch, "PERIOD_S", 0.1)
+    monkeypatch.setattr(DriftWatch, "PERIOD_S", 0.1)
 
 
 @asynccontextmanager
