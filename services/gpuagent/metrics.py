@@ -3,8 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
-from operator import attrgetter
-from typing import Final
+from typing import Any, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -95,8 +94,8 @@ _SLICE: Final = ("gpu_uuid", "slice")
 _DCGM: Final = ("UUID", "GPU_I_ID", "GPU_I_PROFILE")
 """Labels of NVIDIA's dcgm-exporter, so that its metrics can be joined with ours."""
 
-Rows = Iterable[tuple[Sequence[str], float]]
-"""Values by labels."""
+Rows = Iterable[tuple[Sequence[str], Any]]
+"""Values, or what has them, by labels."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,14 +135,11 @@ class AgentCollector(Collector):
 def _gpu_energy(accounts: Mapping[str, Account]) -> Iterator[Metric]:
     by_method = (((uuid, each.method), each.total_j) for uuid, each in accounts.items())
     yield _metric("cinquefoil_gpu_energy_joules", (*_GPU, "method"), by_method)
-    for name, attribute in (
-        ("cinquefoil_gpu_idle_energy_joules", "idle_j"),
-        ("cinquefoil_gpu_unattributed_energy_joules", "unattributed_j"),
-        ("cinquefoil_gpu_power_watts", "power_w"),
-        ("cinquefoil_receipt_energy_ratio", "receipt_ratio"),
-    ):
-        of = attrgetter(attribute)
-        yield _metric(name, _GPU, (((uuid,), of(each)) for uuid, each in accounts.items()))
+    gpus = [((uuid,), account) for uuid, account in accounts.items()]
+    yield _metric("cinquefoil_gpu_idle_energy_joules", _GPU, gpus, "idle_j")
+    yield _metric("cinquefoil_gpu_unattributed_energy_joules", _GPU, gpus, "unattributed_j")
+    yield _metric("cinquefoil_gpu_power_watts", _GPU, gpus, "power_w")
+    yield _metric("cinquefoil_receipt_energy_ratio", _GPU, gpus, "receipt_ratio")
     errors = (
         ((uuid, over), error)
         for uuid, each in accounts.items()
@@ -158,14 +154,11 @@ def _segment_energy(accounts: Mapping[str, Account]) -> Iterator[Metric]:
         for uuid, account in accounts.items()
         for name, entry in account.segments.items()
     ]
-    for name, attribute in (
-        ("cinquefoil_segment_energy_joules", "active_j"),
-        ("cinquefoil_segment_idle_share_joules", "idle_share_j"),
-        ("cinquefoil_segment_busy_seconds", "busy_s"),
-        ("cinquefoil_segment_receipt_joules", "granted_j"),
-    ):
-        of = attrgetter(attribute)
-        yield _metric(name, (*_SLICE, *_SEGMENT), ((labels, of(each)) for labels, each in entries))
+    labels = (*_SLICE, *_SEGMENT)
+    yield _metric("cinquefoil_segment_energy_joules", labels, entries, "active_j")
+    yield _metric("cinquefoil_segment_idle_share_joules", labels, entries, "idle_share_j")
+    yield _metric("cinquefoil_segment_busy_seconds", labels, entries, "busy_s")
+    yield _metric("cinquefoil_segment_receipt_joules", labels, entries, "granted_j")
 
 
 def _workers(running: Segments) -> Iterator[Metric]:
@@ -178,8 +171,7 @@ def _workers(running: Segments) -> Iterator[Metric]:
     yield _metric("cinquefoil_segments", ("state",), states)
     given_up = ((labels, each.state is SegmentState.QUARANTINED) for labels, each in segments)
     yield _metric("cinquefoil_segment_quarantined", _SEGMENT, given_up)
-    restarts = ((labels, each.restarts) for labels, each in segments)
-    yield _metric("cinquefoil_worker_restarts", _SEGMENT, restarts)
+    yield _metric("cinquefoil_worker_restarts", _SEGMENT, segments, "restarts")
 
 
 def _model_servers(running: Segments) -> Iterator[Metric]:
@@ -233,30 +225,28 @@ def _devices(node: str, read: Sequence[GpuReading], running: Segments) -> Iterat
     clocks = (((gpu.uuid,), gpu.clock_mhz * 1e6) for gpu in gpus)
     yield _metric("cinquefoil_gpu_sm_clock_hertz", _GPU, clocks)
     slices = [((r.gpu.uuid, str(each.placement)), each) for r in read for each in r.slices]
-    memory = ((place, each.memory_bytes) for place, each in slices)
-    yield _metric("cinquefoil_slice_memory_bytes", _SLICE, memory)
-    used = ((place, each.used_bytes) for place, each in slices if each.used_bytes is not None)
-    yield _metric("cinquefoil_slice_memory_used_bytes", _SLICE, used)
+    yield _metric("cinquefoil_slice_memory_bytes", _SLICE, slices, "memory_bytes")
+    known = [(place, each) for place, each in slices if each.used_bytes is not None]
+    yield _metric("cinquefoil_slice_memory_used_bytes", _SLICE, known, "used_bytes")
 
 
 def _names(read: GpuReading, of: SliceReading, running: Segments) -> tuple[str, ...]:
     """Return a slice's labels from `gpu_uuid` on; of two segments on it, the older one's."""
-    here = (each.spec for each in running.on(read.gpu.uuid) if each.spec.placement == of.placement)
-    spec = next(here, None)
-    runs = ("", "", "") if spec is None else (spec.segment_id, spec.model, spec.variant)
+    here = running.at(read.gpu.uuid, of.placement)
+    runs = (here[0].segment_id, here[0].model, here[0].variant) if here else ("", "", "")
     number = "" if of.instance_id is None else str(of.instance_id)
     profile = of.placement.profile if number else ""
     uuid = read.gpu.uuid
     return (uuid, str(of.placement), of.uuid, *runs, uuid, number, profile)
 
 
-def _metric(name: str, labels: Sequence[str], rows: Rows) -> Metric:
-    """Return one of the metrics above with its values."""
+def _metric(name: str, labels: Sequence[str], rows: Rows, attribute: str = "") -> Metric:
+    """Return one of the metrics above with its values, or with that attribute of them."""
     family: CounterMetricFamily | GaugeMetricFamily
     if name in _COUNTERS:
         family = CounterMetricFamily(name, _COUNTERS[name], labels=labels)
     else:
         family = GaugeMetricFamily(name, _GAUGES[name], labels=labels)
     for values, value in rows:
-        family.add_metric(values, value)
+        family.add_metric(values, getattr(value, attribute) if attribute else value)
     return family

@@ -126,10 +126,10 @@ class Actions:
         gpu = await self._gpu(action.gpu_uuid)
         if action.placement.profile == WHOLE or not gpu.mig_enabled:
             return  # an uncut GPU has no slices that could go
-        occupant = self.node.segments.occupant(action.gpu_uuid, action.placement)
-        if occupant:
+        occupants = self.node.segments.at(action.gpu_uuid, action.placement)
+        if occupants:
             raise FailedPrecondition(
-                f"segment {occupant} runs on {action.placement}; stop it first",
+                f"segment {occupants[0].segment_id} runs on {action.placement}; stop it first",
                 reason="SLICE_IN_USE",
             )
         await self.node.device.call(lambda d: d.destroy_slice(action.gpu_uuid, action.placement))

@@ -116,10 +116,9 @@ class Segments:
         """Return the segments on one GPU."""
         return tuple(r for r in self._running.values() if r.spec.gpu_uuid == gpu_uuid)
 
-    def occupant(self, gpu_uuid: str, placement: Placement) -> str:
-        """Return the id of a segment that runs on a slice, or "" where none does."""
-        here = (r.spec for r in self.on(gpu_uuid) if r.spec.placement == placement)
-        return next((spec.segment_id for spec in here), "")
+    def at(self, gpu_uuid: str, placement: Placement) -> tuple[SegmentSpec, ...]:
+        """Return the segments on a slice, the oldest first."""
+        return tuple(r.spec for r in self.on(gpu_uuid) if r.spec.placement == placement)
 
     # ---- changes -------------------------------------------------------------------------------
 
@@ -170,7 +169,7 @@ class Segments:
         A variant's successor starts beside it and takes over (make before break). The planner
         has made sure that both fit.
         """
-        here = [r.spec for r in self.on(spec.gpu_uuid) if r.spec.placement == spec.placement]
+        here = self.at(spec.gpu_uuid, spec.placement)
         if len(here) > 1 or any(each.model != spec.model for each in here):
             occupants = ", ".join(each.segment_id for each in here)
             raise FailedPrecondition(
