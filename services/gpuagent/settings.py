@@ -2,7 +2,6 @@
 
 import os
 import pwd
-from dataclasses import replace
 from pathlib import Path
 
 from services.gpuagent.core.worker_config import Variant, WorkerConfigBuilder
@@ -102,15 +101,9 @@ def generative_of(runtime: Runtime) -> Generative | None:
 
 def external_of(runtime: Runtime) -> External | None:
     """Return the server that runs a variant; None: the workers do."""
-    if isinstance(runtime, ExternalRuntime):
-        return replace(_server_of(runtime), model_version=runtime.model_version)
-    if isinstance(runtime, OpenAiRuntime):
-        key_file = runtime.api_key_file
-        return replace(_server_of(runtime), api_key_file=key_file and key_file.absolute())
-    return None
-
-
-def _server_of(runtime: ServerRuntime) -> External:
+    if not isinstance(runtime, ServerRuntime):
+        return None
+    key_file = runtime.api_key_file if isinstance(runtime, OpenAiRuntime) else None
     return External(
         command=runtime.command,
         environment=tuple(runtime.environment.items()),
@@ -118,6 +111,8 @@ def _server_of(runtime: ServerRuntime) -> External:
         address=runtime.address,
         tls=None if runtime.tls is None else TlsFiles(**dict(runtime.tls)),
         model_name=runtime.model_name,
+        model_version=runtime.model_version if isinstance(runtime, ExternalRuntime) else "",
+        api_key_file=key_file and key_file.absolute(),
     )
 
 

@@ -1,6 +1,6 @@
 """The agent's words <-> protobuf."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Any, Final
@@ -23,8 +23,10 @@ from services.gpuagent.core.reconcile import DesiredGpu
 from services.gpuagent.energy.core.account import Account
 from services.gpuagent.profile_drift.core.drift import DriftTrack, SegmentKind
 from services.gpuagent.reconfigure.transactions import Reconfigured
+from services.kit.conditions import Condition
 from services.kit.errors import InvalidArgument
 from services.kit.mig import Placement
+from services.kit.rpc.condition_messages import condition_messages
 from services.kit.rpc.record_mapping import from_message, to_message
 from services.kit.segment import CreateSlice, DestroySlice, LockClock, SegmentSpec
 
@@ -38,8 +40,8 @@ _ACTIONS: Final = {
 """Actions whose fields are those of their messages."""
 
 
-def node(value: Node) -> pb.Node:
-    """Return a node's message."""
+def node(value: Node, conditions: Iterable[Condition]) -> pb.Node:
+    """Return a node's message, with what is wrong with it."""
     return pb.Node(
         name=value.name,
         zone=value.zone,
@@ -47,6 +49,7 @@ def node(value: Node) -> pb.Node:
         gpus=[_gpu(gpu, value.clocks) for gpu in value.gpus],
         segments=[to_message(segment, pb.Segment) for segment in value.segments],
         pue=value.pue,
+        conditions=condition_messages(conditions),
     )
 
 

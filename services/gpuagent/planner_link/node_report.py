@@ -10,7 +10,6 @@ from services.gpuagent.planner_link import convert
 from services.gpuagent.profile_drift.drift_watch import DriftWatch
 from services.gpuagent.reconfigure.reservations import Reservations
 from services.gpuagent.supervision.managed_node import ManagedNode
-from services.kit.rpc.condition_messages import condition_messages
 
 
 @dataclass(slots=True)
@@ -39,7 +38,7 @@ class NodeReport:
         Raises:
             Unavailable: The driver cannot answer now.
         """
-        return self._with_conditions(convert.node(await self.managed.read()))
+        return convert.node(await self.managed.read(), self.conditions.found)
 
     async def offered(self) -> pb.Node:
         """Return what the planner may plan with: the node without GPUs that are reserved.
@@ -47,11 +46,8 @@ class NodeReport:
         Raises:
             Unavailable: The driver cannot answer now.
         """
-        node = convert.node(self.reservations.left(await self.managed.read()))
+        left = self.reservations.left(await self.managed.read())
+        node = convert.node(left, self.conditions.found)
         for gpu in node.gpus:
             gpu.wanted = self.reservations.leaving or gpu.uuid in self.reservations.wanted
-        return self._with_conditions(node)
-
-    def _with_conditions(self, node: pb.Node) -> pb.Node:
-        node.conditions.extend(condition_messages(self.conditions.found))
         return node

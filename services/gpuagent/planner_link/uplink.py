@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +13,7 @@ import grpc
 from cinquefoil.gpuagent.v1 import steps_pb2
 from cinquefoil.gpuagent.v1.inventory_pb2 import ScaleOut as ScaleOutMessage
 from cinquefoil.planner.v1 import planner_pb2 as pb
+from services.gpuagent.clock_loop.core.governor import ScaleOut
 from services.gpuagent.core.model import Outcome
 from services.gpuagent.planner_link import convert
 from services.gpuagent.planner_link.node_report import NodeReport
@@ -26,9 +28,6 @@ from services.kit.telemetry import logs
 
 if TYPE_CHECKING:
     from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
-from dataclasses import dataclass, field
-
-from services.gpuagent.clock_loop.core.governor import ScaleOut
 
 
 @dataclass(slots=True)

@@ -7,9 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
+import uvloop
+
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
+from services.gpuagent.core import worker_spec
 from services.gpuagent.core.worker_spec import Generative, WorkerSpec
 from services.gpuagent.shared_memory.shared_counters import SharedCounters, opened
 from services.gpuagent.worker.batch_executor import BatchExecutor
@@ -31,21 +35,14 @@ from services.gpuagent.worker.servicer import WorkerServicer, add_worker
 from services.kit.clock import Clock, RealClock
 from services.kit.errors import FailedPrecondition
 from services.kit.package_data import require_sha256
-from services.kit.rpc import ADDRESS_TAKEN, Access, Limits, serving
-from services.kit.telemetry import logs
+from services.kit.process.event_loop import Loop
+from services.kit.process.memory import collect_seldom, keep_large_blocks
+from services.kit.rpc import ADDRESS_TAKEN, Access, Limits, serve_until, serving
+from services.kit.telemetry import export, logs
 
 if TYPE_CHECKING:
     from services.kit.config import Tls
     from services.kit.rpc import Transport
-from pathlib import Path
-
-import uvloop
-
-from services.gpuagent.core import worker_spec
-from services.kit.process.event_loop import Loop
-from services.kit.process.memory import collect_seldom, keep_large_blocks
-from services.kit.rpc import serve_until
-from services.kit.telemetry import export
 
 SERVICE: Final = "cinquefoil.gpuagent.v1.WorkerService"
 QUEUED_BATCHES: Final = 16

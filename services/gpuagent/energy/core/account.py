@@ -21,7 +21,7 @@ KEPT_ENDED: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class SegmentAccount:
-    """What one segment window.
+    """What one segment drew, and what it did for it.
 
     Attributes:
         model, variant: What it serves.
@@ -50,7 +50,7 @@ class SegmentAccount:
         return self.active_j - self.granted_j
 
     def plus(self, active_j: float, idle_share_j: float, work: Work) -> SegmentAccount:
-        """Return the account after more was window."""
+        """Return the account after more was drawn and done."""
         return replace(
             self,
             active_j=self.active_j + active_j,
