@@ -39,7 +39,7 @@ def geometry(cores: int, memory_bytes: int) -> Geometry:
                 name=f"{size}c",
                 compute_slices=size,
                 memory_slices=size,
-                starts=tuple(range(0, cores - size + 1, _step(cores, size))),
+                starts=tuple(range(0, cores - size + 1, 1 if cores <= FREE_UP_TO else size)),
                 max_count=cores // size,
                 sm_count=size,
                 memory_bytes=memory_bytes * size // cores,
@@ -60,7 +60,3 @@ def _sizes(cores: int) -> Iterator[int]:
         yield size
         size *= 2
     yield cores
-
-
-def _step(cores: int, size: int) -> int:
-    return 1 if cores <= FREE_UP_TO else size

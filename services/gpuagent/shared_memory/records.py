@@ -36,7 +36,7 @@ class Record:
 
     def write(self, *values: object) -> None:
         """Replace the record; only one process may ever write at a time."""
-        sequence = self._newest()[0] + 1
+        sequence = max(self._copy(offset) for offset in self._offsets)[0] + 1
         payload = self._layout.pack(*values)
         checksum = zlib.crc32(payload, zlib.crc32(sequence.to_bytes(8, "little")))
         start = self._offsets[sequence % 2]
@@ -65,9 +65,6 @@ class Record:
         whole = any(self._copy(offset)[0] for offset in self._offsets)
         # A writer may have been met twice; the record is whole between its writes.
         return not whole and not self._blank() and self.read() is None
-
-    def _newest(self) -> tuple[int, bytes]:
-        return max(self._copy(offset) for offset in self._offsets)
 
     def _copy(self, offset: int) -> tuple[int, bytes]:
         data = self._memory[offset : offset + _HEAD.size + self._layout.size]

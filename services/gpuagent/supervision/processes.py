@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -101,7 +102,7 @@ def start(spec: Path, log: Path, environment: Mapping[str, str]) -> WorkerProces
         for key, value in os.environ.items()
         if key.startswith(_PASSED_ON) and not key.startswith(_NOT_PASSED_ON)
     }
-    with open(log, "ab", opener=_private) as errors:
+    with open(log, "ab", opener=partial(os.open, mode=0o600)) as errors:
         # A child that outlives us is the point: nobody waits for it here.
         child = subprocess.Popen(  # noqa: S603 - our own interpreter and module
             # -P: a folder `services` where the agent was started must not come before ours.
@@ -113,10 +114,6 @@ def start(spec: Path, log: Path, environment: Mapping[str, str]) -> WorkerProces
             start_new_session=True,
         )
     return WorkerProcess(psutil.Process(child.pid), child)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def running(folder: Path) -> dict[Path, WorkerProcess]:

@@ -61,7 +61,9 @@ class WorkerServicer:
         """Say hello, then answer work until the router ends the stream or this worker drains."""
         session, spans = self._executor.open(), WorkSpans()
         try:
-            yield pb.ExecuteResponse(hello=self._greeting(session.greet()))
+            hello = pb.Hello(credits=session.greet())
+            hello.MergeFrom(self._hello)
+            yield pb.ExecuteResponse(hello=hello)
             async with _beside(self._take_in(request_iterator, session, spans)):
                 while (news := await session.news()) is not None:
                     spans.end(news.answers)
@@ -73,11 +75,6 @@ class WorkerServicer:
         finally:
             spans.close()
             self._executor.close(session)
-
-    def _greeting(self, credits_: int) -> pb.Hello:
-        hello = pb.Hello(credits=credits_)
-        hello.MergeFrom(self._hello)
-        return hello
 
     async def _take_in(self, incoming: Requests, session: Session, spans: WorkSpans) -> None:
         try:

@@ -1,6 +1,6 @@
 """The Open Inference Protocol's messages <-> arrays."""
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -102,13 +102,14 @@ def check(
     """
     feeds = dict(_feeds(request, signature, request.raw_input_contents if raw is None else raw))
     items = _items(request, feeds, signature)
+    shapes = tuple(sorted((name, array.shape[1:]) for name, array in feeds.items()))
     return Inference(
         request.model_name,
         feeds,
         _outputs(request, signature),
         id=request.id,
         items=items,
-        kind=_kind(feeds) if signature.batches else None,
+        kind=shapes if signature.batches else None,
     )
 
 
@@ -282,7 +283,3 @@ def _outputs(request: pb.ModelInferRequest, signature: Signature) -> tuple[int, 
                 field, f"no output {wanted.name!r}; the model has {', '.join(numbers)}"
             )
     return tuple(numbers[wanted.name] for wanted in request.outputs) or tuple(numbers.values())
-
-
-def _kind(feeds: Mapping[str, Array]) -> Hashable:
-    return tuple(sorted((name, array.shape[1:]) for name, array in feeds.items()))

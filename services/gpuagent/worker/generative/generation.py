@@ -46,7 +46,7 @@ class Generation:
         self._computed = computed
         self._texts: asyncio.Queue[str | None] = asyncio.Queue()
         self._stopped = False
-        self._end_early: Callable[[], object] = _nothing
+        self._end_early: Callable[[], object] = lambda: None
         self._last = DecodeStep("", 0, 0, 0)
         self._tokens = TextTokens()
 
@@ -138,7 +138,3 @@ class TextModel(Reader[Prompt]):
         Raises:
             ServiceError: The model could not, or would not.
         """
-
-
-def _nothing() -> None:
-    pass

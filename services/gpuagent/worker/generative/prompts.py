@@ -93,8 +93,9 @@ class Prompt(Request):
         body = tensor_messages.response(self.inference, SIGNATURE, [said])
         if not finish_reason:
             return body
-        # Serialized messages merge by concatenation.
-        return body + _with_string("finish_reason", finish_reason).SerializeToString()
+        reason = pb.InferParameter(string_param=finish_reason)
+        last = pb.ModelInferResponse(parameters={"finish_reason": reason})
+        return body + last.SerializeToString()  # serialized messages merge by concatenation
 
 
 def read(data: Body, how: Generative) -> Prompt:
@@ -219,7 +220,3 @@ def _value(given: Parameters, name: str) -> Any:
 def _refusal(name: str, allowed: str, value: object) -> InvalidArgument:
     field = f"parameters.{name}"
     return InvalidArgument(f"{field} must be {allowed}, got {str(value)[:80]!r}", field=field)
-
-
-def _with_string(name: str, value: str) -> pb.ModelInferResponse:
-    return pb.ModelInferResponse(parameters={name: pb.InferParameter(string_param=value)})

@@ -29,13 +29,7 @@ class Stay:
 
 
 class SharedDevice(WorkerDevice):
-    """The device as one worker process sees it that decodes several requests at a time.
-
-    Args:
-        spec: Who and where the process is.
-        counters: The device's ledger.
-        clock: CLOCK_MONOTONIC and sleep.
-    """
+    """The device as one worker process sees it that decodes several requests at a time."""
 
     def __init__(self, spec: WorkerSpec, counters: SharedCounters, clock: Clock) -> None:
         super().__init__(spec, counters, clock)

@@ -3,7 +3,7 @@
 Codes follow nvml.h; geometry follows the GPU's table.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from services.gpuagent.core.gpu_types import GpuTable
@@ -58,7 +58,7 @@ def kind_by_id(table: GpuTable, profile_id: int) -> SliceKind:
 
 def remaining_capacity(table: GpuTable, state: GpuState, kind: SliceKind) -> int:
     """Return how many more instances of a kind fit."""
-    taken = list(placements(state))
+    taken = [instance.placement for instance in state.instances]
     count = 0
     for start in kind.starts:
         placement = Placement(kind.name, start)
@@ -86,7 +86,8 @@ def create_instance(
     """
     if start not in kind.starts:
         raise Fault(Code.INVALID_ARGUMENT)
-    if not _fits(table.geometry, placements(state), Placement(kind.name, start)):
+    taken = [instance.placement for instance in state.instances]
+    if not _fits(table.geometry, taken, Placement(kind.name, start)):
         raise Fault(Code.INSUFFICIENT_RESOURCES)
     first = 0 if kind.gpu_instance_profile_id == 0 else 1  # the whole GPU is instance 0
     used = {instance.id for instance in state.instances}
@@ -104,11 +105,6 @@ def destroy_instance(state: GpuState, instance: GpuInstance) -> GpuState:
         raise Fault(Code.IN_USE)
     rest = tuple(entry for entry in state.instances if entry.serial != instance.serial)
     return replace(state, instances=rest)
-
-
-def placements(state: GpuState) -> Iterator[Placement]:
-    """Yield where the GPU instances lie."""
-    return (instance.placement for instance in state.instances)
 
 
 # ---- compute instances -------------------------------------------------------------------------
