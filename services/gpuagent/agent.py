@@ -90,8 +90,7 @@ class Agent:
         self.reservations = reservations = Reservations(node, self.transactions)
         self.drift = DriftWatch(
             node=node,
-            models={gpu.uuid: gpu.model for gpu in hardware.gpus},
-            gpu_counters=hardware.gpu_counters,
+            hardware=hardware,
             accounts=accounts,
             reserved=lambda: reservations.gpus,
             changed=outbox.drifted,

@@ -110,14 +110,8 @@ async def _served(
     """Answer calls and expose metrics while the block runs."""
     place, readings = agent.place, agent.node.device.readings
     servicer = GpuAgentServicer(agent.report, agent.transactions)
-    collector = AgentCollector(
-        agent.accounts,
-        agent.node.segments,
-        agent.drift,
-        agent.clock_loop.governors,
-        place.name,
-        readings,
-    )
+    governors = agent.clock_loop.governors
+    collector = AgentCollector(agent.node, agent.accounts, agent.drift, governors)
     tls, access = deployment.identity("agent", place.name), Access.of(deployment)
     health = HealthServicer()
     known = (agent.accounts.list, place.name, readings)

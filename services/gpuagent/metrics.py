@@ -1,7 +1,7 @@
 """The agent's metrics, read at each scrape."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from services.gpuagent.energy.core.account import Account
 from services.gpuagent.energy.node_accounts import NodeAccounts
 from services.gpuagent.profile_drift.core.drift import DriftTrack, SegmentKind
 from services.gpuagent.profile_drift.drift_watch import DriftWatch
+from services.gpuagent.supervision.managed_node import ManagedNode
 from services.gpuagent.supervision.segments import Segments
 from services.kit.segment import SegmentState
 
@@ -103,33 +104,29 @@ class AgentCollector(Collector):
     """Energy by GPU and segment, workers, MPS, errors of profiles, clocks.
 
     Attributes:
-        accounts: Energy accounts.
-        segments: Segments and their workers.
+        node: The node.
+        accounts: Its energy accounts.
         watch: Profiles and their errors.
         governors: The clock loop's, by GPU; empty: there is no loop.
-        node: Name of the node.
-        readings: Returns what the GPUs are now.
     """
 
+    node: ManagedNode
     accounts: NodeAccounts
-    segments: Segments
     watch: DriftWatch
     governors: Mapping[str, Governor]
-    node: str
-    readings: Callable[[], tuple[GpuReading, ...]]
 
     def collect(self) -> Iterable[Metric]:
         """Yield the values as they are now."""
-        accounts = self.accounts.list()
+        accounts, segments = self.accounts.list(), self.node.segments
         yield from _gpu_energy(accounts)
         yield from _segment_energy(accounts)
-        yield from _workers(self.segments)
-        yield from _model_servers(self.segments)
-        restarts = (((uuid,), number) for uuid, number in self.segments.sharing.restarts.items())
+        yield from _workers(segments)
+        yield from _model_servers(segments)
+        restarts = (((uuid,), number) for uuid, number in segments.sharing.restarts.items())
         yield _metric("cinquefoil_mps_restarts", ("slice_uuid",), restarts)
         yield _metric("cinquefoil_profile_error_ratio", _KIND, _profile_errors(self.watch.tracks))
         yield from _clocks(self.governors)
-        yield from _devices(self.node, self.readings(), self.segments)
+        yield from _devices(self.node.name, self.node.device.readings(), segments)
 
 
 def _gpu_energy(accounts: Mapping[str, Account]) -> Iterator[Metric]:

@@ -1,15 +1,15 @@
 """Watches whether segments behave as their profiles say."""
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from services.gpuagent.core.gpu_types import GpuModel
 from services.gpuagent.core.worker_slot import Slot
+from services.gpuagent.devices.hardware import Hardware
 from services.gpuagent.energy.node_accounts import NodeAccounts
 from services.gpuagent.profile_drift.core.drift import BatchTotals, DriftTrack, SegmentKind
-from services.gpuagent.shared_memory.shared_counters import SharedCounters
 from services.gpuagent.supervision.managed_node import ManagedNode
 from services.gpuagent.supervision.segments import RunningSegment
 from services.kit.telemetry import logs
@@ -23,8 +23,7 @@ class DriftWatch:
 
     Attributes:
         node: What is watched.
-        models: Types of the GPUs, by UUID.
-        gpu_counters: By GPU.
+        hardware: Its GPUs.
         accounts: What it drew.
         reserved: GPUs on which an operator measures.
         changed: Called when a profile has become wrong, or right.
@@ -34,8 +33,7 @@ class DriftWatch:
     PERIOD_S: ClassVar = 2.0
 
     node: ManagedNode
-    models: Mapping[str, GpuModel]
-    gpu_counters: Mapping[str, SharedCounters]
+    hardware: Hardware
     accounts: NodeAccounts
     reserved: Callable[[], Collection[str]]
     changed: Callable[[], None]
@@ -51,11 +49,12 @@ class DriftWatch:
     def look(self) -> None:
         """Take in what workers did since the last look."""
         seen: defaultdict[SegmentKind, BatchTotals] = defaultdict(BatchTotals)
-        for gpu_uuid, model in self.models.items():
+        for gpu in self.hardware.gpus:
+            gpu_uuid, model = gpu.uuid, gpu.model
             # Simulated clocks are in the ledgers already.
             if not self.node.simulated and model.max_clock_mhz:
                 held_mhz = self.node.clocks.in_force_mhz(gpu_uuid) or model.max_clock_mhz
-                self.gpu_counters[gpu_uuid].set_clock_ratio(
+                self.hardware.gpu_counters[gpu_uuid].set_clock_ratio(
                     min(held_mhz / model.max_clock_mhz, 1.0)
                 )
             for running in self.node.segments.on(gpu_uuid):

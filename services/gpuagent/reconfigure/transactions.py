@@ -137,9 +137,8 @@ class Transactions:
             ServiceError: It cannot be; nothing was done.
         """
         gone = asyncio.Event()
-        task = self.node.tasks.create_task(
-            self._all_or_nothing(transaction, gone), name="transaction"
-        )
+        work = _tried(self._transact(transaction, gone))
+        task = self.node.tasks.create_task(work, name="transaction")
         try:
             error = await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -166,39 +165,28 @@ class Transactions:
             await asyncio.to_thread(self.journal.clear)
             return lost
 
-    async def _all_or_nothing(
-        self, transaction: Transaction, gone: asyncio.Event
-    ) -> ServiceError | None:
-        async with self._turn:
-            try:
-                if not gone.is_set():
-                    await self._transact(transaction, gone)
-            except ServiceError as error:
-                return error
-        return None
-
     async def _transact(self, transaction: Transaction, gone: asyncio.Event) -> None:
-        node = await self.node.read()
-        transaction_rules.check(transaction, node)
-        for action in transaction.actions:
-            self.actions.check(action)
-        rest = transaction_rules.outstanding(transaction, node)
-        if not rest.groups:
-            return
-        then = transaction_rules.before(rest, node)
-        await self._remember(then)
-        failures = await self._forward(rest, gone)
-        lost = await self._back(then) if failures else ()
-        if not lost:
-            await asyncio.to_thread(self.journal.clear)
-        if failures:
-            raise TransactionFailed(failures, lost)
-
-    async def _remember(self, then: PriorState) -> None:
-        try:
-            await asyncio.to_thread(self.journal.save, then)
-        except Unavailable as error:  # disk full: nothing was changed, and nothing may be
-            raise error.because("; nothing was changed") from error
+        async with self._turn:
+            if gone.is_set():
+                return
+            node = await self.node.read()
+            transaction_rules.check(transaction, node)
+            for action in transaction.actions:
+                self.actions.check(action)
+            rest = transaction_rules.outstanding(transaction, node)
+            if not rest.groups:
+                return
+            then = transaction_rules.before(rest, node)
+            try:
+                await asyncio.to_thread(self.journal.save, then)
+            except Unavailable as error:  # disk full: nothing was changed, and nothing may be
+                raise error.because("; nothing was changed") from error
+            failures = await self._forward(rest, gone)
+            lost = await self._back(then) if failures else ()
+            if not lost:
+                await asyncio.to_thread(self.journal.clear)
+            if failures:
+                raise TransactionFailed(failures, lost)
 
     async def _forward(self, transaction: Transaction, gone: asyncio.Event) -> list[Failure]:
         """Carry out group after group; stop after the first with a failure, and return it."""

@@ -220,10 +220,17 @@ def _map_to_read(path: Path) -> mmap.mmap:
     raise NotFound(f"{path} is no ledger")
 
 
+def _head(path: Path) -> bytes:
+    """Return what tells a ledger, and its version; b"": there is no file."""
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        return file.read(len(_PREFIX))
+    return b""
+
+
 def _map(path: Path) -> mmap.mmap:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if not _is_ledger(path):
+        if _head(path) != _PREFIX or path.stat().st_size != _FILE_BYTES:
             _make(path)
         descriptor = os.open(path, os.O_RDWR)
         try:
@@ -235,22 +242,11 @@ def _map(path: Path) -> mmap.mmap:
         raise not_written(path, error) from error
 
 
-def _is_ledger(path: Path) -> bool:
-    with suppress(FileNotFoundError), path.open("rb") as file:
-        return file.read(len(_PREFIX)) == _PREFIX and path.stat().st_size == _FILE_BYTES
-    return False
-
-
-def _is_older(path: Path) -> bool:
-    """Return whether a file is a ledger of another version."""
-    with path.open("rb") as file:
-        magic = file.read(len(_MAGIC))
-    return magic[:-1] == _MAGIC[:-1] and magic != _MAGIC
-
-
 def _make(path: Path) -> None:
     """Put an empty ledger in place of what is there; a process that has that mapped keeps it."""
-    if path.exists() and not _is_older(path):
+    magic = _head(path)[: len(_MAGIC)]
+    older = magic[:-1] == _MAGIC[:-1] and magic != _MAGIC
+    if path.exists() and not older:
         set_aside(path, "it is no ledger, or not all of one")
     with replacing(path, mode=0o600) as draft, draft.open("r+b", buffering=0) as file:
         file.truncate(_FILE_BYTES)

@@ -198,17 +198,13 @@ async def drive_texts(
     """
     async with greeted(endpoint, tls) as (call, hello):
         texts = _Texts(call, hello.model, point.batch_size, Random(point.prompt_tokens))  # noqa: S311  # texts, no secret
-        return await _measured(texts, point, effort, clock)
-
-
-async def _measured(texts: _Texts, point: Measurement, effort: Effort, clock: Clock) -> Measurement:
-    await texts.learn_words(point.prompt_tokens)
-    answer = _FIRST_ANSWER
-    while answer <= _LONGEST_ANSWER:
-        rounds = await _cycles(texts, answer, effort, clock)
-        if rounds is not None:
-            return of_phases(replace(point, energy_method=texts.energy_method), *rounds)
-        answer *= 2
+        await texts.learn_words(point.prompt_tokens)
+        answer = _FIRST_ANSWER
+        while answer <= _LONGEST_ANSWER:
+            rounds = await _cycles(texts, answer, effort, clock)
+            if rounds is not None:
+                return of_phases(replace(point, energy_method=texts.energy_method), *rounds)
+            answer *= 2
     raise failed(f"{point.batch_size} texts never answer at the same time: too few slots")
 
 
