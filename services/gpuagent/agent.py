@@ -77,7 +77,7 @@ class Agent:
         self.transactions = Transactions(node, self.actions, undo_log, permissions)
         began_s = node.clock.now().timestamp()
         meters = {gpu.uuid: _meter(place, gpu, hardware, began_s) for gpu in hardware.gpus}
-        self.accounts = accounts = NodeAccounts(node, meters, outbox.energy_read)
+        self.accounts = accounts = NodeAccounts(node, meters, partial(outbox.renew, "energy"))
         self.wall_power = WallPower(node, settings.pue, deployment.mqtt, accounts)
         self.conditions = NodeConditions(
             deployment,
@@ -93,7 +93,7 @@ class Agent:
             hardware=hardware,
             accounts=accounts,
             reserved=lambda: reservations.gpus,
-            changed=outbox.drifted,
+            changed=partial(outbox.renew, "drifts"),
         )
         self.clock_loop = ClockLoop(
             node=node,
@@ -118,7 +118,7 @@ class Agent:
     ) -> ManagedNode:
         """Return the node, with nothing running on it yet."""
         name, settings, folder = self.place.name, self.place.settings, self.place.folder
-        clock, changed, device = RealClock(), self.outbox.node_changed, hardware.device
+        clock, changed, device = RealClock(), partial(self.outbox.renew, "node"), hardware.device
         probe = partial(answers, tls=deployment.identity("agent", name))
         segments = Segments(
             WorkerAllocator(
@@ -167,7 +167,7 @@ class Agent:
         self.clock_loop.promised = promised
         self.conditions.deployment = deployment
         self.report.config_digest = deployment.digest
-        self.outbox.node_changed()
+        self.node.changed()
 
     async def work(
         self, planner: PlannerServiceAsyncStub, stop: asyncio.Event, *, leave_workers: bool
@@ -177,9 +177,7 @@ class Agent:
         Where other nodes can take them over, segments are moved there first.
         """
         segments, clocks = self.node.segments, self.node.clocks
-        uplink = Uplink(
-            planner, self.outbox, self.report, self.transactions, self.terms, self.node.clock
-        )
+        uplink = Uplink(planner, self.outbox, self.report, self.transactions, self.terms)
         every = self.node.every
         loops = (
             ("agent.accounts", every(NodeAccounts.PERIOD_S, self.accounts.read)),
@@ -209,7 +207,7 @@ class Agent:
         if not self.place.others:
             return
         self.reservations.leaving = True
-        self.outbox.node_changed()
+        self.node.changed()
         clock = self.node.clock
         with suppress(TimeoutError):
             async with asyncio.timeout(self.place.settings.leave_timeout_s):

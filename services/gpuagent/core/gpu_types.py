@@ -199,7 +199,7 @@ def _parse(data: Mapping[str, Any]) -> GpuTable:
         memory_bytes=data["memory_mib"] * BYTES_PER_MIB,
         idle_power_w=power["idle_w"],
         max_power_w=power["limit_w"],
-        clocks_mhz=_clocks(**data["clocks"]),
+        clocks_mhz=_clocks(data["clocks"]),
         other_names=tuple(data["other_names"]),
         profile_enums=MappingProxyType({p["name"]: p["enum"] for p in profiles if "enum" in p}),
         compute_capability=(major, minor),
@@ -226,13 +226,11 @@ def _kind(profile: Mapping[str, Any]) -> SliceKind:
     )
 
 
-def _clocks(
-    *, min_mhz: float, max_mhz: float, step_mhz: float, memory_mhz: float
-) -> tuple[int, ...]:
+def _clocks(data: Mapping[str, float]) -> tuple[int, ...]:
     """Return the clocks from the highest down; drivers round half steps down."""
-    del memory_mhz
-    steps = int((max_mhz - min_mhz) // step_mhz)
-    return tuple(math.floor(max_mhz - i * step_mhz) for i in range(steps + 1))
+    highest_mhz, step_mhz = data["max_mhz"], data["step_mhz"]
+    steps = int((highest_mhz - data["min_mhz"]) // step_mhz)
+    return tuple(math.floor(highest_mhz - i * step_mhz) for i in range(steps + 1))
 
 
 @dataclass(frozen=True, slots=True)

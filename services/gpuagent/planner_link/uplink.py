@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import grpc
 
@@ -20,7 +20,6 @@ from services.gpuagent.planner_link.node_report import NodeReport
 from services.gpuagent.reconfigure.transactions import Transactions
 from services.gpuagent.supervision.journal import TermJournal
 from services.kit.backoff import Backoff
-from services.kit.clock import Clock
 from services.kit.errors import ServiceError
 from services.kit.rpc.reconnect import Reconnector
 from services.kit.rpc.record_mapping import to_message
@@ -30,19 +29,20 @@ if TYPE_CHECKING:
     from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
 
 
+Part = Literal["node", "energy", "drifts"]
+
+
 @dataclass(slots=True)
 class PendingReports:
     """What to send next.
 
     Attributes:
-        node, energy, drifts: Send the node, its energy, or the profiles that are wrong again.
+        parts: What is newer: the node, its energy, or the profiles that are wrong.
         results: Of steps.
         scale_outs: GPUs whose clock can rise no more; of one GPU only the newest word counts.
     """
 
-    node: bool = False
-    energy: bool = False
-    drifts: bool = False
+    parts: set[Part] = field(default_factory=set)
     results: list[steps_pb2.StepResult] = field(default_factory=list)
     scale_outs: dict[str, ScaleOut] = field(default_factory=dict)
 
@@ -54,19 +54,9 @@ class ReportOutbox:
         self._filled = asyncio.Event()
         self._mail = PendingReports()
 
-    def node_changed(self) -> None:
-        """The node has changed since the last report."""
-        self._mail.node = True
-        self._filled.set()
-
-    def energy_read(self) -> None:
-        """The energy accounts are newer."""
-        self._mail.energy = True
-        self._filled.set()
-
-    def drifted(self) -> None:
-        """A profile has become wrong, or right."""
-        self._mail.drifts = True
+    def renew(self, part: Part) -> None:
+        """A part of the report has changed since it was sent."""
+        self._mail.parts.add(part)
         self._filled.set()
 
     def put(self, result: steps_pb2.StepResult) -> None:
@@ -81,7 +71,7 @@ class ReportOutbox:
 
     def reset(self) -> None:
         """Begin a new stream: it starts with the node, and older results mean nothing to it."""
-        self._mail = PendingReports(node=True, energy=self._mail.energy, drifts=True)
+        self._mail = PendingReports(self._mail.parts | {"node", "drifts"})
         self._filled.set()
 
     async def take(self) -> PendingReports:
@@ -109,7 +99,6 @@ class Uplink:
         report: The node and its energy.
         transactions: Carry out the planner's steps.
         terms: Admits steps of the planner that leads.
-        clock: Time.
     """
 
     planner: PlannerServiceAsyncStub
@@ -117,20 +106,9 @@ class Uplink:
     report: NodeReport
     transactions: Transactions
     terms: TermJournal
-    clock: Clock
-    _reconnector: Reconnector = field(init=False)
     _stream: int = 0
     _joined: bool = False
     _released: bool = False
-
-    def __post_init__(self) -> None:
-        self._reconnector = Reconnector(
-            "planner",
-            self.clock,
-            backoff=Backoff(maximum_s=_MOST_S),
-            steady_s=_STEADY_S,
-            errors=(grpc.aio.AioRpcError, ServiceError),
-        )
 
     @property
     def released(self) -> bool:
@@ -142,10 +120,20 @@ class Uplink:
 
     async def run(self) -> None:
         """Keep a stream open until cancelled; steps outlive the stream that requested them."""
+        reconnector = Reconnector(
+            "planner",
+            self.transactions.node.clock,
+            backoff=Backoff(maximum_s=_MOST_S),
+            steady_s=_STEADY_S,
+            errors=(grpc.aio.AioRpcError, ServiceError),
+        )
         async with asyncio.TaskGroup() as executing:
-            await self._reconnector.run(partial(self._join, executing.create_task))
+            execute = executing.create_task
+            await reconnector.run(partial(self._join, execute, reconnector.connected))
 
-    async def _join(self, execute: Callable[..., asyncio.Task[None]]) -> None:
+    async def _join(
+        self, execute: Callable[..., asyncio.Task[None]], connected: Callable[[], None]
+    ) -> None:
         """Open a stream and serve it until it ends."""
         self._stream += 1
         self.outbox.reset()
@@ -154,7 +142,7 @@ class Uplink:
             async with asyncio.TaskGroup() as tasks:
                 telling = tasks.create_task(self._tell(call), name="uplink.tell")
                 while isinstance(response := await call.read(), pb.JoinResponse):
-                    self._reconnector.connected()
+                    connected()
                     if response.released:
                         self._released = self.report.reservations.leaving
                         continue
@@ -169,14 +157,14 @@ class Uplink:
         while True:
             mail = await self.outbox.take()
             report = pb.JoinRequest()
-            if mail.node:
+            if "node" in mail.parts:
                 report.node.CopyFrom(await self.report.offered())
                 report.config_digest = self.report.config_digest
                 report.address = self.report.address
                 report.term = self.terms.highest.term
-            if mail.energy:
+            if "energy" in mail.parts:
                 report.energy.extend(convert.energy(self.report.accounts.list()))
-            if mail.drifts:
+            if "drifts" in mail.parts:
                 report.drifts.CopyFrom(convert.drifts(self.report.watch.wrong))
             report.scale_out.extend(
                 to_message(each, ScaleOutMessage) for each in mail.scale_outs.values()
