@@ -5,10 +5,10 @@ import os
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import uvloop
 
@@ -61,14 +61,8 @@ class ModelLost(Exception):
     """The model cannot go on; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Core:
-    """What reads, where it runs, and what does the work. Attributes: kv_tokens (`TextModel`)."""
-
-    model: Reader[Any]
-    device: WorkerDevice
-    executor: Intake[Any, Any, Any]
-    kv_tokens: int = 0
+Core: TypeAlias = Intake[Any, Any, Any]
+"""What reads, where it runs, and what does the work."""
 
 
 async def run(spec: WorkerSpec, counters: SharedCounters, stop: asyncio.Event) -> None:
@@ -86,7 +80,7 @@ async def run(spec: WorkerSpec, counters: SharedCounters, stop: asyncio.Event) -
     """
     clock = RealClock()
     async with _core(spec, counters, clock) as core:
-        async with _served(spec, WorkerServicer(_hello(spec, core), core.executor)):
+        async with _served(spec, WorkerServicer(_hello(spec, core.model), core)):
             core.device.claim(os.getpid())
             failure = await _work(spec, core, counters, stop)
         core.device.release()
@@ -94,22 +88,20 @@ async def run(spec: WorkerSpec, counters: SharedCounters, stop: asyncio.Event) -
         raise ModelLost(failure)
 
 
-async def _work(
-    spec: WorkerSpec, core: _Core, counters: SharedCounters, stop: asyncio.Event
-) -> str:
+async def _work(spec: WorkerSpec, core: Core, counters: SharedCounters, stop: asyncio.Event) -> str:
     """Run batches until `stop`, then drain; return why the model could not go on, or ""."""
 
     async def watch() -> str:
-        failure = await core.model.failure()
+        failure: str = await core.model.failure()
         stop.set()
         return failure
 
     async with asyncio.TaskGroup() as tasks:
-        batches = tasks.create_task(core.executor.run(), name="worker.batches")
+        batches = tasks.create_task(core.run(), name="worker.batches")
         orphan = tasks.create_task(_end_orphan(spec, counters, stop), name="worker.orphan")
         failing = tasks.create_task(watch(), name="worker.failure")
         await stop.wait()
-        await core.executor.drain()
+        await core.drain()
         failure = failing.result() if failing.done() else ""
         for task in (batches, orphan, failing):
             task.cancel()
@@ -117,7 +109,7 @@ async def _work(
 
 
 @asynccontextmanager
-async def _core(spec: WorkerSpec, counters: SharedCounters, clock: Clock) -> AsyncIterator[_Core]:
+async def _core(spec: WorkerSpec, counters: SharedCounters, clock: Clock) -> AsyncIterator[Core]:
     """Load the model, or reach who has it, for the time of the block."""
     if spec.sha256:
         await asyncio.to_thread(_require_file, spec)
@@ -129,12 +121,11 @@ async def _core(spec: WorkerSpec, counters: SharedCounters, clock: Clock) -> Asy
     if spec.generative is not None:
         shared = SharedDevice(spec, counters, clock)
         async with _language_model(spec, spec.generative, shared) as text:
-            executor = SlotExecutor(batcher, shared, text, credits_, clock)
-            yield _Core(text, shared, executor, text.kv_tokens)
+            yield SlotExecutor(batcher, shared, text, credits_, clock)
         return
     device = WorkerDevice(spec, counters, clock)
     async with _model(spec, clock) as model:
-        yield _Core(model, device, BatchExecutor(batcher, device, model, credits_, clock))
+        yield BatchExecutor(batcher, device, model, credits_, clock)
 
 
 def _require_file(spec: WorkerSpec) -> None:
@@ -195,8 +186,7 @@ async def _served(spec: WorkerSpec, servicer: WorkerServicer) -> AsyncIterator[N
         raise
 
 
-def _hello(spec: WorkerSpec, core: _Core) -> pb.Hello:
-    model = core.model
+def _hello(spec: WorkerSpec, model: Reader[Any]) -> pb.Hello:
     return pb.Hello(
         segment_id=spec.segment_id,
         model=spec.model,
@@ -206,7 +196,7 @@ def _hello(spec: WorkerSpec, core: _Core) -> pb.Hello:
         execution_provider=model.execution_provider,
         max_batch=model.max_batch,
         in_batches=spec.generative is None and spec.batch_size > 1,
-        kv_tokens_per_credit=core.kv_tokens // spec.slots,
+        kv_tokens_per_credit=model.kv_tokens // spec.slots,
     )
 
 

@@ -1,5 +1,6 @@
 """Who computes: the border between the worker's core and what runs the network."""
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -64,12 +65,15 @@ class Reader(ABC, Generic[R]):
         decoupled: It answers in parts.
         execution_provider: ONNX Runtime's that computes; "": another runtime does, or not known.
         max_batch: Requests of one batch; 0: any number, or not known.
+        kv_tokens: Tokens for which a language model's KV cache has room; 0: as many as its slots
+            can need, or unknown.
     """
 
     metadata: bytes = b""
     decoupled: bool = False
     execution_provider: str = ""
     max_batch: int = 0
+    kv_tokens: int = 0
 
     @abstractmethod
     def read(self, data: Body, deadline_s: float) -> R:
@@ -83,9 +87,10 @@ class Reader(ABC, Generic[R]):
             ServiceError: What is wrong with it.
         """
 
-    @abstractmethod
     async def failure(self) -> str:
-        """Wait until the model cannot go on; return why."""
+        """Wait until the model cannot go on, which here never is; return why."""
+        await asyncio.Event().wait()
+        return ""
 
 
 class Model(Reader[R]):

@@ -28,12 +28,6 @@ class Held(TextModel):
         super().__init__("held", Generative())
         self.ends: list[asyncio.Event] = []
 
-    async def room(self) -> None:
-        """A slot is all that it takes."""
-
-    async def failure(self) -> str:
-        raise NotImplementedError
-
     async def generate(
         self,
         prompt: Prompt,  # noqa: ARG002 - any will do

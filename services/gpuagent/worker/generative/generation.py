@@ -103,14 +103,9 @@ class TextModel(Reader[Prompt]):
     Args:
         platform: What generates.
         how: Its context and defaults.
-
-    Attributes:
-        kv_tokens: Tokens for which its KV cache has room; 0: as many as its slots can need, or
-            unknown.
     """
 
     decoupled = True
-    kv_tokens: int = 0
 
     def __init__(self, platform: str, how: Generative) -> None:
         self.metadata = tensor_messages.metadata(prompts.SIGNATURE, platform)
@@ -120,9 +115,8 @@ class TextModel(Reader[Prompt]):
         """Read and check a request; see `prompts.read`."""
         return prompts.read(data, self._how)
 
-    @abstractmethod
     async def room(self) -> None:
-        """Wait until the model can begin one more request at once."""
+        """Wait until the model can begin one more request at once: a slot is all that it takes."""
 
     @abstractmethod
     async def generate(self, prompt: Prompt, generation: Generation) -> str:

@@ -32,6 +32,8 @@ PLATFORM: Final = "llama.cpp"
 class LanguageModel(TextModel):
     """A loaded model. To make one blocks, and so does a thread for each of its answers.
 
+    It never fails as a whole: what llama.cpp does not survive ends the process.
+
     Args:
         file: GGUF file, where `how` names none.
         how: Context, template and defaults.
@@ -76,9 +78,6 @@ class LanguageModel(TextModel):
         except Exception as error:  # xllamacpp raises what it likes
             raise RuntimeError(f"{found}: {error}") from error
 
-    async def room(self) -> None:
-        """A slot is all that it takes."""
-
     async def generate(self, prompt: Prompt, generation: Generation) -> str:
         """Generate text; see `TextModel`.
 
@@ -91,11 +90,6 @@ class LanguageModel(TextModel):
         if listening.error is not None:
             raise listening.error
         return listening.reason
-
-    async def failure(self) -> str:
-        """Wait for ever: what llama.cpp does not survive ends the process."""
-        await asyncio.Event().wait()
-        return ""
 
     def _ask(self, prompt: Prompt, listening: _Listening) -> None:
         """Have text generated; blocks, and releases the GIL."""
