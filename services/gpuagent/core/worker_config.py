@@ -67,11 +67,6 @@ class WorkerConfig:
     idle_power_w: float
     sm_count: int
 
-    @property
-    def slice_uuid(self) -> str:
-        """The slice that the segment runs on."""
-        return self.worker.slice_uuid
-
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfigBuilder:

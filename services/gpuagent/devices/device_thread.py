@@ -3,8 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import Concatenate, Final, ParamSpec, Self, TypeVar
+from typing import Final, Self, TypeVar
 
 from services.gpuagent.core.gpu_types import GpuReading
 from services.gpuagent.devices.cpu.cores import CpuCores
@@ -18,7 +17,6 @@ _READING_S: Final = 2.0
 """How long a scrape waits for a driver."""
 
 Result = TypeVar("Result")
-Params = ParamSpec("Params")
 
 
 class DeviceThread:
@@ -36,19 +34,14 @@ class DeviceThread:
         await self.call(lambda d: d.__exit__())
         self._thread.shutdown()
 
-    async def call(
-        self,
-        work: Callable[Concatenate[Devices, Params], Result],
-        *args: Params.args,
-        **kwargs: Params.kwargs,
-    ) -> Result:
+    async def call(self, work: Callable[[Devices], Result]) -> Result:
         """Work on the devices, for example `call(lambda d: d.create_slice(uuid, placement))`.
 
         Raises:
             ServiceError: As the work does.
         """
-        bound = partial(work, self._devices, *args, **kwargs)
-        return await asyncio.get_running_loop().run_in_executor(self._thread, bound)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, work, self._devices)
 
     def readings(self) -> tuple[GpuReading, ...]:
         """Return what the devices are now; from any thread but theirs. Nothing where they fail."""

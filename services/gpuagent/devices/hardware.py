@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from importlib import metadata
+from operator import methodcaller
 from typing import Final
 
 import pynvml
@@ -122,6 +123,6 @@ async def _enable_mig(device: DeviceThread, off: Collection[str]) -> None:
         if gpu.mig_enabled or gpu.uuid in off:
             continue
         try:
-            await device.call(lambda d, uuid: d.set_mig_mode(uuid, enabled=True), gpu.uuid)
+            await device.call(methodcaller("set_mig_mode", gpu.uuid, enabled=True))
         except FailedPrecondition as error:  # without MIG, or in use: it serves as a whole
             _log.info("MIG mode stays off", gpu=gpu.uuid, reason=error.message)

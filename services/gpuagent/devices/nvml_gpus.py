@@ -5,18 +5,24 @@ index or handle: both may change when a slice comes or goes.
 """
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from ctypes import byref
-from dataclasses import replace
 from typing import Any, Self
 
 import pynvml
 
-from services.gpuagent.core.device_port import ALL_GRANTED, MeterReading, Permissions
+from services.gpuagent.core.device_port import (
+    ALL_GRANTED,
+    NO_METER,
+    MeterReading,
+    Method,
+    Permissions,
+)
 from services.gpuagent.core.gpu_types import GpuInfo, GpuModel, GpuReading, SliceReading
 from services.gpuagent.devices.nvml import reading
-from services.gpuagent.devices.nvml.energy import EnergyReader
+from services.gpuagent.devices.nvml.energy import PowerIntegral, thousandths
 from services.gpuagent.devices.nvml.errors import LOST, translated
 from services.kit.errors import (
     FailedPrecondition,
@@ -53,7 +59,8 @@ class NvmlGpus:
         self._allowed = None if allowed is None else frozenset(allowed)
         self._permissions = permissions
         self._simulated = simulated
-        self._energy = EnergyReader(monotonic)
+        self._monotonic = monotonic
+        self._integrals: defaultdict[str, PowerIntegral] = defaultdict(PowerIntegral)
         self._models: dict[tuple[str, bool], GpuModel] = {}
 
     def __enter__(self) -> Self:
@@ -165,8 +172,20 @@ class NvmlGpus:
         Raises:
             FailedPrecondition: The GPU reports neither; the reason is NO_METER.
         """
-        told = self._energy.read(gpu_uuid, self._handle(gpu_uuid))
-        return replace(told, method="model") if self._simulated else told
+        handle = self._handle(gpu_uuid)
+        method: Method = "counter"
+        with translated(f"read the power of {gpu_uuid}"):
+            power_w = thousandths(pynvml.nvmlDeviceGetPowerUsage, handle)
+            # Volta or newer
+            energy_j = thousandths(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle)
+        if energy_j is None:
+            if power_w is None:
+                raise FailedPrecondition(
+                    f"{gpu_uuid} reports neither its energy nor its power", reason=NO_METER
+                )
+            method = "integrated"
+            energy_j = self._integrals[gpu_uuid].add(self._monotonic(), power_w)
+        return MeterReading(energy_j, power_w, "model" if self._simulated else method)
 
     def lock_clock(self, gpu_uuid: str, clock_mhz: int) -> None:
         """Lock the SM clock at the supported one nearest to it; all slices of the GPU share it.

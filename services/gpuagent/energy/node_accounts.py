@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar
 
 from services.gpuagent.core.device_port import NO_METER, MeterReading
@@ -50,7 +51,7 @@ class NodeAccounts:
         async with self._reading:  # an older reading must not come after a newer one
             for uuid, meter in self.meters.items():
                 try:
-                    reading, at_s = await self.node.device.call(_meter, uuid)
+                    reading, at_s = await self.node.device.call(partial(_meter, uuid=uuid))
                 except ServiceError as error:
                     trouble = error.message
                 else:

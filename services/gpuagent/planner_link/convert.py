@@ -135,15 +135,14 @@ def spec(message: pb.SegmentSpec, gpu_uuid: str = "") -> SegmentSpec:
 
 def drifts(tracks: Mapping[SegmentKind, DriftTrack]) -> planner_pb2.ProfileDrifts:
     """Return the message of wrong profiles."""
-    return planner_pb2.ProfileDrifts(drifts=[_drift(*each) for each in tracks.items()])
-
-
-def _drift(kind: SegmentKind, track: DriftTrack) -> planner_pb2.ProfileDrift:
-    message = to_message(kind, planner_pb2.ProfileDrift)
-    message.slice = kind.profile
-    message.latency_ratio = track.seen.latency_ratio
-    message.energy_ratio = track.seen.energy_ratio
-    return message
+    found = planner_pb2.ProfileDrifts()
+    for kind, track in tracks.items():
+        message = to_message(kind, planner_pb2.ProfileDrift)
+        message.slice = kind.profile
+        message.latency_ratio = track.seen.latency_ratio
+        message.energy_ratio = track.seen.energy_ratio
+        found.drifts.append(message)
+    return found
 
 
 def _gpu(gpu: GpuInfo, clocks: ClockState) -> pb.Gpu:

@@ -221,7 +221,7 @@ def _map_to_read(path: Path) -> mmap.mmap:
 
 
 def _head(path: Path) -> bytes:
-    """Return what tells a ledger, and its version; b"": there is no file."""
+    """Return the bytes that show a ledger and its version; b"": there is no file."""
     with suppress(FileNotFoundError), path.open("rb") as file:
         return file.read(len(_PREFIX))
     return b""

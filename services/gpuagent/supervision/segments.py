@@ -150,7 +150,7 @@ class Segments:
                     supervisor.retry()
             return known
         self._check_room(spec)
-        await self.sharing.host(config, _nobody)
+        await self.sharing.host(config)
         try:
             await self._remember(spec)
             self._check_open()  # `stop_all` may have come and gone since
@@ -274,7 +274,7 @@ class Segments:
         paused = [
             supervisor
             for running in self._running.values()
-            if running.config.slice_uuid == slice_uuid
+            if running.config.worker.slice_uuid == slice_uuid
             for supervisor in running.supervisors
         ]
         async with asyncio.TaskGroup() as tasks:
@@ -352,7 +352,3 @@ async def _end(workers: Mapping[Path, WorkerProcess]) -> None:
     async with asyncio.TaskGroup() as tasks:
         for path, process in workers.items():
             tasks.create_task(process.end(STRAY_GRACE_S), name=f"end {path.stem}")
-
-
-async def _nobody() -> None:
-    """End no process of a segment that begins: it has none."""

@@ -67,18 +67,18 @@ class SliceSharing:
         """Return each process's environment: a client's, without devices, or as it was."""
         if self.mps is None or not _shared(config):
             return (config.environment,) * config.spec.processes
-        daemon = self._daemon(self.mps, config.slice_uuid)
+        daemon = self._daemon(self.mps, config.worker.slice_uuid)
         common = {key: word for key, word in config.environment.items() if key != _DEVICES}
         limits = limits_of(config.spec)
         return tuple({**common, **daemon.environment(limit)} for limit in limits)
 
-    async def host(self, config: WorkerConfig, clear: Clear) -> None:
+    async def host(self, config: WorkerConfig, clear: Clear | None = None) -> None:
         """Make sure that the segment's daemon runs; one of an earlier agent is kept.
 
         Args:
             config: The segment's.
-            clear: Ends processes of the segment that run already: where there is no daemon, they
-                are clients of one that is gone.
+            clear: Ends processes of the segment that run already, where any may: where there is no
+                daemon, they are clients of one that is gone.
 
         Raises:
             FailedPrecondition: There is no MPS here.
@@ -86,20 +86,21 @@ class SliceSharing:
         """
         if self.mps is None or not _shared(config):
             return
-        uuid, ceiling = config.slice_uuid, ceiling_of(limits_of(config.spec))
+        uuid, ceiling = config.worker.slice_uuid, ceiling_of(limits_of(config.spec))
         async with self._locks[uuid]:
             used = self._in_use.get(uuid) or _DaemonInUse(self._daemon(self.mps, uuid), ceiling)
             try:
                 await used.daemon.check()
             except Unavailable:
-                await clear()
+                if clear is not None:
+                    await clear()
                 await used.daemon.start(ceiling)
             used.segments.add(config.spec.segment_id)
             self._in_use[uuid] = used
 
     async def leave(self, config: WorkerConfig) -> None:
         """End the slice's daemon with its last segment."""
-        uuid = config.slice_uuid
+        uuid = config.worker.slice_uuid
         async with self._locks[uuid]:
             used = self._in_use.get(uuid)
             if used is None:

@@ -87,7 +87,7 @@ class WorkerAllocator:
             return ()
         slots = tuple(spec.slot for spec in specs)
         same = all(
-            spec.slice_uuid == config.slice_uuid
+            spec.slice_uuid == config.worker.slice_uuid
             and spec.siblings == slots
             and (config.spec.gpu_uuid, spec.slot) not in used
             for spec in specs

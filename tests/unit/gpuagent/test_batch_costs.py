@@ -121,7 +121,7 @@ def test_a_blueprint_shares_idle_power_by_sms_and_processes() -> None:
 
     config = config_builder.build(_spec(), A100)
 
-    assert config.slice_uuid == "MIG-1"
+    assert config.worker.slice_uuid == "MIG-1"
     assert config.idle_power_w == pytest.approx(A100.model.idle_power_w * 42 / 108 / 2)
     assert (config.worker.provider, config.environment) == ("CPUExecutionProvider", {})
 

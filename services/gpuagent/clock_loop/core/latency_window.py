@@ -77,11 +77,6 @@ class LatencyRecord:
         self._late = kept * self._late + late
         self._at_full = kept * self._at_full + stretched(counts, 1.0 / stretch)
 
-    def forget(self) -> None:
-        """Begin again."""
-        self._answered = self._late = 0.0
-        self._at_full = np.zeros(SIZES)
-
     @property
     def budget_spent(self) -> bool:
         """Whether more than BUDGET of the requests that may be late were, and one more."""
@@ -192,7 +187,7 @@ class LatencyWindow:
             self._samples.append(_Sample(began_s, new, total))
             self.record.add(new, int(new[size_of(self.segment.objective_s) :].sum()), self.stretch)
         elif at_s - self._answered_s > FORGET_S:
-            self.record.forget()
+            self.record = LatencyRecord(self._share)
         while self._samples and at_s - self._samples[0].began_s > PATIENCE_S:
             self._samples.popleft()
 

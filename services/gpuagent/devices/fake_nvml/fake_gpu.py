@@ -212,18 +212,16 @@ class FakeGpu:
         """
         if not self.table.mig_capable:
             raise Fault(Code.NOT_SUPPORTED)
-        state = replace(self.state, mig_pending=enabled)
-        if enabled == state.mig_enabled:
-            self._save(state)
-            return Code.SUCCESS
-        if self._environment.passthrough:
-            self._save(state)
-            return Code.RESET_REQUIRED
-        if state.instances or self._environment.activity.busy(self.uuid):
-            self._save(state)
-            return Code.IN_USE
-        self._save(replace(state, mig_enabled=enabled))
-        return Code.SUCCESS
+        state, code = replace(self.state, mig_pending=enabled), Code.SUCCESS
+        if enabled != state.mig_enabled:
+            if self._environment.passthrough:
+                code = Code.RESET_REQUIRED
+            elif state.instances or self._environment.activity.busy(self.uuid):
+                code = Code.IN_USE
+            else:
+                state = replace(state, mig_enabled=enabled)
+        self._save(state)
+        return code
 
     def kind(self, instance: GpuInstance) -> SliceKind:
         """Return the size of a GPU instance."""

@@ -93,7 +93,11 @@ class Sensors:
         saved_j = state.active_base_j + state.active_seen_j  # all that a mere reader can know
         active_j = max(saved_j, self._base_j + self._activity.energy_j())
         self._last_j = max(self._last_j, idle_j + active_j)
-        self._remember(now_s, self._last_j)
+        if not self._looks or now_s > self._looks[-1][0]:
+            self._looks.append((now_s, self._last_j))
+        # Those of the last second, and the newest one before it.
+        while len(self._looks) > 1 and now_s - self._looks[1][0] >= POWER_WINDOW_S:
+            self._looks.popleft()
         return self._last_j
 
     def counter_j(self, state: GpuState) -> float:
@@ -118,10 +122,3 @@ class Sensors:
         if POWER_WINDOW_S <= now_s - then_s < 2 * POWER_WINDOW_S:
             return (energy_j - then_j) / (now_s - then_s)
         return self.power_w()
-
-    def _remember(self, now_s: float, energy_j: float) -> None:
-        """Keep the looks of the last second, and the newest one before it."""
-        if not self._looks or now_s > self._looks[-1][0]:
-            self._looks.append((now_s, energy_j))
-        while len(self._looks) > 1 and now_s - self._looks[1][0] >= POWER_WINDOW_S:
-            self._looks.popleft()
