@@ -1,7 +1,7 @@
 """The simulated GPUs of one node behind opaque handles, and who may call what."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from enum import Flag, auto
 from itertools import count
 from typing import Literal, NamedTuple
@@ -112,20 +112,21 @@ class FakeNode:
             raise Fault(Code.INVALID_ARGUMENT)
         return handle.name
 
-    def device(self, handle: int | None) -> FakeGpu | MigDevice:
-        """Return what an nvmlDevice_t stands for."""
-        return self.device_by_uuid(self._name("device", handle), missing=Code.INVALID_ARGUMENT)
+    def device(self, handle: int | None, kind: HandleKind = "device") -> FakeGpu | MigDevice:
+        """Return what an nvmlDevice_t stands for, or a handle of another kind."""
+        return self.device_by_uuid(self._name(kind, handle), missing=Code.INVALID_ARGUMENT)
 
     def device_by_uuid(self, uuid: str, *, missing: Code = Code.NOT_FOUND) -> FakeGpu | MigDevice:
         """Return a GPU or a MIG device."""
-        devices: Iterator[FakeGpu | MigDevice] = (gpu for gpu in self.gpus if gpu.uuid == uuid)
-        found = next(devices, None) or next(
-            (entry for entry in self._mig_devices() if entry.compute.uuid == uuid), None
-        )
-        if found is None:
-            raise Fault(missing)
-        self.present(found.gpu if isinstance(found, MigDevice) else found)
-        return found
+        for gpu in self.gpus:
+            if gpu.uuid == uuid:
+                return self.present(gpu)
+        for gpu in self.gpus:
+            for entry in gpu.mig_devices():
+                if entry.compute.uuid == uuid:
+                    self.present(gpu)
+                    return entry
+        raise Fault(missing)
 
     def gpu(self, handle: int | None) -> FakeGpu:
         """Return the GPU that an nvmlDevice_t stands for.
@@ -138,9 +139,9 @@ class FakeNode:
             raise Fault(Code.NOT_SUPPORTED)
         return found
 
-    def mig_device(self, handle: int | None) -> MigDevice:
-        """Return the MIG device that an nvmlDevice_t stands for."""
-        found = self.device(handle)
+    def mig_device(self, handle: int | None, kind: HandleKind = "device") -> MigDevice:
+        """Return the MIG device that an nvmlDevice_t stands for, or a handle of another kind."""
+        found = self.device(handle, kind)
         if not isinstance(found, MigDevice):
             raise Fault(Code.INVALID_ARGUMENT)
         return found
@@ -156,12 +157,4 @@ class FakeNode:
 
     def compute_instance(self, handle: int | None) -> MigDevice:
         """Return what an nvmlComputeInstance_t stands for."""
-        uuid = self._name("compute instance", handle)
-        for entry in self._mig_devices():
-            if entry.compute.uuid == uuid:
-                self.present(entry.gpu)
-                return entry
-        raise Fault(Code.INVALID_ARGUMENT)
-
-    def _mig_devices(self) -> Iterator[MigDevice]:
-        return (entry for gpu in self.gpus for entry in gpu.mig_devices())
+        return self.mig_device(handle, "compute instance")
