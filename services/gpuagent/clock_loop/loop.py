@@ -54,7 +54,9 @@ class ClockLoop:
         """Look at one GPU, and set the clock that its governor wants."""
         governor = self.governors[gpu_uuid]
         ceiling_mhz = self.node.clocks.state.held_mhz.get(gpu_uuid, 0)
-        governor.look(self.node.clock.monotonic(), ceiling_mhz, self._counts(gpu_uuid))
+        running = self.node.segments.on(gpu_uuid)
+        counts = {self.promised(each.config): _counts_of(each) for each in running}
+        governor.look(self.node.clock.monotonic(), ceiling_mhz, counts)
         if gpu_uuid in self.reserved():
             governor.start_again()
         if governor.scale_out is not None:
@@ -70,10 +72,6 @@ class ClockLoop:
             governor.start_again()
         else:
             self._refused.discard(gpu_uuid)
-
-    def _counts(self, gpu_uuid: str) -> dict[GovernedSegment, Counts]:
-        running = self.node.segments.on(gpu_uuid)
-        return {self.promised(each.config): _counts_of(each) for each in running}
 
 
 def _counts_of(running: RunningSegment) -> Counts:

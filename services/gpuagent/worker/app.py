@@ -112,7 +112,10 @@ async def _work(spec: WorkerSpec, core: Core, counters: SharedCounters, stop: as
 async def _core(spec: WorkerSpec, counters: SharedCounters, clock: Clock) -> AsyncIterator[Core]:
     """Load the model, or reach who has it, for the time of the block."""
     if spec.sha256:
-        await asyncio.to_thread(_require_file, spec)
+        try:
+            await asyncio.to_thread(require_sha256, spec.file, spec.sha256)
+        except FailedPrecondition as error:
+            raise RuntimeError(error.message) from error
     batcher = Batcher[Job[Any]](
         spec.batch_size if spec.generative is None else 1,
         max(QUEUED_BATCHES * spec.batch_size, QUEUED_LEAST),
@@ -126,13 +129,6 @@ async def _core(spec: WorkerSpec, counters: SharedCounters, clock: Clock) -> Asy
     device = WorkerDevice(spec, counters, clock)
     async with _model(spec, clock) as model:
         yield BatchExecutor(batcher, device, model, credits_, clock)
-
-
-def _require_file(spec: WorkerSpec) -> None:
-    try:
-        require_sha256(spec.file, spec.sha256)
-    except FailedPrecondition as error:
-        raise RuntimeError(error.message) from error
 
 
 @asynccontextmanager

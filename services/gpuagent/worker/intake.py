@@ -142,14 +142,11 @@ class Intake(Generic[R, D, M]):
         """Do the work until cancelled."""
         raise NotImplementedError
 
-    async def _room(self) -> None:
-        """Wait until the model can begin one more batch."""
-
     async def _next(self) -> tuple[Pending[Job[R]], ...]:
         """Wait for room and the next batch; requests past their deadline are answered so."""
         while True:
             self._arrived.clear()
-            await self._room()
+            await self.model.room()
             chosen = self.batcher.take(self.clock.monotonic())
             for pending in chosen.expired:
                 self._expire(pending)

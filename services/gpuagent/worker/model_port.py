@@ -87,6 +87,9 @@ class Reader(ABC, Generic[R]):
             ServiceError: What is wrong with it.
         """
 
+    async def room(self) -> None:
+        """Wait until the model can begin one more batch at once, as here it always can."""
+
     async def failure(self) -> str:
         """Wait until the model cannot go on, which here never is; return why."""
         await asyncio.Event().wait()

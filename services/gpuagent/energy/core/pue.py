@@ -59,25 +59,25 @@ class PueMeter:
 
     def wall_power_w(self, now_s: float) -> float | None:
         """Return what the meter said last, W; None: too long ago."""
-        return None if self._wall is None or self._is_stale(now_s) else self._wall.power_w
+        wall = self._heard(now_s)
+        return None if wall is None else wall.power_w
 
     def wall(self, power_w: float, now_s: float) -> None:
         """Take in the meter's word, W, >= 0."""
-        known = 0.0
-        if self._wall is not None and not self._is_stale(now_s):
-            known = self._wall.energy_at(now_s)
-        else:
+        before = self._heard(now_s)
+        if before is None:
             self._points.clear()  # nobody knows what was drawn meanwhile
-        self._wall = _Wall(now_s, power_w, known)
+        self._wall = _Wall(now_s, power_w, before.energy_at(now_s) if before else 0.0)
 
     def devices(self, energy_j: float, now_s: float) -> None:
         """Take in the devices' energy since some fixed moment, J."""
-        if self._wall is None or self._is_stale(now_s):
+        wall = self._heard(now_s)
+        if wall is None:
             self._points.clear()
             return
         if self._points and energy_j < self._points[-1].device_j:
             self._points.clear()  # a device's account began anew
-        point = _Point(now_s, self._wall.energy_at(now_s), energy_j)
+        point = _Point(now_s, wall.energy_at(now_s), energy_j)
         if len(self._points) > 1 and now_s - self._points[-2].at_s < self._window_s / _POINTS:
             self._points.pop()
         self._points.append(point)
@@ -86,7 +86,7 @@ class PueMeter:
 
     def pue(self, now_s: float) -> float | None:
         """Return the PUE, within LOWEST..HIGHEST; None: it is not known."""
-        if self._is_stale(now_s) or len(self._points) < 2:
+        if self._heard(now_s) is None or len(self._points) < 2:
             return None
         first, last = self._points[0], self._points[-1]
         device_j = last.device_j - first.device_j
@@ -94,8 +94,10 @@ class PueMeter:
             return None
         return min(max((last.wall_j - first.wall_j) / device_j, LOWEST), HIGHEST)
 
-    def _is_stale(self, now_s: float) -> bool:
-        return self._wall is None or now_s - self._wall.at_s > self._stale_after_s
+    def _heard(self, now_s: float) -> _Wall | None:
+        """Return the meter's last word; None: there is none, or it was too long ago."""
+        wall = self._wall
+        return wall if wall is not None and now_s - wall.at_s <= self._stale_after_s else None
 
 
 def told(before: float | None, measured: float | None, step: float = 0.02) -> float | None:

@@ -145,7 +145,8 @@ class Sweep:
             if not known.ran and _no_larger(known, point):
                 return f"batch {known.batch_size} x {known.processes} did not run"
             slow = known.latency_s > self.limits.too_slow_s
-            if slow and _no_larger(known, point) and _no_lower_clock(known, point):
+            faster = (known.clock_mhz or math.inf) >= (point.clock_mhz or math.inf)
+            if slow and faster and _no_larger(known, point):
                 return f"batch {known.batch_size} x {known.processes} is too slow already"
         return _dominated(here, point, self.limits.least_gain)
 
@@ -165,10 +166,6 @@ def _no_larger(known: Measurement, point: Point) -> bool:
         and known.processes <= point.processes
         and known.prompt_tokens <= point.prompt_tokens
     )
-
-
-def _no_lower_clock(known: Measurement, point: Point) -> bool:
-    return (known.clock_mhz or math.inf) >= (point.clock_mhz or math.inf)
 
 
 def _dominated(here: Sequence[Measurement], point: Point, least_gain: float) -> str:

@@ -16,6 +16,7 @@ from services.gpuagent.profiling.core.sweep import Point
 from services.kit.errors import NotFound, ServiceError, Unavailable
 from services.kit.mig import WHOLE
 from services.kit.profiles.core.measurement import Fingerprint
+from services.kit.rpc.record_mapping import from_message
 from services.kit.rpc.status import from_wire
 
 if TYPE_CHECKING:
@@ -56,12 +57,11 @@ class Rig:
 
     def fingerprint(self, measured_on: str) -> Fingerprint:
         """Return what measurements here depend on; the date is an argument."""
-        return Fingerprint(
+        return from_message(
+            self.software,
+            Fingerprint,
             gpu=self.gpu.type.name,
             product_name=self.gpu.type.product_name,
-            driver=self.software.driver,
-            cuda=self.software.cuda,
-            onnxruntime=self.software.onnxruntime,
             simulated=self.node.simulated,
             measured_on=measured_on,
         )

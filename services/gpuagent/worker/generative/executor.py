@@ -54,9 +54,6 @@ class SlotExecutor(Intake[Prompt, SharedDevice, TextModel]):
                 (pending,) = await self._next()
                 tasks.create_task(self._serve(pending), name="worker.generate")
 
-    async def _room(self) -> None:
-        await self.model.room()
-
     async def _serve(self, pending: Pending[Job[Prompt]]) -> None:
         try:
             if self._to_start(pending):

@@ -115,9 +115,6 @@ class TextModel(Reader[Prompt]):
         """Read and check a request; see `prompts.read`."""
         return prompts.read(data, self._how)
 
-    async def room(self) -> None:
-        """Wait until the model can begin one more request at once: a slot is all that it takes."""
-
     @abstractmethod
     async def generate(self, prompt: Prompt, generation: Generation) -> str:
         """Generate text.
