@@ -98,10 +98,9 @@ class DriftWatch:
         for supervisor in running.supervisors:
             number = supervisor.spec.slot
             after = supervisor.counters.slot(number)
-            before = self._slots.get((gpu_uuid, number))
+            before = self._slots.get((gpu_uuid, number), Slot())
             self._slots[gpu_uuid, number] = after
-            same = before is not None and before.segment_id == after.segment_id
-            if before is not None and same and before.batches <= after.batches:
+            if before.segment_id == after.segment_id and before.batches <= after.batches:
                 yield before, after
 
     def _power_w(self, gpu_uuid: str, segment_id: str) -> float:

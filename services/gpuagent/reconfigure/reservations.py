@@ -2,8 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -68,13 +67,17 @@ class Reservations:
         self.transactions.permissions.require()
         await self._find(gpu_uuid)
         told: tuple[str, ...] = ()
-        with self._wanting(gpu_uuid):
+        self._waited_for[gpu_uuid] += 1
+        try:
             while running := self._take(gpu_uuid, wait=wait):
                 if running != told:
                     told = running
                     self.node.changed()
                     yield running
                 await self.node.clock.sleep(POLL_S)
+        finally:
+            self._waited_for[gpu_uuid] -= 1
+            self.node.changed()
         try:
             gpu, node = await self._find(gpu_uuid)
         except BaseException:
@@ -90,15 +93,6 @@ class Reservations:
                 clock_mhz=node.clocks.held_mhz.get(gpu.uuid, 0),
             )
             self.node.tasks.create_task(self._restore(before), name=f"restore {gpu_uuid}")
-
-    @contextmanager
-    def _wanting(self, gpu_uuid: str) -> Iterator[None]:
-        self._waited_for[gpu_uuid] += 1
-        try:
-            yield
-        finally:
-            self._waited_for[gpu_uuid] -= 1
-            self.node.changed()
 
     async def _find(self, gpu_uuid: str) -> tuple[GpuInfo, Node]:
         node = await self.node.read()

@@ -129,22 +129,17 @@ class FakeNvml:
         raise NotFound(f"no simulated GPU {gpu_uuid}", field="gpu_uuid")
 
 
-def install(library: FakeNvml) -> Callable[[], object]:
+def install(library: Any) -> Callable[[], object]:
     """Make pynvml call `library`, as if nvmlInit had loaded it; pynvml itself stays as it is.
 
     Returns:
         A function that undoes it.
     """
-    previous = _replace(library)
-    return lambda: _replace(previous)
-
-
-def _replace(library: Any) -> Any:
     with pynvml.libLoadLock:
         previous, pynvml.nvmlLib = pynvml.nvmlLib, library
         # Pointers found in the former library would still be called.
         pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001 - pynvml has no public reset
-    return previous
+    return lambda: install(previous)
 
 
 def _kept(state_dir: Path | None, name: str, kind: type[Kept]) -> Store[Kept]:

@@ -78,13 +78,17 @@ class MpsDaemon:
             raise
         _log.info("started an MPS control daemon", device=self.device_uuid)
 
-    async def check(self) -> None:
-        """Make sure that it answers.
+    async def check(self) -> float:
+        """Make sure that it answers; return its clients' share of the SMs, percent.
 
         Raises:
             Unavailable: It does not.
         """
-        await self._default_percentage()
+        answer = await self._tell("get_default_active_thread_percentage")
+        try:
+            return float(answer)
+        except ValueError:
+            raise Unavailable(f"MPS on {self.device_uuid} answered {answer!r}") from None
 
     async def stop(self) -> None:
         """End it, by force where it does not listen; one that does not run is no error."""
@@ -140,18 +144,11 @@ class MpsDaemon:
         await self._tell(f"set_default_active_thread_percentage {percentage}")
         if memory:
             await self._tell(f"set_default_device_pinned_mem_limit {_DEVICE} {memory}")
-        found = await self._default_percentage()
+        found = await self.check()
         if round(found) != percentage:
             raise Unavailable(
                 f"MPS on {self.device_uuid} took {found} % where {percentage} % is due"
             )
-
-    async def _default_percentage(self) -> float:
-        answer = await self._tell("get_default_active_thread_percentage")
-        try:
-            return float(answer)
-        except ValueError:
-            raise Unavailable(f"MPS on {self.device_uuid} answered {answer!r}") from None
 
     async def _end(self, patience_s: float) -> None:
         """Wait until no daemon runs there; kill one that does not end."""
@@ -178,6 +175,7 @@ class MpsDaemon:
             FailedPrecondition: There is no such program.
             Unavailable: It did not end in time.
         """
+        own = {key: value for key, value in os.environ.items() if not key.startswith("CUDA_")}
         with TemporaryFile() as output:  # no pipe: a daemon would hold its end open
             try:
                 ended = subprocess.run(  # noqa: S603 - the operator's program, no shell
@@ -185,7 +183,7 @@ class MpsDaemon:
                     input=said.encode(),
                     stdout=output,
                     stderr=subprocess.STDOUT,
-                    env={**_own_environment(), **environment},
+                    env={**own, **environment},
                     timeout=self.timeout_s,
                     start_new_session=True,  # what interrupts the agent must not end its daemons
                     check=False,
@@ -203,10 +201,6 @@ class MpsDaemon:
                 ) from error
             output.seek(0)
             return ended.returncode, output.read().decode(errors="replace").strip()
-
-
-def _own_environment() -> dict[str, str]:
-    return {key: value for key, value in os.environ.items() if not key.startswith("CUDA_")}
 
 
 # ---- the process table, which no note of a process id can contradict; blocks ---------------------

@@ -106,10 +106,8 @@ class Grid:
 
     def points(self) -> Iterator[Point]:
         """Yield every point, in the order of measuring."""
-        for values in product(
-            self.profiles, self.processes, self.batch_sizes, self.clocks_mhz, self.prompts
-        ):
-            yield Point(*values)
+        dimensions = (self.profiles, self.processes, self.batch_sizes, self.clocks_mhz)
+        return (Point(*values) for values in product(*dimensions, self.prompts))
 
 
 @dataclass(slots=True)

@@ -279,8 +279,7 @@ class _Texts:
         words = " ".join(self.random.choices(_WORDS, k=self.words))
         message = oip.ModelInferRequest(model_name=self.model)
         message.inputs.add(name="text_input", datatype="BYTES", shape=[1])
-        data = words.encode()
-        message.raw_input_contents.append(len(data).to_bytes(4, "little") + data)
+        message.raw_input_contents.append(tensors.encode(np.array([words]), tensors.BYTES))
         message.parameters["max_tokens"].int64_param = tokens
         message.parameters["temperature"].double_param = 2.0  # the likeliest may end the text
         message.parameters["chat"].bool_param = False
