@@ -5,7 +5,6 @@ here too, so that nothing is promised that cannot be kept; the node is reported 
 and the planner moves the load. After a reset it is reported with the GPU again, without slices.
 """
 
-import asyncio
 import math
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
@@ -52,7 +51,7 @@ class GpuLossWatch:
         self._there = there
         for uuid in sorted(lost):
             _log.error("GPU is lost; ending its segments", gpu=uuid)
-            await self._end_segments(uuid)
+            await self.node.segments.stop_each(self.node.segments.on(uuid), 0.0)
         for uuid in sorted(back):
             _log.info("GPU is back", gpu=uuid)
             await self._hold_clock_again(uuid)
@@ -64,14 +63,6 @@ class GpuLossWatch:
         if self._there != self.known and now_s >= self._reopened_s + REOPEN_S:
             self._reopened_s = now_s
             await self.node.device.call(lambda d: d.reopen())
-
-    async def _end_segments(self, gpu_uuid: str) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            for running in self.node.segments.on(gpu_uuid):
-                segment_id = running.spec.segment_id
-                tasks.create_task(
-                    self.node.segments.stop(segment_id, 0.0), name=f"lost {segment_id}"
-                )
 
     async def _hold_clock_again(self, gpu_uuid: str) -> None:
         """Hold the clock that a plan wants held: the reset let go of it."""

@@ -1,7 +1,7 @@
 """The segments of a node: started, kept alive, adopted after a crash, stopped."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -226,8 +226,12 @@ class Segments:
     async def stop_all(self, grace_s: float) -> None:
         """Stop every segment, and begin no more."""
         self._closing = True
+        await self.stop_each(self.running, grace_s)
+
+    async def stop_each(self, segments: Iterable[RunningSegment], grace_s: float) -> None:
+        """Stop several segments at the same time."""
         async with asyncio.TaskGroup() as tasks:
-            for segment_id in tuple(self._running):
+            for segment_id in [each.spec.segment_id for each in segments]:
                 tasks.create_task(self.stop(segment_id, grace_s), name=f"stop {segment_id}")
 
     def abandon(self) -> None:
