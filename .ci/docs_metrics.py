@@ -90,9 +90,10 @@ def _collectors() -> dict[str, Iterator[Any]]:
         list=dict, running=(), restarts={}, tracks={}, latest={}, forecasts={}, models=(), of={}
     )
     segments: Any = SimpleNamespace(list=list, running=(), sharing=nothing)
+    node: Any = SimpleNamespace(name="", segments=segments, device=SimpleNamespace(readings=tuple))
     return {
         "carbon": carbon.IntensityCollector(nothing, clock).collect(),
-        "gpuagent": agent.AgentCollector(nothing, segments, nothing, {}, "", tuple).collect(),
+        "gpuagent": agent.AgentCollector(node, nothing, nothing, {}).collect(),
         "router": router.RouterCollector({}, clock, dict).collect(),
         "predictor": predictor.PredictorCollector(nothing, nothing).collect(),
     }
