@@ -59,7 +59,6 @@ class Dispatcher:
         self._queue = self._admission.queue
         self._retry_hedge = RetryHedge(self._admission, self._pool, limits)
         self._shortest_first = ShortestFirst(limits.overtaking_s)
-        self._offered = 0
         self._broken: frozenset[str] = frozenset()
         self._retired = False
         # The newest time given by any event. Late is safe: requests are then given up later.
@@ -116,7 +115,7 @@ class Dispatcher:
         """
         if (error := too_inaccurate(self.routes, pending)) is not None:
             raise error
-        self._offered += 1
+        self._retry_hedge.offered += 1
         self.now_s = max(self.now_s, pending.request.arrived_s)
         choosy = pending.request.accuracy_floor > 0
         weighs = self._assigner.weighs and not choosy
@@ -139,7 +138,7 @@ class Dispatcher:
 
     def resume(self, pending: PendingRequest, now_s: float) -> list[Decision]:
         """Take a request that was begun elsewhere: it is never refused for lack of room."""
-        self._offered += 1
+        self._retry_hedge.offered += 1
         self._see(now_s)
         self._admission.queue_of(pending).push(pending)
         if self._retired:
@@ -202,7 +201,7 @@ class Dispatcher:
         The first to answer wins; the request is withdrawn from the other.
         """
         self._see(now_s)
-        return self._retry_hedge.hedge(pending, self._offered, self.now_s)
+        return self._retry_hedge.hedge(pending, self.now_s)
 
     def part(self, instance: InstanceId, number: int, now_s: float = 0.0) -> PendingRequest | None:
         """Take a response of an instance that is not its last.
@@ -379,11 +378,7 @@ class Dispatcher:
         self, pending: PendingRequest, state: InstanceState, *, unseen: bool = False
     ) -> Iterable[Decision]:
         decisions = self._retry_hedge.retry(
-            pending,
-            state,
-            unseen=unseen,
-            offered=self._offered,
-            retry_after_s=self.routes.slo_latency_s,
+            pending, state, unseen=unseen, retry_after_s=self.routes.slo_latency_s
         )
         ended = self._expel() if self._retired else self._assigner.end_hopeless()
         return [*decisions, *ended]

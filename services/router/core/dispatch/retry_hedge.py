@@ -12,27 +12,34 @@ from services.router.core.pending_request import PendingRequest
 
 
 class RetryHedge:
-    """Retries and hedges of one model, within one budget.
+    """Retries and hedges of one model, within one budget: each request adds a share of a token.
+
+    Source of the budget: Finagle's RetryBudget; gRFC A6, "Throttling retry attempts".
 
     Args:
         admission: Where retried requests wait.
         pool: The instances.
         limits: Bounds of the budget.
+
+    Attributes:
+        offered: Requests offered so far.
     """
 
     def __init__(self, admission: Admission, pool: InstancePool, limits: Limits) -> None:
+        self.offered = 0
         self._admission = admission
         self._pool = pool
-        self._budget = RetryBudget(limits)
+        self._limits = limits
+        self._tokens = float(limits.retry_burst)
+        self._counted = 0
 
-    def hedge(self, pending: PendingRequest, offered: int, now_s: float) -> list[Decision]:
+    def hedge(self, pending: PendingRequest, now_s: float) -> list[Decision]:
         """Give a request that takes long to a second instance as well.
 
         Only where an instance has a credit that no waiting request needs, and within the budget.
 
         Args:
             pending: The request.
-            offered: Requests offered so far.
             now_s: The time.
         """
         if pending.ended or pending.answering or pending.hedge or pending.holder is None:
@@ -40,7 +47,7 @@ class RetryHedge:
         if self._admission.depth or pending.deaths:
             return []
         state = self._pool.free(besides=pending.holder, pending=pending)
-        if state is None or not self._budget.take(offered):
+        if state is None or not self._take():
             return []
         pending.assign_hedge(state.instance.id, self._pool.hold(state, pending), now_s)
         return [Send(state.instance, pending)]
@@ -56,13 +63,7 @@ class RetryHedge:
         return (reply, Withdraw(self._pool.states[loser].instance, pending))
 
     def retry(
-        self,
-        pending: PendingRequest,
-        state: InstanceState,
-        *,
-        unseen: bool,
-        offered: int,
-        retry_after_s: float,
+        self, pending: PendingRequest, state: InstanceState, *, unseen: bool, retry_after_s: float
     ) -> Iterable[Decision]:
         """Put a request back in its place, or end it where it has had too many instances.
 
@@ -72,59 +73,33 @@ class RetryHedge:
             pending: The request.
             state: The instance that did not answer it.
             unseen: The request never left for this instance.
-            offered: Requests offered so far.
             retry_after_s: When its caller may try again, if it ends here.
         """
         if pending.lose(state.instance.id) or pending.ended:
             return ()
-        error = self._budget.refusal(
-            pending,
-            free=state.draining or unseen,
-            offered=offered,
-            retry_after_s=retry_after_s,
-        )
+        error = self._refusal(pending, free=state.draining or unseen, retry_after_s=retry_after_s)
         if error is None:
             self._admission.queue_of(pending).push(pending)
             return ()
         pending.end()
         return (Fail(pending, error),)
 
-
-class RetryBudget:
-    """The retries of one model: a token bucket that each request fills by a share of a token.
-
-    Source: Finagle's RetryBudget; gRFC A6, "Throttling retry attempts".
-    """
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._tokens = float(limits.retry_burst)
-        self._counted = 0
-
-    def take(self, offered: int) -> bool:
-        """Take one retry; return whether there was one.
-
-        Args:
-            offered: Requests offered so far.
-        """
-        earned = self._limits.retry_share * (offered - self._counted)
+    def _take(self) -> bool:
+        """Take one retry out of the budget; return whether there was one."""
+        earned = self._limits.retry_share * (self.offered - self._counted)
         self._tokens = min(self._tokens + earned, float(self._limits.retry_burst))
-        self._counted = offered
+        self._counted = self.offered
         if self._tokens < 1.0:
             return False
         self._tokens -= 1.0
         return True
 
-    def refusal(
-        self, pending: PendingRequest, *, free: bool, offered: int, retry_after_s: float
+    def _refusal(
+        self, pending: PendingRequest, *, free: bool, retry_after_s: float
     ) -> Unavailable | None:
         """Return why a request that came back is not given to another worker; None: it is.
 
-        Args:
-            pending: The request.
-            free: It costs no retry: its worker left in order, or cannot have seen it.
-            offered: Requests offered so far.
-            retry_after_s: When its caller may try again.
+        It is free of a retry where its worker left in order, or cannot have seen it.
         """
         if pending.answering:
             reason, why = "ANSWER_CUT_SHORT", "its worker stopped in the middle of the answer"
@@ -135,7 +110,7 @@ class RetryBudget:
         elif pending.attempts >= self._limits.max_attempts:
             reason = "NO_WORKER_ANSWERED"
             why = f"{pending.attempts} workers took this request and none could answer"
-        elif not free and not self.take(offered):
+        elif not free and not self._take():
             model = pending.request.model
             reason = "RETRIES_SPENT"
             why = f"a worker failed, and model {model!r} has no retries left for now"

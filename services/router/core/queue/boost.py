@@ -26,7 +26,7 @@ Class of Queueing Disciplines", 1965.
 from bisect import bisect
 
 from services.router.core.pending_request import PendingRequest
-from services.router.core.queue.tail_bound import ServiceTimes
+from services.router.core.queue.tail_bound import ServiceTimes, Tail
 
 DECILES = 10
 """Classes of length, 0 the shortest: tenths of a model's requests by their expected lengths."""
@@ -101,7 +101,7 @@ class Boosts:
         load = self._load(times, slots)
         rate_rps = load / times.mean_s
         gamma = times.decay_rate(rate_rps)
-        tail = times.tail(gamma, rate_rps, _TAIL)
+        tail = Tail(times, gamma, rate_rps, _TAIL)
         theta = _min_theta(load, slots) * gamma
         for step in range(_STEPS):
             boosts_s = times.boosts_s(theta * _STEP**step)

@@ -10,10 +10,11 @@ unit of service. As in its virtual clock, tags of the past need not be remembere
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count, islice
+from operator import attrgetter
 
-from sortedcontainers import SortedList
+from sortedcontainers import SortedKeyList, SortedList
 
 from services.router.core.pending_request import PendingRequest
 from services.router.core.queue.disciplines import SortKey, by_arrival
@@ -36,8 +37,10 @@ _OTHERS = "\0others"
 """The flow that all further clients share."""
 
 _Entry = tuple[float, int, PendingRequest]
+_turn = attrgetter("turn")
 
 
+@dataclass(slots=True, eq=False)
 class _Flow:
     """The waiting requests of one client.
 
@@ -47,12 +50,9 @@ class _Flow:
         entries: The requests, in order.
     """
 
-    __slots__ = ("client", "entries", "turn")
-
-    def __init__(self, client: str, turn: tuple[float, int]) -> None:
-        self.client = client
-        self.turn = turn
-        self.entries: SortedList[_Entry] = SortedList()
+    client: str
+    turn: tuple[float, int] = (0.0, -1)
+    entries: SortedList[_Entry] = field(default_factory=SortedList)
 
 
 class RequestQueue:
@@ -80,8 +80,7 @@ class RequestQueue:
         self._fair = fair
         self._places: dict[int, tuple[_Flow, _Entry]] = {}
         self._flows: dict[str, _Flow] = {}
-        self._sequencer: SortedList[tuple[float, int]] = SortedList()
-        self._by_turn: dict[int, _Flow] = {}
+        self._turns: SortedKeyList[_Flow, tuple[float, int]] = SortedKeyList(key=_turn)
         self._numbers = count()
         self._now = 0.0  # virtual time: the start tag last served
         self._served: dict[str, float] = {}  # next start of flows that just became empty
@@ -108,12 +107,11 @@ class RequestQueue:
         Raises:
             IndexError: The queue is empty.
         """
-        start, number = self._sequencer[0]
-        flow = self._by_turn[number]
+        flow = self._turns[0]
         pending = flow.entries[0][2]
         if self._fair:
-            self._now = start
-            self._enter(flow, start + 1.0)
+            self._now = flow.turn[0]
+            self._enter(flow, self._now + 1.0)
         self.remove(pending)
         return pending
 
@@ -147,17 +145,16 @@ class RequestQueue:
         waiting = list(self)
         self._weigh(-self.size_bytes)
         self._key, self._fair, self._now = key, fair, 0.0
-        for kept in (self._places, self._flows, self._sequencer, self._by_turn, self._served):
+        for kept in (self._places, self._flows, self._turns, self._served):
             kept.clear()
         for pending in waiting:
             self.push(pending)
 
     def front(self, most: int) -> list[PendingRequest]:
         """Return the first requests of the client whose turn it is, in order, at most `most`."""
-        if not self._sequencer:
+        if not self._turns:
             return []
-        flow = self._by_turn[self._sequencer[0][1]]
-        return [entry[2] for entry in islice(flow.entries, most)]
+        return [entry[2] for entry in islice(self._turns[0].entries, most)]
 
     def ahead(self, pending: PendingRequest) -> int:
         """Return how many requests would go before one that does not wait yet.
@@ -202,25 +199,20 @@ class RequestQueue:
         client = self._client(pending)
         flow = self._flows.get(client)
         if flow is None:
-            flow = self._flows[client] = _Flow(client, (0.0, -1))
+            flow = self._flows[client] = _Flow(client)
             self._enter(flow, max(self._now, self._served.pop(client, 0.0)))
         return flow
 
     def _enter(self, flow: _Flow, start: float) -> None:
         """Give a flow a new place among the turns."""
-        self._leave(flow)
+        self._turns.discard(flow)
         flow.turn = (start, next(self._numbers))
-        self._by_turn[flow.turn[1]] = flow
-        self._sequencer.add(flow.turn)
-
-    def _leave(self, flow: _Flow) -> None:
-        if self._by_turn.pop(flow.turn[1], None) is not None:
-            self._sequencer.remove(flow.turn)
+        self._turns.add(flow)
 
     def _close(self, flow: _Flow) -> None:
         """Remove a flow without requests; keep its tag if it lies ahead."""
         del self._flows[flow.client]
-        self._leave(flow)
+        self._turns.discard(flow)
         if not self._flows:  # a busy period has ended: virtual time starts again at 0
             self._now = 0.0
             self._served.clear()

@@ -101,16 +101,6 @@ class ServiceTimes:
             found.append(below - longest)
         return found[::-1]
 
-    def tail(self, gamma: float, rate_rps: float, share: float) -> Tail:
-        """Return the tail that the slowest requests make in order of arrival.
-
-        Args:
-            gamma: Decay rate of the tail, 1/s.
-            rate_rps: Arrivals.
-            share: How many of the requests are the slowest, 0..1.
-        """
-        return Tail(self, gamma, rate_rps, share)
-
 
 class Tail:
     """The requests that take longer than all but a share of them take in order of arrival.
@@ -124,7 +114,7 @@ class Tail:
         times: The requests.
         gamma: Decay rate, 1/s.
         rate_rps: Arrivals.
-        share: As `ServiceTimes.tail`.
+        share: How many of the requests are the slowest, 0..1.
 
     Attributes:
         limit_s: The time in the system that this share of requests exceed, s.

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.router.core.queue.boost import DECILES, Boosts
-from services.router.core.queue.tail_bound import ServiceTimes
+from services.router.core.queue.tail_bound import ServiceTimes, Tail
 from tests.support.router.ranked_servers import served
 
 BOUND_S = 20.0
@@ -78,7 +78,7 @@ def test_the_tail_is_not_foreseen_to_grow(load: float) -> None:
     boosts.adapt(slots=1)
 
     found_s = [boosts.of(length_decile) for length_decile in range(2)]
-    tail = work.tail(work.decay_rate(rate_rps), rate_rps, 0.01)
+    tail = Tail(work, work.decay_rate(rate_rps), rate_rps, 0.01)
     assert tail.share_beyond(found_s) < 1.01 * tail.share_in_turn
     assert found_s[0] > 1.0
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.router.core.queue.tail_bound import ServiceTimes, waiting_share
+from services.router.core.queue.tail_bound import ServiceTimes, Tail, waiting_share
 from tests.support.router.ranked_servers import served
 
 JOBS = 100_000
@@ -100,7 +100,7 @@ def test_the_limit_is_exceeded_by_as_many_as_it_is_asked_for(
     work = replace(work, slots=slots)
     rate_rps = load / work.mean_s
 
-    tail = work.tail(work.decay_rate(rate_rps), rate_rps, share)
+    tail = Tail(work, work.decay_rate(rate_rps), rate_rps, share)
 
     longest = sum(
         count
@@ -143,11 +143,11 @@ def test_the_tail_grows_by_as_much_as_is_foreseen(
 
     beyond_s = in_turn[-JOBS // 100]
     found = sum(time_s > beyond_s for time_s in boosted) / (JOBS / 100)
-    tail = work.tail(gamma, rate_rps, 0.01)
+    tail = Tail(work, gamma, rate_rps, 0.01)
     assert found == pytest.approx(tail.share_beyond(boosts_s) / tail.share_in_turn, rel=0.25)
 
 
 def growth(work: ServiceTimes, gamma: float, rate_rps: float, boosts_s: Sequence[float]) -> float:
     """Return by how much boosts make the farthest tail grow."""
-    tail = work.tail(gamma, rate_rps, 1e-12)
+    tail = Tail(work, gamma, rate_rps, 1e-12)
     return tail.share_beyond(boosts_s) / tail.share_in_turn
