@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from importlib.metadata import version
@@ -35,22 +36,20 @@ _RECEIPTS_S = 0.5  # between the responses of WatchReceipts
 INFERENCE = pb.DESCRIPTOR.services_by_name["GRPCInferenceService"]
 
 
+@dataclass(eq=False)
 class InferenceServicer:
     """The Open Inference Protocol in Triton's shape; methods have the names of its calls."""
 
-    def __init__(
-        self, engine: Engine, clock: Clock, settings: config.Router, log_level: str
-    ) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._settings = settings
-        self._log_level = log_level
+    engine: Engine
+    clock: Clock
+    settings: config.Router
+    log_level: str
 
     # ---- inference, in bytes as they come from and go to the wire ------------------------------
 
     async def infer(self, request: bytes, context: Context) -> bytes:
         """Answer one request."""
-        answer = await self._engine.infer(
+        answer = await self.engine.infer(
             self._read(request),
             request,
             context.time_remaining(),
@@ -62,11 +61,11 @@ class InferenceServicer:
     async def stream_infer(self, requests: AsyncIterator[bytes], context: Context) -> None:
         """Answer any number of requests, many at a time."""
         client = partial(client_of, context, caller())
-        most = self._settings.max_stream_requests
-        await InferStream(self._engine, self._read, context, client, most).run(requests)
+        slots = asyncio.Semaphore(self.settings.max_stream_requests)
+        await InferStream(self.engine, self._read, context, client, slots).run(requests)
 
     def _read(self, request: bytes) -> Head:
-        return messages.read_request_head(request, self._settings.max_request_bytes)
+        return messages.read_request_head(request, self.settings.max_request_bytes)
 
     # ---- all other calls -----------------------------------------------------------------------
 
@@ -76,11 +75,11 @@ class InferenceServicer:
 
     def ServerReady(self, request: pb.ServerReadyRequest) -> pb.ServerReadyResponse:
         """Return whether every model has an instance that takes requests."""
-        return pb.ServerReadyResponse(ready=self._engine.registry.ready)
+        return pb.ServerReadyResponse(ready=self.engine.registry.ready)
 
     def ModelReady(self, request: pb.ModelReadyRequest) -> pb.ModelReadyResponse:
         """Return whether the model has an instance that takes requests."""
-        dispatcher = self._engine.registry.model(request.name, request.version)
+        dispatcher = self.engine.registry.model(request.name, request.version)
         return pb.ModelReadyResponse(ready=dispatcher.ready)
 
     def ServerMetadata(self, request: pb.ServerMetadataRequest) -> pb.ServerMetadataResponse:
@@ -91,33 +90,33 @@ class InferenceServicer:
 
     def ModelMetadata(self, request: pb.ModelMetadataRequest) -> pb.ModelMetadataResponse:
         """Return the model's tensors, as its workers report them."""
-        self._engine.registry.model(request.name, request.version)
-        return messages.metadata(request.name, self._engine.hello(request.name))
+        self.engine.registry.model(request.name, request.version)
+        return messages.metadata(request.name, self.engine.hello(request.name))
 
     def ModelConfig(self, request: pb.ModelConfigRequest) -> pb.ModelConfigResponse:
         """Return Triton's configuration of the model."""
-        dispatcher = self._engine.registry.model(request.name, request.version)
-        hello = self._engine.hello(request.name)
+        dispatcher = self.engine.registry.model(request.name, request.version)
+        hello = self.engine.hello(request.name)
         return pb.ModelConfigResponse(config=messages.config(dispatcher, hello))
 
     def ModelStatistics(self, request: pb.ModelStatisticsRequest) -> pb.ModelStatisticsResponse:
         """Return counts and times of one model, or of all."""
-        registry = self._engine.registry
+        registry = self.engine.registry
         models = [registry.model(request.name, request.version)] if request.name else registry
         return pb.ModelStatisticsResponse(model_stats=[self._statistics(m) for m in models])
 
     def RepositoryIndex(self, request: pb.RepositoryIndexRequest) -> pb.RepositoryIndexResponse:
         """Return every model, and whether it takes requests."""
-        registry = self._engine.registry
+        registry = self.engine.registry
         return repository.index(registry, request.repository_name, ready_only=request.ready)
 
     def RepositoryModelLoad(self, request: pb.RepositoryModelLoadRequest) -> NoReturn:
         """Refuse: the planner decides which models run."""
-        raise repository.fixed(self._engine.registry, request.model_name, "load")
+        raise repository.fixed(self.engine.registry, request.model_name, "load")
 
     def RepositoryModelUnload(self, request: pb.RepositoryModelUnloadRequest) -> NoReturn:
         """Refuse: the planner decides which models run."""
-        raise repository.fixed(self._engine.registry, request.model_name, "unload")
+        raise repository.fixed(self.engine.registry, request.model_name, "unload")
 
     def SystemSharedMemoryStatus(self, request: pb.SystemSharedMemoryStatusRequest) -> Message:
         """Return no region: none is ever registered."""
@@ -148,21 +147,21 @@ class InferenceServicer:
     def TraceSetting(self, request: pb.TraceSettingRequest) -> pb.TraceSettingResponse:
         """Return how requests are traced."""
         if request.model_name:
-            self._engine.registry.model(request.model_name)
+            self.engine.registry.model(request.model_name)
         repository.check_unchanged(request.settings)
         return repository.trace_settings(recording=tracing.recording())
 
     def LogSettings(self, request: pb.LogSettingsRequest) -> pb.LogSettingsResponse:
         """Return how this process logs."""
         repository.check_unchanged(request.settings)
-        return repository.log_settings(self._log_level)
+        return repository.log_settings(self.log_level)
 
     def _statistics(self, dispatcher: Dispatcher) -> pb.ModelStatistics:
         model = dispatcher.routes.model
-        stats = self._engine.accounts[model].stats
+        stats = self.engine.accounts[model].stats
         last_s = stats.last_answer_s
-        age_s = 0.0 if last_s is None else self._clock.monotonic() - last_s
-        now_ms = int(self._clock.now().timestamp() * 1e3)
+        age_s = 0.0 if last_s is None else self.clock.monotonic() - last_s
+        now_ms = int(self.clock.now().timestamp() * 1e3)
         return messages.statistics(model, stats, age_s=age_s, now_ms=now_ms)
 
 
@@ -191,31 +190,23 @@ def _answering(answer: Callable[[Any], Message]) -> Callable[[Any, Context], Awa
     return call
 
 
+@dataclass(eq=False)
 class RouterServicer(RouterServiceServicer):
     """The router's own status."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - one argument per thing it reports
-        self,
-        engine: Engine,
-        watchers: ReceiptWatchers,
-        router_id: str,
-        started_at: datetime,
-        config: ConfigDigests,
-        clock: Clock,
-    ) -> None:
-        self._engine = engine
-        self._watchers = watchers
-        self._router_id = router_id
-        self._started_at = started_at
-        self._config = config
-        self._clock = clock
+    engine: Engine
+    watchers: ReceiptWatchers
+    router_id: str
+    started_at: datetime
+    config: ConfigDigests
+    clock: Clock
 
     async def GetStatus(
         self, request: router_pb2.GetStatusRequest, context: Context
     ) -> router_pb2.GetStatusResponse:
         """Return queues, instances and latencies as they are now."""
-        status = to_status(self._engine, self._router_id, self._started_at, self._clock)
-        status.config_digest = self._config.own
+        status = to_status(self.engine, self.router_id, self.started_at, self.clock)
+        status.config_digest = self.config.own
         return status
 
     async def WatchReceipts(
@@ -223,9 +214,9 @@ class RouterServicer(RouterServiceServicer):
     ) -> AsyncIterator[router_pb2.WatchReceiptsResponse]:
         """Stream a share of the receipts until the caller goes, or the router shuts down."""
         sample = request.sample if request.HasField("sample") else 1.0
-        closing = self._engine.closing
-        with self._watchers.watching(sample, request.model, request.variant) as watcher:
+        closing = self.engine.closing
+        with self.watchers.watching(sample, request.model, request.variant) as watcher:
             while not closing.is_set():
-                yield to_receipts(self._router_id, *watcher.take(), self._clock)
+                yield to_receipts(self.router_id, *watcher.take(), self.clock)
                 with suppress(TimeoutError):
                     await asyncio.wait_for(closing.wait(), _RECEIPTS_S)

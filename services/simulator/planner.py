@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 import types
-from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import count
 from typing import Any, TypeVar
@@ -154,10 +154,11 @@ class PlanLog:
         self._beliefs = beliefs
 
 
+@dataclass(eq=False)
 class VirtualEnvironment:
     """What the decision cycle acts through in virtual time; its log and its metrics, too.
 
-    Args:
+    Attributes:
         deployment: What is simulated.
         env: Virtual time.
         state: The planner's view of the cluster.
@@ -166,8 +167,6 @@ class VirtualEnvironment:
         timing: How long things take. The first plan is in force at once: it is where a scenario
             begins.
         disturb: Called before and after what requests would notice.
-
-    Attributes:
         store: Plans.
         records: All plans, as reports contain them.
         busy: A rollout is under way.
@@ -175,32 +174,22 @@ class VirtualEnvironment:
         problem: Why there is no plan; empty: nothing hinders it.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917  # one argument per collaborator, all made in run.py
-        self,
-        deployment: Deployment,
-        env: Environment,
-        state: ClusterState,
-        nodes: Nodes,
-        router: Router,
-        timing: Timing,
-        disturb: Callable[[], None],
-    ) -> None:
-        self.store = PlanLog()
-        self.records: list[PlanRecord] = []
-        self.busy = False
-        self.decisions = 0
-        self.problem = ""
-        self._deployment = deployment
-        self._env = env
-        self._state = state
-        self._nodes = nodes
-        self._router = router
-        self._timing = timing
-        self._disturb = disturb
-        self._ids = count(1)
-        self._revision = 0
-        self._serving: tuple[PlannedSegment, ...] = ()
-        self._draft: Draft | None = None
+    deployment: Deployment
+    env: Environment
+    state: ClusterState
+    nodes: Nodes
+    router: Router
+    timing: Timing
+    disturb: Callable[[], None]
+    store: PlanLog = field(default_factory=PlanLog)
+    records: list[PlanRecord] = field(default_factory=list)
+    busy: bool = False
+    decisions: int = 0
+    problem: str = ""
+    _ids: Iterator[int] = field(default_factory=lambda: count(1))
+    _revision: int = 0
+    _serving: tuple[PlannedSegment, ...] = ()
+    _draft: Draft | None = None
 
     # ---- strategies ----------------------------------------------------------------------------
 
@@ -210,13 +199,13 @@ class VirtualEnvironment:
 
     async def think(self, strategy: str, work: Callable[[], T]) -> T:
         """Run a strategy's work, and let the time pass that deciding takes."""
-        await _happens(self._env.timeout(self._now_timing.decide_s))
+        await _happens(self.env.timeout(self._now_timing.decide_s))
         return work()
 
     async def together(self, works: Iterable[Coroutine[Any, Any, T]]) -> Sequence[T]:
         """Run coroutines at the same time; return their results, in order."""
-        processes = [self._env.process(process_of(work)) for work in works]
-        done = await _happens(self._env.all_of(processes))
+        processes = [self.env.process(process_of(work)) for work in works]
+        done = await _happens(self.env.all_of(processes))
         return [done[each] for each in processes]
 
     # ---- routes --------------------------------------------------------------------------------
@@ -230,14 +219,14 @@ class VirtualEnvironment:
         """Send requests to these segments, with these shares, and to no others."""
         self._serving = tuple(segments)
         self._revision += 1
-        found = routes(self._deployment, self._serving, self._state.fleet.routed)
+        found = routes(self.deployment, self._serving, self.state.fleet.routed)
         table = RoutingTable(self._revision, plan_version, found)
-        self._router.swap(to_table(routing_to(table)))  # as over the wire
+        self.router.swap(to_table(routing_to(table)))  # as over the wire
         return self._revision
 
     async def acknowledged(self, revision: int, timeout_s: float) -> bool:
         """Wait until the router uses a table."""
-        await _happens(self._env.timeout(self._now_timing.acknowledge_s))
+        await _happens(self.env.timeout(self._now_timing.acknowledge_s))
         return True
 
     # ---- rollouts ------------------------------------------------------------------------------
@@ -247,11 +236,11 @@ class VirtualEnvironment:
         timing = self._now_timing
         for group in change.groups:
             await self.together(self._step(action, grace_s, timing) for action, grace_s in group)
-            self._nodes.report(change.node, self._state.fleet)
-            self._state.changed.notify()
+            self.nodes.report(change.node, self.state.fleet)
+            self.state.changed.notify()
 
     async def _step(self, action: Action, grace_s: float, timing: Timing) -> None:
-        await _ends(self._nodes.perform(action, grace_s, timing))
+        await _ends(self.nodes.perform(action, grace_s, timing))
 
     def announce(self, plan: Plan) -> None:
         """Record a plan, or its new state.
@@ -259,16 +248,16 @@ class VirtualEnvironment:
         Raises:
             RuntimeError: Its rollout failed, which simulated nodes give no reason for.
         """
-        now_s = float(self._env.now)
+        now_s = float(self.env.now)
         match plan.state:
             case PlanState.ROLLING if self._draft is not None:
-                self._disturb()
+                self.disturb()
                 self.busy = True
                 self.records.append(PlanRecord.of(plan, self._draft.decision, now_s))
             case PlanState.ACTIVE:
                 self.records[-1] = replace(self.records[-1], active_s=now_s)
                 self.busy = False
-                self._disturb()
+                self.disturb()
             case PlanState.FAILED:
                 raise RuntimeError(f"plan {plan.version} failed: {plan.failure}")
 
@@ -278,7 +267,7 @@ class VirtualEnvironment:
 
     @property
     def _now_timing(self) -> Timing:
-        return self._timing if self.records and self.records[0].active_s is not None else _AT_ONCE
+        return self.timing if self.records and self.records[0].active_s is not None else _AT_ONCE
 
     # ---- log and metrics -----------------------------------------------------------------------
 

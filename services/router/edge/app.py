@@ -55,7 +55,7 @@ async def edge(  # noqa: PLR0913 - one value per decision of the composition roo
         access,
         max_requests=settings.max_requests,
         max_request_bytes=settings.max_request_bytes,
-        max_body_bytes=int(settings.max_queue_mib * _MIB),
+        free_bytes=int(settings.max_queue_mib * _MIB),
     )
     calls = Calls(engine, settings.max_request_bytes)
     app = web.Application()

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Final
 
 from aiohttp import web
@@ -69,29 +70,22 @@ def refusal(error: ServiceError, form: ErrorForm) -> web.Response:
     return web.json_response(form(error), status=status, headers=headers)
 
 
+@dataclass(eq=False)
 class Guard:
     """Wraps handlers.
 
-    Args:
+    Attributes:
         access: Who may call what; None: everybody everything.
         max_requests: Requests that may be open at a time; further ones are refused.
         max_request_bytes: Largest body, after decompression.
-        max_body_bytes: Size of all bodies together that may be in memory.
+        free_bytes: Size of all further bodies together that may be in memory.
     """
 
-    def __init__(
-        self,
-        access: Access | None,
-        *,
-        max_requests: int,
-        max_request_bytes: int,
-        max_body_bytes: int,
-    ) -> None:
-        self._access = access
-        self._max_requests = max_requests
-        self._max_request_bytes = max_request_bytes
-        self._free_bytes = max_body_bytes
-        self._open = 0
+    access: Access | None
+    max_requests: int
+    max_request_bytes: int
+    free_bytes: int
+    _open: int = 0
 
     def around(self, method: str, rpc: str, form: ErrorForm, handler: Handler) -> Handler:
         """Return a handler with callers checked, errors mapped, calls timed and traces bound.
@@ -134,16 +128,16 @@ class Guard:
         return guarded
 
     def _admit(self, rpc: str, request: web.Request, context: HttpContext) -> None:
-        if self._access is not None:
-            self._access.admit(rpc, context)
+        if self.access is not None:
+            self.access.admit(rpc, context)
         elif "Origin" in request.headers:
             raise PermissionDenied(
                 "this address takes no requests from web pages: callers have no identity here",
                 reason="FROM_A_WEB_PAGE",
             )
-        if self._open > self._max_requests:
+        if self._open > self.max_requests:
             raise ResourceExhausted(
-                f"{self._max_requests} requests are open, and router.max_requests allows no more",
+                f"{self.max_requests} requests are open, and router.max_requests allows no more",
                 reason="TOO_MANY_REQUESTS",
                 retry_after_s=_RETRY_S,
             )
@@ -156,7 +150,7 @@ class Guard:
             ResourceExhausted: It is too large, or bodies already fill the memory they may take.
             DeadlineExceeded: The client has stopped sending.
         """
-        limit, size = self._max_request_bytes, 0
+        limit, size = self.max_request_bytes, 0
         if (request.content_length or 0) > limit:
             raise _too_large(request.content_length or 0, limit)
         content = [bytearray()]
@@ -170,16 +164,16 @@ class Guard:
                 content[0] += piece  # grows where it lies: a gigabyte is not there twice
             yield content.pop()
         finally:
-            self._free_bytes += size
+            self.free_bytes += size
 
     def _take(self, size: int) -> None:
-        if size > self._free_bytes:
+        if size > self.free_bytes:
             raise ResourceExhausted(
                 "bodies that are being received take the memory that router.max_queue_mib allows",
                 reason="QUEUE_BYTES",
                 retry_after_s=_RETRY_S,
             )
-        self._free_bytes -= size
+        self.free_bytes -= size
 
 
 async def _piece(request: web.Request) -> bytes:

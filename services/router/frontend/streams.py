@@ -7,6 +7,7 @@ response has left.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import grpc
@@ -35,36 +36,28 @@ Read = Callable[[bytes], Head]
 """Reads and checks a request's head; raises ServiceError."""
 
 
+@dataclass(eq=False)
 class InferStream:
     """One call of ModelStreamInfer.
 
-    Args:
+    Attributes:
         engine: Answers.
         read: Reads a request.
         context: The call's.
         client: Returns the client's identity.
-        max_open: Requests that may be open at a time.
+        slots: One for each request that may be open at a time.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        read: Read,
-        context: grpc.aio.ServicerContext[Any, Any],
-        client: Callable[[], str],
-        max_open: int,
-    ) -> None:
-        self._engine = engine
-        self._read = read
-        self._context = context
-        self._client = client
-        self._fails_fast = _FAILS_FAST in (context.invocation_metadata() or ())
-        self._sequencer = ResponseSequencer()
-        self._slots = asyncio.Semaphore(max_open)
-        self._changed = asyncio.Event()
-        self._ended = False  # the client sends no more
-        self._complete = False
-        self._open = 0  # requests whose last answer has not left
+    engine: Engine
+    read: Read
+    context: grpc.aio.ServicerContext[Any, Any]
+    client: Callable[[], str]
+    slots: asyncio.Semaphore
+    _sequencer: ResponseSequencer = field(default_factory=ResponseSequencer)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _ended: bool = False  # the client sends no more
+    _complete: bool = False
+    _open: int = 0  # requests whose last answer has not left
 
     async def run(self, requests: AsyncIterator[bytes]) -> None:
         """Answer until the client sends no more and all requests are answered.
@@ -80,7 +73,7 @@ class InferStream:
                     waking = answering.create_task(self._wake_at_end(), name="router.stream.end")
                     async for body in requests:
                         self._open += 1
-                        await self._slots.acquire()
+                        await self.slots.acquire()
                         answering.create_task(
                             self._answer(*self._begin(body)), name="router.stream"
                         )
@@ -94,10 +87,10 @@ class InferStream:
     def _begin(self, body: bytes) -> tuple[StreamedRequest, bytes, Head | ServiceError]:
         """Open a request, in order of arrival."""
         try:
-            head = self._read(body)
+            head = self.read(body)
         except ServiceError as error:
             return self._sequencer.open(ordered=True), body, error
-        hello = self._engine.hellos.get(head.model_name)
+        hello = self.engine.hellos.get(head.model_name)
         return self._sequencer.open(ordered=not (hello and hello.decoupled)), body, head
 
     async def _answer(
@@ -108,15 +101,15 @@ class InferStream:
                 raise head
             receiver = _StreamReceiver(lambda part: self._put(streamed, part), self._sequencer)
             with tracing.part("router.stream"):
-                answer = await self._engine.infer(
-                    head, body, self._context.time_remaining(), receiver, self._client
+                answer = await self.engine.infer(
+                    head, body, self.context.time_remaining(), receiver, self.client
                 )
             if not receiver.complete_already:
                 self._put(streamed, enclosed(_INFER_RESPONSE, answer.body, _FINAL))
             elif _wants_empty_final(body):
                 self._put(streamed, enclosed(_INFER_RESPONSE, _named(head), answer.body, _FINAL))
         except ServiceError as error:
-            if self._fails_fast:
+            if _FAILS_FAST in (self.context.invocation_metadata() or ()):
                 raise
             self._put(streamed, _failed(error, head))
         self._sequencer.end(streamed)
@@ -133,21 +126,22 @@ class InferStream:
             while (departure := self._sequencer.next()) is not None:
                 if departure.body is None:
                     self._open -= 1
-                    self._slots.release()
+                    self.slots.release()
                 else:
-                    await self._context.write(departure.body)
+                    await self.context.write(departure.body)
             if self._complete:
                 return
-            if self._engine.closing.is_set() and not self._open and not self._ended:
+            if self.engine.closing.is_set() and not self._open and not self._ended:
                 raise shutting_down()
             await self._changed.wait()
 
     async def _wake_at_end(self) -> None:
         """Let an idle stream end when the router does: its client would wait for nothing."""
-        await self._engine.closing.wait()
+        await self.engine.closing.wait()
         self._changed.set()
 
 
+@dataclass(eq=False)
 class _StreamReceiver:
     """The `ResponseReceiver` of a stream: each response leaves as it comes.
 
@@ -155,20 +149,19 @@ class _StreamReceiver:
         complete_already: The last result carried no further response.
     """
 
-    def __init__(self, put: Callable[[bytes], None], sequencer: ResponseSequencer) -> None:
-        self.complete_already = False
-        self._put = put
-        self._sequencer = sequencer
+    put: Callable[[bytes], None]
+    sequencer: ResponseSequencer
+    complete_already: bool = False
 
     def receive_part(self, instance: Instance, response: bytes) -> None:
-        if self._sequencer.held_bytes > _MAX_UNREAD_BYTES:
+        if self.sequencer.held_bytes > _MAX_UNREAD_BYTES:
             raise ResourceExhausted(
-                f"{self._sequencer.held_bytes} bytes of answers wait for the client to read them,"
+                f"{self.sequencer.held_bytes} bytes of answers wait for the client to read them,"
                 f" and {_MAX_UNREAD_BYTES} may",
                 reason="SLOW_CLIENT",
             )
         variant = variant_parameters(instance.variant, instance.accuracy)
-        self._put(enclosed(_INFER_RESPONSE, response, variant, _NOT_FINAL))
+        self.put(enclosed(_INFER_RESPONSE, response, variant, _NOT_FINAL))
 
     def complete(self, response: bytes) -> bytes:
         self.complete_already = not response

@@ -3,7 +3,8 @@
 No method here waits: the router runs them on its event loop, the simulator in virtual time.
 """
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
 
@@ -42,10 +43,50 @@ Connect = Callable[[Instance, "DecisionExecutor"], WorkerPort]
 """Begins to open a stream to a worker, whose events go to the executor."""
 
 
+class StageMetadata:
+    """The newest metadata of each stage, by model, variant and stage."""
+
+    def __init__(self) -> None:
+        self._stages: dict[tuple[str, str, int], pb.ModelMetadataResponse] = {}
+
+    def add(self, instance: Instance, hello: Hello) -> Hello | None:
+        """Take a stage's hello; return the whole model's once every stage is known."""
+        model, variant = instance.model, instance.variant
+        metadata = pb.ModelMetadataResponse.FromString(hello.metadata)
+        self._stages[model, variant, instance.stage] = metadata
+        stages = [self._stages.get((model, variant, at)) for at in range(instance.stages)]
+        known = [each for each in stages if each is not None]
+        if len(known) < instance.stages:
+            return None
+        return Hello(hello.credits, _whole(known).SerializeToString())
+
+    def inputs_after(self, instance: Instance) -> Sequence[str]:
+        """Return the input names of the stage after an instance's; empty: not known."""
+        found = self._stages.get((instance.model, instance.variant, instance.stage + 1))
+        return [tensor.name for tensor in found.inputs] if found else ()
+
+
+def _whole(stages: Sequence[pb.ModelMetadataResponse]) -> pb.ModelMetadataResponse:
+    """Return a pipeline's inputs from clients and outputs to clients."""
+    found = pb.ModelMetadataResponse()
+    found.CopyFrom(stages[0])
+    given = {tensor.name for stage in stages for tensor in stage.outputs}
+    there = {tensor.name for tensor in found.inputs}
+    for stage in stages[1:]:
+        for tensor in stage.inputs:
+            if tensor.name not in given | there:
+                there.add(tensor.name)
+                found.inputs.add().CopyFrom(tensor)
+    del found.outputs[:]
+    found.outputs.extend(stages[-1].outputs)
+    return found
+
+
+@dataclass(eq=False)
 class DecisionExecutor:
     """The side of the workers: their streams, and the accounts of what they did.
 
-    Args:
+    Attributes:
         registry: The core.
         connect: Opens a stream to a worker.
         open_account: Opens the account of a model that is new in the table.
@@ -53,40 +94,29 @@ class DecisionExecutor:
             caller still waited.
         call_later: Calls a function later.
         monotonic: Returns the time, s, which never goes back.
-
-    Attributes:
-        registry: The core.
         accounts: By model; kept when a model leaves the table.
         hellos: The newest hello of any worker, by model.
         numbers: Numbers of requests, of clients and of later stages.
     """
 
-    def __init__(  # noqa: PLR0913  # two collaborators, and what the loop or virtual time gives
-        self,
-        registry: ModelRegistry,
-        connect: Connect,
-        *,
-        open_account: Callable[[ModelRoutes], Account],
-        end: Callable[[int, Ended], bool],
-        call_later: CallLater,
-        monotonic: Callable[[], float],
-    ) -> None:
-        self.accounts: dict[str, Account] = {}
-        self.hellos: dict[str, Hello] = {}
-        self.numbers = count(1)
-        self.registry = registry
-        self._end_caller = end
-        self._call_later = call_later
-        self._connect = connect
-        self._open_account = open_account
-        self._monotonic = monotonic
-        self._stage_metadata = StageMetadata()
-        self._streams: dict[InstanceId, _OpenStream] = {}
+    registry: ModelRegistry
+    connect: Connect
+    open_account: Callable[[ModelRoutes], Account]
+    end: Callable[[int, Ended], bool]
+    call_later: CallLater
+    monotonic: Callable[[], float]
+    accounts: dict[str, Account] = field(default_factory=dict)
+    hellos: dict[str, Hello] = field(default_factory=dict)
+    numbers: Iterator[int] = field(default_factory=lambda: count(1))
+    _stage_metadata: StageMetadata = field(default_factory=StageMetadata)
+    _streams: dict[InstanceId, _OpenStream] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
         self._open_accounts()
 
     def swap(self, table: RoutingTable) -> None:
         """Use a new routing table from now on."""
-        self.execute(self.registry.swap(table, self._monotonic()))
+        self.execute(self.registry.swap(table, self.monotonic()))
         self._open_accounts()
 
     def count_unclaimed(self, model: str, ended: Ended) -> None:
@@ -122,7 +152,7 @@ class DecisionExecutor:
 
     def results(self, instance: Instance, results: Iterable[Result]) -> None:
         """Take results of the worker."""
-        now_s = self._monotonic()
+        now_s = self.monotonic()
         for result in results:
             stream = self._streams.get(instance.id)
             if stream is None:  # released by the result before
@@ -174,7 +204,7 @@ class DecisionExecutor:
         """Report an event of a worker to the dispatcher that it works for."""
         stream = self._streams.get(instance.id)
         if stream:
-            now_s = self._monotonic()
+            now_s = self.monotonic()
             self.execute(event(stream.dispatcher, instance.id, *values, now_s=now_s))
             self._settle(instance, now_s)
 
@@ -190,10 +220,10 @@ class DecisionExecutor:
 
     def _dial(self, instance: Instance) -> None:
         dispatcher = self.registry.of(instance)
-        self._streams[instance.id] = _OpenStream(self._connect(instance, self), dispatcher)
+        self._streams[instance.id] = _OpenStream(self.connect(instance, self), dispatcher)
 
     def _restart(self, pending: PendingRequest) -> None:
-        now_s = self._monotonic()
+        now_s = self.monotonic()
         self.execute(self.registry.restart(pending, next(self.numbers), now_s))
 
     def _reply(self, reply: Reply, result: Result) -> None:
@@ -205,7 +235,7 @@ class DecisionExecutor:
                 result,
                 number=next(self.numbers),
                 inputs=self._stage_metadata.inputs_after(instance),
-                now_s=self._monotonic(),
+                now_s=self.monotonic(),
             )
             self.execute(forwarded)
             return
@@ -229,61 +259,22 @@ class DecisionExecutor:
             self.execute([*dispatcher.cancel(pending), Fail(pending, error)])
 
     def _end(self, pending: PendingRequest, ended: Ended) -> None:
-        if not self._end_caller(pending.order, ended):
+        if not self.end(pending.order, ended):
             self.count_unclaimed(pending.request.model, ended)
 
     def _reconsider_at(self, model: str, at_s: float) -> None:
-        wait_s = max(at_s - self._monotonic(), 0.0)
-        self._call_later(wait_s, self._reconsider, model)
+        wait_s = max(at_s - self.monotonic(), 0.0)
+        self.call_later(wait_s, self._reconsider, model)
 
     def _reconsider(self, model: str) -> None:
         """Have a model's dispatcher decide again; nothing happens where the model is gone."""
         dispatcher = self.registry.find(model)
         if dispatcher is not None:
-            self.execute(dispatcher.reconsider(self._monotonic()))
+            self.execute(dispatcher.reconsider(self.monotonic()))
 
     def _open_accounts(self) -> None:
         for dispatcher in self.registry:
             routes = dispatcher.routes
-            account = self.accounts.get(routes.model) or self._open_account(routes)
+            account = self.accounts.get(routes.model) or self.open_account(routes)
             account.routes = routes
             self.accounts[routes.model] = account
-
-
-class StageMetadata:
-    """The newest metadata of each stage, by model, variant and stage."""
-
-    def __init__(self) -> None:
-        self._stages: dict[tuple[str, str, int], pb.ModelMetadataResponse] = {}
-
-    def add(self, instance: Instance, hello: Hello) -> Hello | None:
-        """Take a stage's hello; return the whole model's once every stage is known."""
-        model, variant = instance.model, instance.variant
-        metadata = pb.ModelMetadataResponse.FromString(hello.metadata)
-        self._stages[model, variant, instance.stage] = metadata
-        stages = [self._stages.get((model, variant, at)) for at in range(instance.stages)]
-        known = [each for each in stages if each is not None]
-        if len(known) < instance.stages:
-            return None
-        return Hello(hello.credits, _whole(known).SerializeToString())
-
-    def inputs_after(self, instance: Instance) -> Sequence[str]:
-        """Return the input names of the stage after an instance's; empty: not known."""
-        found = self._stages.get((instance.model, instance.variant, instance.stage + 1))
-        return [tensor.name for tensor in found.inputs] if found else ()
-
-
-def _whole(stages: Sequence[pb.ModelMetadataResponse]) -> pb.ModelMetadataResponse:
-    """Return a pipeline's inputs from clients and outputs to clients."""
-    found = pb.ModelMetadataResponse()
-    found.CopyFrom(stages[0])
-    given = {tensor.name for stage in stages for tensor in stage.outputs}
-    there = {tensor.name for tensor in found.inputs}
-    for stage in stages[1:]:
-        for tensor in stage.inputs:
-            if tensor.name not in given | there:
-                there.add(tensor.name)
-                found.inputs.add().CopyFrom(tensor)
-    del found.outputs[:]
-    found.outputs.extend(stages[-1].outputs)
-    return found

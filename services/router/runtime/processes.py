@@ -14,6 +14,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Final
@@ -155,10 +156,11 @@ async def parent_gone(stop: asyncio.Event) -> None:
         stop.set()
 
 
+@dataclass(eq=False)
 class Children:
     """Keeps routers running; one that ends is started again, with backoff.
 
-    Args:
+    Attributes:
         count: Number of children, >= 1.
         work: Work of each child, by its index: until SIGTERM or `parent_gone`; it sends any value
             over the connection once it serves. A function of a module, or a partial of one.
@@ -166,20 +168,14 @@ class Children:
         grace_s: Time to drain after SIGTERM before they are killed, s.
     """
 
-    def __init__(
-        self,
-        count: int,
-        work: Callable[[int, Connection], None],
-        all_served: Callable[[], None],
-        grace_s: float,
-    ) -> None:
-        self._count = count
-        self._work = work
-        self._all_served = all_served
-        self._grace_s = grace_s
-        self._served: set[int] = set()
-        self._pids: dict[int, int] = {}  # of those that serve: before, SIGHUP would end them
-        self._failed: list[str] = []
+    count: int
+    work: Callable[[int, Connection], None]
+    all_served: Callable[[], None]
+    grace_s: float
+    _served: set[int] = field(default_factory=set)
+    # Of those that serve: before, SIGHUP would end them.
+    _pids: dict[int, int] = field(default_factory=dict)
+    _failed: list[str] = field(default_factory=list)
 
     async def reload(self, _deployment: Deployment) -> None:
         """Have each child that serves read its file again."""
@@ -193,7 +189,7 @@ class Children:
             ChildFailed: A child ended before it served; or, at the end, not by SIGTERM.
         """
         async with asyncio.TaskGroup() as tasks:
-            for index in range(self._count):
+            for index in range(self.count):
                 tasks.create_task(self._keep(index, stop), name=f"router.{index}")
         if self._failed:
             raise ChildFailed("; ".join(self._failed))
@@ -219,7 +215,7 @@ class Children:
     async def _live(self, index: int, stop: asyncio.Event) -> int:
         """Run one child until it ends or `stop`; return its exit status."""
         reader, writer = _SPAWN.Pipe(duplex=False)
-        child = _SPAWN.Process(target=self._work, args=(index, writer), name="router")
+        child = _SPAWN.Process(target=self.work, args=(index, writer), name="router")
         child.start()  # blocks for some ms; no other work is on this loop
         writer.close()
         _log.info("a process started", index=index, pid=child.pid)
@@ -239,7 +235,7 @@ class Children:
             self._pids.pop(index, None)
             if not gone:
                 child.terminate()
-            status = await _end(child, self._grace_s)
+            status = await _end(child, self.grace_s)
             reader.close()
         return status
 
@@ -250,8 +246,8 @@ class Children:
             self._pids[index] = pid
             if index not in self._served:
                 self._served.add(index)
-                if len(self._served) == self._count:
-                    self._all_served()
+                if len(self._served) == self.count:
+                    self.all_served()
 
 
 async def _end(child: SpawnProcess, grace_s: float) -> int:

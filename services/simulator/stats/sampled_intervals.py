@@ -126,33 +126,32 @@ class Lately:
         return found
 
 
+@dataclass(eq=False)
 class Recorder:
     """Keeps intervals.
 
     Attributes:
-        intervals: Those that have ended, oldest first.
+        arrivals: When requests arrive.
         intensity_gco2e_per_kwh: By zone, now.
+        slos: Objectives, by model.
+        client_s: Client to router and back, s.
+        intervals: Those that have ended, oldest first.
         table: Revision of the routing table in use.
         tokens: Since the start, by language model.
     """
 
-    def __init__(
-        self,
-        arrivals: Arrivals,
-        intensity_gco2e_per_kwh: dict[str, float],
-        slos: Mapping[str, Slo],
-        client_s: float,
-    ) -> None:
-        self.intervals: list[SampledInterval] = []
-        self.intensity_gco2e_per_kwh = intensity_gco2e_per_kwh
-        self.table = 0
-        self._arrivals = arrivals
-        self._slos = slos
-        self.tokens: dict[str, Tokens] = {}
-        self._client_s = client_s
-        self._lately = Lately()
-        self._meters: Callable[[], Meters] = Meters
-        self._read = Meters()
+    arrivals: Arrivals
+    intensity_gco2e_per_kwh: dict[str, float]
+    slos: Mapping[str, Slo]
+    client_s: float
+    intervals: list[SampledInterval] = field(default_factory=list)
+    table: int = 0
+    tokens: dict[str, Tokens] = field(default_factory=dict)
+    _lately: Lately = field(default_factory=Lately)
+    _meters: Callable[[], Meters] = Meters
+    _read: Meters = field(default_factory=Meters)
+
+    def __post_init__(self) -> None:
         self._interval = self._open(0.0)
 
     def measure(self, meters: Callable[[], Meters]) -> None:
@@ -161,15 +160,15 @@ class Recorder:
 
     def answer(self, instance: Instance, latency_s: float, usage: Usage | None = None) -> None:
         """Count an answer."""
-        interval, slo = self._interval, self._slos[instance.model]
+        interval, slo = self._interval, self.slos[instance.model]
         if usage is not None:
-            late = not _in_time(slo, latency_s + self._client_s, usage, self._client_s)
-            interval.texts[instance.model].add(usage, client_s=self._client_s, late=late)
+            late = not _in_time(slo, latency_s + self.client_s, usage, self.client_s)
+            interval.texts[instance.model].add(usage, client_s=self.client_s, late=late)
             before = self.tokens.get(instance.model, Tokens())
             self.tokens[instance.model] = Tokens(
                 before.input + usage.input_tokens, before.output + usage.output_tokens
             )
-        interval.latency_s[instance.model].append(latency_s + self._client_s)
+        interval.latency_s[instance.model].append(latency_s + self.client_s)
         interval.answers[instance.model, instance.variant] += 1
         self._lately.answers[instance.model, instance.variant] += 1
         self._lately.latency_s[instance.model].append(latency_s)
@@ -210,7 +209,7 @@ class Recorder:
     def arrived(self, begin_s: float, end_s: float) -> dict[str, int]:
         """Return how many requests arrive in [begin_s, end_s), by model."""
         bounds = (begin_s, end_s)
-        counts = {name: np.searchsorted(at_s, bounds) for name, at_s in self._arrivals.items()}
+        counts = {name: np.searchsorted(at_s, bounds) for name, at_s in self.arrivals.items()}
         return {name: int(last - first) for name, (first, last) in counts.items()}
 
     def _open(self, now_s: float) -> SampledInterval:

@@ -8,6 +8,7 @@ there is no steady state. Systematic sampling, as in Cochran, "Sampling Techniqu
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from simpy import Event
 
@@ -24,10 +25,11 @@ _SHORT_QUEUE_S = 1.0
 """Requests that wait are a backlog once they are more than arrive in so much time."""
 
 
+@dataclass(eq=False)
 class Sampler:
     """Stops and starts the requests' time.
 
-    Args:
+    Attributes:
         settings: How much to simulate.
         timeline: Requests' time.
         recorder: Records where intervals begin and end.
@@ -35,23 +37,18 @@ class Sampler:
         busy: Returns whether a rollout is under way.
     """
 
-    def __init__(
-        self,
-        settings: Sampling,
-        timeline: Timeline,
-        recorder: Recorder,
-        backlog: Callable[[], Mapping[str, int]],
-        busy: Callable[[], bool],
-    ) -> None:
-        self._settings = settings
-        self._time = timeline
-        self._recorder = recorder
-        self._backlog = backlog
-        self._busy = busy
-        self._disturbances = 0
-        self._calm_at_s = settings.settle_s
-        self._wake: Event | None = None
-        self._rps: dict[str, float] = {}  # in the window that stands for what is skipped
+    settings: Sampling
+    timeline: Timeline
+    recorder: Recorder
+    backlog: Callable[[], Mapping[str, int]]
+    busy: Callable[[], bool]
+    _disturbances: int = 0
+    _wake: Event | None = None
+    # In the window that stands for what is skipped.
+    _rps: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._calm_at_s = self.settings.settle_s
 
     def disturb(self, settle_s: float | None = None) -> None:
         """Something changes for requests now: simulate them until it has settled.
@@ -59,12 +56,12 @@ class Sampler:
         Args:
             settle_s: How long that takes; None: as the settings say.
         """
-        env = self._time.env
-        settle_s = self._settings.settle_s if settle_s is None else settle_s
+        env = self.timeline.env
+        settle_s = self.settings.settle_s if settle_s is None else settle_s
         self._disturbances += 1
         self._calm_at_s = max(self._calm_at_s, env.now + settle_s)
         self._go()
-        self._recorder.turn(env.now)
+        self.recorder.turn(env.now)
 
     def watch(self, counts: Mapping[str, int], window_s: float) -> None:
         """Look whether the load is still the window's.
@@ -73,61 +70,61 @@ class Sampler:
             counts: Requests that have arrived lately, by model.
             window_s: Time they arrived in, s.
         """
-        if self._time.going:
+        if self.timeline.going:
             return
         for model, rps in self._rps.items():
             expected = rps * window_s
-            allowed = max(self._settings.load_change * expected, _NOISE * math.sqrt(expected + 1))
+            allowed = max(self.settings.load_change * expected, _NOISE * math.sqrt(expected + 1))
             if abs(counts[model] - expected) > allowed:
                 self.disturb(0.0)
                 return
 
     def run(self) -> Waiting:
         """Sample for ever."""
-        env = self._time.env
+        env = self.timeline.env
         while True:
-            while env.now < self._calm_at_s or self._busy():
+            while env.now < self._calm_at_s or self.busy():
                 yield env.timeout(max(self._calm_at_s - env.now, _LOOK_S))
-            self._recorder.turn(env.now)
-            disturbances, waiting = self._disturbances, sum(self._backlog().values())
-            yield env.timeout(self._settings.window_s)
-            while self._arrived() < self._settings.least_requests and env.now < self._period_end_s:
-                yield env.timeout(self._settings.window_s)
+            self.recorder.turn(env.now)
+            disturbances, waiting = self._disturbances, sum(self.backlog().values())
+            yield env.timeout(self.settings.window_s)
+            while self._arrived() < self.settings.least_requests and env.now < self._period_end_s:
+                yield env.timeout(self.settings.window_s)
             if disturbances == self._disturbances and self._steady(waiting):
                 yield from self._skip()
 
     @property
     def _period_end_s(self) -> float:
-        return self._recorder.began_s + self._settings.period_s
+        return self.recorder.began_s + self.settings.period_s
 
     def _arrived(self) -> int:
         return sum(self._counts().values())
 
     def _counts(self) -> Mapping[str, int]:
-        return self._recorder.arrived(self._recorder.began_s, self._time.env.now)
+        return self.recorder.arrived(self.recorder.began_s, self.timeline.env.now)
 
     def _steady(self, waited: int) -> bool:
         """Return whether no backlog has grown or shrunk since the window began."""
-        window_s = self._time.env.now - self._recorder.began_s
+        window_s = self.timeline.env.now - self.recorder.began_s
         short = _SHORT_QUEUE_S * self._arrived() / window_s
-        waiting = sum(self._backlog().values())
+        waiting = sum(self.backlog().values())
         return max(waiting, waited) <= max(short, _SAME_BACKLOG * min(waiting, waited))
 
     def _skip(self) -> Waiting:
-        env = self._time.env
+        env = self.timeline.env
         left_s = self._period_end_s - env.now
         if left_s <= 0:
             return
-        window_s = env.now - self._recorder.began_s
+        window_s = env.now - self.recorder.began_s
         self._rps = {model: count / window_s for model, count in self._counts().items()}
-        self._recorder.skip(env.now)
-        self._time.stop()
+        self.recorder.skip(env.now)
+        self.timeline.stop()
         self._wake = env.event()
         yield env.timeout(left_s) | self._wake
         self._go()
 
     def _go(self) -> None:
-        if not self._time.going:
-            self._time.go()
+        if not self.timeline.going:
+            self.timeline.go()
         if self._wake is not None and not self._wake.triggered:
             self._wake.succeed()

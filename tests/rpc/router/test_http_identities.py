@@ -40,7 +40,7 @@ async def address(tls: Tls, tmp_path: Path) -> AsyncIterator[str]:
     tokens = Tokens(jwks_file=jwks, issuer="https://issuer.example", audience="inference")
     settings = Settings(tokens=tokens)
     access = Access(settings.principals, TokenVerifier(tokens))
-    guard = Guard(access, max_requests=8, max_request_bytes=1024, max_body_bytes=4096)
+    guard = Guard(access, max_requests=8, max_request_bytes=1024, free_bytes=4096)
 
     async def who(_: web.Request) -> web.Response:
         return web.Response(text=caller().name)
