@@ -2,7 +2,7 @@
 
 import csv
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -73,9 +73,13 @@ def read(path: Path) -> Setting:
     except ValidationError as error:
         raise ConfigError(path, list(mistakes(error, tree, schema.Scenario))) from error
     deployment = load(found.deployment) if isinstance(found.deployment, Path) else found.deployment
-    _refuse(path, tree, found, deployment)
+    _refuse(
+        path,
+        tree,
+        (*_unknown(found, deployment), *_live(found, deployment), *unsupported(found, deployment)),
+    )
     models = load_models(deployment)
-    _refuse_unreachable(path, tree, models, deployment)
+    _refuse(path, tree, _unreachable(models, deployment))
     carbon = deployment.carbon
     zones = {
         name: zone.model_copy(update={"source": found.carbon[name]})
@@ -100,39 +104,20 @@ def read(path: Path) -> Setting:
     )
 
 
-def _refuse(
-    path: Path, tree: yaml.Node | None, found: schema.Scenario, deployment: Deployment
-) -> None:
-    findings = [
-        *_unknown(found, deployment),
-        *_live(found, deployment),
-        *unsupported(found, deployment),
-    ]
-    if findings:
-        raise ConfigError(
-            path,
-            [
-                Mistake(".".join(map(str, where)), line_of(tree, where), text)
-                for where, text in findings
-            ],
-        )
-
-
-def _refuse_unreachable(
-    path: Path, tree: yaml.Node | None, models: tuple[Model, ...], deployment: Deployment
-) -> None:
-    """Refuse objectives that no variant can meet on the GPUs that are simulated."""
-    names = {name for node in deployment.nodes.values() for name in node.simulated or ()}
-    planner = deployment.planner
+def _refuse(path: Path, tree: yaml.Node | None, findings: Iterable[Finding]) -> None:
     found = [
-        Mistake(".".join(where), line_of(tree, where), text)
-        for name, text in unreachable(
-            models, map(gpu_type, sorted(names)), planner.objective, planner.batch_sizes
-        )
-        for where in [("deployment", "models", name, "slo", "latency_s")]
+        Mistake(".".join(map(str, where)), line_of(tree, where), text) for where, text in findings
     ]
     if found:
         raise ConfigError(path, found)
+
+
+def _unreachable(models: tuple[Model, ...], deployment: Deployment) -> Iterator[Finding]:
+    """Yield objectives that no variant can meet on the GPUs that are simulated."""
+    names = {name for node in deployment.nodes.values() for name in node.simulated or ()}
+    planner, gpus = deployment.planner, map(gpu_type, sorted(names))
+    for name, text in unreachable(models, gpus, planner.objective, planner.batch_sizes):
+        yield ("deployment", "models", name, "slo", "latency_s"), text
 
 
 def _unknown(found: schema.Scenario, deployment: Deployment) -> Iterator[Finding]:

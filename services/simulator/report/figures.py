@@ -214,9 +214,6 @@ def _model(seen: RunRecord, name: str, weight: Numbers) -> ModelFigures:
     failed, still_open = sum(lost.values()), seen.open[name]
     answered = sent - failed - still_open
 
-    def quantile_s(percentile: float) -> float | None:
-        return latencies.quantile_s(percentile / 100) if total else None
-
     texts = _texts(seen, name, weight) if generates_text(settings) else None
     late_share = latencies.above(slo.latency_s)
     if texts is not None:
@@ -231,10 +228,10 @@ def _model(seen: RunRecord, name: str, weight: Numbers) -> ModelFigures:
         failures=lost,
         late=round(late_share * answered),
         accuracy=right / total if total else None,
-        p50_s=quantile_s(50),
-        p95_s=quantile_s(95),
-        p99_s=quantile_s(99),
-        latency_s=quantile_s(slo.percentile),
+        p50_s=latencies.quantile_s(0.50),
+        p95_s=latencies.quantile_s(0.95),
+        p99_s=latencies.quantile_s(0.99),
+        latency_s=latencies.quantile_s(slo.percentile / 100),
         latency_range_s=quantile_range_s(intervals, latencies, name, slo.percentile / 100),
         slo_percentile=slo.percentile,
         slo_latency_s=slo.latency_s,
@@ -250,23 +247,16 @@ def _texts(seen: RunRecord, name: str, weight: Numbers) -> TextFigures:
     between = Latencies.times([each.token_s for each in texts], weight)
     answered = float(weight @ [len(each.first_token_s) for each in texts])
     output_tokens = float(weight @ [each.output_tokens for each in texts])
-    active_j = [
-        sum(used_j for (_, model), used_j in each.spent.active_j.items() if model == name)
-        for each in seen.intervals
-    ]
-
-    def quantile_s(times: Latencies, share: float) -> float | None:
-        return times.quantile_s(share) if answered else None
-
+    active_j = [interval.active_j(name) for interval in seen.intervals]
     return TextFigures(
         input_tokens=round(float(weight @ [each.input_tokens for each in texts])),
         output_tokens=round(output_tokens),
         output_tokens_per_s=output_tokens / seen.intervals[-1].end_s,
         active_j_per_token=float(weight @ active_j) / output_tokens if output_tokens else None,
-        ttft_p50_s=quantile_s(first, 0.5),
-        ttft_p99_s=quantile_s(first, 0.99),
-        tpot_p50_s=quantile_s(between, 0.5),
-        tpot_p99_s=quantile_s(between, 0.99),
+        ttft_p50_s=first.quantile_s(0.5),
+        ttft_p99_s=first.quantile_s(0.99),
+        tpot_p50_s=between.quantile_s(0.5),
+        tpot_p99_s=between.quantile_s(0.99),
         in_time=1.0 - float(weight @ [each.late for each in texts]) / answered
         if answered
         else None,

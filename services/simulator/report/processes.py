@@ -1,7 +1,7 @@
 """Simulates policies side by side, each in a process of its own."""
 
 import multiprocessing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from multiprocessing.queues import SimpleQueue
 from typing import Any, Final
@@ -17,8 +17,8 @@ _SHOW_EVERY_S: Final = 0.2
 Read = Callable[[], Setting]
 """Reads the scenario. Each process calls it: a function of a module, or a partial of one."""
 
-Parts = SimpleQueue[tuple[int, float]]
-"""A policy's number, and the part of it that is done, 0..1."""
+Parts = SimpleQueue[tuple[Policy, float]]
+"""A policy, and the part of it that is done, 0..1."""
 
 
 def run_in_processes(
@@ -43,27 +43,23 @@ def run_in_processes(
     with ProcessPoolExecutor(
         min(processes, len(policies)), _SPAWN, initializer=_begin, initargs=(read, parts)
     ) as pool:
-        futures = [pool.submit(_one, number, each) for number, each in enumerate(policies)]
+        futures = {policy.label: pool.submit(_one, policy) for policy in policies}
         try:
-            _follow(futures, parts, lambda number, part: progress(policies[number], part))
+            _follow(futures.values(), parts, progress)
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-    found = {
-        policy.label: future.result() for policy, future in zip(policies, futures, strict=True)
-    }
+    found = {label: future.result() for label, future in futures.items()}
     return report_of(name, setting, found)
 
 
-def _follow(
-    futures: Sequence[Future[Result]], parts: Parts, show: Callable[[int, float], None]
-) -> None:
+def _follow(futures: Iterable[Future[Result]], parts: Parts, progress: Progress) -> None:
     """Show progress until all have ended, or one has failed."""
     open_: set[Future[Result]] = set(futures)
     while open_:
         done, open_ = wait(open_, _SHOW_EVERY_S, return_when=FIRST_COMPLETED)
         while not parts.empty():
-            show(*parts.get())
+            progress(*parts.get())
         for future in done:
             future.result()
 
@@ -78,6 +74,6 @@ def _begin(read: Read, parts: Parts) -> None:
     _worker = setting, draw_arrivals(setting), parts
 
 
-def _one(number: int, policy: Policy) -> Result:
+def _one(policy: Policy) -> Result:
     setting, requests, parts = _worker
-    return result_of(setting, policy, requests, lambda part: parts.put((number, part)))
+    return result_of(setting, policy, requests, lambda part: parts.put((policy, part)))

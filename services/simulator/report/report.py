@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from services.kit.errors import InvalidArgument
@@ -59,13 +60,10 @@ class Report:
 def run(name: str, setting: Setting, policies: Sequence[Policy], progress: Progress) -> Report:
     """Simulate policies one after the other, each with the same requests."""
     requests = draw_arrivals(setting)
-    results = {}
-    for policy in policies:
-
-        def report_part(part: float, policy: Policy = policy) -> None:
-            progress(policy, part)
-
-        results[policy.label] = result_of(setting, policy, requests, report_part)
+    results = {
+        policy.label: result_of(setting, policy, requests, partial(progress, policy))
+        for policy in policies
+    }
     return report_of(name, setting, results)
 
 

@@ -133,5 +133,5 @@ def _latency_s(seen: RunRecord, bins: _Bins, model: str, weight: Numbers) -> lis
         inside = np.flatnonzero(parts)
         intervals = [seen.intervals[index] for index in inside]
         latencies = Latencies.of(intervals, (weight * parts)[inside], model)
-        found.append(latencies.quantile_s(share) if len(latencies.rank) else None)
+        found.append(latencies.quantile_s(share))
     return found

@@ -79,10 +79,10 @@ class Latencies:
         rank = np.cumsum(np.repeat(weight, counts)[order])
         return cls(value_s[order], rank / rank[-1] if len(rank) else rank)
 
-    def quantile_s(self, share: float) -> float:
-        """Return a latency that a share of the requests stay within, s; NaN without any."""
+    def quantile_s(self, share: float) -> float | None:
+        """Return a latency that a share of the requests stay within, s; None: there are none."""
         if not len(self.rank):
-            return math.nan
+            return None
         index = int(np.searchsorted(self.rank, share))
         return float(self.value_s[min(index, len(self.rank) - 1)])
 
@@ -104,6 +104,8 @@ def quantile_range_s(
         share: The quantile, 0..1.
     """
     limit_s = latencies.quantile_s(share)
+    if limit_s is None:
+        return None
     above = [
         float(np.mean(np.asarray(interval.latency_s[model]) > limit_s))
         if interval.latency_s[model]
@@ -111,23 +113,19 @@ def quantile_range_s(
         for interval in intervals
     ]
     error = _error_of_sum(intervals, above, model)
-    if error is None or math.isnan(limit_s):
+    if error is None:
         return None
-    spread = (
-        _CONFIDENCE * error / max(sum(interval.arrived.get(model, 0) for interval in intervals), 1)
-    )
-    return Range(
-        latencies.quantile_s(max(share - spread, 0.0)),
-        latencies.quantile_s(min(share + spread, 1.0)),
-    )
+    arrived = sum(interval.arrived.get(model, 0) for interval in intervals)
+    spread = _CONFIDENCE * error / max(arrived, 1)
+    low_s = latencies.quantile_s(max(share - spread, 0.0))
+    high_s = latencies.quantile_s(min(share + spread, 1.0))
+    return None if low_s is None or high_s is None else Range(low_s, high_s)
 
 
 def active_error_j(intervals: Sequence[SampledInterval], model: str) -> float | None:
     """Return how far a model's active energy may be off, J, 95 %; None: too few intervals."""
     per_request_j = [
-        sum(j for (_, name), j in interval.spent.active_j.items() if name == model)
-        / max(interval.ended(model), 1)
-        for interval in intervals
+        interval.active_j(model) / max(interval.ended(model), 1) for interval in intervals
     ]
     error_j = _error_of_sum(intervals, per_request_j, model)
     return None if error_j is None else _CONFIDENCE * error_j

@@ -103,6 +103,10 @@ class SampledInterval:
         failed = sum(count for (name, _), count in self.failures.items() if name == model)
         return len(self.latency_s[model]) + failed
 
+    def active_j(self, model: str) -> float:
+        """Return the active energy that a model's requests took on all nodes, J."""
+        return sum(used_j for (_, name), used_j in self.spent.active_j.items() if name == model)
+
 
 @dataclass(slots=True)
 class Lately:
