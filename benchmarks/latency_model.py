@@ -31,7 +31,6 @@ from services.planner.core.problem import catalog
 from services.planner.core.problem.score import score
 from services.planner.core.problem.shortfall import shortfalls
 from services.planner.core.strategies import REGISTRY
-from services.router.core.limits import byte_budget, limits
 from services.router.core.model import Instance, InstanceId, ModelRoutes, RoutingTable
 from services.router.core.model_registry import ModelRegistry
 from services.simulator.device import Device
@@ -155,11 +154,14 @@ def simulated(problem: Problem, found: Configuration, seed: int) -> NDArray[np.f
     slos = {NAME: deployment.models[NAME].slo}
     recorder = Recorder({NAME: arrivals_s}, {}, slos, client_s=0.0)
     empty = ModelRoutes(NAME, model.slo_latency_s, model.slo_percentile, "shares", ())
-    registry = ModelRegistry(
-        RoutingTable(0, 0, (empty,)), limits(deployment), byte_budget(deployment)
-    )
     router = Router(
-        deployment, registry, timeline, recorder, link_s=0.0, request_bytes=0, lengths={}
+        deployment,
+        ModelRegistry.at_start(deployment),
+        timeline,
+        recorder,
+        link_s=0.0,
+        request_bytes=0,
+        lengths={},
     )
     instances = tuple(_started(problem, found, timeline, router))
     router.swap(RoutingTable(1, 1, (replace(empty, instances=instances),)))

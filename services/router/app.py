@@ -23,7 +23,7 @@ from services.kit.process.reload import Reloads
 from services.kit.rpc import Access, HealthServicer, Limits, Serving, dial, serving
 from services.kit.telemetry import logs
 from services.router.adapters.carbon_client import CarbonClient
-from services.router.adapters.convert import first_table, to_report
+from services.router.adapters.convert import to_report
 from services.router.adapters.planner_client import ConfigDigests, report_load, watch_routes
 from services.router.adapters.predictor_client import PredictorClient
 from services.router.adapters.prometheus import RouterCollector, collectors_registry
@@ -33,9 +33,8 @@ from services.router.adapters.triton_metrics import TritonCollector
 from services.router.adapters.worker_stream import WorkerStreams, links
 from services.router.core.accounting.account import Account
 from services.router.core.accounting.receipt_watchers import ReceiptWatchers
-from services.router.core.limits import byte_budget, limits
 from services.router.core.model import ModelRoutes, RoutingTable
-from services.router.core.model_registry import ModelRegistry
+from services.router.core.model_registry import ModelRegistry, limits
 from services.router.core.quotas import Quotas
 from services.router.core.readiness import Readiness
 from services.router.edge.app import edge
@@ -167,12 +166,9 @@ class _Router:
             message_bytes=self._settings.worker_message_bytes,
         )
         self.streams = WorkerStreams(link, self._clock)
-        registry = ModelRegistry(
-            first_table(deployment), limits(deployment), byte_budget(deployment), self._carbon
-        )
         self._predictor = self._predictor_client(deployment)
         self.engine = Engine(
-            registry,
+            ModelRegistry.at_start(deployment, self._carbon),
             self.streams.connect,
             open_account=self._account,
             lengths=self._predictor,

@@ -11,8 +11,6 @@ from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.cycle import DecisionCycle
 from services.planner.core.forecast.text_lengths import stated
 from services.planner.core.load_report import LoadReport
-from services.router.adapters.convert import first_table
-from services.router.core.limits import byte_budget, limits
 from services.router.core.model_registry import ModelRegistry
 from services.simulator.environment import Grid, send
 from services.simulator.load import arrivals, rate, text_lengths
@@ -131,12 +129,7 @@ class _Suite:
         self.recorder = Recorder(requests, self._grid.at(0.0), slos, timing.client_s)
         self.router = Router(
             deployment,
-            ModelRegistry(
-                first_table(deployment),
-                limits(deployment),
-                byte_budget(deployment),
-                self._grid,
-            ),
+            ModelRegistry.at_start(deployment, self._grid),
             timeline,
             self.recorder,
             timing.link_s,

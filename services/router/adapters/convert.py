@@ -9,7 +9,7 @@ from typing import get_args
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from cinquefoil.router.v1 import router_pb2
 from services.kit.clock import Clock
-from services.kit.config import Deployment, Discipline, InstanceChoice
+from services.kit.config import Discipline, InstanceChoice
 from services.kit.errors import FailedPrecondition
 from services.kit.rpc.record_mapping import from_message, to_message
 from services.router.core.accounting.account import Account
@@ -23,22 +23,6 @@ from services.router.runtime.engine import Engine
 _PERCENTILES = (50.0, 95.0, 99.0)
 _CHOICES: dict[str, InstanceChoice] = {name: name for name in get_args(InstanceChoice)}
 _DISCIPLINES: dict[str, Discipline] = {name: name for name in DISCIPLINES}
-
-
-def first_table(deployment: Deployment) -> RoutingTable:
-    """Return the table before the planner's first: the models, no instances."""
-    models = tuple(
-        ModelRoutes(
-            name,
-            model.slo.latency_s,
-            model.slo.percentile,
-            model.instance_choice,
-            discipline=model.discipline,
-            intensity_threshold=model.intensity_threshold,
-        )
-        for name, model in deployment.models.items()
-    )
-    return RoutingTable(revision=0, plan_version=0, models=models)
 
 
 def to_table(table: plan_pb2.RoutingTable) -> RoutingTable:

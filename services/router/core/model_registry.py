@@ -1,7 +1,9 @@
 """All models: the dispatcher of each, and the change from one routing table to the next."""
 
 from collections.abc import Collection, Iterator, Mapping
+from typing import Self
 
+from services.kit.config import Deployment
 from services.kit.errors import InvalidArgument, NotFound, ServiceError, Unavailable
 from services.router.core.balancing.weigher import CarbonSignal
 from services.router.core.dispatch.decisions import Decision, Fail, Reply, Restart
@@ -18,6 +20,27 @@ VERSION = "1"
 """The only version of every model."""
 
 _TABLE_RETRY_S = 1.0
+_MIB = 2**20
+_OVERTAKING_SLOS = 10.0  # far beyond the objective: a request it protects is late anyway
+
+
+def limits(deployment: Deployment) -> dict[str, Limits]:
+    """Return the limits of every model."""
+    router = deployment.router
+    return {
+        name: Limits(
+            max_queue=model.max_queue,
+            max_attempts=router.max_attempts,
+            max_queue_bytes=int(model.max_queue_mib * _MIB),
+            default_deadline_s=model.default_deadline_s,
+            retry_share=router.retry_share,
+            retry_burst=router.retry_burst,
+            hedge_after_s=model.hedge_after_s,
+            fair_clients=router.fair_clients,
+            overtaking_s=model.overtaking_s or _OVERTAKING_SLOS * model.slo.latency_s,
+        )
+        for name, model in deployment.models.items()
+    }
 
 
 class ModelRegistry:
@@ -44,6 +67,23 @@ class ModelRegistry:
         self._dispatchers = {routes.model: self._dispatcher(routes) for routes in table.models}
         self._retired: dict[str, Dispatcher] = {}  # their workers still compute
         self._stages: dict[str, Stages] = {}  # of models that have, or had, pipelines
+
+    @classmethod
+    def at_start(cls, deployment: Deployment, carbon: CarbonSignal | None = None) -> Self:
+        """Return a deployment's models before the planner's first table: they have no instances."""
+        models = tuple(
+            ModelRoutes(
+                name,
+                model.slo.latency_s,
+                model.slo.percentile,
+                model.instance_choice,
+                discipline=model.discipline,
+                intensity_threshold=model.intensity_threshold,
+            )
+            for name, model in deployment.models.items()
+        )
+        byte_budget = ByteBudget(int(deployment.router.max_queue_mib * _MIB))
+        return cls(RoutingTable(0, 0, models), limits(deployment), byte_budget, carbon)
 
     def __iter__(self) -> Iterator[Dispatcher]:
         return iter(self._dispatchers.values())
