@@ -105,22 +105,10 @@ _METRICS: Mapping[tuple[Callable[..., Any], tuple[str, ...]], Mapping[str, str]]
 
 def collectors_registry(*collectors: Collector) -> CollectorRegistry:
     """Return the registry that one router exposes: these collectors, and the process's metrics."""
-    found = CollectorRegistry()
-    for collector in (*collectors, _Process()):
+    found = CollectorRegistry(auto_describe=True)
+    for collector in (*collectors, REGISTRY):
         found.register(collector)
     return found
-
-
-class _Process(Collector):
-    """The metrics of the process, common to all routers in it."""
-
-    def collect(self) -> Iterable[Metric]:
-        """Return them all."""
-        return REGISTRY.collect()
-
-    def describe(self) -> Iterable[Metric]:
-        """Return their names."""
-        return self.collect()
 
 
 class RouterCollector(Collector):

@@ -21,35 +21,25 @@ from services.router.edge.documents import Document, parsed
 _RAW_TAG: Final = b"\x3a"  # field 7, raw_input_contents
 _LENGTH: Final = struct.Struct("<I")
 _FORMATS: Final = {
-    "BOOL": "?",
-    "UINT8": "B",
-    "UINT16": "H",
-    "UINT32": "I",
-    "UINT64": "Q",
-    "INT8": "b",
-    "INT16": "h",
-    "INT32": "i",
-    "INT64": "q",
-    "FP16": "e",
-    "FP32": "f",
-    "FP64": "d",
+    "BOOL": ("?", "bool_contents"),
+    "UINT8": ("B", "uint_contents"),
+    "UINT16": ("H", "uint_contents"),
+    "UINT32": ("I", "uint_contents"),
+    "UINT64": ("Q", "uint64_contents"),
+    "INT8": ("b", "int_contents"),
+    "INT16": ("h", "int_contents"),
+    "INT32": ("i", "int_contents"),
+    "INT64": ("q", "int64_contents"),
+    "FP16": ("e", ""),
+    "FP32": ("f", "fp32_contents"),
+    "FP64": ("d", "fp64_contents"),
 }
-"""Formats of `struct` by datatype; BYTES elements have a length each, BF16 travels in binary."""
+"""Format of `struct`, and field of a message's elements, by datatype.
 
-_CONTENTS: Final = {
-    "BOOL": "bool_contents",
-    "UINT8": "uint_contents",
-    "UINT16": "uint_contents",
-    "UINT32": "uint_contents",
-    "UINT64": "uint64_contents",
-    "INT8": "int_contents",
-    "INT16": "int_contents",
-    "INT32": "int_contents",
-    "INT64": "int64_contents",
-    "FP32": "fp32_contents",
-    "FP64": "fp64_contents",
-    "BYTES": "bytes_contents",
-}
+BYTES elements have a length each, BF16 travels in binary.
+"""
+
+_NO_FORMAT: Final = ("", "")
 
 Parameters = dict[str, StrictBool | StrictInt | StrictFloat | StrictStr]
 
@@ -223,8 +213,8 @@ def _packed(tensor: _Input, index: int) -> bytes:
             raise _at(tensor, index, "elements of BYTES must be strings in JSON")
         encoded = [element.encode(errors="surrogatepass") for element in elements]
         return b"".join(_LENGTH.pack(len(element)) + element for element in encoded)
-    how = _FORMATS.get(tensor.datatype)
-    if how is None:
+    how, _ = _FORMATS.get(tensor.datatype, _NO_FORMAT)
+    if not how:
         raise _at(
             tensor, index, f"datatype {tensor.datatype!r} has no JSON form; send it as binary data"
         )
@@ -250,8 +240,8 @@ def _flat(data: Sequence[Any], depth: int) -> Sequence[Any]:
 def _elements(contents: bytes, datatype: str, name: str) -> Sequence[Any]:
     if datatype == "BYTES":
         return _texts(contents, name)
-    how = _FORMATS.get(datatype)
-    if how is None:
+    how, _ = _FORMATS.get(datatype, _NO_FORMAT)
+    if not how:
         raise FailedPrecondition(
             f"output {name!r}: {datatype} has no JSON form; request it with binary_data: true",
             field="outputs",
@@ -276,10 +266,12 @@ def _texts(contents: bytes, name: str) -> list[str]:
 
 def _raw(tensor: pb.ModelInferResponse.InferOutputTensor) -> bytes:
     """Return the raw contents of an output that a server sent as a list of elements."""
-    elements = getattr(tensor.contents, _CONTENTS.get(tensor.datatype, ""), ())
     if tensor.datatype == "BYTES":
+        elements = tensor.contents.bytes_contents
         return b"".join(_LENGTH.pack(len(element)) + element for element in elements)
-    return struct.pack(f"<{len(elements)}{_FORMATS.get(tensor.datatype, 'B')}", *elements)
+    how, field = _FORMATS.get(tensor.datatype, _NO_FORMAT)
+    numbers = getattr(tensor.contents, field, ())
+    return struct.pack(f"<{len(numbers)}{how or 'B'}", *numbers)
 
 
 def _set_parameters(message: Any, given: Mapping[str, Any], without: str) -> None:

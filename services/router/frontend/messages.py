@@ -145,7 +145,7 @@ def statistics(model: str, stats: ModelStats, *, age_s: float, now_ms: int) -> p
                 empty_response=_duration(position.empty),
                 fail=_duration(position.fail),
             )
-            for index, position in sorted(stats.responses.positions.items())
+            for index, position in sorted(stats.responses.items())
         },
     )
 

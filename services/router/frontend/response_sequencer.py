@@ -24,12 +24,8 @@ class StreamedRequest:
     ended: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Departure:
-    """What leaves next. Attributes: body, of the request; None: the request has ended."""
-
-    streamed: StreamedRequest
-    body: bytes | None
+Departure = tuple[StreamedRequest, bytes | None]
+"""What leaves next: a response of a request; None: the request has ended."""
 
 
 class ResponseSequencer:
@@ -54,8 +50,8 @@ class ResponseSequencer:
     def put(self, streamed: StreamedRequest, body: bytes) -> None:
         """Add a response."""
         self.held_bytes += len(body)
-        if self._may_leave(streamed):
-            self._leaving.append(Departure(streamed, body))
+        if not streamed.ordered or self._ordered[0] is streamed:
+            self._leaving.append((streamed, body))
         else:
             streamed.waiting.append(body)
 
@@ -63,10 +59,10 @@ class ResponseSequencer:
         """Note that a request has no further response."""
         streamed.ended = True
         if not streamed.ordered:
-            self._leaving.append(Departure(streamed, None))
+            self._leaving.append((streamed, None))
             return
         while self._ordered and self._ordered[0].ended:
-            self._leaving.append(Departure(self._ordered.popleft(), None))
+            self._leaving.append((self._ordered.popleft(), None))
             if self._ordered:
                 self._release(self._ordered[0])
 
@@ -74,13 +70,10 @@ class ResponseSequencer:
         """Take what leaves next; None: nothing may leave yet."""
         if not self._leaving:
             return None
-        departure = self._leaving.popleft()
-        self.held_bytes -= len(departure.body or b"")
-        return departure
-
-    def _may_leave(self, streamed: StreamedRequest) -> bool:
-        return not streamed.ordered or self._ordered[0] is streamed
+        streamed, body = self._leaving.popleft()
+        self.held_bytes -= len(body or b"")
+        return streamed, body
 
     def _release(self, streamed: StreamedRequest) -> None:
-        self._leaving.extend(Departure(streamed, body) for body in streamed.waiting)
+        self._leaving.extend((streamed, body) for body in streamed.waiting)
         streamed.waiting = []

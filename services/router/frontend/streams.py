@@ -124,11 +124,12 @@ class InferStream:
         while True:
             self._changed.clear()
             while (departure := self._sequencer.next()) is not None:
-                if departure.body is None:
+                body = departure[1]
+                if body is None:
                     self._open -= 1
                     self.slots.release()
                 else:
-                    await self.context.write(departure.body)
+                    await self.context.write(body)
             if self._complete:
                 return
             if self.engine.closing.is_set() and not self._open and not self._ended:

@@ -242,7 +242,7 @@ class DecisionExecutor:
         model = pending.request.model
         account = self.accounts[model]
         if self.hellos[model].decoupled:
-            account.stats.responses.count(pending, result)
+            account.stats.response(pending, result)
         self._end(pending, account.outcome(pending, instance, result))
 
     def _part(
@@ -252,7 +252,7 @@ class DecisionExecutor:
         pending = dispatcher.part(instance.id, result.number, now_s)
         if pending is None or pending.receiver is None:
             return
-        self.accounts[instance.model].stats.responses.count(pending, result)
+        self.accounts[instance.model].stats.response(pending, result)
         try:
             pending.receiver.receive_part(instance, result.response)
         except ServiceError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import add, sub
@@ -11,8 +11,6 @@ from typing import Final, NamedTuple, Self
 
 from services.kit.request_cost import Usage
 from services.kit.sketch import Sketch
-from services.router.core.pending_request import PendingRequest
-from services.router.core.worker_port import Result
 
 BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper bounds of a histogram's buckets, s; one more bucket has none."""
@@ -159,19 +157,6 @@ class PositionStats:
     success: Durations = field(default_factory=Durations)
     empty: Durations = field(default_factory=Durations)
     fail: Durations = field(default_factory=Durations)
-
-
-class ResponseStats:
-    """The responses of one model. Attributes: positions (by index, from 0)."""
-
-    def __init__(self) -> None:
-        self.positions: defaultdict[int, PositionStats] = defaultdict(PositionStats)
-
-    def count(self, pending: PendingRequest, result: Result) -> None:
-        """Count the newest response, with the time since the one before or the assignment."""
-        at = self.positions[min(pending.responses, MAX_POSITIONS) - 1]
-        counted = at.fail if result.status else at.success if result.response else at.empty
-        counted.add(pending.response_gap_s)
 
 
 class StatsWindow(NamedTuple):

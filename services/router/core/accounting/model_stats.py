@@ -8,8 +8,9 @@ from collections import Counter, defaultdict
 
 from services.kit.sketch import Buckets, Sketch
 from services.router.core.accounting.counters import (
+    MAX_POSITIONS,
     Durations,
-    ResponseStats,
+    PositionStats,
     StatsWindow,
     VariantStats,
 )
@@ -21,6 +22,8 @@ from services.router.core.accounting.service_level import (
     ServiceLevel,
     service_level,
 )
+from services.router.core.pending_request import PendingRequest
+from services.router.core.worker_port import Result
 
 _LATENCIES_S = Buckets.spanning(1e-6, 1e4, growth=1.01 / 0.99)  # quantiles within 1 %
 
@@ -36,7 +39,7 @@ class ModelStats:
         fail_s: Time that failed requests took, added up.
         unclaimed_j: Energy of work that failed, or whose caller had gone by its end.
         last_answer_s: Monotonic time of the newest answer, or None.
-        responses: Responses of a decoupled model, by position.
+        responses: Responses of a decoupled model, by position, from 0.
     """
 
     def __init__(self, windows_s: tuple[float, ...] = WINDOWS_S) -> None:
@@ -46,7 +49,7 @@ class ModelStats:
         self.predictions: defaultdict[str, Durations] = defaultdict(Durations)
         self.fail_s = self.unclaimed_j = 0.0
         self.last_answer_s: float | None = None
-        self.responses = ResponseStats()
+        self.responses: defaultdict[int, PositionStats] = defaultdict(PositionStats)
         self._ended_s = float("-inf")
         self._latencies = Sketch(_LATENCIES_S)
         self._by_size: defaultdict[int, Durations] = defaultdict(Durations)
@@ -90,6 +93,12 @@ class ModelStats:
         self._sample(now_s)
         self.statuses[status] = self.statuses.get(status, 0) + 1
         self.fail_s += latency_s
+
+    def response(self, pending: PendingRequest, result: Result) -> None:
+        """Count the newest response, with the time since the one before or the assignment."""
+        at = self.responses[min(pending.responses, MAX_POSITIONS) - 1]
+        counted = at.fail if result.status else at.success if result.response else at.empty
+        counted.add(pending.response_gap_s)
 
     # ---- since start ---------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ REQUESTS = st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=8)
 def taken(sequencer: ResponseSequencer) -> list[tuple[StreamedRequest, bytes | None]]:
     found = []
     while (departure := sequencer.next()) is not None:
-        found.append((departure.streamed, departure.body))
+        found.append(departure)
     return found
 
 
