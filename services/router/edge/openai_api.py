@@ -9,7 +9,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from aiohttp import web
 from pydantic_core import to_json
@@ -34,40 +34,6 @@ _MAX_UNREAD: Final = 16 * 2**20
 """Size of the parts of an answer that may wait for its client, bytes."""
 
 
-class _Kind(NamedTuple):
-    """One of the two kinds of request, and how its answers are written.
-
-    Attributes:
-        document: The request.
-        prefix: Of identifiers.
-        whole, part: `object` of an answer, and of a part of one.
-    """
-
-    document: type[Completion | Chat]
-    prefix: str
-    whole: str
-    part: str
-
-    def choice(self, text: str, reason: str | None) -> dict[str, Any]:
-        """Return the choice of a whole answer."""
-        found = {"index": 0, "finish_reason": reason, "logprobs": None}
-        if self.document is Chat:
-            return found | {"message": {"role": "assistant", "content": text}}
-        return found | {"text": text}
-
-    def piece(self, text: str, reason: str | None, *, first: bool) -> dict[str, Any]:
-        """Return the choice of a part."""
-        found = {"index": 0, "finish_reason": reason, "logprobs": None}
-        if self.document is not Chat:
-            return found | {"text": text}
-        delta = {"role": "assistant"} if first else {}
-        return found | {"delta": delta | ({"content": text} if text or first else {})}
-
-
-_COMPLETION: Final = _Kind(Completion, "cmpl-", "text_completion", "text_completion")
-_CHAT: Final = _Kind(Chat, "chatcmpl-", "chat.completion", "chat.completion.chunk")
-
-
 class OpenAiApi:
     """The handlers of /v1.
 
@@ -88,7 +54,7 @@ class OpenAiApi:
         yield web.get("/v1/models", self._guarded("GET /v1/models", "RepositoryIndex", self._list))
         model = "/v1/models/{model}"
         yield web.get(model, self._guarded(f"GET {model}", "ModelMetadata", self._model))
-        for path, kind in (("/v1/completions", _COMPLETION), ("/v1/chat/completions", _CHAT)):
+        for path, kind in (("/v1/completions", _Text), ("/v1/chat/completions", _ChatText)):
             handler = self._guarded(f"POST {path}", "ModelStreamInfer", self._answering(kind))
             yield web.post(path, handler)
 
@@ -134,7 +100,7 @@ class OpenAiApi:
 
     # ---- text ----------------------------------------------------------------------------------
 
-    def _answering(self, kind: _Kind) -> Handler:
+    def _answering(self, kind: type[_Text]) -> Handler:
         async def handler(request: web.Request) -> web.StreamResponse:
             async with self._guard.body(request) as body:
                 wanted = parsed(kind.document, body)
@@ -147,13 +113,13 @@ class OpenAiApi:
                         reason="NOT_A_CHAT_MODEL",
                     )
                 message = openai_messages.infer_request(wanted)
-                text = _Text(kind, wanted)
+                text = kind(wanted)
                 if wanted.stream:
                     return await self._stream(request, message, text)
                 answer = await self._calls.infer(request, message)
             response = pb.ModelInferResponse.FromString(answer.body)
             usage = openai_messages.usage(response, self._plan)
-            return _json(text.whole(response, usage), self._calls.receipt(answer))
+            return _json(text.answer(response, usage), self._calls.receipt(answer))
 
         return handler
 
@@ -198,7 +164,7 @@ class OpenAiApi:
         await write(response, _event(text.piece(last, openai_messages.finish_reason(last))))
         if text.wanted.stream_options.include_usage:
             usage = openai_messages.usage(last, self._plan)
-            await write(response, _event(text.part([], usage)))
+            await write(response, _event(text.chunk([], usage)))
         await write(response, b"data: [DONE]\n\n")
 
     @property
@@ -207,41 +173,69 @@ class OpenAiApi:
 
 
 class _Text:
-    """Writes the answer to one request.
+    """Writes the answer to one request: the continuation of a text.
 
     Attributes:
+        document: Type of the request.
+        prefix: Of identifiers.
+        whole, part: `object` of an answer, and of a part of one.
         wanted: The request.
     """
 
-    def __init__(self, kind: _Kind, wanted: Completion | Chat) -> None:
+    document: type[Completion | Chat] = Completion
+    prefix, whole, part = "cmpl-", "text_completion", "text_completion"
+
+    def __init__(self, wanted: Completion | Chat) -> None:
         self.wanted = wanted
-        self._kind = kind
         self._head = {
-            "id": f"{kind.prefix}{secrets.token_hex(12)}",
+            "id": f"{self.prefix}{secrets.token_hex(12)}",
             "created": int(time.time()),
             "model": wanted.model,
         }
         self._first = True
 
-    def whole(self, response: pb.ModelInferResponse, usage: Mapping[str, Any]) -> dict[str, Any]:
+    def answer(self, response: pb.ModelInferResponse, usage: Mapping[str, Any]) -> dict[str, Any]:
         """Return a whole answer."""
-        reason = openai_messages.finish_reason(response)
-        choices = [self._kind.choice(openai_messages.generated(response), reason)]
-        return {**self._head, "object": self._kind.whole, "choices": choices, "usage": usage}
+        text = self._message(openai_messages.generated(response))
+        choices = [_choice(text, openai_messages.finish_reason(response))]
+        return {**self._head, "object": self.whole, "choices": choices, "usage": usage}
 
     def piece(self, response: pb.ModelInferResponse, reason: str | None = None) -> dict[str, Any]:
         """Return a part with text; with a reason: the last one."""
-        first, self._first = self._first, False
-        return self.part(
-            [self._kind.piece(openai_messages.generated(response), reason, first=first)]
-        )
+        text = self._delta(openai_messages.generated(response))
+        return self.chunk([_choice(text, reason)])
 
-    def part(
+    def chunk(
         self, choices: list[dict[str, Any]], usage: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         """Return a part; `usage` is null in all but the last, where it is wanted."""
         told = {"usage": usage} if self.wanted.stream_options.include_usage else {}
-        return {**self._head, "object": self._kind.part, "choices": choices, **told}
+        return {**self._head, "object": self.part, "choices": choices, **told}
+
+    def _message(self, text: str) -> dict[str, Any]:
+        return {"text": text}
+
+    def _delta(self, text: str) -> dict[str, Any]:
+        return {"text": text}
+
+
+class _ChatText(_Text):
+    """Writes the next message of a conversation."""
+
+    document = Chat
+    prefix, whole, part = "chatcmpl-", "chat.completion", "chat.completion.chunk"
+
+    def _message(self, text: str) -> dict[str, Any]:
+        return {"message": {"role": "assistant", "content": text}}
+
+    def _delta(self, text: str) -> dict[str, Any]:
+        first, self._first = self._first, False
+        role = {"role": "assistant"} if first else {}
+        return {"delta": role | ({"content": text} if text or first else {})}
+
+
+def _choice(text: Mapping[str, Any], reason: str | None) -> dict[str, Any]:
+    return {"index": 0, "finish_reason": reason, "logprobs": None, **text}
 
 
 class _Pieces:
