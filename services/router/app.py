@@ -87,7 +87,8 @@ async def run_one(
     """Route until `stop` in this process, alone on the port or beside others; as `run`."""
     keep_large_blocks()
     settings, identity = deployment.router, deployment.identity("router")
-    tokens = _tokens(deployment)
+    trusted = deployment.access and deployment.access.tokens
+    tokens = TokenVerifier(trusted) if trusted else None
     access, health = Access.of(deployment, tokens), HealthServicer()
     router = _Router(deployment)
     if reloads is not None:
@@ -134,11 +135,6 @@ async def run_one(
             if started is not None:
                 started(server.port)
             await router.work(server, planner, carbon, stop)
-
-
-def _tokens(deployment: Deployment) -> TokenVerifier | None:
-    tokens = None if deployment.access is None else deployment.access.tokens
-    return None if tokens is None else TokenVerifier(tokens)
 
 
 def _limits(settings: config.Router) -> Limits:

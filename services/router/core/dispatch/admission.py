@@ -50,18 +50,6 @@ class Admission:
         """Take every request."""
         return [*self.suspects.clear(), *self.choosy.clear(), *self.queue.clear()]
 
-    def take_hopeless(self, routes: ModelRoutes) -> list[PendingRequest]:
-        """Take the requests that require an accuracy which no variant has any more."""
-        hopeless = [
-            pending
-            for queue in (self.suspects, self.choosy)
-            for pending in queue
-            if too_inaccurate(routes, pending) is not None
-        ]
-        for pending in hopeless:
-            self.remove(pending)
-        return hopeless
-
     def arrange(self, routes: ModelRoutes) -> None:
         """Follow the routes' discipline; while overloaded clients take turns."""
         self._routes = routes

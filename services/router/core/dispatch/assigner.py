@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from services.router.core.balancing.weigher import MAX_WEIGHED
 from services.router.core.dispatch.admission import Admission, too_inaccurate
-from services.router.core.dispatch.decisions import Decision, Fail, Reconsider, Send
+from services.router.core.dispatch.decisions import Decision, Fail, Reconsider, Send, fail
 from services.router.core.dispatch.instance_pool import InstancePool
 from services.router.core.instance_state import InstanceState
 from services.router.core.model import ModelRoutes
@@ -97,11 +97,11 @@ class Assigner:
 
     def end_hopeless(self) -> Iterator[Decision]:
         """End waiting requests that require an accuracy which no variant has any more."""
-        for pending in self._admission.take_hopeless(self._routes):
+        for pending in (*self._admission.suspects, *self._admission.choosy):
             error = too_inaccurate(self._routes, pending)
             if error is not None:
-                pending.end()
-                yield Fail(pending, error)
+                self._admission.remove(pending)
+                yield fail(pending, error)
 
     def _reconsider_later(self, at_s: float | None, now_s: float) -> Iterable[Decision]:
         if at_s is None or now_s < self._reconsider_s <= at_s:  # an earlier call is due anyway
@@ -116,8 +116,7 @@ class Assigner:
         error = self._admission.too_late(pending, state, self._pool, now_s)
         if error is None:
             return self.assign(state, pending, now_s)
-        pending.end()
-        return Fail(pending, error)
+        return fail(pending, error)
 
     def assign(self, state: InstanceState, pending: PendingRequest, now_s: float) -> Send:
         """Assign a request to an instance."""

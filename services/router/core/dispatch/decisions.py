@@ -68,4 +68,10 @@ class Restart:
     pending: PendingRequest
 
 
+def fail(pending: PendingRequest, error: ServiceError) -> Fail:
+    """End a request with an error."""
+    pending.end()
+    return Fail(pending, error)
+
+
 Decision = Send | Reply | Fail | Withdraw | Dial | Release | Reconsider | Restart

@@ -22,7 +22,7 @@ from services.kit.request_cost import Cost
 from services.router.core.balancing.weigher import CarbonSignal
 from services.router.core.dispatch.admission import Admission, too_inaccurate
 from services.router.core.dispatch.assigner import Assigner
-from services.router.core.dispatch.decisions import Decision, Dial, Fail, Release, Withdraw
+from services.router.core.dispatch.decisions import Decision, Dial, Fail, Release, Withdraw, fail
 from services.router.core.dispatch.instance_pool import InstancePool
 from services.router.core.dispatch.retry_hedge import RetryHedge
 from services.router.core.instance_state import InstanceState
@@ -369,10 +369,7 @@ class Dispatcher:
         return self._retry_hedge.settle(pending, state)
 
     def _end_displaced(self, pending: PendingRequest | None) -> list[Decision]:
-        if pending is None:
-            return []
-        pending.end()
-        return [Fail(pending, self._admission.displaced())]
+        return [] if pending is None else [fail(pending, self._admission.displaced())]
 
     def _return(
         self, pending: PendingRequest, state: InstanceState, *, unseen: bool = False
@@ -384,13 +381,8 @@ class Dispatcher:
         return [*decisions, *ended]
 
     def _expel(self) -> list[Decision]:
-        model = self.routes.model
-        expelled: list[Decision] = []
-        for pending in self.give_up():
-            pending.end()
-            error = NotFound(f"model {model!r} is no longer served", reason="MODEL_REMOVED")
-            expelled.append(Fail(pending, error))
-        return expelled
+        why = f"model {self.routes.model!r} is no longer served"
+        return [fail(each, NotFound(why, reason="MODEL_REMOVED")) for each in self.give_up()]
 
     def _leave(self, state: InstanceState) -> Iterable[Decision]:
         """Release an instance that left the table and holds nothing."""

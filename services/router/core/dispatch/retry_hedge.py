@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from services.kit.errors import Unavailable
 from services.router.core.dispatch.admission import Admission
-from services.router.core.dispatch.decisions import Decision, Fail, Reply, Send, Withdraw
+from services.router.core.dispatch.decisions import Decision, Reply, Send, Withdraw, fail
 from services.router.core.dispatch.instance_pool import InstancePool
 from services.router.core.instance_state import InstanceState
 from services.router.core.model import POISON_DEATHS, Limits
@@ -81,8 +81,7 @@ class RetryHedge:
         if error is None:
             self._admission.queue_of(pending).push(pending)
             return ()
-        pending.end()
-        return (Fail(pending, error),)
+        return (fail(pending, error),)
 
     def _take(self) -> bool:
         """Take one retry out of the budget; return whether there was one."""

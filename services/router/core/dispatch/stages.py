@@ -42,7 +42,7 @@ class Stages:
         self._make = make
         self._later: dict[StageKey, Dispatcher] = {}
         self._depths: dict[str, int] = {}  # stages, by variant
-        self._full: set[StageKey] = set()
+        self._full: set[StageKey] = set()  # their queues are long
 
     def __iter__(self) -> Iterator[Dispatcher]:
         return iter(self._later.values())
@@ -96,8 +96,11 @@ class Stages:
     def settle(self, now_s: float) -> list[Decision]:
         """Open and close stages after an event; free requests that wait in vain."""
         decisions: list[Decision] = list(self._stranded())
-        for key in sorted(self._later, key=lambda each: -each[1]):
-            self._measure(key)
+        self._full = {
+            key
+            for key, each in self._later.items()
+            if each.queue_depth > (_SHORT if key in self._full else _LONG) * each.slots
+        }
         for (variant, stage), dispatcher in self._later.items():
             if stage + 1 < self._depths.get(variant, 0):
                 decisions += dispatcher.close(*self._closed([(variant, stage + 1)]), now_s)
@@ -106,29 +109,15 @@ class Stages:
         self._later = {
             key: each for key, each in self._later.items() if each.routes.instances or each.occupied
         }
-        self._full &= self._later.keys()
         return decisions
 
     # ---- inside --------------------------------------------------------------------------------
 
-    def _measure(self, key: StageKey) -> None:
-        """Determine whether a stage's queue is long."""
-        dispatcher = self._later[key]
-        limit = (_SHORT if key in self._full else _LONG) * dispatcher.slots
-        if dispatcher.queue_depth > limit:
-            self._full.add(key)
-        else:
-            self._full.discard(key)
-
     def _closed(self, nexts: Iterable[StageKey]) -> tuple[frozenset[str], frozenset[str]]:
         """Return the variants whose next stage cannot be reached, and those where it is full."""
         nexts = tuple(nexts)
-        broken = {key[0] for key in nexts if not self._works(key)}
+        broken = {key[0] for key in nexts if key not in self._later or not self._later[key].ready}
         return frozenset(broken), frozenset(key[0] for key in nexts if key in self._full)
-
-    def _works(self, key: StageKey) -> bool:
-        dispatcher = self._later.get(key)
-        return dispatcher is not None and dispatcher.ready
 
     def _stranded(self) -> Iterator[Restart]:
         if self.first.routes.instances:
