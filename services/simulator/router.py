@@ -7,6 +7,7 @@ list of arrivals, and workers are simulated, with the delay of the way as a numb
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,26 +35,20 @@ Lengths = Mapping[str, NDArray[np.int64]]
 """Tokens of each request's prompt and of its answer, by language model, shape (requests, 2)."""
 
 
-class _WorkerStream:
+class _WorkerStream(NamedTuple):
     """The stream to one worker.
 
     Attributes:
         instance: The worker's entry in the routing table.
         closed: Happens when it holds nothing and is in no table any more.
+        send: Delivers a request.
+        withdraw: Withdraws a request, by its number, whose caller has gone.
     """
 
-    def __init__(self, instance: Instance, worker: Worker | TextWorker, closed: Event) -> None:
-        self.instance = instance
-        self.closed = closed
-        self._worker = worker
-
-    def send(self, request: Request) -> None:
-        """Deliver a request."""
-        self._worker.deliver(request)
-
-    def withdraw(self, number: int) -> None:
-        """Withdraw a request whose caller has gone."""
-        self._worker.withdraw(number)
+    instance: Instance
+    closed: Event
+    send: Callable[[Request], None]
+    withdraw: Callable[[int], None]
 
     def close(self) -> None:
         """End the stream."""
@@ -218,7 +213,8 @@ class Router:
 
     def _connect(self, instance: Instance, listener: DecisionExecutor) -> _WorkerStream:
         worker = self.workers[instance.id]
-        stream = _WorkerStream(instance, worker, self._time.env.event())
+        closed = self._time.env.event()
+        stream = _WorkerStream(instance, closed, worker.deliver, worker.withdraw)
         self._streams[instance.id] = stream
         greeted = self._time.env.timeout(self._link_s)
         greeted.callbacks.append(lambda _: listener.hello(instance, worker.hello))

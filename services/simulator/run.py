@@ -199,10 +199,10 @@ class _Suite:
                     revision=self.recorder.table,
                     window_s=interval_s,
                     arrivals=self.recorder.arrived(env.now - interval_s, env.now),
-                    answered=sum(lately.answers.values()),
+                    answered=sum(each.total() for each in lately.by_variant.values()),
                     latency_s=self._latency_s(lately),
                     late=lately.late,
-                    by_variant=lately.by_variant(),
+                    by_variant=lately.by_variant,
                     refused=refused,
                     tokens=dict(self.recorder.tokens),
                 )

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from services.kit.config import Deployment
 from services.kit.units import carbon_gco2e
 from services.simulator.stats.estimate import (
     Latencies,
@@ -17,7 +16,6 @@ from services.simulator.stats.estimate import (
     weights,
 )
 from services.simulator.stats.run_record import RunRecord
-from services.simulator.stats.sampled_intervals import SampledInterval
 from services.simulator.supported import generates_text
 
 
@@ -142,40 +140,36 @@ class Figures:
         return sum(model.failed for model in self.models.values())
 
 
-def spent(
-    interval: SampledInterval, weight: Mapping[str, float], deployment: Deployment
-) -> tuple[float, float, float]:
-    """Return what an interval took: idle energy, active energy, both in J, and carbon, gCO2e.
+def spent(seen: RunRecord, weight: Mapping[str, Numbers]) -> Numbers:
+    """Return what each interval took, shape (3, intervals).
+
+    Idle energy, active energy, both in J, and carbon, gCO2e.
 
     Args:
-        interval: The interval.
-        weight: Requests that each of its requests stands for, by model.
-        deployment: For zones and PUE.
+        seen: What came of the policy.
+        weight: Requests that each request of an interval stands for, by model.
     """
-    energy_j = dict(interval.spent.idle_j)
-    active_j = 0.0
-    for (node, model), used_j in interval.spent.active_j.items():
-        energy_j[node] += used_j * weight[model]
-        active_j += used_j * weight[model]
-    carbon = sum(
-        carbon_gco2e(
-            used_j * deployment.nodes[node].pue,
-            interval.intensity_gco2e_per_kwh[deployment.nodes[node].zone],
+    nodes, took = seen.deployment.nodes, []
+    for index, interval in enumerate(seen.intervals):
+        energy_j = dict(interval.spent.idle_j)
+        active_j = 0.0
+        for (node, model), used_j in interval.spent.active_j.items():
+            energy_j[node] += used_j * float(weight[model][index])
+            active_j += used_j * float(weight[model][index])
+        intensity = interval.intensity_gco2e_per_kwh
+        carbon = sum(
+            carbon_gco2e(used_j * nodes[node].pue, intensity[nodes[node].zone])
+            for node, used_j in energy_j.items()
         )
-        for node, used_j in energy_j.items()
-    )
-    return sum(interval.spent.idle_j.values()), active_j, carbon
+        took.append((sum(interval.spent.idle_j.values()), active_j, carbon))
+    return np.array(took, dtype=np.float64).reshape(-1, 3).T
 
 
 def figures(seen: RunRecord) -> Figures:
     """Return the figures of a policy."""
     names = seen.deployment.models
     weight = {name: weights(seen.intervals, name) for name in names}
-    idle_j = active_j = carbon = 0.0
-    for index, interval in enumerate(seen.intervals):
-        each = {name: float(weight[name][index]) for name in names}
-        one, two, three = spent(interval, each, seen.deployment)
-        idle_j, active_j, carbon = idle_j + one, active_j + two, carbon + three
+    idle_j, active_j, carbon = map(float, spent(seen, weight).sum(axis=1))
     errors = [active_error_j(seen.intervals, name) for name in names]
     known = [error for error in errors if error is not None]
     changed = [plan for plan in seen.plans[1:] if plan.steps]

@@ -68,12 +68,8 @@ def series(seen: RunRecord) -> Series:
     names = list(seen.deployment.models)
     bins = _Bins.of(seen)
     weight = {name: weights(seen.intervals, name) for name in names}
-    took = [
-        spent(interval, {name: float(weight[name][i]) for name in names}, seen.deployment)
-        for i, interval in enumerate(seen.intervals)
-    ]
-    energy_j = bins.sums([idle_j + active_j for idle_j, active_j, _ in took])
-    carbon = bins.sums([carbon for _, _, carbon in took])
+    idle_j, active_j, carbon_g = spent(seen, weight)
+    energy_j, carbon = bins.sums(idle_j + active_j), bins.sums(carbon_g)
     load = {
         name: bins.sums([interval.arrived[name] for interval in seen.intervals]) for name in names
     }

@@ -114,20 +114,13 @@ class Lately:
 
     Attributes:
         late: Answered later than the objective, by model.
-        answers: Answered, by model and variant.
+        by_variant: Answered, by model, then by variant.
         latency_s: Of the answered, by model.
     """
 
     latency_s: defaultdict[str, array[float]] = field(default_factory=_latencies)
     late: Counter[str] = field(default_factory=Counter)
-    answers: Counter[tuple[str, str]] = field(default_factory=Counter)
-
-    def by_variant(self) -> dict[str, dict[str, int]]:
-        """Return the answers by model, then by variant."""
-        found: dict[str, dict[str, int]] = {}
-        for (model, variant), count in self.answers.items():
-            found.setdefault(model, {})[variant] = count
-        return found
+    by_variant: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
 
 @dataclass(eq=False)
@@ -174,7 +167,7 @@ class Recorder:
             )
         interval.latency_s[instance.model].append(latency_s + self.client_s)
         interval.answers[instance.model, instance.variant] += 1
-        self._lately.answers[instance.model, instance.variant] += 1
+        self._lately.by_variant[instance.model][instance.variant] += 1
         self._lately.latency_s[instance.model].append(latency_s)
         if not _in_time(slo, latency_s, usage):
             self._lately.late[instance.model] += 1
