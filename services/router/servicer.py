@@ -32,6 +32,7 @@ from services.router.runtime.engine import Engine
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
+_Region = pb.SystemSharedMemoryStatusRequest | pb.CudaSharedMemoryStatusRequest
 _RECEIPTS_S = 0.5  # between the responses of WatchReceipts
 INFERENCE = pb.DESCRIPTOR.services_by_name["GRPCInferenceService"]
 
@@ -118,31 +119,23 @@ class InferenceServicer:
         """Refuse: the planner decides which models run."""
         raise repository.fixed(self.engine.registry, request.model_name, "unload")
 
-    def SystemSharedMemoryStatus(self, request: pb.SystemSharedMemoryStatusRequest) -> Message:
+    def SystemSharedMemoryStatus(self, request: _Region) -> Message:
         """Return no region: none is ever registered."""
         repository.check_region(request.name)
         return pb.SystemSharedMemoryStatusResponse()
 
     def SystemSharedMemoryRegister(self, request: Message) -> NoReturn:
         """Refuse: there is no shared memory with clients."""
-        raise repository.shared_memory("system")
+        raise repository.shared_memory(request)
 
     def SystemSharedMemoryUnregister(self, request: Message) -> Message:
         """Return at once: none is ever registered."""
         return pb.SystemSharedMemoryUnregisterResponse()
 
-    def CudaSharedMemoryStatus(self, request: pb.CudaSharedMemoryStatusRequest) -> Message:
-        """Return no region: none is ever registered."""
-        repository.check_region(request.name)
-        return pb.CudaSharedMemoryStatusResponse()
-
-    def CudaSharedMemoryRegister(self, request: Message) -> NoReturn:
-        """Refuse: there is no shared memory with clients."""
-        raise repository.shared_memory("CUDA")
-
-    def CudaSharedMemoryUnregister(self, request: Message) -> Message:
-        """Return at once: none is ever registered."""
-        return pb.CudaSharedMemoryUnregisterResponse()
+    # Empty messages: they are the same bytes, whatever their types.
+    CudaSharedMemoryStatus = SystemSharedMemoryStatus
+    CudaSharedMemoryRegister = SystemSharedMemoryRegister
+    CudaSharedMemoryUnregister = SystemSharedMemoryUnregister
 
     def TraceSetting(self, request: pb.TraceSettingRequest) -> pb.TraceSettingResponse:
         """Return how requests are traced."""

@@ -4,7 +4,7 @@ Settings that matter only where something fails, on the wire, or to files are no
 fails in a simulation, and there are no wires and no files.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from services.gpuagent.core import gpu_types
 from services.kit.config import (
@@ -20,14 +20,14 @@ Finding = tuple[tuple[int | str, ...], str]
 """Path of a setting, and what is wrong with it."""
 
 _DISCIPLINES = {
-    "ssjf": "needs the lengths of answers, and a scenario's requests have none",
-    "priority": "needs priorities, and a scenario's requests have none",
+    "ssjf": "needs the lengths of answers, and a scenario's requests have none; use fcfs or edf",
+    "priority": "needs priorities, and a scenario's requests have none; use fcfs or edf",
 }
-
-
 _CHOICES = {
-    "prefix": "needs the texts of prompts, and a scenario's requests have only lengths",
-    "predicted_tokens": "needs predictions of lengths, and a simulation has no predictor",
+    "prefix": "needs the texts of prompts, and a scenario's requests have only lengths;"
+    " use shares or consolidated",
+    "predicted_tokens": "needs predictions of lengths, and a simulation has no predictor;"
+    " use shares or consolidated",
 }
 """Choices of the instance that cannot be simulated for language models."""
 
@@ -38,10 +38,10 @@ def unsupported(scenario: Scenario, deployment: Deployment) -> Iterator[Finding]
         yield ("deployment", *where), problem
     for index, policy in enumerate(scenario.policies):
         if policy.discipline is not None:
-            yield from _discipline(("policies", index, "discipline"), policy.discipline)
+            yield from _named(("policies", index, "discipline"), policy.discipline, _DISCIPLINES)
         if any(map(generates_text, deployment.models.values())):
             where = ("policies", index, "instance_choice")
-            yield from _choice(where, policy.instance_choice or "")
+            yield from _named(where, policy.instance_choice or "", _CHOICES)
     for name in scenario.texts:
         if name in deployment.models and not generates_text(deployment.models[name]):
             yield ("texts", name), f"{name} is no language model; omit it"
@@ -92,9 +92,9 @@ def generates_text(model: Model) -> bool:
 
 
 def _model(model: Model) -> Iterator[Finding]:
-    yield from _discipline(("discipline",), model.discipline)
+    yield from _named(("discipline",), model.discipline, _DISCIPLINES)
     if generates_text(model):
-        yield from _choice(("instance_choice",), model.instance_choice)
+        yield from _named(("instance_choice",), model.instance_choice, _CHOICES)
     kinds = {each.runtime.kind for each in model.variants.values()}
     if "onnx" in kinds and kinds & {"openai", "generative"}:
         yield ("variants",), "of one model, all or none can be simulated token by token"
@@ -110,11 +110,8 @@ def _model(model: Model) -> Iterator[Finding]:
             yield ("variants", name, "profile"), text
 
 
-def _discipline(where: tuple[int | str, ...], discipline: str) -> Iterator[Finding]:
-    if discipline in _DISCIPLINES:
-        yield where, f"{discipline} {_DISCIPLINES[discipline]}; use fcfs or edf"
-
-
-def _choice(where: tuple[int | str, ...], choice: str) -> Iterator[Finding]:
-    if choice in _CHOICES:
-        yield where, f"{choice} {_CHOICES[choice]}; use shares or consolidated"
+def _named(
+    where: tuple[int | str, ...], value: str, problems: Mapping[str, str]
+) -> Iterator[Finding]:
+    if value in problems:
+        yield where, f"{value} {problems[value]}"

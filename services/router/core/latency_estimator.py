@@ -1,9 +1,12 @@
 """Streaming estimate of an instance's latency: a few operations per answer."""
 
+from dataclasses import dataclass
+
 _WEIGHT = 1 / 16  # of the newest answer: some two batches of eight
 _PASSED_OVER = 1 - 1 / 256
 
 
+@dataclass(slots=True)
 class LatencyEstimator:
     """Estimates of one instance, s; 0: no answer has come yet.
 
@@ -16,10 +19,9 @@ class LatencyEstimator:
     Source of mean and deviation: Jacobson, "Congestion Avoidance and Control", SIGCOMM 1988.
     """
 
-    __slots__ = ("deviation_s", "hold_s", "unit_s")
-
-    def __init__(self) -> None:
-        self.hold_s = self.deviation_s = self.unit_s = 0.0
+    hold_s: float = 0.0
+    deviation_s: float = 0.0
+    unit_s: float = 0.0
 
     def observe(self, hold_s: float, load: int) -> None:
         """Update the estimates with an answer.

@@ -209,7 +209,7 @@ def string_parameter(key: str, value: str) -> bytes:
 
 def double_parameter(key: str, value: float) -> bytes:
     """Return a serialized `parameters` entry with a double; see `string_parameter`."""
-    return _before_double(key) + _DOUBLE.pack(value)
+    return before_double(key) + _DOUBLE.pack(value)
 
 
 def integer_parameter(key: str, value: int) -> bytes:
@@ -228,7 +228,7 @@ def enclosed(field: int, *pieces: bytes) -> bytes:
 
 
 @lru_cache(maxsize=64)
-def _before_double(key: str) -> bytes:
+def before_double(key: str) -> bytes:
     """Return an entry without its last 8 bytes: the value, whose size never changes."""
     return _entry(key.encode(), b"\x21" + bytes(8))[:-8]
 

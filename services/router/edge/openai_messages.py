@@ -15,7 +15,7 @@ from inference import grpc_service_pb2 as pb
 from services.kit.errors import InvalidArgument, ServiceError
 from services.router.edge.documents import Document
 from services.router.edge.guard import STATUSES
-from services.router.edge.tensor_json import set_parameter
+from services.router.edge.tensor_json import parameters, set_parameter
 
 _TYPES = {
     400: "invalid_request_error",
@@ -189,10 +189,7 @@ def finish_reason(response: pb.ModelInferResponse) -> str:
 
 def usage(response: pb.ModelInferResponse, plan_version: int) -> dict[str, Any]:
     """Return an answer's tokens, and its receipt under the names of its parameters."""
-    told = {
-        key: getattr(value, str(value.WhichOneof("parameter_choice")), None)
-        for key, value in response.parameters.items()
-    }
+    told = parameters(response.parameters)
     prompt, completion = int(told.get("input_tokens") or 0), int(told.get("output_tokens") or 0)
     return {
         "prompt_tokens": prompt,

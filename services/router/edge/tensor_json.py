@@ -7,7 +7,7 @@ Source: KServe, "Open Inference Protocol (V2)", HTTP/REST; Triton, "Binary Tenso
 
 import math
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from pydantic import Field, NonNegativeInt, StrictBool, StrictFloat, StrictInt, StrictStr
@@ -162,7 +162,7 @@ def answer(body: bytes, request: InferRequest) -> tuple[bytes, int | None]:
     outputs: list[dict[str, Any]] = []
     for index, tensor in enumerate(found.outputs):
         contents = raw[index] if raw else _raw(tensor)
-        told = dict(_parameters(tensor.parameters))
+        told = parameters(tensor.parameters)
         output = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
         if request.wants_binary(tensor.name):
             told["binary_data_size"] = len(contents)
@@ -175,7 +175,7 @@ def answer(body: bytes, request: InferRequest) -> tuple[bytes, int | None]:
             "model_name": found.model_name,
             "model_version": found.model_version,
             **({"id": found.id} if found.id else {}),
-            "parameters": dict(_parameters(found.parameters)),
+            "parameters": parameters(found.parameters),
             "outputs": outputs,
         },
         inf_nan_mode="null",
@@ -302,8 +302,7 @@ def set_parameter(parameter: pb.InferParameter, value: bool | float | str) -> No
         raise InvalidArgument.at("parameters", f"integers have 64 bits: {error}") from None
 
 
-def _parameters(given: Mapping[str, pb.InferParameter]) -> Iterable[tuple[str, Any]]:
-    for key, parameter in given.items():
-        choice = parameter.WhichOneof("parameter_choice")
-        if choice:
-            yield key, getattr(parameter, choice)
+def parameters(given: Mapping[str, pb.InferParameter]) -> dict[str, Any]:
+    """Return the values of parameters; one without a value is left out."""
+    chosen = {key: each.WhichOneof("parameter_choice") for key, each in given.items()}
+    return {key: getattr(given[key], choice) for key, choice in chosen.items() if choice}

@@ -68,7 +68,7 @@ def fixed(registry: ModelRegistry, model: str, verb: str) -> ServiceError:
         verb: For the message: "load" or "unload".
 
     Raises:
-        ServiceError: As `Switchboard.model`: there is no such model.
+        ServiceError: As `ModelRegistry.model`: there is no such model.
     """
     registry.model(model)
     return FailedPrecondition(
@@ -80,8 +80,9 @@ def fixed(registry: ModelRegistry, model: str, verb: str) -> ServiceError:
     )
 
 
-def shared_memory(kind: str) -> ServiceError:
-    """Return the refusal to register a region of shared memory."""
+def shared_memory(request: object) -> ServiceError:
+    """Return the refusal to register a region of shared memory, of the system or of CUDA."""
+    kind = "CUDA" if isinstance(request, pb.CudaSharedMemoryRegisterRequest) else "system"
     return Unimplemented(
         f"no {kind} shared memory: clients and GPUs need not share a machine; send tensors in"
         " the request, as raw_input_contents",

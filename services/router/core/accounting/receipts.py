@@ -7,7 +7,12 @@ from struct import Struct
 from services.kit.request_cost import Cost, Usage
 from services.kit.units import J_PER_KWH
 from services.router.core.model import Instance
-from services.router.core.wire import double_parameter, integer_parameter, string_parameter
+from services.router.core.wire import (
+    before_double,
+    double_parameter,
+    integer_parameter,
+    string_parameter,
+)
 
 Intensity = Callable[[str], float | None]
 """From a zone to its carbon intensity now, gCO2e/kWh; None where it is not known."""
@@ -24,12 +29,7 @@ def carbon_gco2e(instance: Instance, energy_j: float, intensity: Intensity) -> f
     return None if known is None else energy_j / J_PER_KWH * known * instance.pue
 
 
-def _before(key: str) -> bytes:
-    """Return a parameter without its number, the last 8 bytes."""
-    return double_parameter(key, 0.0)[:-8]
-
-
-_ENERGY, _IDLE, _CARBON = map(_before, ("energy_j", "energy_idle_j", "carbon_gco2e"))
+_ENERGY, _IDLE, _CARBON = map(before_double, ("energy_j", "energy_idle_j", "carbon_gco2e"))
 _CARBON_UNKNOWN = string_parameter("carbon_status", "unknown")
 _UNPRICED = Struct(f"<{len(_ENERGY)}sd{len(_IDLE)}sd")
 _PRICED = Struct(f"{_UNPRICED.format}{len(_CARBON)}sd")

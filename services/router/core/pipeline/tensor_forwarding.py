@@ -10,17 +10,16 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from services.kit.errors import Internal, InvalidArgument
-from services.kit.protobuf_wire import fields, varint
+from services.kit.protobuf_wire import BYTES, fields, varint
 from services.router.core.wire import enclosed
 
-_BYTES: Final = 2
 _NAME: Final = 1
 _HEAD: Final = (1, 2, 3)  # model_name, model_version, id
 _DESCRIBED: Final = 5
 _WANTED: Final = 6  # of a request: outputs
 _RAW_OUTPUT: Final = 6
 _RAW_INPUT: Final = 7
-_RAW_TAG: Final = bytes((_RAW_INPUT << 3 | _BYTES,))
+_RAW_TAG: Final = bytes((_RAW_INPUT << 3 | BYTES,))
 
 
 class Tensor(NamedTuple):
@@ -59,10 +58,10 @@ def read_request(data: bytes) -> Origin:
         InvalidArgument: The bytes are malformed.
     """
     head, wanted = [], []
-    for number, kind, start, end in _read(data):
-        if kind == _BYTES and number in _HEAD:
+    for number, start, end in _read(data):
+        if number in _HEAD:
             head.append(enclosed(number, data[start:end]))
-        elif kind == _BYTES and number == _WANTED:
+        elif number == _WANTED:
             wanted.append(enclosed(_WANTED, data[start:end]))
     return Origin(b"".join(head), _tensors(data, _RAW_INPUT), b"".join(wanted))
 
@@ -110,11 +109,11 @@ def _tensors(data: bytes, raw_field: int) -> dict[str, Tensor]:
     queue_view = memoryview(data)
     described: list[tuple[str, bytes]] = []
     raw: list[memoryview] = []
-    for number, kind, start, end in _read(data):
-        if kind == _BYTES and number == _DESCRIBED:
+    for number, start, end in _read(data):
+        if number == _DESCRIBED:
             body = data[start:end]
             described.append((_name(body), body))
-        elif kind == _BYTES and number == raw_field:
+        elif number == raw_field:
             raw.append(queue_view[start:end])
     if raw and len(raw) != len(described):
         raise InvalidArgument(f"{len(described)} tensors have {len(raw)} raw contents")
@@ -125,14 +124,16 @@ def _tensors(data: bytes, raw_field: int) -> dict[str, Tensor]:
 
 def _name(described: bytes) -> str:
     name = ""
-    for number, kind, start, end in _read(described):
-        if (number, kind) == (_NAME, _BYTES):
+    for number, start, end in _read(described):
+        if number == _NAME:
             name = described[start:end].decode(errors="replace")
     return name
 
 
-def _read(data: bytes) -> list[tuple[int, int, int, int]]:
+def _read(data: bytes) -> list[tuple[int, int, int]]:
+    """Return number, start and end of each field of bytes."""
     try:
-        return list(fields(data, 0, len(data)))
+        found = fields(data, 0, len(data))
+        return [(number, start, end) for number, kind, start, end in found if kind == BYTES]
     except (ValueError, IndexError) as error:
         raise InvalidArgument("not a message of the inference protocol") from error

@@ -59,25 +59,18 @@ class RequestQueue:
     """Requests in order; each may be removed from any place, or change its place.
 
     Args:
-        key: The discipline.
-        fair: Clients take turns.
+        key: The discipline; clients do not take turns until `arrange` says so.
         byte_budget: Budget of all models that the waiting bodies count against.
 
     Attributes:
         size_bytes: Size of the waiting bodies.
     """
 
-    def __init__(
-        self,
-        key: SortKey = by_arrival,
-        *,
-        fair: bool = False,
-        byte_budget: ByteBudget | None = None,
-    ) -> None:
+    def __init__(self, key: SortKey = by_arrival, *, byte_budget: ByteBudget | None = None) -> None:
         self.size_bytes = 0
         self._byte_budget = byte_budget or ByteBudget()
         self._key = key
-        self._fair = fair
+        self._fair = False
         self._places: dict[int, tuple[_Flow, _Entry]] = {}
         self._flows: dict[str, _Flow] = {}
         self._turns: SortedKeyList[_Flow, tuple[float, int]] = SortedKeyList(key=_turn)

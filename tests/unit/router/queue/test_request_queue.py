@@ -94,7 +94,8 @@ def test_no_client_that_waits_is_more_than_one_request_behind_another(
     clients: list[str], served: int
 ) -> None:
     """Start-time fair queueing: the bound of a whole request holds at any time."""
-    queue = RequestQueue(by_arrival, fair=True)
+    queue = RequestQueue()
+    queue.arrange(by_arrival, fair=True)
     for number, client in enumerate(clients):
         queue.push(request(number, client=client))
     had: Counter[str] = Counter(dict.fromkeys(clients, 0))
@@ -107,7 +108,8 @@ def test_no_client_that_waits_is_more_than_one_request_behind_another(
 
 
 def test_turns_are_not_saved_up_by_a_client_that_was_away() -> None:
-    queue = RequestQueue(by_arrival, fair=True)
+    queue = RequestQueue()
+    queue.arrange(by_arrival, fair=True)
     for number in range(10):
         queue.push(request(number, client="a"))
     for _ in range(5):
@@ -119,7 +121,8 @@ def test_turns_are_not_saved_up_by_a_client_that_was_away() -> None:
 
 
 def test_a_full_queue_makes_room_at_the_expense_of_the_client_that_has_the_most() -> None:
-    queue = RequestQueue(by_arrival, fair=True)
+    queue = RequestQueue()
+    queue.arrange(by_arrival, fair=True)
     for number in range(5):
         queue.push(request(number, client="greedy"))
 
@@ -154,7 +157,8 @@ def test_the_client_is_only_identified_where_clients_take_turns() -> None:
 @pytest.mark.parametrize("fair", [False, True])
 def test_requests_that_left_early_do_not_stay_in_memory(fair: bool) -> None:
     """With no instance at all, callers come and give up for ever, each under another name."""
-    queue = RequestQueue(by_arrival, fair=fair)
+    queue = RequestQueue()
+    queue.arrange(by_arrival, fair=fair)
     queue.push(request(0, client="patient"))
     for number in range(1, 5_000):
         gone = request(number, client=f"client {number}")
