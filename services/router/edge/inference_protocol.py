@@ -6,11 +6,11 @@ Source: KServe, "Open Inference Protocol (V2)"; Triton, "HTTP/REST and GRPC Prot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from aiohttp import web
-from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 from pydantic_core import to_json
 
 from inference import grpc_service_pb2 as pb
@@ -19,14 +19,48 @@ from services.router.edge import tensor_json
 from services.router.edge.calls import Calls
 from services.router.edge.documents import parsed_object, plain
 from services.router.edge.guard import Guard, Handler
-from services.router.servicer import InferenceServicer
+from services.router.servicer import INFERENCE, InferenceServicer
 
 _RPC: Final = "/inference.GRPCInferenceService/"
 _SIZE: Final = "Inference-Header-Content-Length"
-_VERSIONED: Final = ("/v2/models/{model}", "/v2/models/{model}/versions/{version}")
+_MODEL: Final = "/v2/models/{model}"
+_VERSIONED: Final = (_MODEL, f"{_MODEL}/versions/{{version}}")
 
-Fields = Mapping[str, Any]
-_Settings = pb.TraceSettingRequest | pb.LogSettingsRequest
+_CALLS: Final = (
+    ("GET", "/v2", "ServerMetadata"),
+    ("GET", "/v2/health/live", "ServerLive"),
+    ("GET", "/v2/health/ready", "ServerReady"),
+    ("GET", "/v2/models/stats", "ModelStatistics"),
+    *(
+        ("GET", f"{model}{path}", rpc)
+        for model in _VERSIONED
+        for path, rpc in (
+            ("", "ModelMetadata"),
+            ("/ready", "ModelReady"),
+            ("/config", "ModelConfig"),
+            ("/stats", "ModelStatistics"),
+        )
+    ),
+    ("POST", "/v2/repository/index", "RepositoryIndex"),
+    ("POST", "/v2/repository/models/{model}/load", "RepositoryModelLoad"),
+    ("POST", "/v2/repository/models/{model}/unload", "RepositoryModelUnload"),
+    *(
+        (verb, f"/v2/{kind.lower()}sharedmemory{region}/{act.lower()}", f"{kind}SharedMemory{act}")
+        for kind in ("System", "Cuda")
+        for region in ("", "/region/{region}")
+        for verb, act in (("GET", "Status"), ("POST", "Register"), ("POST", "Unregister"))
+    ),
+    *(
+        (verb, path, rpc)
+        for verb in ("GET", "POST")
+        for path, rpc in (
+            ("/v2/trace/setting", "TraceSetting"),
+            (f"{_MODEL}/trace/setting", "TraceSetting"),
+            ("/v2/logging", "LogSettings"),
+        )
+    ),
+)
+"""HTTP method, path, and the rpc that answers, of each call but inference."""
 
 
 def error_form(error: ServiceError) -> Mapping[str, object]:
@@ -34,93 +68,39 @@ def error_form(error: ServiceError) -> Mapping[str, object]:
     return {"error": error.message or error.status}
 
 
-class _Call(NamedTuple):
-    """A call other than inference.
+def _request(rpc: str, given: Mapping[str, Any]) -> Any:
+    """Return the request of a call, made of the path's variables and the body.
 
-    Attributes:
-        verb: HTTP method.
-        path: Its path.
-        rpc: Name of the gRPC method that answers.
-        request: Makes its request of the path's variables and the body.
-        document: Makes JSON of its response.
+    Settings that a body would change are in it by name: all are refused.
     """
-
-    verb: str
-    path: str
-    rpc: str
-    request: Callable[[Fields], Message]
-    document: Callable[[Any], Any] = plain
-
-
-def _named(message: Callable[..., Message]) -> Callable[[Fields], Message]:
-    return lambda given: message(name=given.get("model", ""), version=given.get("version", ""))
-
-
-def _region(message: Callable[..., Message]) -> Callable[[Fields], Message]:
-    return lambda given: message(name=given.get("region", ""))
-
-
-def _settings(message: Callable[..., _Settings]) -> Callable[[Fields], Message]:
-    """Return the message with the settings that a body would change, by name: all are refused."""
-
-    def request(given: Fields) -> Message:
-        made = message(**{"model_name": given["model"]} if "model" in given else {})
+    made: Any = GetMessageClass(INFERENCE.methods_by_name[rpc].input_type)()
+    known = made.DESCRIPTOR.fields_by_name
+    named = given.get("region" if "SharedMemory" in rpc else "model")
+    for field, value in (("name", named), ("model_name", named), ("version", given.get("version"))):
+        if field in known and value is not None:
+            setattr(made, field, value)
+    if "ready" in known:
+        made.ready = given.get("ready") is True
+    if "settings" in known:
         for name in given.keys() - {"model"}:
             made.settings[name].SetInParent()
-        return made
-
-    return request
+    return made
 
 
-def _chosen(response: Any) -> Any:
-    """Return settings without the names of their types."""
-    return {
-        name: next(iter(plain(value).values()), None) for name, value in response.settings.items()
-    }
-
-
-def _calls() -> Iterator[_Call]:
-    yield _Call("GET", "/v2", "ServerMetadata", lambda _: pb.ServerMetadataRequest())
-    yield _Call("GET", "/v2/health/live", "ServerLive", lambda _: pb.ServerLiveRequest())
-    yield _Call("GET", "/v2/health/ready", "ServerReady", lambda _: pb.ServerReadyRequest())
-    yield _Call("GET", "/v2/models/stats", "ModelStatistics", _named(pb.ModelStatisticsRequest))
-    for model in _VERSIONED:
-        yield _Call("GET", model, "ModelMetadata", _named(pb.ModelMetadataRequest))
-        yield _Call("GET", f"{model}/ready", "ModelReady", _named(pb.ModelReadyRequest))
-        yield _Call(
-            *("GET", f"{model}/config", "ModelConfig", _named(pb.ModelConfigRequest)),
-            lambda response: plain(response.config),
-        )
-        yield _Call("GET", f"{model}/stats", "ModelStatistics", _named(pb.ModelStatisticsRequest))
-    yield _Call(
-        *("POST", "/v2/repository/index", "RepositoryIndex"),
-        lambda given: pb.RepositoryIndexRequest(ready=given.get("ready") is True),
-        lambda response: plain(response)["models"],
-    )
-    repository = "/v2/repository/models/{model}"
-    yield _Call(
-        *("POST", f"{repository}/load", "RepositoryModelLoad"),
-        lambda given: pb.RepositoryModelLoadRequest(model_name=given["model"]),
-    )
-    yield _Call(
-        *("POST", f"{repository}/unload", "RepositoryModelUnload"),
-        lambda given: pb.RepositoryModelUnloadRequest(model_name=given["model"]),
-    )
-    for kind in ("System", "Cuda"):
-        rpc, base = f"{kind}SharedMemory", f"/v2/{kind.lower()}sharedmemory"
-        for path in (base, f"{base}/region/{{region}}"):
-            for act in ("Status", "Register", "Unregister"):
-                yield _Call(
-                    "GET" if act == "Status" else "POST",
-                    f"{path}/{act.lower()}",
-                    f"{rpc}{act}",
-                    _region(getattr(pb, f"{rpc}{act}Request")),
-                    lambda response: list(plain(response).get("regions", ())),
-                )
-    for verb in ("GET", "POST"):
-        for path in ("/v2/trace/setting", "/v2/models/{model}/trace/setting"):
-            yield _Call(verb, path, "TraceSetting", _settings(pb.TraceSettingRequest), _chosen)
-        yield _Call(verb, "/v2/logging", "LogSettings", _settings(pb.LogSettingsRequest), _chosen)
+def _document(rpc: str, response: Any) -> Any:
+    """Return a response as Triton writes it in JSON."""
+    match rpc:
+        case "ModelConfig":
+            return plain(response.config)
+        case "RepositoryIndex":
+            return plain(response)["models"]
+        case "TraceSetting" | "LogSettings":  # without the names of their types
+            values = ((name, plain(value).values()) for name, value in response.settings.items())
+            return {name: next(iter(value), None) for name, value in values}
+        case _ if "SharedMemory" in rpc:
+            return list(plain(response).get("regions", ()))
+        case _:
+            return plain(response)
 
 
 class InferenceProtocol:
@@ -143,9 +123,9 @@ class InferenceProtocol:
             yield web.post(
                 f"{path}/infer", self._guarded("POST", f"{path}/infer", "ModelInfer", self._infer)
             )
-        for call in _calls():
-            handler = self._guarded(call.verb, call.path, call.rpc, self._handler(call))
-            yield web.route(call.verb, call.path, handler)
+        for verb, path, rpc in _CALLS:
+            handler = self._guarded(verb, path, rpc, self._handler(rpc))
+            yield web.route(verb, path, handler)
 
     def _guarded(self, verb: str, path: str, rpc: str, handler: Handler) -> Handler:
         return self._guard.around(f"{verb} {path}", f"{_RPC}{rpc}", error_form, handler)
@@ -164,18 +144,18 @@ class InferenceProtocol:
         headers[_SIZE] = str(json_bytes)
         return web.Response(body=content, headers=headers)  # application/octet-stream
 
-    def _handler(self, call: _Call) -> Handler:
-        answer = getattr(self._servicer, call.rpc)
+    def _handler(self, rpc: str) -> Handler:
+        answer = getattr(self._servicer, rpc)
 
         async def handler(request: web.Request) -> web.Response:
             given: dict[str, Any] = {}
             if request.body_exists:
                 async with self._guard.body(request) as body:
                     given = parsed_object(body)
-            response = answer(call.request(given | request.match_info))
+            response = answer(_request(rpc, given | request.match_info))
             healthy = not isinstance(response, _HEALTH) or response.ready
             return web.Response(
-                body=to_json(call.document(response)),
+                body=to_json(_document(rpc, response)),
                 status=200 if healthy else 503,
                 content_type="application/json",
             )
