@@ -1,7 +1,7 @@
 """Protobuf <-> values of the core, for the planner and for GetStatus."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import get_args
@@ -13,6 +13,7 @@ from services.kit.config import Discipline, InstanceChoice
 from services.kit.errors import FailedPrecondition
 from services.kit.rpc.record_mapping import from_message, to_message
 from services.router.core.accounting.account import Account
+from services.router.core.accounting.counters import StatsWindow
 from services.router.core.accounting.receipt_watchers import Receipt
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.instance_state import InstanceState
@@ -117,7 +118,7 @@ def _load(dispatcher: Dispatcher, account: Account) -> planner_pb2.ModelLoad:
         failed=window.failed,
         late=window.late,
         queue_depth=dispatcher.queue_depth,
-        latency_s=_named(window.quantiles_s(percentiles)),
+        latency_s=_quantiles_s(window, percentiles),
         answered_by_variant=window.by_variant,
         refused=overload.refused,
         overloaded_s=overload.overloaded_s,
@@ -126,8 +127,9 @@ def _load(dispatcher: Dispatcher, account: Account) -> planner_pb2.ModelLoad:
     )
 
 
-def _named(quantiles_s: dict[float, float]) -> dict[str, float]:
-    return {f"{percentile:g}": value for percentile, value in quantiles_s.items()}
+def _quantiles_s(counts: StatsWindow, percentiles: Iterable[float]) -> dict[str, float]:
+    """Return latencies by percentile, s; empty where nothing was answered."""
+    return {f"{each:g}": value for each, value in counts.latency.quantiles(percentiles).items()}
 
 
 def to_status(
@@ -190,7 +192,7 @@ def _model_status(
         model=dispatcher.routes.model,
         queue_depth=sum(each.queue_depth for each in dispatchers),
         in_flight=sum(each.in_flight for each in dispatchers),
-        latency_s=_named(counts.quantiles_s(_PERCENTILES)),
+        latency_s=_quantiles_s(counts, _PERCENTILES),
         slo_latency_s=dispatcher.routes.slo_latency_s,
         energy_j=total.energy_j,
         carbon_gco2e=total.carbon_gco2e,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import add, sub
 from typing import Final, NamedTuple, Self
@@ -181,10 +180,6 @@ class StatsWindow(NamedTuple):
     late: int
     by_variant: Counter[str]
     latency: Sketch
-
-    def quantiles_s(self, percentiles: Iterable[float]) -> dict[float, float]:
-        """Return latencies by percentile (0..100), s; empty where nothing was answered."""
-        return self.latency.quantiles(percentiles)
 
     def since(self, earlier: StatsWindow) -> StatsWindow:
         """Return the counts between two moments."""

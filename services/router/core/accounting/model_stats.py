@@ -50,7 +50,6 @@ class ModelStats:
         self.fail_s = self.unclaimed_j = 0.0
         self.last_answer_s: float | None = None
         self.responses: defaultdict[int, PositionStats] = defaultdict(PositionStats)
-        self._ended_s = float("-inf")
         self._latencies = Sketch(_LATENCIES_S)
         self._by_size: defaultdict[int, Durations] = defaultdict(Durations)
         self._history = CounterHistory(windows_s)
@@ -219,12 +218,12 @@ class ModelStats:
     def _sample(self, now_s: float) -> None:
         """Keep the counters for the windows when that is due, before a request is counted."""
         if now_s >= self._history.due_s:
-            self._history.sample(now_s, self._ended_s, self._counts())
-        self._ended_s = now_s
+            self._history.sample(now_s, self._counts())
+        self._history.counted_s = now_s
 
     def _counts(self) -> tuple[int, ...]:
         answered = [variant.answered for variant in list(self.variants.values())]
         return (*self.good_and_bad, self.total.tokens.output_tokens, *answered)
 
     def _grown(self, window_s: float, now_s: float) -> tuple[int, ...]:
-        return self._history.within(window_s, now_s, self._ended_s, self._counts())
+        return self._history.within(window_s, now_s, self._counts())

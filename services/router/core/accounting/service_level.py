@@ -72,41 +72,33 @@ class CounterHistory:
 
     Attributes:
         due_s: When the next sample is due.
+        counted_s: When the counters last changed; set by their owner.
     """
 
     def __init__(self, windows_s: tuple[float, ...] = WINDOWS_S) -> None:
         self.windows_s = windows_s
-        self.due_s = float("-inf")
+        self.due_s = self.counted_s = float("-inf")
         self._step_s = min(windows_s) / _STEPS_PER_WINDOW
         self._samples: list[_Sample] = []
 
-    def sample(self, now_s: float, counted_s: float, counts: tuple[int, ...]) -> None:
-        """Keep a sample of the counters; to be called before the first count after `due_s`.
-
-        Args:
-            now_s: Monotonic time.
-            counted_s: When the counters last changed.
-            counts: The counters.
-        """
+    def sample(self, now_s: float, counts: tuple[int, ...]) -> None:
+        """Keep a sample of the counters; to be called before the first count after `due_s`."""
         self.due_s = now_s + self._step_s
-        self._samples.append(_Sample(counted_s, counts))
+        self._samples.append(_Sample(self.counted_s, counts))
         horizon_s = now_s - max(self.windows_s)
         if len(self._samples) > 1 and self._samples[1].from_s <= horizon_s:
             del self._samples[0]
 
-    def within(
-        self, window_s: float, now_s: float, counted_s: float, counts: tuple[int, ...]
-    ) -> tuple[int, ...]:
+    def within(self, window_s: float, now_s: float, counts: tuple[int, ...]) -> tuple[int, ...]:
         """Return how much each counter grew in the last `window_s`, or a step more.
 
         Args:
             window_s: At most the longest window.
             now_s: Monotonic time.
-            counted_s: When the counters last changed.
             counts: The counters; new ones began at 0.
         """
         start_s = now_s - window_s
-        if counted_s <= start_s:
+        if self.counted_s <= start_s:
             return (0,) * len(counts)
         samples = list(self._samples)  # a copy: another thread scrapes
         place = bisect_right(samples, start_s, key=lambda sample: sample.from_s)

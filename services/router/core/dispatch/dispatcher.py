@@ -94,15 +94,13 @@ class Dispatcher:
         """Whether instances are dialled, or requests wait."""
         return bool(self.states or self.queue_depth)
 
-    @property
-    def balances_lengths(self) -> bool:
-        """Whether its choice of an instance uses the predicted lengths of requests in flight."""
-        return self.routes.instance_choice == "predicted_tokens"
-
     def uses_length(self, pending: PendingRequest) -> bool:
-        """Return whether the predicted length of a request's answer would make a difference now."""
-        waits = pending.holder is None
-        return self.balances_lengths or (waits and self.routes.discipline == "ssjf")
+        """Return whether the predicted length of a request's answer would make a difference now.
+
+        Waiting requests are ranked by it, or the choice of an instance counts those in flight.
+        """
+        ranks = pending.holder is None and self.routes.discipline == "ssjf"
+        return ranks or self.routes.instance_choice == "predicted_tokens"
 
     # ---- requests ------------------------------------------------------------------------------
 

@@ -64,7 +64,7 @@ def test_quantiles_of_a_window_are_within_one_percent_of_the_exact_ones(
     for latency_s in latencies_s:
         answer(stats, latency_s)
 
-    found = stats.roll().quantiles_s([percentile])[percentile]
+    found = stats.roll().latency.quantiles([percentile])[percentile]
 
     exact = sorted(latencies_s)[int(percentile / 100 * (len(latencies_s) - 1))]
     assert found == pytest.approx(exact, rel=0.0101)
@@ -77,7 +77,7 @@ def test_a_window_without_answers_has_no_quantiles() -> None:
 
     window = stats.roll()
 
-    assert window.quantiles_s([50.0]) == {}
+    assert window.latency.quantiles([50.0]) == {}
     assert (window.arrivals, window.failed, stats.fail.count) == (1, 1, 1)
 
 
