@@ -6,9 +6,9 @@ Source: OpenAI, "API reference": completions, chat completions.
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
+from pydantic import BeforeValidator, Field, StrictBool, StrictInt, StrictStr, model_validator
 from pydantic_core import to_json
 
 from inference import grpc_service_pb2 as pb
@@ -40,6 +40,15 @@ _RECEIPT = (
 )
 
 
+def _listed(given: object) -> object:
+    return given if isinstance(given, list) else (given,)
+
+
+_Number = Annotated[float, Field(strict=True)]
+_Texts = Annotated[tuple[StrictStr, ...], BeforeValidator(_listed)]
+"""Texts; a single one may stand by itself."""
+
+
 class _Options(Document):
     include_usage: StrictBool = False
 
@@ -52,10 +61,10 @@ class _Generation(Document):
 
     model: StrictStr
     max_tokens: StrictInt | None = None
-    temperature: StrictFloat | StrictInt | None = None
-    top_p: StrictFloat | StrictInt | None = None
+    temperature: _Number | None = None
+    top_p: _Number | None = None
     seed: StrictInt | None = None
-    stop: StrictStr | tuple[StrictStr, ...] = ()
+    stop: _Texts = ()
     stream: StrictBool = False
     stream_options: _Options = _Options()
     user: StrictStr = ""
@@ -63,7 +72,7 @@ class _Generation(Document):
     presence_penalty: Literal[0] = 0
     frequency_penalty: Literal[0] = 0
     logprobs: Literal[False] = False
-    accuracy_floor: StrictFloat | StrictInt | None = None  # ours: docs/protocol.md
+    accuracy_floor: _Number | None = None  # ours: docs/protocol.md
 
     @model_validator(mode="before")
     @classmethod
@@ -74,15 +83,14 @@ class _Generation(Document):
 
     def parameters(self) -> dict[str, Any]:
         """Return the parameters of the generation that the request has."""
-        stop = (self.stop,) if isinstance(self.stop, str) else self.stop
         found = {
             "max_tokens": self.max_tokens,
-            "temperature": None if self.temperature is None else float(self.temperature),
-            "top_p": None if self.top_p is None else float(self.top_p),
+            "temperature": self.temperature,
+            "top_p": self.top_p,
             "seed": self.seed,
-            "stop": stop[0] if len(stop) == 1 else None,
-            "stop_sequences": to_json(stop).decode() if len(stop) > 1 else None,
-            "accuracy_floor": None if self.accuracy_floor is None else float(self.accuracy_floor),
+            "stop": self.stop[0] if len(self.stop) == 1 else None,
+            "stop_sequences": to_json(self.stop).decode() if len(self.stop) > 1 else None,
+            "accuracy_floor": self.accuracy_floor,
         }
         return {name: value for name, value in found.items() if value is not None}
 
@@ -90,14 +98,14 @@ class _Generation(Document):
 class Completion(_Generation):
     """A request to continue a text."""
 
-    prompt: StrictStr | tuple[StrictStr] = Field()
+    prompt: Annotated[_Texts, Field(min_length=1, max_length=1)]
     best_of: Literal[1] = 1
     echo: Literal[False] = False
 
     @property
     def text(self) -> str:
         """The prompt."""
-        return self.prompt if isinstance(self.prompt, str) else self.prompt[0]
+        return self.prompt[0]
 
     def parameters(self) -> dict[str, Any]:
         """Return the parameters of the generation: the prompt is used as it is."""
@@ -109,18 +117,20 @@ class _Text(Document):
     text: StrictStr
 
 
+def _parts(given: object) -> object:
+    return ({"type": "text", "text": given},) if isinstance(given, str) else given
+
+
 class Message(Document):
-    """A message of a conversation. Attributes: role, content (text, or parts of it)."""
+    """A message of a conversation. Attributes: role, content (parts; a text may stand for one)."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: StrictStr | tuple[_Text, ...]
+    content: Annotated[tuple[_Text, ...], BeforeValidator(_parts)]
     name: StrictStr = ""
 
     @property
     def text(self) -> str:
         """Its content."""
-        if isinstance(self.content, str):
-            return self.content
         return "".join(part.text for part in self.content)
 
 

@@ -245,6 +245,10 @@ async def test_what_is_not_supported_is_refused_by_name(world: World) -> None:
     assert (await refused(tools=[{}]))["param"] == "tools"
     assert (await refused(tools=[{}]))["code"] == "unsupported"
     assert "n: must be 1" in (await refused(n=2))["message"]
+    assert (await refused(temperature="hot"))["param"] == "temperature"
+    assert (await refused(stop=["a", 3]))["message"] == "stop[1]: must be a valid string"
+    content = [{"role": "user", "content": 5}]
+    assert (await refused(messages=content))["param"] == "messages[0].content"
     assert (
         "messages[0].role" in (await refused(messages=[{"role": "tool", "content": ""}]))["message"]
     )
