@@ -5,7 +5,7 @@ Unknown keys are refused, as in `cinquefoil.yaml`; units are part of the names.
 
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
@@ -150,11 +150,6 @@ class Policy(Section):
     def label(self) -> str:
         """What reports call it."""
         return self.name or self.strategy
-
-    @staticmethod
-    def strategies() -> tuple[str, ...]:
-        """Return the names of all strategies."""
-        return get_args(Strategy)
 
     def applied(self, deployment: Deployment) -> Deployment:
         """Return the deployment under this policy."""

@@ -74,9 +74,10 @@ def read_head(data: bytes) -> Head:
             elif number == 4:
                 key, parameter = _entry_of(data, start, end)
                 if key in numbers:
-                    numbers[key] = _integer(parameter)
+                    given = _number(parameter)
+                    numbers[key] = given if isinstance(given, int) else 0
                 elif key == "accuracy_floor":
-                    accuracy_floor = _number(parameter)
+                    accuracy_floor = float(_number(parameter))
     except (ValueError, IndexError) as error:
         raise InvalidArgument(
             "the request is not a valid serialized inference.ModelInferRequest",
@@ -170,27 +171,18 @@ def _entry_of(data: bytes, start: int, end: int) -> tuple[str, bytes]:
     return key, parameter
 
 
-def _integer(parameter: bytes) -> int:
-    """Return the value of a serialized InferParameter; 0 where it is not an integer."""
-    value = 0
+def _number(parameter: bytes) -> float:
+    """Return the value of a serialized InferParameter, an int or a float; NaN: it is no number."""
+    value: float = math.nan
     for number, kind, first, _ in fields(parameter, 0, len(parameter)):
         if _CHOICES.get(number) == kind:  # a oneof: the last choice is the value
-            value = read_varint(parameter, first)[0] if number in _INTEGERS else 0
-            if number == 2 and value >= 2**63:
-                value -= 2**64
-    return value
-
-
-def _number(parameter: bytes) -> float:
-    """Return the value of a serialized InferParameter; NaN where it is not a number."""
-    value = math.nan
-    for number, kind, first, _ in fields(parameter, 0, len(parameter)):
-        if _CHOICES.get(number) == kind:
             value = math.nan
             if kind == FIXED64:
                 value = _DOUBLE.unpack_from(parameter, first)[0]
             elif number in _INTEGERS:
-                value = float(_integer(parameter))
+                value = read_varint(parameter, first)[0]
+                if number == 2 and value >= 2**63:
+                    value -= 2**64
     return value
 
 

@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
+from services.kit.config import Strategy
 from services.kit.errors import InvalidArgument
 from services.simulator.loader import Setting
 from services.simulator.report.figures import Figures, figures
@@ -110,7 +111,7 @@ def chosen(setting: Setting, names: Sequence[str]) -> tuple[Policy, ...]:
         InvalidArgument: There is neither a policy nor a strategy of a name.
     """
     known = {policy.label: policy for policy in setting.scenario.policies}
-    strategies = Policy.strategies()
+    strategies = get_args(Strategy)
     for name in names:
         if name not in known and name not in strategies:
             have = ", ".join(dict.fromkeys((*known, *strategies)))
