@@ -16,8 +16,7 @@ from rich.text import Text
 from services.cli.simulate.page import write
 from services.cli.simulate.render import render
 from services.simulator.loader import Setting, read
-from services.simulator.report.processes import run_in_processes
-from services.simulator.report.report import chosen
+from services.simulator.report.report import chosen, run_in_processes
 from services.simulator.scenario import Policy
 
 

@@ -18,7 +18,7 @@ from services.router.core.accounting.receipt_watchers import Receipt
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.instance_state import InstanceState
 from services.router.core.model import Instance, InstanceId, ModelRoutes, RoutingTable
-from services.router.core.queue.disciplines import DISCIPLINES
+from services.router.core.queue.request_queue import DISCIPLINES
 from services.router.runtime.engine import Engine
 
 _PERCENTILES = (50.0, 95.0, 99.0)

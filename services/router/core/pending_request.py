@@ -143,19 +143,19 @@ class PendingRequest:
 
     # ---- what the dispatcher does --------------------------------------------------------------
 
-    def assign(self, instance: InstanceId, load: int, now_s: float) -> None:
-        """Give it to an instance that now holds `load` requests."""
-        self.holder = instance
-        self._count_attempt(load, now_s)
+    def assign(self, instance: InstanceId, load: int, now_s: float, *, hedge: bool = False) -> None:
+        """Give it to an instance that now holds `load` requests; a hedge: to a second one."""
+        if hedge:
+            self.hedge = instance
+        else:
+            self.holder = instance
+        self.load = load
+        self.attempts += 1
+        self.assigned_s = now_s
 
     def queue_behind(self, prompt_bytes: int) -> None:
         """Note what its instance has to read before it answers, its own body included."""
         self.prompt_bytes = prompt_bytes
-
-    def assign_hedge(self, instance: InstanceId, load: int, now_s: float) -> None:
-        """Give it to a second instance as well."""
-        self.hedge = instance
-        self._count_attempt(load, now_s)
 
     def lose(self, instance: InstanceId) -> bool:
         """Take it from an instance that will not answer it; return if another still may."""
@@ -224,11 +224,6 @@ class PendingRequest:
     def _report_change(self) -> None:
         for holder in self.holders:
             holder.recount(self)
-
-    def _count_attempt(self, load: int, now_s: float) -> None:
-        self.load = load
-        self.attempts += 1
-        self.assigned_s = now_s
 
     def _count_response(self, now_s: float) -> None:
         self.response_gap_s = now_s - (self._responded_s if self.responses else self.assigned_s)

@@ -194,7 +194,8 @@ class DecisionExecutor:
                 case Release(instance):
                     self._streams.pop(instance.id).port.close()
                 case Reconsider(model, at_s):
-                    self._reconsider_at(model, at_s)
+                    wait_s = max(at_s - self.monotonic(), 0.0)
+                    self.call_later(wait_s, self._reconsider, model)
 
     # ---- inside --------------------------------------------------------------------------------
 
@@ -261,10 +262,6 @@ class DecisionExecutor:
     def _end(self, pending: PendingRequest, ended: Ended) -> None:
         if not self.end(pending.order, ended):
             self.count_unclaimed(pending.request.model, ended)
-
-    def _reconsider_at(self, model: str, at_s: float) -> None:
-        wait_s = max(at_s - self.monotonic(), 0.0)
-        self.call_later(wait_s, self._reconsider, model)
 
     def _reconsider(self, model: str) -> None:
         """Have a model's dispatcher decide again; nothing happens where the model is gone."""

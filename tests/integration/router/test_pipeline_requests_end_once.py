@@ -7,8 +7,7 @@ import pytest
 
 from services.router.core.model import POISON_DEATHS, Limits, Request
 from services.router.core.pending_request import PendingRequest
-from services.router.core.queue.disciplines import DISCIPLINES
-from services.router.core.queue.request_queue import RequestQueue
+from services.router.core.queue.request_queue import DISCIPLINES, RequestQueue
 from tests.support.router.chaos import MODELS, PATIENCE_S, Chaos
 from tests.support.router.pipeline_chaos import ENDPOINTS, PipelineWorld, poisoned
 from tests.support.virtual_loop import run

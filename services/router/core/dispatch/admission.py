@@ -6,8 +6,7 @@ from services.router.core.dispatch.overload import SHED_AT, Overload
 from services.router.core.instance_state import InstanceState
 from services.router.core.model import Limits, ModelRoutes
 from services.router.core.pending_request import PendingRequest
-from services.router.core.queue.disciplines import DISCIPLINES
-from services.router.core.queue.request_queue import ByteBudget, RequestQueue
+from services.router.core.queue.request_queue import DISCIPLINES, ByteBudget, RequestQueue
 
 
 class Admission:

@@ -49,7 +49,7 @@ class RetryHedge:
         state = self._pool.free(besides=pending.holder, pending=pending)
         if state is None or not self._take():
             return []
-        pending.assign_hedge(state.instance.id, self._pool.hold(state, pending), now_s)
+        pending.assign(state.instance.id, self._pool.hold(state, pending), now_s, hedge=True)
         return [Send(state.instance, pending)]
 
     def settle(self, pending: PendingRequest, state: InstanceState) -> Iterable[Decision]:

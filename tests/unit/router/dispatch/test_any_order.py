@@ -22,7 +22,7 @@ from services.router.core.dispatch.decisions import (
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.model import Instance, InstanceId, Limits
 from services.router.core.pending_request import PendingRequest
-from services.router.core.queue.disciplines import DISCIPLINES
+from services.router.core.queue.request_queue import DISCIPLINES
 from services.router.core.worker_port import Hello
 from tests.support.examples import examples
 from tests.support.router.dispatching import CREDITS, ROUTES, instance, request

@@ -9,8 +9,13 @@ from hypothesis import strategies as st
 from services.kit.config import Discipline
 from services.router.core.model import Request
 from services.router.core.pending_request import PendingRequest
-from services.router.core.queue.disciplines import DISCIPLINES, by_arrival, by_deadline
-from services.router.core.queue.request_queue import ByteBudget, RequestQueue
+from services.router.core.queue.request_queue import (
+    DISCIPLINES,
+    ByteBudget,
+    RequestQueue,
+    by_arrival,
+    by_deadline,
+)
 
 
 def request(
