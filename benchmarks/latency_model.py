@@ -151,8 +151,7 @@ def simulated(problem: Problem, found: Configuration, seed: int) -> NDArray[np.f
     arrivals_s = np.cumsum(gaps_s)
     deployment = _deployment(model)
     timeline = Timeline(Environment())
-    slos = {NAME: deployment.models[NAME].slo}
-    recorder = Recorder({NAME: arrivals_s}, {}, slos, client_s=0.0)
+    recorder = Recorder({NAME: arrivals_s}, {}, client_s=0.0)
     empty = ModelRoutes(NAME, model.slo_latency_s, model.slo_percentile, "shares", ())
     router = Router(
         deployment,

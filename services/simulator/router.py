@@ -199,7 +199,9 @@ class Router:
         else:
             cost = ended.result.cost
             latency_s = self._time.monotonic() - request.arrived_s
-            self._recorder.answer(ended.instance, latency_s, cost.usage if cost else None)
+            routes = self._executor.accounts[request.model].routes
+            usage = cost.usage if cost else None
+            self._recorder.answer(ended.instance, routes, latency_s, usage)
         return True
 
     def _hedge(self, dispatcher: Dispatcher, pending: PendingRequest, after_s: float) -> Waiting:

@@ -125,8 +125,7 @@ class _Suite:
         self.timeline = timeline = Timeline(Environment())
         env = timeline.env
         self._grid = Grid(deployment.carbon, setting.sources, setting.start, planner.horizon)
-        slos = {name: model.slo for name, model in deployment.models.items()}
-        self.recorder = Recorder(requests, self._grid.at(0.0), slos, timing.client_s)
+        self.recorder = Recorder(requests, self._grid.at(0.0), timing.client_s)
         self.router = Router(
             deployment,
             ModelRegistry.at_start(deployment, self._grid),

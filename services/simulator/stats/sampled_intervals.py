@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from services.kit.config import Slo
 from services.kit.request_cost import Usage
 from services.planner.core.accounting.account import Tokens
-from services.router.core.model import Instance
+from services.router.core.model import Instance, ModelRoutes
 
 Arrivals = Mapping[str, NDArray[np.float64]]
 """When requests arrive, s, in order, by model."""
@@ -59,11 +58,11 @@ class Texts:
     token_s: array[float] = field(default_factory=lambda: array("d"))
     late: int = 0
 
-    def add(self, usage: Usage, *, client_s: float, late: bool) -> None:
-        """Count an answer; `client_s`: client to router and back."""
+    def add(self, usage: Usage, *, late: bool) -> None:
+        """Count an answer."""
         self.input_tokens += usage.input_tokens
         self.output_tokens += usage.output_tokens
-        self.first_token_s.append(usage.first_token_s + client_s)
+        self.first_token_s.append(usage.first_token_s)
         self.token_s.append(usage.token_s)
         self.late += late
 
@@ -130,7 +129,6 @@ class Recorder:
     Attributes:
         arrivals: When requests arrive.
         intensity_gco2e_per_kwh: By zone, now.
-        slos: Objectives, by model.
         client_s: Client to router and back, s.
         intervals: Those that have ended, oldest first.
         table: Revision of the routing table in use.
@@ -139,7 +137,6 @@ class Recorder:
 
     arrivals: Arrivals
     intensity_gco2e_per_kwh: dict[str, float]
-    slos: Mapping[str, Slo]
     client_s: float
     intervals: list[SampledInterval] = field(default_factory=list)
     table: int = 0
@@ -155,12 +152,22 @@ class Recorder:
         """Say how to read the meters."""
         self._meters = meters
 
-    def answer(self, instance: Instance, latency_s: float, usage: Usage | None = None) -> None:
-        """Count an answer."""
-        interval, slo = self._interval, self.slos[instance.model]
+    def answer(
+        self, instance: Instance, routes: ModelRoutes, latency_s: float, usage: Usage | None = None
+    ) -> None:
+        """Count an answer.
+
+        Args:
+            instance: It answered.
+            routes: The model's, with its objectives.
+            latency_s: From its arrival at the router to its answer, s.
+            usage: Its tokens, where it is a text.
+        """
+        interval = self._interval
         if usage is not None:
-            late = not _in_time(slo, latency_s + self.client_s, usage, self.client_s)
-            interval.texts[instance.model].add(usage, client_s=self.client_s, late=late)
+            seen = usage._replace(first_token_s=usage.first_token_s + self.client_s)
+            late = not routes.in_time(latency_s + self.client_s, seen)
+            interval.texts[instance.model].add(seen, late=late)
             before = self.tokens.get(instance.model, Tokens())
             self.tokens[instance.model] = Tokens(
                 before.input + usage.input_tokens, before.output + usage.output_tokens
@@ -169,7 +176,7 @@ class Recorder:
         interval.answers[instance.model, instance.variant] += 1
         self._lately.by_variant[instance.model][instance.variant] += 1
         self._lately.latency_s[instance.model].append(latency_s)
-        if not _in_time(slo, latency_s, usage):
+        if not routes.in_time(latency_s, usage):
             self._lately.late[instance.model] += 1
 
     def fail(self, model: str, reason: str) -> None:
@@ -213,13 +220,3 @@ class Recorder:
         return SampledInterval(
             now_s, np.inf, np.inf, self.table, dict(self.intensity_gco2e_per_kwh)
         )
-
-
-def _in_time(slo: Slo, latency_s: float, usage: Usage | None, client_s: float = 0.0) -> bool:
-    """Return whether an answer met every objective; `client_s` is added to the first token's."""
-    if latency_s > slo.latency_s:
-        return False
-    return usage is None or (
-        (slo.ttft_s is None or usage.first_token_s + client_s <= slo.ttft_s)
-        and (slo.tpot_s is None or usage.token_s <= slo.tpot_s)
-    )

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from simpy import Environment
 
-from services.kit.config import Slo
 from services.simulator.scenario import Sampling
 from services.simulator.stats.sampled_intervals import Recorder
 from services.simulator.stats.sampling import Sampler
@@ -26,7 +25,7 @@ class Stage:
     def __post_init__(self) -> None:
         self.env = Environment()
         self.timeline = Timeline(self.env)
-        self.recorder = Recorder({"m": self.arrival_s}, {}, {"m": Slo(latency_s=1.0)}, 0.0)
+        self.recorder = Recorder({"m": self.arrival_s}, {}, 0.0)
         self.sampler = Sampler(
             SETTINGS, self.timeline, self.recorder, lambda: self.waiting, lambda: self.rolling
         )
