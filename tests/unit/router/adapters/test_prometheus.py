@@ -109,6 +109,15 @@ def test_counters_only_grow(
     assert all(after[name] >= before[name] for name in counters)
 
 
+@pytest.mark.parametrize("name", ["cinquefoil_requests_total", "process_cpu_seconds_total"])
+def test_a_scrape_of_one_metric_finds_the_routers_and_the_processs(name: str) -> None:
+    collector = RouterCollector({"m": open_account()}, RealClock(), dict)
+
+    found = collectors_registry(collector).restricted_registry([name]).collect()
+
+    assert [sample.name for family in found for sample in family.samples] == [name]
+
+
 def test_shares_wanted_come_from_the_plan_and_shares_served_from_the_answers() -> None:
     account = open_account()
     now_s = RealClock().monotonic()
