@@ -6,6 +6,7 @@ blocks cost at least at any prices is a lower bound (Lagrange's), and the master
 gives an answer. Where a demand takes few items, both are much better than the relaxation's.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from services.planner.core.solver import knapsack
-from services.planner.core.solver.goals import Goal, Linear, Numbers, Values
+from services.planner.core.solver.blocks import Blocks, LinkedBlocks
+from services.planner.core.solver.goals import Goal, Linear, Values
 
 ROUNDS = 12
 """Most times that prices are found; later ones gain little."""
@@ -28,6 +30,9 @@ FREED = (4, 1)
 Few are mostly enough, and take a third of the time that all take.
 """
 
+FEW = 40
+"""Items per block up to which blocks are freed. With more, a dive finds as good answers sooner."""
+
 CLOSE = 0.3
 """Share of what an answer may miss within which the master program's relaxation is good enough."""
 
@@ -36,27 +41,6 @@ ZERO = 1e-8
 
 PENALTY = 1e3
 """What leaving a block uncovered costs, times the largest cost of a column."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Blocks:
-    """Which part of a program are separate knapsacks.
-
-    Attributes:
-        counts: Columns that count items.
-        loads: Columns that say what these cover, in the same order.
-        block: Of each item, 0, 1, ...; every block has one.
-        share: What one item covers of its block's demand, at most.
-        rows: Those that say that demands are covered, and what items can cover; the others link.
-        slack: Columns that must be 0 for `rows` to say no more than that.
-    """
-
-    counts: Numbers
-    loads: Numbers
-    block: Numbers
-    share: Values
-    rows: Numbers
-    slack: Numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,18 +71,12 @@ class Decomposition:
         self.bound = bound
         self._linear, self._blocks, self._goal, self._master = linear, blocks, goal, highs
         self._cost = goal.costs(len(linear.upper))
+        self._linked = linked = LinkedBlocks(linear, blocks)
+        self._size, self._low, self._high = linked.size, linked.low, linked.high
+        self._rows, self._columns, self._values = linked.rows, linked.columns, linked.values
         self._owner = np.full(len(linear.upper), -1)
         self._owner[blocks.counts] = self._owner[blocks.loads] = blocks.block
         self._fixed = np.flatnonzero(self._owner < 0)
-        self._size = int(blocks.block.max()) + 1
-        self._at = self._positions()
-        inside = np.zeros(len(linear.low), dtype=bool)
-        inside[blocks.rows] = True
-        self._low, self._high = linear.low[~inside], linear.high[~inside]
-        link = np.where(inside, -1, np.cumsum(~inside) - 1)
-        rows = link[np.repeat(np.arange(len(link)), np.diff(linear.starts))]
-        self._rows = rows[rows >= 0]
-        self._columns, self._values = linear.columns[rows >= 0], linear.values[rows >= 0]
         self._found: list[tuple[NDArray[np.int64], Values]] = []
         self._start()
 
@@ -113,15 +91,13 @@ class Decomposition:
             start: An answer.
             time_limit_s: Longest that the search for an answer in integers may take, s.
         """
-        outside = np.ones(len(self._linear.low), dtype=bool)
-        outside[self._blocks.rows] = False
-        priced = self._priced(duals[outside])
+        priced = self._priced(duals[: len(self._linear.low)][self._linked.links])
         self._learn_bound(priced)
         items = priced.items
         for values in (start, near):
             if values is not None:
                 rounded = np.ceil(values[self._blocks.counts] - ZERO)
-                self._add(items, self._padded(rounded).astype(np.int64))
+                self._add(items, self._linked.padded(rounded).astype(np.int64))
         for counts in (knapsack.covers(items), *knapsack.alone(items)):
             self._add(items, counts)
         for _ in range(ROUNDS):
@@ -137,23 +113,8 @@ class Decomposition:
             if not self._add(priced.items, knapsack.covers(priced.items), worth):
                 break
         self._learn_bound(priced)
-        return self._in_integers(start, time_limit_s)
-
-    def _positions(self) -> NDArray[np.int64]:
-        """Return where items stand in arrays of shape (blocks, items), flattened."""
-        block = self._blocks.block.astype(np.int64)
-        order = np.argsort(block, kind="stable")
-        first = np.searchsorted(block[order], block[order])
-        position = np.empty(len(block), dtype=np.int64)
-        position[order] = np.arange(len(block)) - first
-        return block * (int(position.max()) + 1) + position
-
-    def _padded(self, values: Values) -> Values:
-        """Return values of items as an array of shape (blocks, items), with 0 for none."""
-        width = int(np.bincount(self._blocks.block).max())
-        padded = np.zeros(self._size * width)
-        padded[self._at] = values
-        return padded.reshape(self._size, width)
+        few = float(near[self._blocks.counts].sum()) <= FEW * self._size
+        return self._in_integers(start, FREED if few else (), time_limit_s)
 
     def _start(self) -> None:
         """Give the master program the columns that are in no block, and one that covers nothing."""
@@ -183,20 +144,12 @@ class Decomposition:
     def _priced(self, duals: Values) -> _Priced:
         """Return the items at some prices of the links."""
         duals = np.where(np.isfinite(np.where(duals > 0, self._low, self._high)), duals, 0.0)
-        paid = np.bincount(
-            self._columns, self._values * duals[self._rows], minlength=len(self._cost)
-        )
-        reduced = self._cost - paid
+        reduced = self._linked.reduced(self._cost, duals)
         gains = reduced[self._fixed] < -ZERO
         gained = reduced[self._fixed][gains] @ self._linear.upper[self._fixed][gains]
         bought = duals != 0
         sides = np.where(duals > 0, self._low, self._high)[bought] @ duals[bought]
-        items = knapsack.Items(
-            share=self._padded(self._blocks.share),
-            setup=self._padded(np.maximum(reduced[self._blocks.counts], 0.0)),
-            rate=self._padded(reduced[self._blocks.loads]),
-        )
-        return _Priced(items, float(gained + sides))
+        return _Priced(self._linked.items(reduced), float(gained + sides))
 
     def _learn_bound(self, priced: _Priced) -> None:
         """Raise the bound to what all blocks cost at least at some prices."""
@@ -213,7 +166,7 @@ class Decomposition:
             worth: What the master program's columns cost at least at these prices, by block; a new
                 one must cost less. None: any does.
         """
-        loads = _filled(items, counts)
+        loads = knapsack.filled(items, counts)
         price = (items.setup * counts + items.rate * loads).sum(axis=1)
         added = loads.sum(axis=1) >= 1.0 - knapsack.ROUNDING
         if worth is not None:
@@ -222,8 +175,8 @@ class Decomposition:
         if not len(which):
             return 0
         amounts = np.zeros(len(self._cost))
-        amounts[self._blocks.counts] = counts.ravel()[self._at]
-        amounts[self._blocks.loads] = loads.ravel()[self._at]
+        amounts[self._blocks.counts] = self._linked.by_item(counts)
+        amounts[self._blocks.loads] = self._linked.by_item(loads)
         owned = self._owner >= 0
         costs = np.bincount(self._owner[owned], (self._cost * amounts)[owned], self._size)
         links = len(self._low)
@@ -243,36 +196,35 @@ class Decomposition:
         self._found.append((which, amounts))
         return len(which)
 
-    def _in_integers(self, start: Values | None, time_limit_s: float) -> Values | None:
+    def _in_integers(
+        self, start: Values | None, freed: Sequence[int], time_limit_s: float
+    ) -> Values | None:
         """Return an answer with one column per block, or None; `start` gave the first ones.
 
         In the relaxation most blocks have one column already: these keep it at first, then all but
-        one in so many, then none.
+        one in so many.
         """
         master, width = self._master, len(self._fixed)
-        uncovered = np.arange(width, width + self._size, dtype=np.int32)
-        self._bound_columns(uncovered, 0.0, 0.0)
-        chosen = np.flatnonzero(np.array(master.getSolution().col_value) > 1.0 - ZERO)
-        chosen = chosen[chosen >= width + self._size].astype(np.int32)
+        columns = np.arange(width + self._size, master.getNumCol())
+        chosen = columns[np.array(master.getSolution().col_value)[columns] > 1.0 - ZERO]
+        self._bound_columns(columns, 0.0, 1.0)
+        self._bound_columns(np.arange(width, width + self._size), 0.0, 0.0)
         counted = np.ones(master.getNumCol(), dtype=bool)
         counted[:width] = self._linear.integer[self._fixed]
-        columns = np.flatnonzero(counted).astype(np.int32)
-        kinds = [highspy.HighsVarType.kInteger] * len(columns)
-        master.changeColsIntegrality(len(columns), columns, kinds)
-        bound = self._goal.bound(self.bound)
-        slack = self._goal.ties * bound if self._goal.step else CLOSE * self._goal.allowed(bound)
-        target = bound + slack + ZERO
-        master.setOptionValue("objective_target", target)
+        integers = np.flatnonzero(counted).astype(np.int32)
+        kinds = [highspy.HighsVarType.kInteger] * len(integers)
+        master.changeColsIntegrality(len(integers), integers, kinds)
+        master.setOptionValue("objective_target", self._goal.target(self.bound, CLOSE))
         master.setOptionValue("mip_max_nodes", NODES)
         ends_s = master.getRunTime() + time_limit_s
         self._bound_columns(chosen, 1.0, 1.0)
         best = self._searched(None, ends_s)
         reached = [self._goal.value(start)] if start is not None else []
-        for one_in in FREED:
+        for one_in in freed:
             reached += [best[0]] if best else []
             if reached and self._goal.met(self._goal.outcome(min(reached), self.bound)):
                 break
-            self._bound_columns(chosen[::one_in], 0.0, highspy.kHighsInf)
+            self._bound_columns(chosen[::one_in], 0.0, 1.0)
             near = best[1] if best else None if start is None else self._known(start)
             best = self._searched(near, ends_s) or best
         return None if best is None else self._values_of(best[1])
@@ -289,7 +241,8 @@ class Decomposition:
         self, columns: NDArray[np.signedinteger[Any]], low: float, high: float
     ) -> None:
         count = len(columns)
-        self._master.changeColsBounds(count, columns, np.full(count, low), np.full(count, high))
+        bounds = np.full(count, low), np.full(count, high)
+        self._master.changeColsBounds(count, columns.astype(np.int32), *bounds)
 
     def _searched(self, known: Values | None, ends_s: float) -> tuple[float, Values] | None:
         """Return the goal's value and those of the master program's columns, or None."""
@@ -316,13 +269,3 @@ class Decomposition:
             values[mine] = amounts[mine]
             at += len(which)
         return values
-
-
-def _filled(items: knapsack.Items, counts: NDArray[np.int64]) -> Values:
-    """Return what counted items cover: those that cost least per unit as much as they can."""
-    order = np.argsort(items.rate, axis=1, kind="stable")
-    held = np.take_along_axis(items.share * counts, order, 1)
-    before = np.cumsum(held, axis=1) - held
-    filled = np.zeros(held.shape)
-    np.put_along_axis(filled, order, np.clip(1.0 - before, 0.0, held), 1)
-    return filled

@@ -111,6 +111,17 @@ class Goal:
             return bound
         return math.ceil(bound / self.step / (1.0 + self.ties) - ROUNDING) * self.step
 
+    def target(self, bound: float, share: float) -> float:
+        """Return a value that is good enough to end a search.
+
+        Args:
+            bound: What the optimum is at least.
+            share: Of what the goal may be missed by, where nothing is counted.
+        """
+        least = self.bound(bound)
+        slack = self.ties * least if self.step else share * self.allowed(least)
+        return least + slack + ABSOLUTE_GAP
+
     def counted(self, value: float) -> float:
         """Return what of a value is no tie."""
         return math.floor(value / self.step + ROUNDING) * self.step if self.step else value
@@ -146,3 +157,20 @@ class Solution:
     def count(self, column: int) -> int:
         """Return the value of an integer column."""
         return round(float(self.values[column]))
+
+
+@dataclass(frozen=True, slots=True)
+class Relaxed:
+    """The answer of a program whose columns may be fractions.
+
+    Attributes:
+        value: The goal's.
+        values: By column.
+        duals: By row.
+        prices: Reduced costs by column.
+    """
+
+    value: float
+    values: Values
+    duals: Values
+    prices: Values

@@ -3,14 +3,16 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import highspy
 import numpy as np
 from numpy.typing import NDArray
 
-from services.planner.core.solver.decomposition import Blocks, Decomposition
+from services.planner.core.solver.blocks import Blocks
+from services.planner.core.solver.decomposition import FEW, Decomposition
+from services.planner.core.solver.dive import Dive
 from services.planner.core.solver.goals import (
     ABSOLUTE_GAP,
     ROUNDING,
@@ -18,6 +20,7 @@ from services.planner.core.solver.goals import (
     GoalOutcome,
     Linear,
     Numbers,
+    Relaxed,
     Solution,
     Values,
 )
@@ -44,22 +47,13 @@ SPARE_OF_BLOCK = 6
 """Further columns of each block, where those that cost least of all leave no room."""
 
 MANY = 100
-"""Items per block from which a decomposition rarely finds better ones than a quick answer has."""
-
-SMALL = 1_500
-"""Integer columns up to which one quick search is for all goals of an overload."""
+"""Items per block from which a decomposition rarely finds better ones than a dive does."""
 
 ROOM = 0.4
-"""Share of what a shortage may miss its least by that whole numbers get as room, twice."""
+"""Share of what a shortage may miss its least by that whole numbers get as room."""
 
-ALL_ROOM = 0.99
-"""The same where it gets this room once."""
-
-HALF_ROOM = 0.5
-"""The same where it gets this room for nothing, and the rest at its price."""
-
-DEAR = 20.0
-"""What more room than that costs, times its price: a search then begins with an answer."""
+MOST_ROOM = 0.99
+"""The same where they pay for what is above that."""
 
 SKETCH = 0.3
 """Share of the tolerance for a quick answer: precision costs little in a small program."""
@@ -90,24 +84,7 @@ proven (`test_exact_finds_the_optimum_where_presolve_misled_the_solver`).
 """
 
 
-@dataclass(frozen=True, slots=True)
-class _Relaxed:
-    """The answer of a program whose columns may be fractions.
-
-    Attributes:
-        value: The goal's.
-        values: By column.
-        duals: By row.
-        prices: Reduced costs by column.
-    """
-
-    value: float
-    values: Values
-    duals: Values
-    prices: Values
-
-
-_SharesOut = Callable[[Sequence[Goal], Goal, float], Solution | None]
+_Search = Callable[[Goal, Relaxed, float, Solution | None], Solution | None]
 
 
 class Solver:
@@ -133,15 +110,11 @@ class Solver:
 
     def bar(self, columns: Numbers) -> None:
         """Keep columns at 0; presolve then drops them."""
-        self.cap(columns, np.zeros(len(columns)))
-
-    def cap(self, columns: Numbers, most: Values) -> None:
-        """Keep columns at `most`, or below."""
-        self._allowed[columns] = np.minimum(most, self._upper[columns])
+        self._allowed[columns] = 0.0
         self._bound(columns)
 
     def free(self, columns: Numbers) -> None:
-        """Undo `bar` and `cap`."""
+        """Undo `bar`."""
         self._allowed[columns] = self._upper[columns]
         self._bound(columns)
 
@@ -162,27 +135,33 @@ class Solver:
         """Return a good answer where the goals before `goal` cannot be 0; None: none is at hand.
 
         The relaxation says how small these can be at least. Each may be a little more, so that
-        whole numbers have room, and the search has nothing left to do but `goal`. Where that counts
-        things, no column may be more than a little above what the relaxation has, which is quick in
-        large programs, too; else the goals' sums may not, or only at a price, in programs that are
-        not large.
+        whole numbers have room, and the search has nothing left to do but `goal`.
 
         Args:
             shortages: Goals whose columns are never below 0, the most important first.
             goal: The goal after them.
             time_limit_s: Counts from when the solver was made.
         """
-        searches: Sequence[_SharesOut] = ()
-        if goal.step:
-            searches = (self._within_columns,)
-        elif len(self._integers) <= SMALL:
-            searches = (self._within_sums, self._beyond_sums)
-        for search in searches:
-            found = search(shortages, goal, time_limit_s)
-            answer = found and self._judged((*shortages, goal), found, time_limit_s)
-            if answer and goal.met(answer.outcomes[-1]):
-                return answer
-        return None
+        goals, rows = (*shortages, goal), self._highs.getNumRow()
+        least = self._in_turn(
+            goals, lambda at, value: value + ROOM * goals[at].allowed(0.0), time_limit_s
+        )
+        found = None
+        if len(least) == len(goals):
+            for at, shortage in enumerate(shortages):
+                price = 2.0 * abs(float(least[-1].duals[rows + at]))
+                self._sell_room(rows + at, price, (MOST_ROOM - ROOM) * shortage.allowed(0.0))
+            found = self._dived(goal, least[-1], time_limit_s, None)
+            sold = np.arange(len(self._upper), self._highs.getNumCol(), dtype=np.int32)
+            self._highs.deleteCols(len(sold), sold)
+        self._drop_rows(rows)
+        answer = found and self._judged(goals, found, time_limit_s)
+        return answer if answer and goal.met(answer.outcomes[-1]) else None
+
+    def _sell_room(self, row: int, price: float, most: float) -> None:
+        """Let a row be above its limit, for its price."""
+        where = np.array([row], dtype=np.int32)
+        self._highs.addCol(price, 0.0, most, 1, where, np.array([-1.0]))
 
     def _judged(
         self, goals: Sequence[Goal], found: Solution, time_limit_s: float
@@ -199,63 +178,9 @@ class Solver:
         )
         return Solution(found.values, tuple(outcomes))
 
-    def _within_columns(
-        self, shortages: Sequence[Goal], goal: Goal, time_limit_s: float
-    ) -> Solution | None:
-        rooms, rows = [ROOM * each.allowed(0.0) for each in shortages], self._highs.getNumRow()
-        least = self._in_turn(shortages, lambda at, value: value + rooms[at], time_limit_s)
-        self._drop_rows(rows)
-        if len(least) < len(shortages):
-            return None
-        columns = np.array(
-            sorted({each for goal in shortages for each in goal.terms}), dtype=np.int32
-        )
-        self.cap(columns, least[-1].values[columns] + min(rooms))
-        found = self.search(goal, time_limit_s)
-        self.free(columns)
-        return found
-
-    def _within_sums(
-        self, shortages: Sequence[Goal], goal: Goal, time_limit_s: float
-    ) -> Solution | None:
-        goals, rows = (*shortages, goal), self._highs.getNumRow()
-        rooms = [ALL_ROOM * each.allowed(0.0) for each in goals]
-        least = self._in_turn(goals, lambda at, value: value + rooms[at], time_limit_s)
-        whole = len(least) == len(goals)
-        found = self._near(goal, least[-1], time_limit_s, None) if whole else None
-        self._drop_rows(rows)
-        return found
-
-    def _beyond_sums(
-        self, shortages: Sequence[Goal], goal: Goal, time_limit_s: float
-    ) -> Solution | None:
-        """As `_within_sums`, but what needs more room pays for it: this finds an answer at once."""
-        goals, rows, width = (*shortages, goal), self._highs.getNumRow(), len(self._upper)
-        rooms = [HALF_ROOM * each.allowed(0.0) for each in goals]
-        least = self._in_turn(goals, lambda at, value: value + rooms[at], time_limit_s)
-        found = None
-        if len(least) == len(goals):
-            allowed = goal.allowed(least[-1].value)
-            for at, shortage in enumerate(shortages):
-                price = abs(float(least[-1].duals[rows + at]))
-                self._sell_room(rows + at, price, (ALL_ROOM - HALF_ROOM) * shortage.allowed(0.0))
-                dear = DEAR * max(price, allowed / shortage.allowed(0.0))
-                self._sell_room(rows + at, dear, highspy.kHighsInf)
-            precise = replace(goal, tolerance=goal.tolerance / 2)
-            found = self._near(precise, least[-1], time_limit_s, None)
-            sold = np.arange(width, self._highs.getNumCol(), dtype=np.int32)
-            self._highs.deleteCols(len(sold), sold)
-        self._drop_rows(rows)
-        return found and Solution(found.values[:width], found.outcomes)
-
-    def _sell_room(self, row: int, price: float, most: float) -> None:
-        """Let a row be above its limit, for its price."""
-        where = np.array([row], dtype=np.int32)
-        self._highs.addCol(price, 0.0, most, 1, where, np.array([-1.0]))
-
     def _in_turn(
         self, goals: Sequence[Goal], limit: Callable[[int, float], float], time_limit_s: float
-    ) -> Sequence[_Relaxed]:
+    ) -> Sequence[Relaxed]:
         """Return the relaxation's answers to one goal after the other, as far as it has any.
 
         Every goal but the last is left with a row that limits it.
@@ -265,12 +190,12 @@ class Solver:
             limit: Returns what a goal may be for those after it, given its place and least value.
             time_limit_s: Counts from when the solver was made.
         """
-        found: list[_Relaxed] = []
+        found: list[Relaxed] = []
         for at, goal in enumerate(goals):
             if found:
                 self._limit_goal(goals[at - 1], limit(at - 1, found[-1].value))
             self._aim(goal)
-            relaxed = self._relaxed(time_limit_s)
+            relaxed = self.relaxed(time_limit_s)
             if relaxed is None:
                 break
             found.append(relaxed)
@@ -298,8 +223,7 @@ class Solver:
         """Return the best answer to one goal, or None where there is none in time.
 
         In a large program, first that of its relaxation (where even that has none, no search is
-        needed), then that rounded up, then the best one near it and that of its decomposition,
-        first the one that is mostly better.
+        needed), then that rounded up, then what `_searches` names, in turn.
 
         Args:
             goal: What to make small.
@@ -308,7 +232,7 @@ class Solver:
         """
         self._aim(goal)
         bound, best = -math.inf, None
-        relaxed = self._relaxed(time_limit_s) if len(self._integers) > LARGE else None
+        relaxed = self.relaxed(time_limit_s) if len(self._integers) > LARGE else None
         if relaxed is not None:
             bound = relaxed.value
         elif len(self._integers) > LARGE:
@@ -319,14 +243,27 @@ class Solver:
             best = _better(goal, self._rounded_up(goal, relaxed, time_limit_s), best)
             if best is not None and not goal.nodes and goal.reached(best.outcomes[0]):
                 return best
-            searches = [self._near]
-            if goal.tolerance and self._blocks is not None and not (self._held or self._lacking):
-                searches.insert(int(self._many(relaxed)), self._decomposed)
-            for search in searches:
+            for search in self._searches(goal, relaxed):
                 best = _better(goal, search(goal, relaxed, time_limit_s, best), best)
                 if best is not None and self._does(goal, best.outcomes[0]):
                     return best
         return _better(goal, self._run(goal, time_limit_s, best), best)
+
+    def _searches(self, goal: Goal, relaxed: Relaxed) -> Sequence[_Search]:
+        """Return the quick searches, first the one that is mostly better.
+
+        Where demands take few items, the decomposition finds a better answer and a better bound.
+        """
+        blocks = self._blocks
+        if blocks is None or goal.nodes or not goal.tolerance:
+            return [self._near]
+        if self._held or self._lacking:
+            return [self._dived, self._near]
+        items = float(relaxed.values[blocks.counts].sum()) / (int(blocks.block.max()) + 1)
+        if items <= FEW:
+            return [self._decomposed, self._near]
+        quick = [self._decomposed, self._dived]
+        return [*(reversed(quick) if items > MANY else quick), self._near]
 
     def _does(self, goal: Goal, outcome: GoalOutcome) -> bool:
         """Return whether a quick answer does: sooner in overload, where the proof takes longest."""
@@ -343,18 +280,12 @@ class Solver:
         """Whether blocks may leave some of their demand uncovered."""
         return self._blocks is not None and bool(self._allowed[self._blocks.slack].any())
 
-    def _many(self, relaxed: _Relaxed) -> bool:
-        """Return whether blocks have so many items that they need no decomposition."""
-        blocks = self._blocks
-        return blocks is None or (
-            float(relaxed.values[blocks.counts].sum()) > MANY * (int(blocks.block.max()) + 1)
-        )
-
     def _bound(self, columns: Numbers) -> None:
         nothing = np.zeros(len(columns))
         self._highs.changeColsBounds(len(columns), columns, nothing, self._allowed[columns])
 
-    def _relaxed(self, time_limit_s: float) -> _Relaxed | None:
+    def relaxed(self, time_limit_s: float) -> Relaxed | None:
+        """Return the answer of the program's relaxation; None: there is none in time."""
         highs = self._highs
         highs.setOptionValue("solve_relaxation", True)
         self._limit(time_limit_s)
@@ -363,14 +294,14 @@ class Solver:
         if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
             return None
         answer = highs.getSolution()
-        return _Relaxed(
+        return Relaxed(
             float(highs.getInfo().objective_function_value),
             np.array(answer.col_value),
             np.array(answer.row_dual),
             np.array(answer.col_dual),
         )
 
-    def _rounded_up(self, goal: Goal, relaxed: _Relaxed, time_limit_s: float) -> Solution | None:
+    def _rounded_up(self, goal: Goal, relaxed: Relaxed, time_limit_s: float) -> Solution | None:
         """Return a good answer whose items are a relaxation's, rounded up; None: none is at hand.
 
         That relaxation has rows with as much room as rounding up takes, so that what it holds fits
@@ -381,9 +312,9 @@ class Solver:
         if self._blocks is None or goal.step or goal.nodes or not goal.tolerance:
             return None
         rows, room = self._room(relaxed.values, self._blocks)
-        self._bound_rows(rows, self._linear.high[rows] - room)
-        inner = self._relaxed(time_limit_s)
-        self._bound_rows(rows, self._linear.high[rows])
+        self.bound_rows(rows, self._linear.high[rows] - room)
+        inner = self.relaxed(time_limit_s)
+        self.bound_rows(rows, self._linear.high[rows])
         if inner is None:
             return None
         items = self._blocks.counts
@@ -412,12 +343,35 @@ class Solver:
         which = np.unique(rows[taken]).astype(np.int32)
         return which, np.ceil(room[which]) + 1.0
 
-    def _bound_rows(self, rows: Numbers, high: Values) -> None:
+    def bound_rows(self, rows: Numbers, high: Values) -> None:
+        """Keep rows at `high`, or below."""
         low = np.full(len(rows), -highspy.kHighsInf)
         self._highs.changeRowsBounds(len(rows), rows, low, high)
 
+    def bound_columns(self, columns: Numbers, low: Values, high: Values) -> None:
+        """Keep columns within bounds."""
+        self._highs.changeColsBounds(len(columns), columns, low, high)
+
+    def _dived(
+        self, goal: Goal, relaxed: Relaxed, time_limit_s: float, _start: Solution | None
+    ) -> Solution | None:
+        """Return an answer near the relaxation's, found block by block; None: none is at hand."""
+        blocks = self._blocks
+        if blocks is None:
+            return None
+        found = None
+        if Dive(self._linear, blocks, goal, self._allowed, self).run(time_limit_s):
+            self._highs.setOptionValue("objective_target", goal.target(relaxed.value, SKETCH))
+            found = self._run(_rough(goal, SKETCH), time_limit_s, None)
+            self._highs.setOptionValue("objective_target", -highspy.kHighsInf)
+        self._bound(self._integers)
+        if found is None:
+            return None
+        values = found.values[: len(self._upper)]
+        return Solution(values, (goal.outcome(goal.value(values), relaxed.value),))
+
     def _near(
-        self, goal: Goal, relaxed: _Relaxed, time_limit_s: float, start: Solution | None
+        self, goal: Goal, relaxed: Relaxed, time_limit_s: float, start: Solution | None
     ) -> Solution | None:
         """Return a good answer near the relaxation's; None: none is at hand.
 
@@ -471,7 +425,7 @@ class Solver:
             yield (own < 0) | (_rank(cost, own) < SPARE_OF_BLOCK)
 
     def _decomposed(
-        self, goal: Goal, relaxed: _Relaxed, time_limit_s: float, start: Solution | None
+        self, goal: Goal, relaxed: Relaxed, time_limit_s: float, start: Solution | None
     ) -> Solution | None:
         """Return the better one of `start` and the decomposition's answer, with the best bound.
 

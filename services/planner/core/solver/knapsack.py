@@ -50,7 +50,7 @@ class Items:
     setup: Values
     rate: Values
 
-    def rows(self, which: NDArray[np.bool_]) -> Items:
+    def rows(self, which: NDArray[np.bool_] | Counts) -> Items:
         """Return some of the blocks."""
         return Items(self.share[which], self.setup[which], self.rate[which])
 
@@ -61,6 +61,11 @@ class Items:
             np.take_along_axis(self.setup, which, 1),
             np.take_along_axis(self.rate, which, 1),
         )
+
+    def scaled(self, demand: Values) -> Items:
+        """Return the items where each block's demand is a share of it, of shape (blocks, 1)."""
+        demand = np.maximum(demand, ROUNDING)
+        return Items(np.minimum(self.share / demand, 1.0), self.setup, self.rate * demand)
 
     @property
     def linear(self) -> Values:
@@ -104,6 +109,16 @@ def alone(items: Items) -> Iterator[Counts]:
         some = np.flatnonzero(share > 0)
         found[some, which[some, column]] = np.ceil(1.0 / share[some] - ROUNDING)
         yield found
+
+
+def filled(items: Items, counts: Counts) -> Values:
+    """Return what counted items cover: those that cost least per unit as much as they can."""
+    order = np.argsort(items.rate, axis=1, kind="stable")
+    held = np.take_along_axis(items.share * counts, order, 1)
+    before = np.cumsum(held, axis=1) - held
+    filled = np.zeros(held.shape)
+    np.put_along_axis(filled, order, np.clip(1.0 - before, 0.0, held), 1)
+    return filled
 
 
 def _undominated(items: Items) -> tuple[Items, Counts]:

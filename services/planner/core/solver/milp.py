@@ -11,7 +11,7 @@ import highspy
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from services.planner.core.solver.decomposition import Blocks
+from services.planner.core.solver.blocks import Blocks
 from services.planner.core.solver.goals import (
     Goal,
     GoalOutcome,

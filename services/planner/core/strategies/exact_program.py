@@ -94,6 +94,7 @@ class Formulation:
             block=np.array(block, dtype=np.int32),
             share=np.array([self._share(kind) for kind in self.kinds]),
             rows=self._within,
+            uncovered=np.array([*self._unserved], dtype=np.int32),
             slack=np.array([self._worst, *self._unserved, *self._short], dtype=np.int32),
         )
 

@@ -1,14 +1,15 @@
 """Goals in order of importance, against trying every answer."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.planner.core.solver import highs
-from services.planner.core.solver.milp import Goal, Program
+from services.planner.core.solver import dive, highs
+from services.planner.core.solver.milp import Blocks, Goal, Program
 from tests.support.examples import examples
 
 UPPER = 3
@@ -60,47 +61,55 @@ def test_goals_are_met_in_order(monkeypatch: pytest.MonkeyPatch, large: int) -> 
     check()
 
 
-@pytest.mark.parametrize(
-    ("step", "sums"),
-    [(1.0, True), (0.0, True), (0.0, False)],
-    ids=["columns are limited", "sums are limited", "room is sold"],
-)
+@pytest.mark.parametrize("last", [0, 2], ids=["every block is fixed", "no block is fixed"])
+@pytest.mark.parametrize("step", [1.0, 0.0], ids=["things are counted", "a sum is small"])
 def test_a_shared_out_shortage_and_the_goal_after_it_are_truly_bounded(
-    monkeypatch: pytest.MonkeyPatch, step: float, sums: bool
+    monkeypatch: pytest.MonkeyPatch, step: float, last: int
 ) -> None:
     """No answer has a shortage, or with at most this shortage costs, below what is proven."""
     monkeypatch.setattr(highs, "LARGE", 0)
-    if not sums:
-        monkeypatch.setattr(highs.Solver, "_within_sums", lambda *_: None)
-    most, whole = 2, 50.0
+    monkeypatch.setattr(dive, "LAST", last)
+    most = 4
 
     @examples(0.2)
-    @given(weights, st.integers(12, 40))
-    def check(served: list[float], demand: int) -> None:
+    @given(st.lists(st.floats(0.05, 0.4), min_size=4, max_size=4))
+    def check(shares: list[float]) -> None:
         made = Program()
-        columns = [made.column(upper=UPPER, integer=True) for _ in served]
-        short = made.column()
-        made.row([*zip(columns, served, strict=True), (short, whole)], low=float(demand))
-        made.row([(column, 1.0) for column in columns], high=most)
-        cost = dict.fromkeys(columns, 1.0)
+        counts = made.columns(4, upper=UPPER, integer=True)
+        loads = made.columns(4, upper=1.0)
+        uncovered = made.columns(2, upper=1.0)
+        block = np.array([0, 0, 1, 1], dtype=np.int32)
+        capacity, demand = made.rows(4, high=0.0), made.rows(2, low=1.0, high=1.0)
+        made.terms(capacity, loads, 1.0)
+        made.terms(capacity, counts, np.negative(shares))
+        made.terms(demand[block], loads, 1.0)
+        made.terms(demand, uncovered, 1.0)
+        made.row([(int(column), 1.0) for column in counts], high=most)
         goals = [
-            Goal({short: 1.0}, absolute=0.1, nodes=1),
-            Goal(cost, tolerance=0.01, step=step, last_resort=1.0),
+            Goal(dict.fromkeys(uncovered.tolist(), 1.0), absolute=0.1, nodes=1),
+            Goal(dict.fromkeys(counts.tolist(), 1.0), tolerance=0.01, step=step, last_resort=1.0),
         ]
-        found = made.minimise(goals, time_limit_s=10.0, hopes=1)
+        rows = np.concatenate([capacity, demand])
+        blocks = Blocks(counts, loads, block, np.array(shares), rows, uncovered, uncovered)
+        found = made.minimise(goals, time_limit_s=10.0, hopes=1, blocks=blocks)
         assert found is not None
         lacking, spent = found.outcomes
-        values = [found.count(column) for column in columns]
+        values = [found.count(column) for column in counts.tolist()]
         assert sum(values) <= most
-        assert dot(served, tuple(values)) + whole * lacking.value >= demand - 1e-6
-        for other in product(range(UPPER + 1), repeat=3):
-            missed = max(0.0, demand - dot(served, other)) / whole
+        assert missed(shares, values) <= lacking.value + 1e-6
+        for other in product(range(UPPER + 1), repeat=4):
             if sum(other) <= most:
-                assert missed >= lacking.value - lacking.distance - 1e-6
-                if missed <= lacking.value:
+                assert missed(shares, other) >= lacking.value - lacking.distance - 1e-6
+                if missed(shares, other) <= lacking.value:
                     assert sum(other) >= spent.value - spent.distance - 1e-6
 
     check()
+
+
+def missed(shares: Sequence[float], counts: Sequence[int]) -> float:
+    """Return what two items of each of two blocks leave uncovered."""
+    covered = [share * count for share, count in zip(shares, counts, strict=True)]
+    return sum(max(0.0, 1.0 - sum(covered[at : at + 2])) for at in (0, 2))
 
 
 def test_where_a_proof_takes_minutes_four_times_the_tolerance_will_do() -> None:
