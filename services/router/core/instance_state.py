@@ -62,7 +62,7 @@ class InstanceState:
     def release(self, number: int) -> PendingRequest | None:
         """Take a request that it holds no more, and return it; None: it held none of the number."""
         pending = self.in_flight.pop(number, None)
-        if pending is not None:
+        if pending is not None and pending.holders:
             self.work.remove(pending)
         return pending
 

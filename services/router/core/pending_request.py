@@ -186,7 +186,8 @@ class PendingRequest:
         """Take its last response."""
         self.ended = True
         self._count_response(now_s)
-        self._report_change()
+        if self.holders:  # requests for other than texts have none
+            self._report_change()
 
     def end(self) -> None:
         """End it without an answer."""
