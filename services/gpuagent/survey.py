@@ -158,7 +158,7 @@ def survey(name: str, node: config.Node) -> tuple[SurveyedGpu, ...]:
         )
     folder = node.state_dir.absolute() / name
     with _opened(name, node, folder), translated("read the GPUs"):
-        journal = Store(folder / "journal.json", Journal).load() or Journal()
+        journal = Store(folder / "journal.json", Journal).load() or Journal(())
         serves = {each.segment_id: f"{each.model}/{each.variant}" for each in journal.segments}
         indices = range(pynvml.nvmlDeviceGetCount())
         return tuple(_surveyed(index, folder, serves) for index in indices)

@@ -7,7 +7,7 @@ and can be tried again and again.
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from services.gpuagent.core.model import (
@@ -46,10 +46,10 @@ class PriorState:
         mig_modes: MIG mode in force, by GPU.
     """
 
-    slices: tuple[PriorSlice, ...] = ()
-    segments: Mapping[str, SegmentSpec | None] = field(default_factory=dict)
-    clocks_mhz: Mapping[str, int] = field(default_factory=dict)
-    mig_modes: Mapping[str, bool] = field(default_factory=dict)
+    slices: tuple[PriorSlice, ...]
+    segments: Mapping[str, SegmentSpec | None]
+    clocks_mhz: Mapping[str, int]
+    mig_modes: Mapping[str, bool]
 
 
 def check(transaction: Transaction, node: Node) -> None:

@@ -19,7 +19,7 @@ class Journal:
     An entry is on disk before the segment is announced, and stays until its last process has ended.
     """
 
-    segments: tuple[SegmentSpec, ...] = ()
+    segments: tuple[SegmentSpec, ...]
 
 
 @dataclass(slots=True, eq=False)

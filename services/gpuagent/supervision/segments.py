@@ -252,7 +252,7 @@ class Segments:
         """
         found = await asyncio.to_thread(processes.running, self.allocator.folder)
         adopted: set[Path] = set()
-        journalled = await asyncio.to_thread(self.journal.load) or Journal()
+        journalled = await asyncio.to_thread(self.journal.load) or Journal(())
         for spec in journalled.segments:
             try:
                 config = await build(spec)

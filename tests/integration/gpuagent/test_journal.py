@@ -36,8 +36,8 @@ def test_a_crash_while_writing_leaves_the_journal_before(tmp_path: Path) -> None
 
     journal = Store(tmp_path / "journal.json", Journal)
     assert journal.load() == Journal(SPECS)
-    journal.save(Journal())
-    assert journal.load() == Journal()
+    journal.save(Journal(()))
+    assert journal.load() == Journal(())
 
 
 @pytest.mark.parametrize(("text", "says"), [("{", "damaged"), ('{"version": 9}', "version 1")])
@@ -48,6 +48,18 @@ def test_a_file_that_is_no_journal_is_reported_with_its_path(
 
     with pytest.raises(FailedPrecondition, match=f"journal.json.*{says}"):
         Store(tmp_path / "journal.json", Journal).load()
+
+
+@pytest.mark.parametrize("kind", [Journal, PriorState])
+def test_a_journal_that_lacks_its_entries_is_damaged_not_empty(
+    tmp_path: Path, kind: type[Journal | PriorState]
+) -> None:
+    """Taken for empty, it would have an agent end every worker, or leave a change half done."""
+    path = tmp_path / "journal.json"
+    path.write_text('{"version": 1}')
+
+    with pytest.raises(FailedPrecondition, match=r"journal\.json is damaged"):
+        Store(path, kind).load()
 
 
 def test_what_a_change_touches_is_there_until_it_is_cleared(tmp_path: Path) -> None:
