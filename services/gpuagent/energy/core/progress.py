@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 
 from services.gpuagent.core.worker_slot import Slot
 
@@ -49,11 +50,15 @@ class Work:
 
     def since(self, then: Work) -> Work:
         """Return what was done since `then`; a counter that went back counts nothing."""
-        pairs = zip(astuple(self), astuple(then), strict=True)
+        pairs = zip(_FIGURES(self), _FIGURES(then), strict=True)
         return Work(*(max(now - before, 0) for now, before in pairs))
 
     def __add__(self, other: Work) -> Work:
-        return Work(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+        return Work(*(a + b for a, b in zip(_FIGURES(self), _FIGURES(other), strict=True)))
+
+
+# Every slot's, twice a second: `astuple` copies what it returns, and takes fifty times as long.
+_FIGURES = attrgetter(*(field.name for field in fields(Work)))
 
 
 @dataclass(frozen=True, slots=True)
