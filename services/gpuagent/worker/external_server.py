@@ -7,7 +7,7 @@ import secrets
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -35,7 +35,7 @@ class Server:
     """
 
     address: str
-    api_key: str = ""
+    api_key: str = field(default="", repr=False)
     process: asyncio.subprocess.Process | None = None
 
     async def until_ready(self, ready: Callable[[], Awaitable[bool]]) -> None:

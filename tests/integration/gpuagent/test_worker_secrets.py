@@ -8,6 +8,7 @@ import pytest
 from services.gpuagent import settings
 from services.gpuagent.core.worker_spec import External, WorkerSpec
 from services.gpuagent.supervision import processes
+from services.gpuagent.worker.external_server import Server
 from services.kit.config import Node
 from services.kit.errors import FailedPrecondition
 from tests.support.planner.planner_client import eventually
@@ -46,6 +47,10 @@ def test_a_spec_is_its_owners_alone(tmp_path: Path) -> None:
 
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_what_is_printed_of_a_server_has_no_key() -> None:
+    assert "hunter2" not in f"{Server('127.0.0.1:1', api_key='hunter2')}"
 
 
 @pytest.mark.parametrize(("user", "found"), [("nobody", 65534), ("65534", 65534), ("61234", 61234)])
