@@ -33,7 +33,7 @@ room; False: the rest of this answer is not wanted.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Request:
     """A request that a model has read.
 
