@@ -100,6 +100,8 @@ class SliceSharing:
 
     async def leave(self, config: WorkerConfig) -> None:
         """End the slice's daemon with its last segment."""
+        if self.mps is None or not _shared(config):
+            return
         uuid = config.worker.slice_uuid
         async with self._locks[uuid]:
             used = self._in_use.get(uuid)
