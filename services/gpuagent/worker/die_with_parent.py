@@ -1,4 +1,4 @@
-"""`python -m services.gpuagent.worker.die_with_parent PARENT PROGRAM ...`: it dies with PARENT.
+"""`python die_with_parent.py PARENT PROGRAM ...`: PROGRAM dies with PARENT.
 
 Linux keeps a process's parent-death signal over exec (prctl(2), PR_SET_PDEATHSIG).
 """

@@ -16,7 +16,9 @@ from dotenv import dotenv_values
 from services.gpuagent.core.worker_spec import External
 from services.kit.net import free_port
 
-_DIE_WITH_PARENT: Final = "services.gpuagent.worker.die_with_parent"
+_DIE_WITH_PARENT: Final = Path(__file__).with_name("die_with_parent.py")
+_OURS: Final = "GRPC_ENABLE_FORK_SUPPORT"
+"""What `services` sets for processes that never fork with gRPC at work; a server may."""
 _GRACE_S: Final = 5.0
 _POLL_S: Final = 0.2
 _CHECK_PERIOD_S: Final = 1.0
@@ -121,13 +123,14 @@ async def started(external: External, file: Path) -> AsyncIterator[Server]:
     blanks = {"file": str(file), "api_key": api_key} | _ports()
     command = [_filled(word, blanks) for word in external.command]
     environment = {name: _filled(value, blanks) for name, value in external.environment}
-    # The server of a worker that is killed must not keep the slice's memory. -P: a folder
-    # `services` in the current directory must not come before ours.
+    inherited = {name: value for name, value in os.environ.items() if name != _OURS}
+    # The server of a worker that is killed must not keep the slice's memory. As a file, with -P:
+    # no package `services` is imported, neither ours nor one in the current directory.
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-P", "-m", _DIE_WITH_PARENT, str(os.getpid()), *command),
+        *("-P", str(_DIE_WITH_PARENT), str(os.getpid()), *command),
         stdin=asyncio.subprocess.DEVNULL,
-        env={**os.environ, **environment},
+        env={**inherited, **environment},
     )
     server = Server(f"127.0.0.1:{blanks['port']}", api_key, process)
     try:

@@ -17,7 +17,7 @@ from cinquefoil.gpuagent.v1 import inventory_pb2, worker_pb2
 from inference import grpc_service_pb2 as oip
 from inference.grpc_service_pb2_grpc import add_GRPCInferenceServiceServicer_to_server
 from services.gpuagent.core.worker_spec import External, TlsFiles
-from services.gpuagent.worker.external_server import with_secrets
+from services.gpuagent.worker.external_server import started, with_secrets
 from services.kit import config
 from services.kit.net import free_port
 from services.kit.rpc import serving
@@ -217,6 +217,17 @@ async def test_a_server_that_cannot_start_says_why(
     async with worker(worker_spec(tmp_path, tmp_path / "f", external=external)) as running:
         assert await running.exit_status() == 1
     assert "cannot start no-such-server: No such file or directory" in capfd.readouterr().err
+
+
+async def test_a_server_forks_with_grpc_as_it_likes(tmp_path: Path) -> None:
+    """What our own processes need not do is no matter of the server's."""
+    told = tmp_path / "told"
+    say = f"import os; open({str(told)!r}, 'w').write(os.getenv('GRPC_ENABLE_FORK_SUPPORT', '-'))"
+    external = External(command=(sys.executable, "-c", say, "{port}"))
+    async with started(external, tmp_path / "f") as server:
+        assert await server.ended(10.0) == "the model's server ended with status 0"
+
+    assert told.read_text() == "-"
 
 
 @asynccontextmanager
