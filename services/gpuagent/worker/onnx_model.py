@@ -46,7 +46,7 @@ class LocalModel(Model[Inference]):
         self._receipt = tensor_messages.provider_parameter(engine.provider)
 
     def read(self, data: Body, deadline_s: float) -> Inference:  # noqa: ARG002 - it never waits
-        """Read and check a request; see `requests.parse`."""
+        """Read and check a request; see `tensor_messages.parse`."""
         return tensor_messages.parse(data, self._engine.signature, every_output=self._passes_on)
 
     async def compute(
