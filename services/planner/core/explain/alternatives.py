@@ -172,7 +172,7 @@ _TIE = 1e-6
 _PROVEN = 1e-3
 """Gap above which a solve did not end in its time, so that the next one would not either."""
 
-MAX_SOLVES = 3
+MAX_TURNS = 3
 """Solves on each side of the present carbon weight."""
 
 Line = Callable[[float], float]
@@ -210,7 +210,7 @@ def break_even_points(
         problem: What was to be decided.
         chosen: What was decided.
         others: Configurations that differ from it.
-        solve: Finds an optimum; called at most MAX_SOLVES times on each side.
+        solve: Finds an optimum; called at most MAX_TURNS times on each side.
     """
     now = problem.objective.carbon_weight
     if not problem.objective.goals.clover:
@@ -230,7 +230,7 @@ def break_even_points(
     lines = [(gain(each), each) for each in others if _may_be(each, chosen)]
     for end in (0.0, 1.0):
         turn = _nearest(lines, now, end)
-        for _ in range(MAX_SOLVES if end != now else 0):
+        for _ in range(MAX_TURNS if end != now else 0):
             known = _with_weight(problem, turn.carbon_weight if turn else end)
             optimum = judge(known, solve(quick(known.problem)))
             if optimum is None or not _may_be(optimum, chosen):

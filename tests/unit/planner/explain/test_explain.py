@@ -114,6 +114,25 @@ def test_the_runner_up_is_the_best_of_all_that_could_be(
         assert runner_up.outlook.objective >= best.objective - 1e-6
 
 
+def test_the_four_edges_that_take_most_load_are_left_out_in_turn() -> None:
+    """The turning points' smaller number of solves, on each side, is another limit."""
+    posed = vision(gpus=5)
+    kinds = list({each.variant + each.profile: each for each in posed.catalog}.values())[:5]
+    chosen = Configuration(dict.fromkeys(kinds, 1), {kind: n + 1.0 for n, kind in enumerate(kinds)})
+    without = []
+
+    def solve(asked: Problem) -> Configuration:
+        left = graph(dict.fromkeys(asked.catalog, 1))
+        without.append([edge for edge in chosen_graph if edge not in left])
+        return chosen
+
+    chosen_graph = graph(chosen.segments)
+    for _ in alternatives(posed, chosen, solve):
+        pass
+
+    assert without == [[edge] for edge in list(chosen_graph)[:0:-1]]
+
+
 def test_what_runs_is_among_the_alternatives() -> None:
     posed = vision(carbon_weight=0.1)
     cheap = exact(vision(carbon_weight=1.0))
