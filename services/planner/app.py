@@ -7,10 +7,12 @@ import math
 import sys
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceStub
 from cinquefoil.planner.v1 import planner_pb2
+from cinquefoil.planner.v1.planner_pb2_grpc import add_PlannerServiceServicer_to_server
 from services.kit.backoff import Backoff
 from services.kit.clock import RealClock
 from services.kit.config import Deployment
@@ -23,7 +25,6 @@ from services.planner.adapters import carbon_client, mqtt
 from services.planner.adapters.store import Store, open_store
 from services.planner.assembly import Planner
 from services.planner.control.deployment_in_force import InForce
-from services.planner.front import Front
 from services.planner.servicer import PlannerServicer
 
 if TYPE_CHECKING:
@@ -104,16 +105,15 @@ async def _lead(
     Raises:
         Deposed: Another planner leads.
     """
-    tls, front = deployment.identity("planner"), Front()
+    tls, servicer = deployment.identity("planner"), PlannerServicer()
     async with AsyncExitStack() as clients, AsyncExitStack() as stack:
         if deployment.planner.standby:
-            server = await clients.enter_async_context(_served(deployment, front, health))
+            server = await clients.enter_async_context(_served(deployment, servicer, health))
         store = await _opened(stack, deployment, stop)
         if store is None:
             return
         channel = await stack.enter_async_context(dial(deployment.carbon.dials, tls))
         planner = Planner(await InForce.restored(deployment, store), store)
-        servicer = PlannerServicer(planner)
         if reloads is not None:
             reloads.serve(_USED, _LIVE, planner.changes.reload)
         broker = mqtt.broker_tasks(deployment.mqtt, planner.publisher.board, RealClock())
@@ -121,9 +121,11 @@ async def _lead(
             async with asyncio.TaskGroup() as tasks:
                 lease = tasks.create_task(planner.leading.keep(), name="planner.lease")
                 await planner.restore()
-                front.planner = servicer
+                servicer.planner = planner
                 if not deployment.planner.standby:
-                    server = await clients.enter_async_context(_served(deployment, front, health))
+                    server = await clients.enter_async_context(
+                        _served(deployment, servicer, health)
+                    )
                 await server.set_ready(ready=True)
                 if started is not None:
                     started(server.port)
@@ -157,12 +159,12 @@ async def _opened(
 
 
 def _served(
-    deployment: Deployment, front: Front, health: HealthServicer
+    deployment: Deployment, servicer: PlannerServicer, health: HealthServicer
 ) -> AbstractAsyncContextManager[Serving]:
     """Serve while the block runs: NOT_SERVING, until this planner leads and says so."""
     return serving(
         deployment.planner.listen,
-        front.register,
+        partial(add_PlannerServiceServicer_to_server, servicer),
         _SERVICES,
         tls=deployment.identity("planner"),
         access=Access.of(deployment),

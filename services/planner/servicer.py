@@ -9,7 +9,7 @@ from cinquefoil.gpuagent.v1 import inventory_pb2
 from cinquefoil.planner.v1 import explanation_pb2
 from cinquefoil.planner.v1 import planner_pb2 as pb
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceServicer
-from services.kit.errors import InvalidArgument, NotFound
+from services.kit.errors import InvalidArgument, NotFound, Unavailable
 from services.kit.net import host_of
 from services.kit.rpc import caller
 from services.kit.rpc.condition_messages import condition_messages
@@ -40,19 +40,35 @@ _LONGEST_REASON = 500
 
 
 class PlannerServicer(PlannerServiceServicer):
-    """Answers subscribers, operators, agents and routers."""
+    """Answers subscribers, operators, agents and routers.
 
-    def __init__(self, planner: Planner) -> None:
-        self._planner = planner
+    Attributes:
+        planner: What answers; None: this planner does not lead yet, and its clients hear so.
+    """
+
+    def __init__(self) -> None:
+        self.planner: Planner | None = None
         self._draining = asyncio.Event()
         self._joining = Turns()
-        self._encoder = AnnouncementEncoder(lambda: planner.changes.now.file.digest)
+        self._encoder = AnnouncementEncoder(lambda: self._planner.changes.now.file.digest)
+
+    @property
+    def _planner(self) -> Planner:
+        """What answers.
+
+        Raises:
+            Unavailable: This planner does not lead.
+        """
+        if self.planner is None:
+            raise Unavailable("this planner does not lead, or not yet", reason="STANDS_BY")
+        return self.planner
 
     def drain(self) -> None:
         """End every stream."""
         self._draining.set()
-        self._planner.publisher.board.close()
-        self._planner.agents.close()
+        if self.planner is not None:
+            self.planner.publisher.board.close()
+            self.planner.agents.close()
 
     async def Watch(
         self, request: pb.WatchRequest, context: Any
@@ -258,13 +274,13 @@ class PlannerServicer(PlannerServiceServicer):
         self, request_iterator: AsyncIterator[pb.JoinRequest], context: Any
     ) -> AsyncIterator[pb.JoinResponse]:
         """Take an agent's reports, send it steps."""
-        first = await _first(request_iterator)
+        planner, first = self._planner, await _first(request_iterator)
         await self._joining.next()  # a fleet must not hold up the loop
         if first.HasField("node"):
             node = JoinedNode(first.node.name, first.node.zone, first.address)
-            await self._planner.membership.admit(node, caller())
-        session = self._planner.agents.join(first, caller(), host_of(context.peer()))
-        await self._planner.leading.raise_to(first.term)
+            await planner.membership.admit(node, caller())
+        session = planner.agents.join(first, caller(), host_of(context.peer()))
+        await planner.leading.raise_to(first.term)
         reading = asyncio.create_task(self._read(session, request_iterator), name="planner.join")
         try:
             async for response in session.responses():
@@ -272,7 +288,7 @@ class PlannerServicer(PlannerServiceServicer):
             if reading.done():
                 reading.result()  # what ended the reports ends the call
         finally:
-            self._planner.agents.leave(session)
+            planner.agents.leave(session)
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
 
@@ -280,11 +296,11 @@ class PlannerServicer(PlannerServiceServicer):
         self, request_iterator: AsyncIterator[pb.ReportLoadRequest], context: Any
     ) -> pb.ReportLoadResponse:
         """Take a router's reports."""
-        link = RouterSession()
+        planner, link = self._planner, RouterSession()
         try:
             await until(self._draining, self._read_load(link, request_iterator))
         finally:
-            self._planner.routers.leave(link)
+            planner.routers.leave(link)
         return pb.ReportLoadResponse()
 
     async def _read(self, session: AgentSession, requests: AsyncIterator[pb.JoinRequest]) -> None:
