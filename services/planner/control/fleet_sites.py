@@ -3,7 +3,7 @@
 from typing import Final
 
 from services.kit import config
-from services.kit.mig import Placement
+from services.kit.grouping import grouped
 from services.planner.core.accounting.site import INTENSITY, EmbodiedCarbon, Site, embodied_carbon
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.model import GpuType
@@ -49,9 +49,8 @@ class FleetSites:
         node = self._state.fleet.node(name)
         if self._embodied is None or node is None:
             return {}
-        held: dict[str, list[tuple[str, Placement]]] = {}
-        for run in node.segments:
-            held.setdefault(run.spec.gpu_uuid, []).append((run.spec.model, run.spec.placement))
+        specs = (run.spec for run in node.segments)
+        held = grouped((spec.gpu_uuid, (spec.model, spec.placement)) for spec in specs)
         return {
             gpu.uuid: embodied_carbon(self._embodied, gpu.type, held.get(gpu.uuid, ()))
             for gpu in node.gpus

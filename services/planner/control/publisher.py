@@ -11,6 +11,7 @@ from services.kit.clock import RealClock
 from services.kit.conditions import Condition
 from services.kit.config import Deployment
 from services.kit.errors import Unavailable
+from services.kit.grouping import summed
 from services.kit.telemetry import logs
 from services.planner.adapters import prometheus
 from services.planner.adapters.store import Store
@@ -96,11 +97,8 @@ class Publisher:
         table = await self._store.routing() or self.board.value.routing
         table = replace(table, term=self._term())
         self.board.publish(Announcement(plans[0] if plans else None, table))
-        shares: dict[str, float] = {}
-        for model in table.models:
-            for instance in model.instances:
-                known = shares.get(instance.segment_id, 0.0)
-                shares[instance.segment_id] = known + instance.share
+        instances = (instance for model in table.models for instance in model.instances)
+        shares = summed((instance.segment_id, instance.share) for instance in instances)
         planned = {s.spec.segment_id: s for plan in reversed(plans) for s in plan.segments}
         self.routed_before = _of_nodes(table, planned)
         self._plan_version = table.plan_version

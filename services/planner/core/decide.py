@@ -1,6 +1,6 @@
 """From a snapshot to a decision: strategy, placement and rollout, in pure functions."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -8,6 +8,7 @@ from services.kit.conditions import Condition, ConditionKind
 from services.kit.config import Objective
 from services.kit.config import Planner as Settings
 from services.kit.errors import FailedPrecondition
+from services.kit.grouping import summed
 from services.kit.segment import SegmentState
 from services.planner.core import feasibility
 from services.planner.core.autoscaling import wanted_gpus
@@ -276,16 +277,15 @@ def configuration_of(segments: Iterable[Segment], problem: Problem) -> Configura
     """Return the configuration that segments amount to, with the load their shares give them."""
     segments = tuple(segments)
     models = {model.name: model for model in problem.models}
-    chosen: defaultdict[tuple[str, str], float] = defaultdict(
-        float
-    )  # what each variant has of its model's load
-    for segment in segments:
-        if not segment.kind.stage.index:
-            chosen[segment.kind.model, segment.kind.variant] += segment.share
+    chosen = summed(  # what each variant has of its model's load
+        ((each.kind.model, each.kind.variant), each.share)
+        for each in segments
+        if not each.kind.stage.index
+    )
     load_rps: dict[SegmentKind, float] = {}
     for segment in segments:
         kind = segment.kind
-        passed_on = chosen[kind.model, kind.variant] if kind.stage.index else 1.0
+        passed_on = chosen.get((kind.model, kind.variant), 0.0) if kind.stage.index else 1.0
         model = models.get(kind.model)
         usable_rps = admissible_rps(problem.objective, model, kind) if model else 0.0
         wanted_rps = passed_on * segment.share * (model.demand_rps if model else 0.0)

@@ -1,18 +1,17 @@
 """Whether the present fleet can run an earlier plan, and what would run."""
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from services.kit.errors import InvalidArgument
+from services.kit.grouping import grouped, summed
 from services.kit.profiles.core.profile import BatchCost, Times, batch_times_s
 from services.kit.segment import SegmentSpec
 from services.planner.core.model import (
     Gpu,
     Model,
     PipelineStage,
-    Queue,
     Segment,
     SegmentKind,
     Variant,
@@ -42,9 +41,7 @@ def lacks(
     """
     known = {gpu.uuid: gpu for gpu in gpus}
     offered = variants(models)
-    by_gpu: dict[tuple[str, str], list[PlannedSegment]] = defaultdict(list)
-    for segment in segments:
-        by_gpu[segment.node, segment.spec.gpu_uuid].append(segment)
+    by_gpu = grouped(((each.node, each.spec.gpu_uuid), each) for each in segments)
     return tuple(
         fault
         for (node, uuid), here in by_gpu.items()
@@ -79,9 +76,7 @@ def left_of(
 ) -> tuple[PlannedSegment, ...]:
     """Return those of a plan's segments that the fleet can still hold."""
     gpus, models = tuple(gpus), tuple(models)
-    by_gpu: dict[str, list[PlannedSegment]] = defaultdict(list)
-    for segment in segments:
-        by_gpu[segment.spec.gpu_uuid].append(segment)
+    by_gpu = grouped((each.spec.gpu_uuid, each) for each in segments)
     return tuple(
         segment for here in by_gpu.values() if not lacks(here, gpus, models) for segment in here
     )
@@ -93,12 +88,11 @@ def check(segments: Sequence[PlannedSegment]) -> None:
     Raises:
         InvalidArgument: A share is not within 0..1, or those of a queue do not sum to 1.
     """
-    shares: dict[Queue, float] = defaultdict(float)
     for index, segment in enumerate(segments):
         if not 0 <= segment.share <= 1:
             where = f"plan.segments[{index}].share"
             raise InvalidArgument.at(where, f"must be 0..1, got {segment.share:g}")
-        shares[segment.queue] += segment.share
+    shares = summed((segment.queue, segment.share) for segment in segments)
     for (model, variant, stage), total in shares.items():
         if not math.isclose(total, 1.0, abs_tol=_SHARES_SUM_TO):
             which = f"{model} {variant}, stage {stage}," if stage else model
@@ -124,12 +118,11 @@ def target(
         new_id: Names a segment that must start, given the plan's name of it: an id that ran before
             and ended keeps its energy account for itself.
     """
-    ids: dict[object, list[str]] = defaultdict(list)
-    for each in running:
-        ids[each.identity].append(each.segment_id)
+    ids = grouped((each.identity, each.segment_id) for each in running)
     return tuple(
         replace(
-            each, segment_id=same.pop() if (same := ids[each.identity]) else new_id(each.segment_id)
+            each,
+            segment_id=same.pop() if (same := ids.get(each.identity)) else new_id(each.segment_id),
         )
         for each in resumed(plan, gpus, models)
     )

@@ -11,6 +11,7 @@ from typing import Final
 
 from services.kit.conditions import Condition
 from services.kit.config import Deployment, Discipline, InstanceChoice, Model
+from services.kit.grouping import grouped, summed
 from services.planner.core.model import Queue, queue_of
 from services.planner.core.plan import Plan, PlannedSegment
 from services.planner.core.roster import NodeRoutes
@@ -129,13 +130,12 @@ class Places:
 
     def __init__(self, table: RoutingTable, segments: Iterable[PlannedSegment]) -> None:
         self._table = table
-        self._places: dict[str, list[tuple[int, int]]] = {}
-        for number, routes in enumerate(table.models):
-            for place, instance in enumerate(routes.instances):
-                self._places.setdefault(instance.segment_id, []).append((number, place))
-        self._on: dict[str, list[PlannedSegment]] = {}
-        for segment in segments:
-            self._on.setdefault(segment.node, []).append(segment)
+        self._places = grouped(
+            (instance.segment_id, (number, place))
+            for number, routes in enumerate(table.models)
+            for place, instance in enumerate(routes.instances)
+        )
+        self._on = grouped((segment.node, segment) for segment in segments)
 
     def are_of(self, table: RoutingTable) -> bool:
         """Return whether they are those of a table."""
@@ -193,10 +193,7 @@ def by_capacity(segments: Iterable[PlannedSegment]) -> tuple[PlannedSegment, ...
     is what keeps the most capacity.
     """
     segments = tuple(segments)
-    total_rps: dict[Queue, float] = {}
-    for segment in segments:
-        queue = segment.queue
-        total_rps[queue] = total_rps.get(queue, 0.0) + segment.throughput_rps
+    total_rps = summed((segment.queue, segment.throughput_rps) for segment in segments)
     return tuple(
         replace(segment, share=segment.throughput_rps / total_rps[segment.queue])
         if total_rps[segment.queue] > 0
@@ -258,12 +255,10 @@ def _instances(
 
     Where all shares of a queue are 0, they become equal.
     """
-    totals: dict[Queue, float] = {}
-    counts: dict[Queue, int] = {}
-    for segment, node in serving:
-        workers = len(node.endpoints[segment.spec.segment_id])
-        totals[segment.queue] = totals.get(segment.queue, 0.0) + segment.share
-        counts[segment.queue] = counts.get(segment.queue, 0) + workers
+    totals = summed((segment.queue, segment.share) for segment, _ in serving)
+    counts = summed(
+        (each.queue, len(node.endpoints[each.spec.segment_id])) for each, node in serving
+    )
     # Shares that sum to 1 but for rounding stay what they are: of the same segments, whether
     # planned or restored, the same table is made.
     totals = {

@@ -9,6 +9,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from cinquefoil.gpuagent.v1 import inventory_pb2
 from cinquefoil.planner.v1 import planner_pb2
 from services.kit.errors import InvalidArgument
+from services.kit.grouping import summed
 from services.kit.rpc.record_mapping import to_message
 from services.kit.segment import check_name
 from services.planner.core.accounting.counters import EnergyCounters, ModelEnergy
@@ -106,14 +107,13 @@ def messages(
 def _counters(
     message: inventory_pb2.GpuEnergy, known: Collection[str], now: datetime
 ) -> EnergyCounters:
-    models: dict[str, ModelEnergy] = {}
-    for each in message.segments:
-        if each.model not in known:
-            continue
-        # A request passes all stages of a pipeline; it is counted where it comes in.
-        requests = 0 if each.stage else each.requests
-        used = ModelEnergy(each.active_j, each.idle_share_j, requests)
-        models[each.model] = models.get(each.model, ModelEnergy()) + used
+    # A request passes all stages of a pipeline; it is counted where it comes in.
+    own = ((each, 0 if each.stage else each.requests) for each in message.segments)
+    models = summed(
+        (each.model, ModelEnergy(each.active_j, each.idle_share_j, requests))
+        for each, requests in own
+        if each.model in known
+    )
     since_s = message.since.ToNanoseconds() / 1e9
     return EnergyCounters(
         since_s, now.timestamp(), message.total_j, message.idle_j, models, message.method[:32]

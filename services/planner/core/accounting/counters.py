@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from math import fsum
 from typing import Final, NamedTuple
 
+from services.kit.grouping import summed
+
 _MARGIN: Final = 1.25
 """A GPU's power limit can be raised above its default."""
 
@@ -97,16 +99,11 @@ class EnergyDrawn:
 def together(draws: Iterable[EnergyDrawn]) -> EnergyDrawn:
     """Return what several GPUs drew in the same stretch of time, metered in the same way."""
     draws = tuple(draws)
-    models: dict[str, ModelEnergy] = {}
-    for drawn in draws:
-        for model, used in drawn.models.items():
-            known = models.get(model)
-            models[model] = used if known is None else known + used
     return replace(
         draws[0],
         total_j=fsum(drawn.total_j for drawn in draws),
         idle_j=fsum(drawn.idle_j for drawn in draws),
-        models=models,
+        models=summed(used for drawn in draws for used in drawn.models.items()),
     )
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from services.kit.config import Embodied
+from services.kit.grouping import summed
 from services.kit.mig import Placement
 from services.kit.request_cost import ENERGY_ERRORS
 from services.kit.units import carbon_gco2e
@@ -36,12 +37,13 @@ class EmbodiedCarbon:
     @classmethod
     def together(cls, boards: Iterable[EmbodiedCarbon]) -> EmbodiedCarbon:
         """Return several GPUs as one: a model holds of it what it holds of each by its carbon."""
-        rate_gco2e_per_s, held_gco2e_per_s = 0.0, dict[str, float]()
-        for board in boards:
-            rate_gco2e_per_s += board.embodied_gco2e_per_s
-            for model, share in board.held.items():
-                known = held_gco2e_per_s.get(model, 0.0)
-                held_gco2e_per_s[model] = known + board.embodied_gco2e_per_s * share
+        boards = tuple(boards)
+        rate_gco2e_per_s = sum(board.embodied_gco2e_per_s for board in boards)
+        held_gco2e_per_s = summed(
+            (model, board.embodied_gco2e_per_s * share)
+            for board in boards
+            for model, share in board.held.items()
+        )
         rate = rate_gco2e_per_s or math.inf
         return cls(rate_gco2e_per_s, {m: held / rate for m, held in held_gco2e_per_s.items()})
 
@@ -126,10 +128,8 @@ def embodied_carbon(
             streaming multiprocessors.
     """
     kgco2e = settings.kgco2e.get(gpu.name, PUBLISHED_KGCO2E.get(gpu.name, 0.0))
-    held: dict[str, float] = {}
-    for model, place in slices:
-        share = gpu.geometry.kind(place.profile).sm_count / gpu.sm_count
-        held[model] = held.get(model, 0.0) + share
+    sizes = ((model, gpu.geometry.kind(place.profile).sm_count) for model, place in slices)
+    held = summed((model, sm_count / gpu.sm_count) for model, sm_count in sizes)
     most = max(sum(held.values()), 1.0)
     return EmbodiedCarbon(
         embodied_gco2e_per_s=1e3 * kgco2e / (settings.lifetime_y * _S_PER_YEAR),

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from services.kit.grouping import grouped
 from services.kit.operators.core.graph import Graph, Operator
 from services.planner.core.partitioning.model import CUT_RULES, CutRules, Span
 
@@ -59,10 +60,8 @@ def _crossings(graph: Graph) -> Iterator[tuple[int, tuple[str, ...]]]:
     roots: dict[str, tuple[str, ...]] = {}
     for name in graph.spans:  # inputs, then in the order of operators
         roots[name] = _roots(name, graph, made_by, roots)
-    ends: dict[int, list[str]] = {}
+    ends = grouped((last, name) for name, (_, last) in graph.spans.items())
     live: dict[str, None] = dict.fromkeys(graph.inputs)
-    for name, (_, last) in graph.spans.items():
-        ends.setdefault(last, []).append(name)
     _forget(live, ends, -1)
     for index, operator in enumerate(graph.operators):
         if index:

@@ -19,6 +19,7 @@ from functools import lru_cache
 from itertools import product
 
 from services.kit.errors import FailedPrecondition
+from services.kit.grouping import grouped
 from services.kit.mig import Geometry, Layout, Placement, full_layouts
 from services.planner.core.model import Gpu, SegmentKind
 from services.planner.core.problem.pricing import Row, row
@@ -215,12 +216,11 @@ def _assigned(
 
 
 def _states(gpus: Iterable[Gpu], running: Running) -> dict[_State, list[Gpu]]:
-    states: dict[_State, list[Gpu]] = {}
-    for gpu in gpus:
+    def state(gpu: Gpu) -> _State:
         runs = frozenset(running.get(gpu.uuid, {}).items())
-        state = _State(frozenset(gpu.slices), runs, gpu.clock_mhz)
-        states.setdefault(state, []).append(gpu)
-    return states
+        return _State(frozenset(gpu.slices), runs, gpu.clock_mhz)
+
+    return grouped((state(gpu), gpu) for gpu in gpus)
 
 
 def _unchanged(gpu: Gpu, state: _State) -> _Option:

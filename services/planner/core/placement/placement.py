@@ -1,12 +1,13 @@
 """From counts to places: which segment runs on which slice of which GPU, changing least."""
 
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from services.kit.config import Objective
 from services.kit.errors import FailedPrecondition
+from services.kit.grouping import grouped, summed
 from services.kit.mig import Placement
-from services.planner.core.model import Configuration, Gpu, Problem, Queue, Segment, SegmentKind
+from services.planner.core.model import Configuration, Gpu, Problem, Segment, SegmentKind
 from services.planner.core.placement.layout_assignment import LayoutAtClock, Running, assign_layouts
 from services.planner.core.placement.power_aware import (
     Sensitivities,
@@ -149,9 +150,7 @@ def _segments(
         there = before.setdefault(segment.gpu_uuid, {})
         there.setdefault((segment.placement, what), segment.segment_id)
     shares = shares_of(configuration)
-    places: dict[str, list[tuple[Placement, SegmentKind]]] = {}
-    for (uuid, placement), kind in spots.items():
-        places.setdefault(uuid, []).append((placement, kind))
+    places = grouped((uuid, (placement, kind)) for (uuid, placement), kind in spots.items())
     for gpu in problem.gpus:
         there = before.get(gpu.uuid, {})
         for placement, kind in sorted(places.get(gpu.uuid, ()), key=lambda each: each[0].start):
@@ -167,14 +166,12 @@ def _segments(
 
 def shares_of(configuration: Configuration) -> dict[SegmentKind, float]:
     """Return the share of what comes to its queue that each segment of a kind gets."""
-    total_rps: defaultdict[Queue, float] = defaultdict(float)
-    instances: Counter[Queue] = Counter()
-    for kind, count in configuration.segments.items():
-        total_rps[kind.queue] += configuration.load_rps.get(kind, 0.0)
-        instances[kind.queue] += count
+    segments, load_rps = configuration.segments, configuration.load_rps
+    total_rps = summed((kind.queue, load_rps.get(kind, 0.0)) for kind in segments)
+    instances = summed((kind.queue, count) for kind, count in segments.items())
     return {
-        kind: configuration.load_rps.get(kind, 0.0) / total_rps[kind.queue] / count
+        kind: load_rps.get(kind, 0.0) / total_rps[kind.queue] / count
         if total_rps[kind.queue] > 0
         else 1.0 / instances[kind.queue]
-        for kind, count in configuration.segments.items()
+        for kind, count in segments.items()
     }

@@ -4,9 +4,9 @@ mu-Serve's Algorithm 2 with slots for bins (the paper's own form is in `benchmar
 say what fits, and what runs already stays where it is; moving it costs more than a clock saves.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from services.kit.grouping import grouped
 from services.kit.mig import Placement
 from services.planner.core.model import Problem, SegmentKind
 
@@ -72,9 +72,7 @@ def assign(
     beside: dict[str, _Mix] = {}
     for (uuid, _), kind in held.items():
         beside[uuid] = _joined(beside.get(uuid, _EMPTY), _sensitivity(kind, known))
-    open_to: defaultdict[tuple[str, int], list[SlicePlace]] = defaultdict(list)
-    for spot, clock_mhz in free.items():
-        open_to[spot[1].profile, clock_mhz].append(spot)
+    open_to = grouped(((spot[1].profile, clock), spot) for spot, clock in free.items())
     placed = {}
     for kind in sorted(kinds, key=lambda each: -_sensitivity(each, known)):
         mine = _sensitivity(kind, known)

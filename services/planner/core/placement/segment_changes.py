@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from services.kit.grouping import grouped
 from services.kit.mig import Placement
 from services.kit.segment import CreateSlice, DestroySlice
 from services.planner.core.model import Gpu, Model, Segment
@@ -166,10 +167,7 @@ def _fit_together(segments: Sequence[Segment], models: Sequence[Model]) -> bool:
 
 
 def _by_gpu(segments: Iterable[Segment]) -> dict[str, list[Segment]]:
-    found: dict[str, list[Segment]] = {}
-    for segment in segments:
-        found.setdefault(segment.gpu_uuid, []).append(segment)
-    return found
+    return grouped((segment.gpu_uuid, segment) for segment in segments)
 
 
 def _slots(segments: Iterable[Segment]) -> frozenset[Placement]:

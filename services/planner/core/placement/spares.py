@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Final
 
 from services.kit.conditions import Condition, ConditionKind
+from services.kit.grouping import grouped
 from services.kit.mig import Placement
 from services.planner.core.model import Configuration, Gpu, Model, Problem, Segment, SegmentKind
 from services.planner.core.placement.placement import shares_of
@@ -148,9 +149,7 @@ class _Room:
         self.segments = list(target)
         self._problem = problem
         self._new_id = new_id
-        self._taken: dict[str, list[Segment]] = {}
-        for each in self.segments:
-            self._taken.setdefault(each.gpu_uuid, []).append(each)
+        self._taken = grouped((each.gpu_uuid, each) for each in self.segments)
         self._running = {
             (each.gpu_uuid, each.placement, row(each.kind)): each.segment_id
             for each in problem.running

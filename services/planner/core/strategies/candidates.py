@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from services.kit.grouping import grouped
 from services.planner.core.model import Configuration, Problem, Score, SegmentKind
 from services.planner.core.problem.load_split import with_load
 from services.planner.core.problem.pricing import Prices, prices, worthwhile
@@ -109,8 +110,8 @@ def distinct(problem: Problem) -> tuple[SegmentKind, ...]:
     count.
     """
     known = prices(problem)
-    groups: dict[tuple[object, ...], list[SegmentKind]] = {}
-    for kind in problem.catalog:
-        place = (kind.model, kind.variant, kind.pool, kind.profile, kind.clock_mhz)
-        groups.setdefault(place, []).append(kind)
+    groups = grouped(
+        ((kind.model, kind.variant, kind.pool, kind.profile, kind.clock_mhz), kind)
+        for kind in problem.catalog
+    )
     return tuple(kept for group in groups.values() for kept in worthwhile(known, group))

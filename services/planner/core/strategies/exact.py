@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 
+from services.kit.grouping import grouped
 from services.planner.core.model import Configuration, Pool, Problem, SegmentKind
 from services.planner.core.problem.pricing import (
     Prices,
@@ -89,18 +90,15 @@ def candidates(known: Prices, *, fastest_only: bool = False) -> Iterator[Segment
             a pipeline's stages stay.
     """
     problem, pools = known.problem, known.problem.pools
-    groups: dict[tuple[str, str, int, Pool, str, int], list[SegmentKind]] = {}
-    for kind in problem.catalog:
-        if kind.pool in pools:
-            variant = "" if fastest_only and kind.stage.of == 1 else kind.variant
-            part = (kind.model, variant, kind.stage.index)
-            place = (*part, kind.pool, kind.profile, kind.clock_mhz)
-            groups.setdefault(place, []).append(kind)
-    fastest_only |= not known.tells_energy
+
+    def place(kind: SegmentKind) -> Hashable:
+        variant = "" if fastest_only and kind.stage.of == 1 else kind.variant
+        return (variant, kind.stage.index, *_place(kind))
+
+    groups = grouped((place(kind), kind) for kind in problem.catalog if kind.pool in pools)
+    fastest = fastest_only or not known.tells_energy
     found = [
-        kind
-        for group in groups.values()
-        for kind in worthwhile(known, group, fastest_only=fastest_only)
+        kind for group in groups.values() for kind in worthwhile(known, group, fastest_only=fastest)
     ]
     yield from found
     clocks = {(kind.pool, kind.clock_mhz) for kind in found} | {(pool, 0) for pool in pools}
@@ -120,9 +118,7 @@ def _saving_energy(known: Prices, found: Configuration) -> Configuration:
     """
     segments: Counter[SegmentKind] = Counter()
     load_rps: defaultdict[SegmentKind, float] = defaultdict(float)
-    alike: dict[Hashable, list[SegmentKind]] = {}
-    for kind in known.problem.catalog:
-        alike.setdefault(_place(kind), []).append(kind)
+    alike = grouped((_place(kind), kind) for kind in known.problem.catalog)
     for kind, count in found.segments.items():
         each_rps = found.load_rps[kind] / count
         model = known.models[kind.model]
@@ -138,7 +134,7 @@ def _saving_energy(known: Prices, found: Configuration) -> Configuration:
     return replace(found, segments=dict(segments), load_rps=dict(load_rps))
 
 
-def _place(kind: SegmentKind) -> Hashable:
+def _place(kind: SegmentKind) -> tuple[str, Pool, str, int]:
     return kind.model, kind.pool, kind.profile, kind.clock_mhz
 
 

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, combinations_with_replacement, islice, product
 
+from services.kit.grouping import grouped
 from services.kit.mig import maximal_layouts
 from services.planner.core.model import Configuration, Model, Pool, Problem, SegmentKind
 from services.planner.core.problem.latency_rule import admissible_rps
@@ -105,10 +106,7 @@ def _numbers(problem: Problem, gpus: int, one: Segments) -> Iterable[int]:
 def _one_gpu(pool: Pool, kinds: Sequence[SegmentKind]) -> Iterator[Segments]:
     """Yield what one GPU can run, at one clock: every layout, all variants on every slice."""
     for clock_mhz in dict.fromkeys(kind.clock_mhz for kind in kinds):
-        options: dict[str, list[SegmentKind]] = {}
-        for kind in kinds:
-            if kind.clock_mhz == clock_mhz:
-                options.setdefault(kind.profile, []).append(kind)
+        options = grouped((kind.profile, kind) for kind in kinds if kind.clock_mhz == clock_mhz)
         for slices in _slices(pool, options):
             drawn = (combinations_with_replacement(options[name], n) for name, n in slices)
             for parts in product(*drawn):

@@ -9,6 +9,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from services.kit.grouping import grouped
 from services.kit.mig import maximal_layouts
 from services.planner.core.model import Configuration, Pool, Problem, SegmentKind
 from services.planner.core.strategies.annealing import THOROUGH, Schedule, start
@@ -40,11 +41,11 @@ def draws(problem: Problem, schedule: Schedule) -> Iterator[Candidate]:
 
 
 def _choices(problem: Problem) -> Choices:
-    found: dict[tuple[Pool, int, str], dict[tuple[str, str], list[SegmentKind]]] = {}
-    for kind in distinct(problem):
-        variants = found.setdefault((kind.pool, kind.clock_mhz, kind.profile), {})
-        variants.setdefault((kind.model, kind.variant), []).append(kind)
-    return {place: tuple(variants.values()) for place, variants in found.items()}
+    found = grouped(((k.pool, k.clock_mhz, k.profile), k) for k in distinct(problem))
+    return {
+        place: tuple(grouped(((kind.model, kind.variant), kind) for kind in kinds).values())
+        for place, kinds in found.items()
+    }
 
 
 def _drawn(problem: Problem, choices: Choices, draw: random.Random) -> Mapping[SegmentKind, int]:

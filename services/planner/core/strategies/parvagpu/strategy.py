@@ -7,10 +7,11 @@ most accurate that is in time, and every goal but fewest GPUs is left to other s
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from services.kit.grouping import summed
 from services.kit.mig import Layout, Placement
 from services.planner.core.model import Configuration, Gpu, Pool, Problem, Segment, SegmentKind
 from services.planner.core.problem import catalog
@@ -42,9 +43,7 @@ def single(problem: Problem) -> Problem:
 def configuration(problem: Problem, allocation: Allocation) -> Configuration:
     """Return a map's segments, each with a load in proportion to its throughput."""
     segments = allocation.segments
-    total_rps: defaultdict[str, float] = defaultdict(float)
-    for kind, count in segments.items():
-        total_rps[kind.model] += count * kind.throughput_rps
+    total_rps = summed((kind.model, n * kind.throughput_rps) for kind, n in segments.items())
     demand_rps = {model.name: model.demand_rps for model in problem.models}
     return Configuration(
         segments=segments,
