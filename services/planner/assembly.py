@@ -1,6 +1,7 @@
 """Every object of the planner, made once."""
 
 from datetime import timedelta
+from functools import partial
 
 from services.kit.clock import RealClock
 from services.planner.adapters.agent_sessions import AgentSessions
@@ -10,7 +11,7 @@ from services.planner.change_event import ChangeEvent
 from services.planner.control.accounting_writer import AccountingWriter
 from services.planner.control.counterfactual import Counterfactual
 from services.planner.control.deployment_in_force import DeploymentChanges, InForce
-from services.planner.control.fleet_sites import FleetSites
+from services.planner.control.fleet_sites import site_of
 from services.planner.control.leading import Leading
 from services.planner.control.live_environment import LiveEnvironment
 from services.planner.control.membership import Membership
@@ -41,7 +42,7 @@ class Planner:
         self.account_writer = account_writer = AccountingWriter(
             store,
             clock,
-            FleetSites(state, accounting.embodied),
+            partial(site_of, state, accounting.embodied),
             state.level.aims,
             timedelta(days=accounting.retention_d),
         )

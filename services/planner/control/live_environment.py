@@ -3,7 +3,6 @@
 import asyncio
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from services.kit.errors import ServiceError, Unavailable
@@ -12,12 +11,11 @@ from services.planner.adapters import prometheus
 from services.planner.adapters.agent_sessions import AgentSessions
 from services.planner.adapters.router_sessions import RouterSessions
 from services.planner.adapters.store import Store
-from services.planner.adapters.wire.convert_node import change_to, step_to
+from services.planner.adapters.wire.convert_node import step_to
 from services.planner.control.accounting_writer import AccountingWriter
 from services.planner.control.leading import Leading
 from services.planner.control.publisher import Publisher
 from services.planner.core.cycle.environment import Draft, NodeChange
-from services.planner.core.plan import Plan, PlannedSegment
 from services.planner.core.triggers import Kind
 
 _log = logs.get("cycle")
@@ -26,22 +24,29 @@ _tracebacks = logs.Tracebacks()
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class LiveEnvironment:
-    """What the decision cycle acts through in the planner service.
-
-    Attributes:
-        store: The database.
-        log: Log lines.
-    """
+    """What the decision cycle acts through in the planner service; see `Environment`."""
 
     log = _log
-    store: Store
-    _account_writer: AccountingWriter
-    _publisher: Publisher
-    _agents: AgentSessions
-    _routers: RouterSessions
-    _leading: Leading
+
+    def __init__(  # noqa: PLR0913, PLR0917 - one argument per collaborator
+        self,
+        store: Store,
+        account_writer: AccountingWriter,
+        publisher: Publisher,
+        agents: AgentSessions,
+        routers: RouterSessions,
+        leading: Leading,
+    ) -> None:
+        self.store = store
+        self.serve, self.announce = publisher.serve, publisher.announce
+        self.acknowledged, self.activate = routers.acknowledged, account_writer.activate
+        self.count_resumed = prometheus.RESUMED.inc
+        self.count_evaluation = prometheus.EVALUATIONS.inc
+        self._publisher = publisher
+        self._agents = agents
+        self._routers = routers
+        self._leading = leading
 
     @property
     def shares(self) -> Mapping[str, float]:
@@ -73,14 +78,6 @@ class LiveEnvironment:
             running = [tasks.create_task(work) for work in works]
         return [task.result() for task in running]
 
-    async def serve(self, plan_version: int, segments: Iterable[PlannedSegment]) -> int:
-        """Publish a routing table for these segments; return its revision."""
-        return await self._publisher.serve(plan_version, segments)
-
-    async def acknowledged(self, revision: int, timeout_s: float) -> bool:
-        """Wait until every router uses `revision` or a later one; False: `timeout_s` passed."""
-        return await self._routers.acknowledged(revision, timeout_s)
-
     async def perform(self, change: NodeChange) -> None:
         """Send a node its part of a stage, as one change where it is more than one action.
 
@@ -90,21 +87,8 @@ class LiveEnvironment:
             ServiceError: It failed, or the node did not answer in time.
         """
         await self._leading.may_act()
-        groups = change.groups
-        if sum(map(len, groups)) == 1:
-            step = step_to(change.change_id, *groups[0][0])
-        else:
-            step = change_to(change.change_id, groups)
-        step.term = self.store.leadership.lease.term
+        step = step_to(change, self.store.leadership.lease.term)
         await self._agents.perform(change.node, step, change.timeout_s)
-
-    def announce(self, plan: Plan) -> None:
-        """Send subscribers a plan, or its new state."""
-        self._publisher.announce(plan)
-
-    async def activate(self, version: int) -> None:
-        """Make a plan the active one, in the account too."""
-        await self._account_writer.activate(version)
 
     def count_decision(self, draft: Draft) -> None:
         """Count a decision."""
@@ -114,11 +98,3 @@ class LiveEnvironment:
     def count_plan(self, kind: Kind) -> None:
         """Count a plan that is carried out."""
         prometheus.PLANS.labels(kind.value).inc()
-
-    def count_resumed(self) -> None:
-        """Count a rollout that goes on after a restart."""
-        prometheus.RESUMED.inc()
-
-    def count_evaluation(self) -> None:
-        """Count a configuration that was tried and measured."""
-        prometheus.EVALUATIONS.inc()

@@ -12,11 +12,11 @@ from services.planner.adapters import prometheus
 from services.planner.adapters.store import Store
 from services.planner.control.accounting_writer import AccountingWriter
 from services.planner.control.live_environment import LiveEnvironment
-from services.planner.control.operator_queue import OperatorQueue, Work
+from services.planner.control.operator_queue import OperatorQueue
 from services.planner.control.publisher import Publisher
 from services.planner.core import feasibility
 from services.planner.core.cycle.cluster_state import ClusterState
-from services.planner.core.cycle.cycle import DecisionCycle
+from services.planner.core.cycle.cycle import DecisionCycle, Work
 from services.planner.core.cycle.environment import Draft
 from services.planner.core.decide import Snapshot
 from services.planner.core.maintenance import Freeze

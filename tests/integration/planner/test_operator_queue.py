@@ -7,7 +7,8 @@ import pytest
 
 from services.kit.errors import NotFound, Unavailable
 from services.planner.change_event import ChangeEvent
-from services.planner.control.operator_queue import OperatorQueue, Work
+from services.planner.control.operator_queue import OperatorQueue
+from services.planner.core.cycle.cycle import Work
 
 
 async def done(name: str) -> tuple[str, Work | None]:
@@ -20,7 +21,7 @@ async def serve(orders: OperatorQueue, count: int) -> None:
         await orders.changed.until(lambda: bool(orders))
         order = orders.take()
         assert order is not None
-        await order.carry_out()
+        await order()
 
 
 async def test_orders_are_taken_in_the_order_they_came() -> None:

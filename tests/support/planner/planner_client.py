@@ -99,7 +99,7 @@ async def ordered(stub: PlannerServiceAsyncStub) -> None:
 async def abandoned(stub: PlannerServiceAsyncStub) -> None:
     """Wait until the planner knows that nobody waits for the answers to its orders any more."""
     waiting = reconciler(stub)._orders._waiting
-    await eventually(lambda: all(order.answer.done() for order in waiting))
+    await eventually(lambda: all(answer.done() for _, answer in waiting))
 
 
 def known_routers(stub: PlannerServiceAsyncStub) -> set[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
@@ -53,7 +54,7 @@ class AnnouncementEncoder:
         self._plan: tuple[Plan | None, bytes] = (None, b"")
         self._routing = RoutingEncoder()
         self._view: tuple[Announcement, _RouterView] | None = None
-        self._pairs: dict[tuple[_RouterView | None, _RouterView], bytes] = {}
+        self._difference = lru_cache(_PAIRS)(self._encoded_difference)
 
     def whole(self, said: Announcement) -> bytes:
         """Return all of an announcement."""
@@ -67,11 +68,24 @@ class AnnouncementEncoder:
             self._whole = said, plan + self._table(said.routing) + rest
         return self._whole[1]
 
-    def for_router(self) -> RouterFeed:
-        """Return what encodes announcements for a router that has none yet."""
-        return RouterFeed(self)
+    def for_router(self) -> Callable[[Announcement], bytes | None]:
+        """Return what encodes announcements for one router: the table, and then what changes.
 
-    def router_view(self, said: Announcement) -> _RouterView:
+        It returns None for an announcement that brings the router nothing new.
+        """
+        sent: _RouterView | None = None
+
+        def feed(said: Announcement) -> bytes | None:
+            nonlocal sent
+            before, now = sent, self._router_view(said)
+            if before is not None and now.equals(before):
+                return None
+            sent = now
+            return self._difference(before, now)
+
+        return feed
+
+    def _router_view(self, said: Announcement) -> _RouterView:
         """Return what a router needs of an announcement: of many nodes' conditions a few."""
         if self._view is None or self._view[0] is not said:
             plan, nodes, conditions = said.plan, 0, []
@@ -88,11 +102,8 @@ class AnnouncementEncoder:
             self._view = said, view
         return self._view[1]
 
-    def difference(self, before: _RouterView | None, now: _RouterView) -> bytes:
+    def _encoded_difference(self, before: _RouterView | None, now: _RouterView) -> bytes:
         """Return the message to a router that has `before`; None: it has nothing."""
-        known = self._pairs.get((before, now))
-        if known is not None:
-            return known
         response = planner_pb2.WatchResponse(
             conditions=condition_messages(now.conditions), config_digest=self._digest()
         )
@@ -102,13 +113,8 @@ class AnnouncementEncoder:
         if before is not None and before.routing.revision != now.routing.revision:
             change = routing_change(before.routing, now.routing)
             response.routing_change.CopyFrom(change)
-        while len(self._pairs) >= _PAIRS:
-            del self._pairs[next(iter(self._pairs))]
         encoded = response.SerializeToString()
-        if before is None:
-            encoded += self._table(now.routing)
-        self._pairs[before, now] = encoded
-        return encoded
+        return encoded + self._table(now.routing) if before is None else encoded
 
     def _table(self, table: RoutingTable) -> bytes:
         """Return a response with a whole table only; it may be joined with others."""
@@ -119,19 +125,3 @@ class AnnouncementEncoder:
 def _encoded(**fields: Any) -> bytes:
     """Return some fields of a response; encodings of different fields may be joined."""
     return planner_pb2.WatchResponse(**fields).SerializeToString()
-
-
-class RouterFeed:
-    """What one router is sent: the table once, and then what changes."""
-
-    def __init__(self, encoder: AnnouncementEncoder) -> None:
-        self._encoder = encoder
-        self._sent: _RouterView | None = None
-
-    def __call__(self, said: Announcement) -> bytes | None:
-        """Return the next message; None: an announcement brings a router nothing new."""
-        before, now = self._sent, self._encoder.router_view(said)
-        if before is not None and now.equals(before):
-            return None
-        self._sent = now
-        return self._encoder.difference(before, now)

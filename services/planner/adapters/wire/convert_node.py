@@ -1,6 +1,6 @@
 """Agents' protobuf <-> the planner's records."""
 
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Mapping, Sized
 from collections.abc import Set as AbstractSet
 from datetime import timedelta
 from functools import lru_cache
@@ -20,6 +20,7 @@ from services.kit.segment import (
     SegmentState,
     check_name,
 )
+from services.planner.core.cycle.environment import NodeChange
 from services.planner.core.fleet import Node, NodeGpu, RunningSegment
 from services.planner.core.model import GpuType
 from services.planner.core.placement.actions import Action, StartSegment, StopSegment
@@ -184,28 +185,18 @@ def _running_from(
     return RunningSegment(spec, state, tuple(message.endpoints), message.reason)
 
 
-def step_to(step_id: str, action: Action, grace_s: float) -> steps_pb2.Step:
-    """Return the step that has an agent carry out `action`.
+def step_to(change: NodeChange, term: int) -> steps_pb2.Step:
+    """Return the step that has an agent carry out a change: of several actions all, or none.
 
     Args:
-        step_id: Unique within the rollout.
-        action: What to do.
-        grace_s: Time that accepted requests get when a segment stops, s.
+        change: What to do.
+        term: Of the planner that leads.
     """
-    step = steps_pb2.Step(step_id=step_id)
-    _fill(step, action, grace_s)
-    return step
-
-
-def change_to(step_id: str, groups: Iterable[Iterable[tuple[Action, float]]]) -> steps_pb2.Step:
-    """Return the step that has an agent carry out several actions as one: all, or none.
-
-    Args:
-        step_id: Unique within the rollout.
-        groups: In order; actions of one group at the same time, each with its grace, s.
-    """
-    step = steps_pb2.Step(step_id=step_id, change=steps_pb2.Change())
-    for group in groups:
+    step = steps_pb2.Step(step_id=change.change_id, term=term)
+    if sum(map(len, change.groups)) == 1:
+        _fill(step, *change.groups[0][0])
+        return step
+    for group in change.groups:
         actions = step.change.groups.add().actions
         for action, grace_s in group:
             _fill(actions.add(), action, grace_s)

@@ -46,14 +46,6 @@ Work = Callable[[], Awaitable[None]]
 """What the cycle does next."""
 
 
-class Order(Protocol):
-    """What an operator ordered."""
-
-    async def carry_out(self) -> None:
-        """Carry it out, and answer the operator."""
-        ...
-
-
 class Orders(Protocol):
     """What operators order: taken one after the other, between two plans of the cycle's own."""
 
@@ -61,8 +53,8 @@ class Orders(Protocol):
         """Return how many wait."""
         ...
 
-    def take(self) -> Order | None:
-        """Return the order that is next; None: none waits."""
+    def take(self) -> Work | None:
+        """Return what carries out the next order and answers its operator; None: none waits."""
         ...
 
 
@@ -130,7 +122,7 @@ class DecisionCycle:
             count, began_s = state.changed.count, state.clock.monotonic()
             order = self._orders.take() if self._orders is not None else None
             if order is not None:
-                return order.carry_out
+                return order
             now = state.snapshot(self._environment.shares)
             if now is not None and self.standing.unfinished is not None:
                 return partial(self._resume, self.standing.unfinished, now)

@@ -23,9 +23,10 @@ from services.planner.adapters.wire.convert import (
     plan_to,
     routing_to,
 )
-from services.planner.adapters.wire.convert_node import change_to, node_from, step_to
+from services.planner.adapters.wire.convert_node import node_from, step_to
+from services.planner.core.cycle.environment import NodeChange
 from services.planner.core.model import Pool, Segment, SegmentKind
-from services.planner.core.placement.actions import StartSegment, StopSegment
+from services.planner.core.placement.actions import Action, StartSegment, StopSegment
 from services.planner.core.plan import (
     Inputs,
     LoadForecast,
@@ -335,21 +336,25 @@ def test_gpus_of_a_type_share_it() -> None:
     assert first is second
 
 
+def step(action: Action, grace_s: float) -> steps_pb2.Step:
+    return step_to(NodeChange("1.1", "node-a", [[(action, grace_s)]], 60.0), 7)
+
+
 def test_every_action_becomes_its_step() -> None:
     place, wire = Placement("1g.5gb", 3), inventory_pb2.Placement(profile="1g.5gb", start=3)
     (gpu,) = node_from(inventory_pb2.Node(name="node-a", gpus=[gpu_message()])).gpus
     pool = Pool(gpu.type, "Z", 1.0, 100.0)
     kind = SegmentKind("digits", "small", pool, "1g.5gb", 8, 2, 0.1, 1.0, 1.0, 0.9)
     segment = Segment("s-1", kind, "node-a", "GPU-a", place, 1.0)
-    stop = step_to("1.2", StopSegment("s-1", "GPU-a"), 2.5)
+    stop = step(StopSegment("s-1", "GPU-a"), 2.5)
 
-    assert step_to("1.1", CreateSlice("GPU-a", place), 0).create_slice == steps_pb2.CreateSlice(
+    assert step(CreateSlice("GPU-a", place), 0).create_slice == steps_pb2.CreateSlice(
         gpu_uuid="GPU-a", placement=wire
     )
-    assert step_to("1.1", DestroySlice("GPU-a", place), 0).destroy_slice == steps_pb2.DestroySlice(
+    assert step(DestroySlice("GPU-a", place), 0).destroy_slice == steps_pb2.DestroySlice(
         gpu_uuid="GPU-a", placement=wire
     )
-    assert step_to("1.1", StartSegment(segment), 0).start_segment.spec == inventory_pb2.SegmentSpec(
+    assert step(StartSegment(segment), 0).start_segment.spec == inventory_pb2.SegmentSpec(
         segment_id="s-1",
         model="digits",
         variant="small",
@@ -358,10 +363,10 @@ def test_every_action_becomes_its_step() -> None:
         gpu_uuid="GPU-a",
         placement=wire,
     )
-    assert step_to("1.1", LockClock("GPU-a", 1005), 0).lock_clock == steps_pb2.LockClock(
+    assert step(LockClock("GPU-a", 1005), 0).lock_clock == steps_pb2.LockClock(
         gpu_uuid="GPU-a", clock_mhz=1005
     )
-    assert (stop.step_id, stop.stop_segment.segment_id) == ("1.2", "s-1")
+    assert (stop.step_id, stop.stop_segment.segment_id) == ("1.1", "s-1")
     assert stop.stop_segment.grace.ToTimedelta().total_seconds() == 2.5
 
 
@@ -369,10 +374,14 @@ def test_actions_of_one_node_become_one_change_in_their_order() -> None:
     place, wire = Placement("1g.5gb", 3), inventory_pb2.Placement(profile="1g.5gb", start=3)
     stop, create = StopSegment("s-1", "GPU-a"), CreateSlice("GPU-a", place)
 
-    step = change_to("1.1", [[(stop, 2.5)], [(create, 0.0), (LockClock("GPU-a", 1005), 0.0)]])
+    groups: list[list[tuple[Action, float]]] = [
+        [(stop, 2.5)],
+        [(create, 0.0), (LockClock("GPU-a", 1005), 0.0)],
+    ]
+    step = step_to(NodeChange("1.1", "node-a", groups, 60.0), 7)
 
     first, second = step.change.groups
-    assert step.step_id == "1.1"
+    assert (step.step_id, step.term) == ("1.1", 7)
     assert first.actions[0].stop_segment.grace.ToTimedelta().total_seconds() == 2.5
     assert [each.WhichOneof("action") for each in second.actions] == ["create_slice", "lock_clock"]
     assert second.actions[0].create_slice.placement == wire
