@@ -87,7 +87,7 @@ def _planned(problem: Problem, repeats: int = 5) -> Rows:
     for name, heuristic in heuristics.items():
         allocation, took_s = _median_s(heuristic, 10 * repeats)
         assert not allocation.unserved_rps, f"{name} leaves {allocation.unserved_rps}"
-        rows[name] = _row([each.layout for each in allocation.gpus], took_s)
+        rows[name] = _row([tuple(each.segments) for each in allocation.gpus], took_s)
     best = rows["exact"]["gpus"]
     return {name: row | {"above_exact": row["gpus"] - best} for name, row in rows.items()}
 

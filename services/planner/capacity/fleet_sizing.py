@@ -24,6 +24,7 @@ from services.planner.core.model import (
 )
 from services.planner.core.placement.placement import place
 from services.planner.core.problem import catalog
+from services.planner.core.problem.pricing import most_gpcs
 from services.planner.core.problem.score import score
 from services.planner.core.strategies.parvagpu.strategy import allocate, single
 
@@ -109,7 +110,7 @@ class Capacity:
     def unallocated(self) -> float:
         """Share of the GPCs of GPUs in use that no segment has."""
         geometry = self.problem.gpus[0].pool.type.geometry
-        owned = len(self.layouts) * max(kind.compute_slices for kind in geometry.kinds)
+        owned = len(self.layouts) * most_gpcs(geometry)
         return 1 - self.gpcs / owned if owned else 0.0
 
 

@@ -25,6 +25,7 @@ from services.planner.core.model import (
     Score,
     Segment,
     SegmentKind,
+    variants_of,
 )
 from services.planner.core.placement import placement, rollout
 from services.planner.core.placement.actions import Rollout
@@ -241,7 +242,7 @@ def pose(snapshot: Snapshot, settings: Settings, *, leeway: float = 1.0) -> Prob
 def running(snapshot: Snapshot) -> tuple[Segment, ...]:
     """Return what runs in the strategies' words; what runs on GPUs we lack is left out."""
     gpus = {gpu.uuid: gpu for gpu in snapshot.all_gpus}
-    offered = {**feasibility.variants(snapshot.removed), **feasibility.variants(snapshot.models)}
+    offered = {**variants_of(snapshot.removed), **variants_of(snapshot.models)}
     return tuple(
         feasibility.placed(
             each.spec,
@@ -262,7 +263,7 @@ def staying(snapshot: Snapshot) -> tuple[Segment, ...]:
     plan is made as if it did not run, and its rollout stops it.
     """
     leaving = {each.spec.segment_id for each in snapshot.running if each.state in _LEAVING}
-    gpus, offered = {gpu.uuid for gpu in snapshot.gpus}, feasibility.variants(snapshot.models)
+    gpus, offered = {gpu.uuid for gpu in snapshot.gpus}, variants_of(snapshot.models)
     return tuple(
         each
         for each in running(snapshot)

@@ -1,7 +1,7 @@
 """Whether the present fleet can run an earlier plan, and what would run."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from services.kit.errors import InvalidArgument
@@ -15,18 +15,12 @@ from services.planner.core.model import (
     Segment,
     SegmentKind,
     Variant,
+    Variants,
+    variants_of,
 )
 from services.planner.core.plan import Plan, PlannedSegment
 
 _SHARES_SUM_TO = 1e-3
-
-Offered = Mapping[tuple[str, str], Variant]
-"""The deployment's variants, by names of model and variant."""
-
-
-def variants(models: Iterable[Model]) -> Offered:
-    """Return the variants of `models`."""
-    return {(model.name, variant.name): variant for model in models for variant in model.variants}
 
 
 def lacks(
@@ -40,7 +34,7 @@ def lacks(
         models: The deployment's models.
     """
     known = {gpu.uuid: gpu for gpu in gpus}
-    offered = variants(models)
+    offered = variants_of(models)
     by_gpu = grouped(((each.node, each.spec.gpu_uuid), each) for each in segments)
     return tuple(
         fault
@@ -54,7 +48,7 @@ def _faults(
     uuid: str,
     gpu: Gpu | None,
     segments: Sequence[PlannedSegment],
-    offered: Offered,
+    offered: Variants,
 ) -> Iterator[str]:
     if gpu is None or gpu.node != node:
         yield f"GPU {uuid} of {node} is away"
@@ -130,7 +124,7 @@ def target(
 
 def resumed(plan: Plan, gpus: Iterable[Gpu], models: Sequence[Model]) -> tuple[Segment, ...]:
     """Return the segments of a plan whose rollout resumes, with their ids; see `target`."""
-    known, offered = {gpu.uuid: gpu for gpu in gpus}, variants(models)
+    known, offered = {gpu.uuid: gpu for gpu in gpus}, variants_of(models)
     return tuple(
         placed(
             each.spec,
@@ -144,7 +138,7 @@ def resumed(plan: Plan, gpus: Iterable[Gpu], models: Sequence[Model]) -> tuple[S
 
 
 def placed(
-    spec: SegmentSpec, gpu: Gpu, offered: Offered, *, share: float, clock_mhz: int
+    spec: SegmentSpec, gpu: Gpu, offered: Variants, *, share: float, clock_mhz: int
 ) -> Segment:
     """Return a segment in the strategies' words.
 
@@ -165,7 +159,7 @@ def placed(
     )
 
 
-def _kind(spec: SegmentSpec, gpu: Gpu, offered: Offered, clock_mhz: int) -> SegmentKind:
+def _kind(spec: SegmentSpec, gpu: Gpu, offered: Variants, clock_mhz: int) -> SegmentKind:
     """Return the kind of a segment, which need not be in the catalog.
 
     One whose model, variant or stage the deployment no longer has can do nothing for us.

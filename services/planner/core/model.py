@@ -213,6 +213,15 @@ class Model:
         return max(self.variants, key=lambda variant: variant.accuracy)
 
 
+Variants = Mapping[tuple[str, str], Variant]
+"""By names of model and variant."""
+
+
+def variants_of(models: Iterable[Model]) -> Variants:
+    """Return the variants of models."""
+    return {(model.name, variant.name): variant for model in models for variant in model.variants}
+
+
 @dataclass(frozen=True, slots=True)
 class SegmentKind:
     """A kind of segment that the profiles allow: one row of the catalog, `s` of the formulation.

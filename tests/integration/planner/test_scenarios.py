@@ -80,7 +80,7 @@ def test_the_repaired_heuristic_takes_no_more_gpus_than_the_authors_maps(
     assert not found.unserved_rps
     assert len(found.gpus) <= most
     for each in found.gpus:
-        assert not each.gpu.pool.type.geometry.problem(each.layout)
+        assert not each.gpu.pool.type.geometry.problem(tuple(each.segments))
 
 
 def shipped_gpus(number: int) -> int:

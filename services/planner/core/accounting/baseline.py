@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from services.kit.profiles.core.profile import BatchCost
+from services.kit.profiles.core.profile import BatchCost, Profile
 from services.planner.core.accounting.entries import EntryKey, Figures
 from services.planner.core.accounting.site import PROFILE, Site
-from services.planner.core.model import Configuration, Model, Problem, SegmentKind, Variant
+from services.planner.core.model import Configuration, Model, Problem, SegmentKind, variants_of
 from services.planner.core.problem.catalog import Place, dedicated, whole
 from services.planner.core.strategies.base import base
 
@@ -63,17 +63,23 @@ def baseline_rates(
         running=(),
     )
     hosted = base(problem) if problem.gpus else Configuration({}, {})
-    found = {}
+    found, known = {}, variants_of(problem.models)
     for model in problem.models:
         load_rps = {
             kind: rps for kind, rps in hosted.load_rps.items() if kind.model == model.name and rps
         } or dict.fromkeys(_alone(problem, model), model.demand_rps)
         arriving = (arriving_rps or {}).get(model.name, model.demand_rps) / model.demand_rps
         energy_j = {
-            kind: _energy_j(model, kind, hosted.segments.get(kind, 1), rps * arriving)
+            kind: _energy_j(
+                known[kind.model, kind.variant].profile,
+                kind,
+                hosted.segments.get(kind, 1),
+                rps * arriving,
+            )
             for kind, rps in load_rps.items()
         }
-        error = max((PROFILE[_variant(model, kind).profile.method] for kind in load_rps), default=0)
+        methods = (known[kind.model, kind.variant].profile.method for kind in load_rps)
+        error = max((PROFILE[method] for method in methods), default=0)
         found[model.name] = tuple(_rates(problem, load_rps, energy_j, error))
     return found
 
@@ -153,18 +159,13 @@ def _alone(problem: Problem, model: Model) -> Iterator[SegmentKind]:
                 return
 
 
-def _energy_j(model: Model, kind: SegmentKind, segments: int, load_rps: float) -> float:
+def _energy_j(profile: Profile, kind: SegmentKind, segments: int, load_rps: float) -> float:
     """Return the active energy per request where batches are as full as a load makes them, J."""
-    variant = _variant(model, kind)
     shape = kind.pool.type.shape(whole(kind.pool))
-    costs = [variant.profile.batch(shape, size, 1) for size in range(1, kind.batch_size + 1)]
+    costs = [profile.batch(shape, size, 1) for size in range(1, kind.batch_size + 1)]
     full = BatchCost(kind.latency_s, kind.energy_j * kind.batch_size)
     known = [cost or full for cost in costs]  # a size that was not measured counts as a full batch
     return mean_energy_j(load_rps, segments * kind.processes, known)
-
-
-def _variant(model: Model, kind: SegmentKind) -> Variant:
-    return next(each for each in model.variants if each.name == kind.variant)
 
 
 def _rates(

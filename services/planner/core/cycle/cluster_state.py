@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from services.kit.conditions import Condition
 from services.kit.config import Deployment, Objective
 from services.kit.config import Planner as Settings
-from services.planner.core import feasibility
 from services.planner.core.cycle.environment import ChangeEvent, Clock
 from services.planner.core.decide import Snapshot
 from services.planner.core.fixed_inputs import FixedInputs, fixed_inputs
@@ -18,7 +17,7 @@ from services.planner.core.forecast.demand import Demand
 from services.planner.core.forecast.text_lengths import TextLength, TextLengths, with_lengths
 from services.planner.core.grid_signal import GridSignal
 from services.planner.core.load_report import LoadReport
-from services.planner.core.model import Model, Period, Variant
+from services.planner.core.model import Model, Period, Variant, variants_of
 from services.planner.core.online_search.corrected_profile import corrected
 from services.planner.core.online_search.measurement import CounterReadings, Reading
 from services.planner.core.online_search.profile_corrections import Beliefs
@@ -359,7 +358,7 @@ class ClusterState:
 
     def with_profiles(self, now: Snapshot) -> Snapshot:
         """Return a snapshot whose models have their profiles as they are, without corrections."""
-        profiled = feasibility.variants(self.profiled)
+        profiled = variants_of(self.profiled)
         return replace(
             now,
             models=tuple(
@@ -432,7 +431,7 @@ class ClusterState:
 
 def _removed(before: Iterable[Model], now: Iterable[Model]) -> tuple[Model, ...]:
     """Return the variants of models of before that are not offered any more; later ones count."""
-    offered = feasibility.variants(now)
+    offered = variants_of(now)
     found: dict[str, dict[str, Variant]] = {}
     models: dict[str, Model] = {}
     for model in before:

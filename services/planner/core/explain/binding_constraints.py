@@ -8,7 +8,7 @@ from services.planner.core.model import Configuration, Model, Pool, Problem, Sco
 from services.planner.core.problem.catalog import Place, in_time, measure
 from services.planner.core.problem.latency_rule import admissible_rps
 from services.planner.core.problem.packing import gpus_needed
-from services.planner.core.problem.pricing import gpcs
+from services.planner.core.problem.pricing import gpcs, most_gpcs
 
 TIGHT = 0.995
 """Share of a limit from which on it leaves no room worth having."""
@@ -58,7 +58,7 @@ def _fleet(problem: Problem, configuration: Configuration) -> Iterator[Binding]:
     for pool, owned in problem.pools.items():
         if needed.get(pool, 0) < owned:
             continue
-        total = owned * max(kind.compute_slices for kind in pool.type.geometry.kinds)
+        total = owned * most_gpcs(pool.type.geometry)
         room = sorted(_that_fit(problem, configuration, pool))
         yield Binding(
             constraint="fleet",

@@ -9,7 +9,7 @@ from operator import add, sub
 from typing import NamedTuple
 
 from services.kit.profiles.core.profile import BatchCost, Profile, SliceShape
-from services.planner.core.model import Model, Segment, SegmentKind
+from services.planner.core.model import Model, Segment, SegmentKind, variants_of
 
 MIN_BATCHES = 20
 """Fewer say nothing."""
@@ -68,20 +68,12 @@ def ratios(
         observed: What they did.
         span_s: In how long, s.
     """
-    profile = next(
-        (
-            variant.profile
-            for model in models
-            for variant in model.variants
-            if (model.name, variant.name) == (kind.model, kind.variant)
-        ),
-        None,
-    )
-    if profile is None or observed.batches < MIN_BATCHES or observed.busy_s <= 0:
+    variant = variants_of(models).get((kind.model, kind.variant))
+    if variant is None or observed.batches < MIN_BATCHES or observed.busy_s <= 0:
         return None
     busy = min(1.0, observed.busy_s / (span_s * observed.segments * kind.processes))
     processes = round(1 + (kind.processes - 1) * busy)
-    expected = _expected(profile, kind, observed.requests / observed.batches, processes)
+    expected = _expected(variant.profile, kind, observed.requests / observed.batches, processes)
     if expected is None or expected.energy_j <= 0 or observed.energy_j <= 0:
         return None
     return (

@@ -11,14 +11,14 @@ evaluation corrects the profiles (`profile_corrections`), and the annealing betw
 runs on these beliefs, so that
 
 - no configuration is proposed that is believed to break the SLA, if possible even where cells
-  that were never measured are slower than believed (`Bounds.caution`);
-- cells that were never measured are tried where they might save energy (`Bounds.hope`);
+  that were never measured are slower than believed (`CAUTION`);
+- cells that were never measured are tried where they might save energy (`HOPE`);
 - the search also ends where all that might be better was measured.
 """
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from services.kit.errors import InvalidArgument
@@ -52,21 +52,16 @@ SHARE = 1e-3
 """Share of the demand that a measured configuration may seem to refuse: what noise makes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """When to stop, and what to risk.
+PATIENCE = 5
+"""Evaluations without a better configuration that end the search."""
 
-    Attributes:
-        patience: Evaluations without a better configuration that end the search.
-        evaluations: Most evaluations.
-        caution: Standard deviations by which what was not measured is taken to be slower.
-        hope: Standard deviations by which it is taken to need less energy.
-    """
+MAX_EVALUATIONS = 20
 
-    patience: int = 5
-    evaluations: int = 20
-    caution: float = 1.0
-    hope: float = 1.0
+CAUTION = 1.0
+"""Standard deviations by which what was not measured is taken to be slower."""
+
+HOPE = 1.0
+"""Standard deviations by which it is taken to need less energy."""
 
 
 class OnlineSearch:
@@ -76,8 +71,6 @@ class OnlineSearch:
         self,
         problem: Problem,
         beliefs: Beliefs | None = None,
-        *,
-        bounds: Bounds | None = None,
         propose: Propose = PROPOSE["annealing"],
     ) -> None:
         """Prepare.
@@ -86,13 +79,11 @@ class OnlineSearch:
             problem: With figures as the profiles have them. Its catalog may hold kinds that miss
                 the latency rule: whether they do is a matter of belief.
             beliefs: What earlier searches learned.
-            bounds: When to stop, and what to risk.
             propose: Who looks for configurations between evaluations.
         """
         self._problem = problem
         self._profiled = {_key(kind): kind for kind in _kinds(problem)}
         self._beliefs = beliefs or Beliefs()
-        self._bounds = bounds or Bounds()
         self._propose = propose
         self._measured: dict[Name, bool] = {}
         self._without_better = 0
@@ -118,11 +109,9 @@ class OnlineSearch:
 
     def propose(self) -> Configuration | None:
         """Return the configuration to evaluate next; None: the search has ended."""
-        if self._without_better >= self._bounds.patience:
+        if self._without_better >= PATIENCE or len(self._measured) >= MAX_EVALUATIONS:
             return None
-        if len(self._measured) >= self._bounds.evaluations:
-            return None
-        for caution in (self._bounds.caution, 0.0):
+        for caution in (CAUTION, 0.0):
             found = self._promising(caution)
             if found is not None and found not in self._measured:
                 return with_load(prices(self._believed()), self._segments(found))
@@ -159,7 +148,7 @@ class OnlineSearch:
         A strategy may answer with kinds that are not in the catalog (BASE does); nothing but their
         profile speaks for those.
         """
-        judge = Judge(self._believed(caution, self._bounds.hope))
+        judge = Judge(self._believed(caution, HOPE))
         believed = set(_kinds(judge.problem))
         met = (
             judge(trimmed(judge(segments).configuration).segments)

@@ -61,12 +61,8 @@ class Rollout:
     @property
     def slice_changes(self) -> int:
         """Number of slices created or destroyed."""
-        return self.count(CreateSlice, DestroySlice)
-
-    def count(self, *kinds: type[Action]) -> int:
-        """Return the number of actions of some kinds."""
         return sum(
-            isinstance(action, kinds)
+            isinstance(action, CreateSlice | DestroySlice)
             for stage in self.stages
             for step in stage.actions
             for action in step

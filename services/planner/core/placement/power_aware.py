@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from services.kit.grouping import grouped
 from services.kit.mig import Placement
-from services.planner.core.model import Problem, SegmentKind
+from services.planner.core.model import Problem, SegmentKind, variants_of
 
 ALIKE = 0.1
 """Sensitivities that differ by less are alike: a device in use is then as good as an empty one."""
@@ -48,11 +48,8 @@ Sensitivities = Mapping[tuple[str, str], Sequence[float]]
 
 def sensitivities(problem: Problem) -> Sensitivities:
     """Return how the latency of all that may run follows the clock, 0..1."""
-    return {
-        (model.name, variant.name): variant.clock_sensitivities
-        for model in problem.models
-        for variant in model.variants
-    }
+    known = variants_of(problem.models).items()
+    return {name: variant.clock_sensitivities for name, variant in known}
 
 
 def assign(

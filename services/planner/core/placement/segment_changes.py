@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from services.kit.grouping import grouped
 from services.kit.mig import Placement
 from services.kit.segment import CreateSlice, DestroySlice
-from services.planner.core.model import Gpu, Model, Segment
+from services.planner.core.model import Gpu, Model, Segment, variants_of
 from services.planner.core.placement.actions import Action, StartSegment, StopSegment
 
 
@@ -154,7 +154,7 @@ def _fit_together(segments: Sequence[Segment], models: Sequence[Model]) -> bool:
     """
     processes = sum(segment.kind.processes for segment in segments)
     batch_size = max(segment.kind.batch_size for segment in segments)
-    variants = {(m.name, v.name): v for m in models for v in m.variants}
+    variants = variants_of(models)
     for segment in segments:
         kind = segment.kind
         variant = variants.get((kind.model, kind.variant))

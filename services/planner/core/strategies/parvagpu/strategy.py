@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from services.kit.grouping import summed
-from services.kit.mig import Layout, Placement
+from services.kit.mig import Placement
 from services.planner.core.model import Configuration, Gpu, Pool, Problem, Segment, SegmentKind
 from services.planner.core.problem import catalog
+from services.planner.core.problem.pricing import most_gpcs
 from services.planner.core.strategies.parvagpu.allocator import optimised, relocate
 from services.planner.core.strategies.parvagpu.board import Board, Piece
 from services.planner.core.strategies.parvagpu.configurator import (
@@ -69,17 +70,6 @@ class GpuMap:
 
     gpu: Gpu
     segments: Mapping[Placement, SegmentKind]
-
-    @property
-    def layout(self) -> Layout:
-        """Its slices."""
-        return tuple(self.segments)
-
-    @property
-    def gpcs(self) -> int:
-        """GPCs in use."""
-        geometry = self.gpu.pool.type.geometry
-        return sum(geometry.kind(placement.profile).compute_slices for placement in self.segments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,11 +148,12 @@ def _fill(pool: Pool, fixed: Board, wanted: Overload, *, optimise: bool) -> Boar
     demand_rps, choice = wanted.demand_rps, wanted.choice
     queue = [t for name, rps in demand_rps.items() for t in match(rps, choice[name], most)]
     maps: list[Board] = []
-    if sum(triplet.size.gpcs for triplet in queue) <= FAR_TOO_MUCH * wanted.owned * _gpcs(pool):
+    gpu_gpcs = most_gpcs(pool.type.geometry)
+    if sum(triplet.size.gpcs for triplet in queue) <= FAR_TOO_MUCH * wanted.owned * gpu_gpcs:
         board = Board.of(fixed.gpus)
         relocate(board, queue)
         if optimise:
-            board = optimised(board, _gpcs(pool), demand_rps, choice)
+            board = optimised(board, gpu_gpcs, demand_rps, choice)
         if len(board.gpus) <= wanted.owned:
             return board
         maps.append(wanted.cut(board))
@@ -186,11 +177,7 @@ def _speed(pool: Pool, known: Mapping[Pool, Choice]) -> float:
 
 
 def _gpu_rps(pool: Pool, choice: Sequence[Triplet]) -> float:
-    return _gpcs(pool) * max(triplet.rps_per_gpc for triplet in choice)
-
-
-def _gpcs(pool: Pool) -> int:
-    return max(kind.compute_slices for kind in pool.type.geometry.kinds)
+    return most_gpcs(pool.type.geometry) * max(triplet.rps_per_gpc for triplet in choice)
 
 
 Kept = Mapping[str, Sequence[Piece]]

@@ -11,6 +11,7 @@ from services.kit.config import Goals, Objective
 from services.kit.mig import WHOLE, Placement
 from services.planner.core.model import Model, Problem, Segment, SegmentKind
 from services.planner.core.problem.packing import gpus_needed
+from services.planner.core.problem.pricing import gpcs
 from services.planner.core.problem.score import score
 from services.planner.core.strategies import Strategy
 from services.planner.core.strategies.exact import exact
@@ -88,7 +89,7 @@ def capacity_rps(allocation: Allocation) -> Mapping[str, float]:
 def check(posed: Problem, found: Allocation) -> None:
     """What holds for every map."""
     for each in found.gpus:
-        assert not each.gpu.pool.type.geometry.problem(each.layout)
+        assert not each.gpu.pool.type.geometry.problem(tuple(each.segments))
         assert all(kind.pool == each.gpu.pool for kind in each.segments.values())
         assert all(where.profile == kind.profile for where, kind in each.segments.items())
     assert len({each.gpu.uuid for each in found.gpus}) == len(found.gpus)
@@ -125,7 +126,7 @@ def test_a_fleet_that_is_too_small_is_filled_up_and_the_rest_is_marked(
     found = allocate(posed)
     check(posed, found)
     known = triplets(posed)
-    layouts = {each.gpu.uuid: each.layout for each in found.gpus}
+    layouts = {each.gpu.uuid: tuple(each.segments) for each in found.gpus}
     for gpu in posed.gpus:
         geometry, layout = gpu.pool.type.geometry, layouts.get(gpu.uuid, ())
         for model in found.unserved_rps:
@@ -191,7 +192,7 @@ def test_all_is_planned_again_where_keeping_would_leave_demand_unserved() -> Non
     found = allocate(replace(posed, running=(alone,)))
     check(posed, found)
     assert not found.unserved_rps
-    assert Placement("4g.40gb", 0) in found.gpus[0].layout
+    assert Placement("4g.40gb", 0) in found.gpus[0].segments
 
 
 @examples(0.24)
@@ -240,7 +241,7 @@ def test_optimisation_costs_neither_gpus_nor_gpcs(models: list[Model]) -> None:
 
 
 def size(allocation: Allocation) -> tuple[int, int]:
-    return len(allocation.gpus), sum(each.gpcs for each in allocation.gpus)
+    return len(allocation.gpus), sum(map(gpcs, allocation.segments.elements()))
 
 
 def test_a_model_whose_rate_falls_gives_segments_back() -> None:
@@ -270,7 +271,7 @@ def test_gpus_without_mig_hold_one_segment_each() -> None:
     found = allocate(posed)
     check(posed, found)
     assert not found.unserved_rps
-    assert {each.layout for each in found.gpus} == {(Placement(WHOLE, 0),)}
+    assert {tuple(each.segments) for each in found.gpus} == {(Placement(WHOLE, 0),)}
 
 
 def test_the_faster_pool_is_filled_first_and_the_rest_goes_to_the_next() -> None:
