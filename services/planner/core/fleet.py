@@ -151,22 +151,22 @@ class Fleet:
 
     def forget(self, name: str) -> None:
         """Drop a node that joined, whatever it has reported."""
-        self._forget(self.node(name))
-        self._members.pop(name, None)
         self._rerouted.pop(name, None)
         self.orders.pop(name, None)
-        self.settings.drop(name)
-        self._change()
+        self._drop(name)
 
     def _let_go(self, name: str) -> None:
         """Drop a removed node if nothing runs there; what runs is moved by the next plan."""
         node = self.node(name)
         if node is None or not node.segments:
             self._removed.discard(name)
-            self._forget(self.node(name))
-            self._members.pop(name, None)
-            self.settings.drop(name)
-            self._change()
+            self._drop(name)
+
+    def _drop(self, name: str) -> None:
+        self._forget(self.node(name))
+        self._members.pop(name, None)
+        self.settings.drop(name)
+        self._change()
 
     def _change(self) -> None:
         """Note a change that routes may depend on."""
@@ -310,13 +310,8 @@ class Fleet:
             for gpu in node.gpus
         )
 
-    def heard(self, name: str) -> bool:
-        """Return whether a node has reported since the start."""
-        member = self._members.get(name)
-        return member is not None and member.node is not None
-
     def node(self, name: str) -> Node | None:
-        """Return a node as last reported, however long ago; None: it never was."""
+        """Return a node as last reported, however long ago; None: not since the start."""
         member = self._members.get(name)
         return None if member is None else member.node
 
@@ -398,7 +393,7 @@ class Fleet:
     def _given_up_s(self, name: str, left_s: float) -> float:
         """Return until when a node is waited for: longer where a fleet is just coming back."""
         after_s = self._lost_after_s(name)
-        if self.heard(name):
+        if self.node(name) is not None:
             return left_s + after_s
         return min(max(left_s, self._returned_s) + after_s, left_s + _MOST_WAITS * after_s)
 

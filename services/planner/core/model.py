@@ -8,7 +8,7 @@ Everything here is frozen: a strategy is a pure function of a Problem.
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from services.kit.config import Objective, PlacementRule, Spread
 from services.kit.mig import Geometry, Placement, SliceKind
@@ -318,18 +318,9 @@ class Segment:
         )
 
     @property
-    def identity(self) -> tuple[str, Placement, str, str, int, int, int]:
-        """What must be equal for a running segment to be kept as it is."""
-        kind = self.kind
-        return (
-            self.gpu_uuid,
-            self.placement,
-            kind.model,
-            kind.variant,
-            kind.batch_size,
-            kind.processes,
-            kind.stage.index,
-        )
+    def identity(self) -> SegmentSpec:
+        """What must be equal for a running segment to be kept as it is: all but its id."""
+        return replace(self.spec, segment_id="any")
 
 
 @dataclass(frozen=True, slots=True)

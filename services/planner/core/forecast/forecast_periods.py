@@ -1,9 +1,10 @@
 """From each zone's forecast to the periods of a problem."""
 
+import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import pairwise
 
 from services.kit.config import Horizon
 from services.planner.core.model import Period
@@ -37,7 +38,6 @@ def periods(forecasts: Mapping[str, Sequence[Step]], horizon: Horizon) -> tuple[
     """
     if not forecasts or not horizon.length_s:
         return ()
-    curves = {zone: _Curve(steps) for zone, steps in forecasts.items()}
     start_s = max(steps[0].since_s for steps in forecasts.values())
     end_s = start_s + horizon.length_s
     found: list[Period] = []
@@ -45,31 +45,25 @@ def periods(forecasts: Mapping[str, Sequence[Step]], horizon: Horizon) -> tuple[
     while at_s < end_s:
         length_s = min(horizon.step_s, end_s - at_s)
         until_s = at_s + (length_s if found else 0.0)
-        means = {zone: curve.mean(at_s, until_s) for zone, curve in curves.items()}
+        means = {zone: _mean(steps, at_s, until_s) for zone, steps in forecasts.items()}
         found.append(Period(length_s, means))
         at_s += length_s
     return tuple(found)
 
 
-class _Curve:
-    """One zone's forecast as a step function; its ends stand for what is beyond them."""
+def _mean(steps: Sequence[Step], start_s: float, end_s: float) -> float:
+    """Return the mean intensity over a stretch of time, or where it has no length, then.
 
-    def __init__(self, steps: Sequence[Step]) -> None:
-        self._steps = steps
-        self._starts_s = [step.since_s for step in steps]
-        areas = (step.length_s * step.intensity_gco2e_per_kwh for step in steps)
-        self._areas = list(accumulate(areas, initial=0.0))
-
-    def mean(self, start_s: float, end_s: float) -> float:
-        """Return the mean intensity over a stretch of time, or where it has no length, then."""
-        if end_s <= start_s:
-            return self._steps[self._index(start_s)].intensity_gco2e_per_kwh
-        return (self._area(end_s) - self._area(start_s)) / (end_s - start_s)
-
-    def _area(self, until_s: float) -> float:
-        index = self._index(until_s)
-        step = self._steps[index]
-        return self._areas[index] + (until_s - step.since_s) * step.intensity_gco2e_per_kwh
-
-    def _index(self, at_s: float) -> int:
-        return max(0, bisect_right(self._starts_s, at_s) - 1)
+    The ends of the steps stand for what is beyond them.
+    """
+    bounds_s = [-math.inf, *(step.since_s for step in steps[1:]), math.inf]
+    if end_s <= start_s:
+        return steps[bisect_right(bounds_s, start_s) - 1].intensity_gco2e_per_kwh
+    parts_s = (
+        max(0.0, min(end_s, until_s) - max(start_s, since_s))
+        for since_s, until_s in pairwise(bounds_s)
+    )
+    area = sum(
+        part_s * step.intensity_gco2e_per_kwh for part_s, step in zip(parts_s, steps, strict=True)
+    )
+    return area / (end_s - start_s)

@@ -130,13 +130,12 @@ class _View:
 class Forecaster:
     """Forecasts the load of one model, interval by interval."""
 
-    def __init__(self, interval_s: float, coverage: float, memory: int = MEMORY) -> None:
+    def __init__(self, interval_s: float, coverage: float) -> None:
         """Start without history.
 
         Args:
             interval_s: Length of an interval, s, > 0.
             coverage: What an outer quantile promises, 0.5 <= coverage < 1.
-            memory: Intervals remembered.
 
         Raises:
             InvalidArgument: A value is out of range.
@@ -147,7 +146,7 @@ class Forecaster:
             raise InvalidArgument(f"coverage must be 0.5..1, got {coverage}", field="coverage")
         self._interval_s = interval_s
         self._coverage = coverage
-        self._known = Analogues(memory, len(STATE.weights))
+        self._known = Analogues(MEMORY, len(STATE.weights))
         self._recent: deque[Interval] = deque(maxlen=3)
         self._errors = np.zeros((max(1, round(SEASON_S / interval_s)), 2))
         self._low_shift, self._high_shift = 0.0, 0.0
@@ -209,7 +208,8 @@ class Forecaster:
             )
             return _View(last, guess, opinions, situation, slot)
         by_state = self._known.near(situation, STATE)
-        by_season = self._known.near(situation, SEASON, slot) or by_state
+        by_season = self._known.near(situation, SEASON, slot)
+        by_season = by_season if by_season.outcomes.size else by_state
         belief = mixture(by_state, by_season, self._trust(slot))
         medians = (by_state.quantile(0.5), by_season.quantile(0.5))
         middle = belief.quantile(0.5)

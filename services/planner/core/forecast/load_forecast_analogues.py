@@ -1,8 +1,7 @@
 """What followed when things were alike: a bounded memory, searched for its nearest neighbours."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,36 +12,26 @@ ROUNDING = 1e-12
 """Share that floating point may lose, so that half of two equal outcomes is one of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(NamedTuple):
     """Outcomes with weights: a distribution.
 
     Attributes:
-        outcomes: Shape (n,), in ascending order.
+        outcomes: Shape (n,).
         weights: Shape (n,), > 0, with a sum of 1.
     """
 
     outcomes: Vector
     weights: Vector
 
-    def __len__(self) -> int:
-        return len(self.outcomes)
-
-    @classmethod
-    def of(cls, outcomes: Vector, weights: Vector) -> Sample:
-        """Return a sample of outcomes in any order, with weights of any sum."""
-        order = np.argsort(outcomes, kind="stable")
-        return cls(outcomes[order], weights[order] / weights.sum())
-
     def quantile(self, level: float) -> float:
         """Return the least outcome with a share of at least `level` at or below it."""
-        index = int(np.searchsorted(np.cumsum(self.weights), level - ROUNDING))
-        return float(self.outcomes[min(index, len(self) - 1)])
+        least = max(level - ROUNDING, 0.0)
+        return float(np.quantile(self.outcomes, least, weights=self.weights, method="inverted_cdf"))
 
 
 def mixture(one: Sample, other: Sample, weight: float) -> Sample:
     """Return a mixture in which `other` has `weight`, 0..1."""
-    return Sample.of(
+    return Sample(
         np.concatenate([one.outcomes, other.outcomes]),
         np.concatenate([(1.0 - weight) * one.weights, weight * other.weights]),
     )
@@ -105,4 +94,5 @@ class Analogues:
         if len(outcomes) > likeness.neighbours:
             nearest = np.argpartition(distances, likeness.neighbours)[: likeness.neighbours]
             distances, outcomes = distances[nearest], outcomes[nearest]
-        return Sample.of(outcomes, 1.0 / (likeness.softness + distances))
+        weights = 1.0 / (likeness.softness + distances)
+        return Sample(outcomes, weights / weights.sum())
