@@ -180,7 +180,7 @@ class AgentSessions:
             ResourceExhausted: The node has joined too often in the last seconds.
         """
         if not first.HasField("node"):
-            raise InvalidArgument("node: required in the first request", field="node")
+            raise InvalidArgument.at("node", "required in the first request")
         session = AgentSession(first.node.name, agent.name or host)
         older = self._sessions.get(session.node)
         if self._nodes.in_file(session.node):  # of others their admission has checked it
@@ -306,10 +306,10 @@ class AgentSessions:
             for endpoint in segment.endpoints:
                 found = endpoint.rpartition(":")[0].strip("[]")
                 if host is not None and found != host:
-                    raise InvalidArgument(
-                        f"node.segments: {segment.spec.segment_id} listens at {endpoint!r}, but "
+                    raise InvalidArgument.at(
+                        "node.segments",
+                        f"{segment.spec.segment_id} listens at {endpoint!r}, but "
                         f"nodes.{message.name}.worker_host is {host}",
-                        field="node.segments",
                     )
 
     def _take_node(self, message: inventory_pb2.Node) -> None:

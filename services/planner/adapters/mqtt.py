@@ -1,7 +1,7 @@
 """The planner as an MQTT client: it publishes the newest plan."""
 
 import math
-from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Coroutine, Iterable, Iterator
 from datetime import UTC
 from typing import Any, Final
 
@@ -27,7 +27,9 @@ def record_of(plan: Plan) -> dict[str, Any]:
         "degraded": plan.degraded[:_LONGEST],
         "failure": plan.failure[:_LONGEST],
         "carbon_weight": plan.inputs.carbon_weight,
-        "intensity_gco2e_per_kwh": _finite(plan.inputs.intensity_gco2e_per_kwh),
+        "intensity_gco2e_per_kwh": {
+            zone: _number(value) for zone, value in plan.inputs.intensity_gco2e_per_kwh.items()
+        },
         "gpus": plan.prediction.gpus,
         "power_w": _number(plan.prediction.power_w),
         "carbon_gco2e_per_h": _number(plan.prediction.carbon_gco2e_per_h),
@@ -52,10 +54,6 @@ def _variants(segments: Iterable[PlannedSegment]) -> dict[str, Any]:
         entry["segments"] += 1
         entry["share"] = round(entry["share"] + segment.share, 6)
     return found
-
-
-def _finite(numbers: Mapping[str, float]) -> dict[str, float | None]:
-    return {name: _number(value) for name, value in numbers.items()}
 
 
 def _number(value: float) -> float | None:

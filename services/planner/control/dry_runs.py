@@ -74,15 +74,15 @@ class DryRuns:
         self._forget()
         kept = self._kept.get(proposal_id)
         if kept is None:
-            raise NotFound(
-                f"proposal_id: no proposal {proposal_id!r}; proposals end after "
+            raise NotFound.at(
+                "proposal_id",
+                f"no proposal {proposal_id!r}; proposals end after "
                 f"{LIFETIME_S / 60:.0f} minutes, and with the planner's process",
-                field="proposal_id",
             )
         changed = _changed(kept.basis, now)
         if changed:
-            raise FailedPrecondition(
-                f"proposal_id: {changed} since the dry run; request a new one", field="proposal_id"
+            raise FailedPrecondition.at(
+                "proposal_id", f"{changed} since the dry run; request a new one"
             )
         return kept.plan
 

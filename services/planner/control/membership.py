@@ -172,7 +172,7 @@ class Membership:
         """
         if name not in self._fleet.settings:
             known = some_of(self._fleet.settings)
-            raise NotFound(f"node: no node {plain(name)!r}; there is {known}", field="node")
+            raise NotFound.at("node", f"no node {plain(name)!r}; there is {known}")
 
     async def forget(self, name: str) -> None:
         """Forget a node that joined and is out of reach.

@@ -206,10 +206,10 @@ class Queries:
         """
         now = self._state.clock.now()
         if since is not None and (until or now) <= since:
-            raise InvalidArgument(
-                f"until: must be after since ({since:%Y-%m-%d %H:%M} UTC), "
+            raise InvalidArgument.at(
+                "until",
+                f"must be after since ({since:%Y-%m-%d %H:%M} UTC), "
                 f"got {until or now:%Y-%m-%d %H:%M}",
-                field="until",
             )
         await self._account_writer.save()
         oldest = await self._store.pages.oldest()

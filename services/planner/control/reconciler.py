@@ -209,12 +209,12 @@ class Reconciler:
     async def _hold(self, version: int | None, principal: str) -> tuple[int, None]:
         active = self.standing.active
         if active is None:
-            raise FailedPrecondition("version: no plan is active yet", field="version")
+            raise FailedPrecondition.at("version", "no plan is active yet")
         if version not in (None, active.version):
-            raise FailedPrecondition(
-                f"version: plan {version} is not the active one, which is {active.version}; "
+            raise FailedPrecondition.at(
+                "version",
+                f"plan {version} is not the active one, which is {active.version}; "
                 "roll back to it instead",
-                field="version",
             )
         pin = Pin(active.version, principal)
         await self._store.pin.save(pin)

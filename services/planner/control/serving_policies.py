@@ -68,7 +68,7 @@ class ServingPolicies:
         """
         if model not in self._deployment.models:
             known = ", ".join(sorted(self._deployment.models))
-            raise NotFound(f"model: no model {model!r}; models are {known}", field="model")
+            raise NotFound.at("model", f"no model {model!r}; models are {known}")
         said = ServingPolicy.of(self._deployment.models[model])
         now = said if reset else self.ordered.get(model, said)
         wanted = self._checked(
@@ -99,29 +99,27 @@ class ServingPolicies:
         self, discipline: str, instance_choice: str, intensity_threshold: float
     ) -> ServingPolicy:
         if discipline == "ssjf" and self._deployment.predictor is None:
-            raise FailedPrecondition(
-                "discipline: ssjf orders by predicted lengths, and the deployment has"
+            raise FailedPrecondition.at(
+                "discipline",
+                "ssjf orders by predicted lengths, and the deployment has"
                 " no predictor; `predictor: {}` in its file adds one",
-                field="discipline",
             )
         return _policy(discipline, instance_choice, intensity_threshold)
 
 
 def _policy(discipline: str, instance_choice: str, intensity_threshold: float) -> ServingPolicy:
     if discipline not in _DISCIPLINES:
-        raise InvalidArgument(
-            f"discipline: must be one of {', '.join(_DISCIPLINES)}, got {discipline!r}",
-            field="discipline",
+        raise InvalidArgument.at(
+            "discipline", f"must be one of {', '.join(_DISCIPLINES)}, got {discipline!r}"
         )
     if instance_choice not in _CHOICES:
-        raise InvalidArgument(
-            f"instance_choice: must be one of {', '.join(_CHOICES)}, got {instance_choice!r}",
-            field="instance_choice",
+        raise InvalidArgument.at(
+            "instance_choice", f"must be one of {', '.join(_CHOICES)}, got {instance_choice!r}"
         )
     least, most = THRESHOLDS
     if not least <= intensity_threshold <= most:
-        raise InvalidArgument(
-            f"intensity_threshold: must be within {least:g}..{most:g}, got {intensity_threshold:g}",
-            field="intensity_threshold",
+        raise InvalidArgument.at(
+            "intensity_threshold",
+            f"must be within {least:g}..{most:g}, got {intensity_threshold:g}",
         )
     return ServingPolicy(_DISCIPLINES[discipline], _CHOICES[instance_choice], intensity_threshold)

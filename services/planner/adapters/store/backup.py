@@ -30,7 +30,7 @@ def back_up(database: Path | str, target: Path) -> None:
     """
     path = _file_of(database, "pg_dump --format=custom --file={file} '{url}'", target)
     if not path.exists():
-        raise NotFound(f"planner.database: there is no {path} yet", field="planner.database")
+        raise NotFound.at("planner.database", f"there is no {path} yet")
     try:
         with replacing(target, mode=0o600, durable=True) as draft:
             _copy(path, draft)

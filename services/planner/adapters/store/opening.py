@@ -126,7 +126,7 @@ async def downgrade(database: Path | str, revision: str, *, patience_s: float = 
 
 def _require_file(url: URL) -> None:
     if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
-        raise NotFound(f"planner.database: there is no {shown(url)} yet", field="planner.database")
+        raise NotFound.at("planner.database", f"there is no {shown(url)} yet")
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cinquefoil.planner.v1 import plan_pb2
 from services.kit.rpc.record_mapping import from_message
-from services.planner.adapters.store.connection import SharedConnection
+from services.planner.adapters.store.connection import SharedConnection, uncancellable
 from services.planner.adapters.store.tables import meta, put
 from services.planner.adapters.wire.routing_bytes import EncodedTable, PartKey, RoutingEncoder
 from services.planner.core.routing_table import RoutingTable
@@ -29,18 +29,19 @@ class _Stored(NamedTuple):
 
 
 class RoutingRows:
-    """The rows of the table."""
+    """The rows of the table. Attributes: connection (to the database)."""
 
     def __init__(self, connection: SharedConnection) -> None:
-        self._connection = connection
+        self.connection = connection
         self._encoder = RoutingEncoder()
         self._stored: _Stored | None = None  # None: it is not known what the rows say
 
+    @uncancellable
     async def save(self, table: RoutingTable) -> None:
         """Write a table: of a large one, the parts that have changed."""
         encoded = self._encoder.encoded(table)
         before, self._stored = self._stored, None
-        async with self._connection.transaction() as connection:
+        async with self.connection.transaction() as connection:
             changed = _changed(before, encoded)
             if before is not None and changed is not None:
                 prefix = before.prefix
@@ -56,9 +57,10 @@ class RoutingRows:
                 )
         self._stored = _Stored(prefix, encoded)
 
+    @uncancellable
     async def load(self) -> RoutingTable | None:
         """Return the table last saved, if there was one."""
-        async with self._connection.transaction() as connection:
+        async with self.connection.transaction() as connection:
             value = await connection.scalar(select(meta.c.value).where(meta.c.key == _KEY))
             if value is None:
                 return None

@@ -85,9 +85,7 @@ def take_back(connection: Connection, shown: str, revision: str) -> str:
     known, before = _known(config), _revision(connection)
     back_to = known[known.index(TAKEN_BACK_TO) :]
     if revision not in back_to:
-        raise InvalidArgument(
-            f"revision: must be one of {', '.join(back_to)}, got {revision}", field="revision"
-        )
+        raise InvalidArgument.at("revision", f"must be one of {', '.join(back_to)}, got {revision}")
     if before not in known or known.index(before) < known.index(revision):
         raise FailedPrecondition(
             f"planner.database: the schema of {shown} is {before or 'none'}: it cannot be taken "

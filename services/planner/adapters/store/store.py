@@ -27,8 +27,8 @@ from services.planner.adapters.store.tables import (
     outcomes,
     plans,
     put,
-    put_node,
     put_outcome,
+    upsert,
 )
 from services.planner.core.decide import Snapshot
 from services.planner.core.fixed_inputs import FixedInputs
@@ -38,7 +38,6 @@ from services.planner.core.online_search.profile_corrections import Beliefs
 from services.planner.core.overrides import Override
 from services.planner.core.plan import Outcome, Pin, Plan, PlanState
 from services.planner.core.roster import JoinedNode, OrderedNode
-from services.planner.core.routing_table import RoutingTable
 
 T = TypeVar("T")
 
@@ -101,6 +100,7 @@ class Store:
         overrides: What operators changed of the settings, by path.
         policies: How models are served by order, by model.
         beliefs: What live measurements taught.
+        routing, save_routing: Return and write the routing table in force; None: there was none.
     """
 
     def __init__(self, connection: SharedConnection, leadership: Leadership) -> None:
@@ -119,7 +119,8 @@ class Store:
         )
         self.beliefs = Stored[Beliefs](connection, "beliefs", rows.StoredBeliefs, Beliefs())
         self.save_beliefs = self.beliefs.save
-        self._routing = RoutingRows(connection)
+        routing = RoutingRows(connection)
+        self.save_routing, self.routing = routing.save, routing.load
 
     @uncancellable
     async def renew(self, at_least: int = 0) -> None:
@@ -256,16 +257,6 @@ class Store:
     # ---- the planner's own state ---------------------------------------------------------------
 
     @uncancellable
-    async def save_routing(self, table: RoutingTable) -> None:
-        """Write the routing table in force."""
-        await self._routing.save(table)
-
-    @uncancellable
-    async def routing(self) -> RoutingTable | None:
-        """Return the routing table last in force, if there was one."""
-        return await self._routing.load()
-
-    @uncancellable
     async def save_node(
         self, name: str, joined: JoinedNode | None, order: OrderedNode | None
     ) -> None:
@@ -274,7 +265,7 @@ class Store:
             if joined is None and order is None:
                 await connection.execute(delete(nodes).where(nodes.c.name == name))
             else:
-                await put_node(connection, name, rows.node_row(joined, order))
+                await upsert(connection, nodes, {"name": name}, rows.node_row(joined, order))
 
     @uncancellable
     async def nodes(self) -> tuple[dict[str, JoinedNode], dict[str, OrderedNode]]:

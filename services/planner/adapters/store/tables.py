@@ -130,21 +130,17 @@ def insert_into(connection: AsyncConnection, table: Table) -> postgresql.Insert 
 
 async def put(connection: AsyncConnection, key: str, value: bytes) -> None:
     """Write a value of the planner's own state."""
-    await _upsert(connection, meta, {"key": key}, {"value": value})
+    await upsert(connection, meta, {"key": key}, {"value": value})
 
 
 async def put_outcome(connection: AsyncConnection, version: int, outcome: Outcome) -> None:
     """Write what was seen of a plan."""
-    await _upsert(connection, outcomes, {"version": version}, asdict(outcome))
+    await upsert(connection, outcomes, {"version": version}, asdict(outcome))
 
 
-async def put_node(connection: AsyncConnection, name: str, values: dict[str, Any]) -> None:
-    """Write what is known of a node."""
-    await _upsert(connection, nodes, {"name": name}, values)
-
-
-async def _upsert(
+async def upsert(
     connection: AsyncConnection, table: Table, key: dict[str, Any], values: dict[str, Any]
 ) -> None:
+    """Write a row, new or over the one with its key."""
     insert = insert_into(connection, table).values(**key, **values)
     await connection.execute(insert.on_conflict_do_update(index_elements=[*key], set_=values))
