@@ -61,8 +61,12 @@ class Rollout:
     @property
     def slice_changes(self) -> int:
         """Number of slices created or destroyed."""
+        return self.count(CreateSlice, DestroySlice)
+
+    def count(self, *kinds: type[Action]) -> int:
+        """Return the number of actions of some kinds."""
         return sum(
-            isinstance(action, CreateSlice | DestroySlice)
+            isinstance(action, kinds)
             for stage in self.stages
             for step in stage.actions
             for action in step
