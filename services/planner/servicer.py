@@ -31,7 +31,7 @@ from services.planner.adapters.wire.paging import page_size, read_token, write_t
 from services.planner.adapters.wire.streams import until, without_gaps
 from services.planner.assembly import Planner
 from services.planner.control.pacing import Turns
-from services.planner.core.decide import STRATEGIES
+from services.planner.core.decide import check_strategy
 from services.planner.core.maintenance import Freeze
 from services.planner.core.plan import PlanState
 from services.planner.core.roster import JoinedNode, NodeOrder
@@ -96,7 +96,7 @@ class PlannerServicer(PlannerServiceServicer):
         except NotFound as error:
             if request.version:
                 raise
-            why = "".join(f"; {each}" for each in self._planner.publisher.conditions)
+            why = "".join(f"; {each}" for each in self._planner.publisher.conditions())
             raise NotFound(f"{error.message}{why}") from error
         return pb.GetPlanResponse(plan=plan_to(plan))
 
@@ -184,7 +184,7 @@ class PlannerServicer(PlannerServiceServicer):
             intensity_gco2e_per_kwh=self._planner.state.intensity_gco2e_per_kwh,
             demand_rps=self._planner.state.demand_rps(),
             hold=None if held is None else to_message(held, pb.Hold),
-            conditions=condition_messages(self._planner.publisher.conditions),
+            conditions=condition_messages(self._planner.publisher.conditions()),
             config_digest=self._planner.changes.now.file.digest,
             leader=pb.Leader(holder=leadership.holder, term=leadership.lease.term),
         )
@@ -373,10 +373,8 @@ class PlannerServicer(PlannerServiceServicer):
 def _check_aim(carbon_weight: float | None, strategy: str) -> None:
     if carbon_weight is not None and not 0 <= carbon_weight <= 1:
         raise InvalidArgument.at("carbon_weight", f"must be 0..1, got {carbon_weight:g}")
-    if strategy and strategy not in STRATEGIES:
-        raise InvalidArgument.at(
-            "strategy", f"must be one of {', '.join(sorted(STRATEGIES))}, got {strategy!r}"
-        )
+    if strategy:
+        check_strategy("strategy", strategy)
 
 
 async def _first(requests: AsyncIterator[pb.JoinRequest]) -> pb.JoinRequest:

@@ -4,49 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn
 
 from cinquefoil.carbon.v1 import carbon_pb2
 from services.kit.clock import Clock
 from services.kit.config import Horizon
 from services.kit.rpc.reconnect import Reconnector
+from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.forecast import forecast_periods
-from services.planner.core.model import Period
 
 if TYPE_CHECKING:
     from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceAsyncStub
-
-
-class IntensityListener(Protocol):
-    """Who wants to know."""
-
-    def update_intensity(
-        self,
-        intensity_gco2e_per_kwh: dict[str, float],
-        staleness_s: dict[str, float],
-        provenance: dict[str, str],
-        /,
-    ) -> None:
-        """Take in new intensities, by zone, how old they are, grid time, and how they are known."""
-        ...
-
-    def lose_carbon(self) -> None:
-        """Take in that the carbon service went away: what is known grows old."""
-        ...
-
-    def update_forecast(self, periods: tuple[Period, ...], /) -> None:
-        """Take in what is expected of all zones, the present period first."""
-        ...
 
 
 async def follow(
     carbon: CarbonServiceAsyncStub,
     zones: frozenset[str],
     horizon: Horizon,
-    listener: IntensityListener,
+    state: ClusterState,
     clock: Clock,
 ) -> NoReturn:
-    """Hand every new intensity to `listener`, after what is expected to follow, for ever.
+    """Hand every new intensity to `state`, after what is expected to follow, for ever.
 
     Forecasts are in grid time, which under replay runs faster than `clock`.
 
@@ -54,7 +32,7 @@ async def follow(
         carbon: Stub of the carbon service.
         zones: Zones of the deployment's nodes.
         horizon: Length and step of the forecast; length 0: no forecast.
-        listener: Called after each change.
+        state: The cluster's.
         clock: To wait with before dialling again.
     """
     connection = Reconnector("carbon", clock)
@@ -66,13 +44,13 @@ async def follow(
                 connection.connected()
                 hear(response)
         finally:
-            listener.lose_carbon()
+            state.lose_carbon()
 
     def hear(response: carbon_pb2.WatchResponse) -> None:
         forecasts.update(_forecasts(response.intensities))
         if forecasts.keys() == zones:
-            listener.update_forecast(forecast_periods.periods(forecasts, horizon))
-        listener.update_intensity(
+            state.update_forecast(forecast_periods.periods(forecasts, horizon))
+        state.update_intensity(
             {each.zone: each.intensity_gco2e_per_kwh for each in response.intensities},
             {each.zone: each.staleness.ToNanoseconds() / 1e9 for each in response.intensities},
             {each.zone: _provenance(each) for each in response.intensities},

@@ -45,6 +45,7 @@ class AccountingWriter:
         collect: Has what was reported booked, by `read`; called before figures are read or written.
             In a large fleet it books some of it, so that others need not wait.
         collect_each: Has all of it booked, a node at each step.
+        active_version: Version of the active plan; 0: none.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class AccountingWriter:
         self._retention = retention
         self._sites = sites
         self._accountant = Accountant(sites)
-        self._version = 0
+        self.active_version = 0
         self._outcome = Outcome(clock.now())
         self._writing = asyncio.Lock()
         self._unwritten: _Sheet | None = None  # begun; nobody knows whether it was written
@@ -75,11 +76,6 @@ class AccountingWriter:
         """What the fleet has spent since its account began."""
         self.collect()
         return self._accountant.account.total
-
-    @property
-    def active_version(self) -> int:
-        """Version of the active plan; 0: none."""
-        return self._version
 
     def outcome(self) -> Outcome:
         """Return what was seen of the active plan so far."""
@@ -93,7 +89,7 @@ class AccountingWriter:
         prometheus.FLEET_ENERGY.inc(self.total.energy_j)
         prometheus.FLEET_CARBON.inc(self.total.carbon_gco2e)
         if active is not None and active.outcome is not None:
-            self._version, self._outcome = active.version, active.outcome
+            self.active_version, self._outcome = active.version, active.outcome
             prometheus.PLAN_VERSION.set(active.version)
 
     def read(self, node: str, told: Mapping[str, EnergyCounters]) -> None:
@@ -135,7 +131,7 @@ class AccountingWriter:
             await self._finish()
             await self._collect_all()
             closed = self._sheet()
-            self._version, self._outcome = version, Outcome(self._clock.now())
+            self.active_version, self._outcome = version, Outcome(self._clock.now())
             await self._write(closed)
             await self._store.activate(version, self._outcome.since)
         prometheus.PLAN_VERSION.set(version)
@@ -172,7 +168,7 @@ class AccountingWriter:
 
     def _sheet(self) -> _Sheet:
         self.collect()
-        return _Sheet(self._accountant.page(), self._version, self.outcome())
+        return _Sheet(self._accountant.page(), self.active_version, self.outcome())
 
     async def _finish(self) -> None:
         """Write the sheet whose writing failed; where it had been written after all, once more."""
@@ -183,7 +179,7 @@ class AccountingWriter:
         """Go on from what is written of the account and of the active plan."""
         self._accountant.rewind(await self._store.pages.account())
         plan = await self._store.active()
-        written = plan.outcome if plan is not None and plan.version == self._version else None
+        written = plan.outcome if plan is not None and plan.version == self.active_version else None
         self._outcome = written or Outcome(self._outcome.since)
 
     async def _write(self, sheet: _Sheet) -> None:

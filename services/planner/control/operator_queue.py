@@ -55,7 +55,7 @@ async def _carry_out(begin: Begin[T], answer: asyncio.Future[T]) -> None:
     """Begin an order, answer it, and do what is left to do.
 
     An order that cannot be carried out is answered with the reason, and nothing has changed. One
-    that nobody waits for any more is not begun.
+    whose caller has gone is not begun.
     """
     if answer.done():
         return

@@ -35,6 +35,8 @@ class Publisher:
 
     Attributes:
         routed_before: What the table of before the restart has of nodes, by name.
+        conditions: Returns what keeps the deployment from working now; subscribers learn it a
+            little later.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - one argument per collaborator, all made in app.py
@@ -60,7 +62,7 @@ class Publisher:
         self._policies = policies
         self._store = store
         self._fleet = fleet
-        self._conditions = conditions
+        self.conditions = conditions
         self._term = term
         self._plan_version = 0
         self._serving: tuple[PlannedSegment, ...] = ()
@@ -109,11 +111,6 @@ class Publisher:
         )
 
     @property
-    def conditions(self) -> tuple[Condition, ...]:
-        """What keeps the deployment from working now; subscribers learn it a little later."""
-        return self._conditions()
-
-    @property
     def shares(self) -> dict[str, float]:
         """Share of its model's load that each serving segment has now, by segment id."""
         return {segment.spec.segment_id: segment.share for segment in self._serving}
@@ -122,7 +119,7 @@ class Publisher:
         """Publish a plan, or its new state; it must be written already."""
         _note(plan)
         self.board.publish(
-            replace(self.board.value, plan=plan, conditions=_noted(self._conditions()))
+            replace(self.board.value, plan=plan, conditions=_noted(self.conditions()))
         )
 
     async def serve(self, plan_version: int, segments: Iterable[PlannedSegment]) -> int:
@@ -181,7 +178,7 @@ class Publisher:
         await self.refresh()
 
     def _announce_conditions(self) -> None:
-        conditions = self._conditions()
+        conditions = self.conditions()
         if conditions != self.board.value.conditions:
             self.board.publish(replace(self.board.value, conditions=_noted(conditions)))
 

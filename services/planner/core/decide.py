@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from services.kit.conditions import Condition, ConditionKind
 from services.kit.config import Objective
 from services.kit.config import Planner as Settings
-from services.kit.errors import FailedPrecondition
+from services.kit.errors import FailedPrecondition, InvalidArgument
 from services.kit.grouping import summed
 from services.kit.segment import SegmentState
 from services.planner.core import feasibility
@@ -38,9 +38,19 @@ from services.planner.core.problem.validation import check
 from services.planner.core.service_level import Violation
 from services.planner.core.strategies import PIPELINED, REGISTRY
 
-STRATEGIES = frozenset(REGISTRY)
-
 _LEAVING = (SegmentState.DRAINING, SegmentState.QUARANTINED)
+
+
+def check_strategy(path: str, name: str) -> None:
+    """Check the name of a strategy.
+
+    Raises:
+        InvalidArgument: There is none of that name; the error's field is `path`.
+    """
+    if name not in REGISTRY:
+        raise InvalidArgument.at(
+            path, f"must be one of {', '.join(sorted(REGISTRY))}, got {name!r}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -198,7 +198,7 @@ def _fleet(before: Observation, now: Observation) -> Iterator[Trigger]:
     changed = sorted({node for (node, _), _ in differing})
     had, has = _gpus_of(changed, before), _gpus_of(changed, now)
     for node in changed:
-        old, new = _count(had[node]), _count(has[node])
+        old, new = Counter(had[node].values()), Counter(has[node].values())
         if old != new:
             leaves = any(gpu in before.gpus for gpu in now.leaving if gpu[0] == node)
             what = f"fleet: {node} {_gpus(old)} -> {_gpus(new)}"
@@ -294,11 +294,6 @@ def _gpus_of(nodes: Iterable[str], seen: Observation) -> dict[str, dict[str, str
         if node in found:
             found[node][uuid] = kind
     return found
-
-
-def _count(types: Mapping[str, str]) -> dict[str, int]:
-    """Return how many GPUs there are of each type; `types`: by UUID."""
-    return Counter(types.values())
 
 
 def _gpus(counts: Mapping[str, int]) -> str:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from services.kit import config
 from services.kit.config import Objective
 from services.kit.errors import InvalidArgument
-from services.planner.core.decide import STRATEGIES, Snapshot
+from services.planner.core.decide import Snapshot, check_strategy
 from services.planner.core.model import Gpu, Pool
 
 MAX_ADDED_GPUS = 100_000
@@ -72,11 +72,8 @@ def alter(snapshot: Snapshot, changes: Changes, nodes: Mapping[str, config.Node]
     )
     zones = known.keys() | {node.zone for node in nodes.values()}
     _check_numbers("intensity_gco2e_per_kwh", changes.intensity_gco2e_per_kwh, zones, "zone")
-    if changes.strategy and changes.strategy not in STRATEGIES:
-        raise _wrong(
-            "strategy",
-            f"must be one of {', '.join(sorted(STRATEGIES))}, got {changes.strategy!r}",
-        )
+    if changes.strategy:
+        check_strategy("what_if.strategy", changes.strategy)
     intensity = {**known, **changes.intensity_gco2e_per_kwh}
     return replace(
         snapshot,

@@ -9,7 +9,7 @@ import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import grpc
 import pytest
@@ -23,6 +23,7 @@ from services.kit.config import Triggers
 from services.kit.net import free_port
 from services.kit.rpc import dial
 from services.planner.adapters import carbon_client
+from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.grid_signal import GridSignal
 from services.planner.core.triggers import Observation, cause
 from tests.support.fake_provider import Answer, Asked, ProviderServer, serving_http
@@ -158,7 +159,11 @@ async def test_an_hour_without_any_source_and_after(
     async with carbon(made, clock) as stub, asyncio.TaskGroup() as tasks:
         follower = tasks.create_task(
             carbon_client.follow(
-                stub, frozenset({"US-CAL"}), made.planner.horizon, planner, RealClock()
+                stub,
+                frozenset({"US-CAL"}),
+                made.planner.horizon,
+                cast(ClusterState, planner),
+                RealClock(),
             )
         )
         fresh = await until(stub, lambda value: value.provenance == pb.PROVENANCE_MEASURED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceStub
 from services.carbon.app import run
@@ -14,6 +14,7 @@ from services.kit.config import Horizon
 from services.kit.net import free_port
 from services.kit.rpc import dial
 from services.planner.adapters import carbon_client
+from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.model import Period
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class Recorder:
 async def following(deployment: Deployment, horizon: Horizon, recorder: Recorder) -> None:
     async with dial(deployment.carbon.dial) as channel:
         await carbon_client.follow(
-            CarbonServiceStub(channel), ZONES, horizon, recorder, RealClock()
+            CarbonServiceStub(channel), ZONES, horizon, cast(ClusterState, recorder), RealClock()
         )
 
 

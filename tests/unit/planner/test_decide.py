@@ -14,18 +14,21 @@ from services.kit.errors import FailedPrecondition, InvalidArgument
 from services.kit.mig import Placement
 from services.kit.profiles.core.profile import BatchCost, Profile, SliceShape
 from services.kit.segment import SegmentSpec, SegmentState
-from services.planner.core.decide import STRATEGIES, Snapshot, configuration_of
+from services.planner.core.decide import Snapshot, configuration_of
 from services.planner.core.decide import running as planner_running
 from services.planner.core.explain.explain import DecidedPlan, explain
 from services.planner.core.fleet import RunningSegment
 from services.planner.core.model import Gpu
 from services.planner.core.placement.actions import StopSegment
+from services.planner.core.strategies import REGISTRY
 from tests.support.examples import examples
 from tests.support.planner.decisions import MODEL, POOL, analytic, decided, done, snapshot
 
 
 @examples(0.2)
-@given(st.sampled_from(sorted(STRATEGIES - {"annealing"})), st.floats(5, 1500), st.integers(1, 3))
+@given(
+    st.sampled_from(sorted(REGISTRY.keys() - {"annealing"})), st.floats(5, 1500), st.integers(1, 3)
+)
 def test_a_decision_that_was_carried_out_is_kept(
     strategy: str, intensity: float, gpus: int
 ) -> None:
@@ -39,7 +42,7 @@ def test_a_decision_that_was_carried_out_is_kept(
     assert {s.segment_id for s in again.target} == {s.segment_id for s in first.target}
 
 
-@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+@pytest.mark.parametrize("strategy", sorted(REGISTRY))
 def test_every_strategy_serves_the_demand_with_shares_that_sum_to_one(strategy: str) -> None:
     decision = decided(snapshot(strategy))
 
@@ -49,7 +52,7 @@ def test_every_strategy_serves_the_demand_with_shares_that_sum_to_one(strategy: 
 
 
 @examples(0.2)
-@given(st.sampled_from(sorted(STRATEGIES - {"annealing"})), st.integers(2, 3))
+@given(st.sampled_from(sorted(REGISTRY.keys() - {"annealing"})), st.integers(2, 3))
 def test_a_gpu_that_an_operator_waits_for_is_left_after_others_have_taken_over(
     strategy: str, gpus: int
 ) -> None:
@@ -138,7 +141,7 @@ def test_a_demand_that_cannot_be_is_refused_by_name(demand_rps: float) -> None:
     assert caught.value.field == "models[digits].demand_rps"
 
 
-@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+@pytest.mark.parametrize("strategy", sorted(REGISTRY))
 def test_ten_times_the_load_is_a_degraded_plan_that_says_how_much_is_not_served(
     strategy: str,
 ) -> None:
@@ -148,7 +151,7 @@ def test_ten_times_the_load_is_a_degraded_plan_that_says_how_much_is_not_served(
     assert re.match(r"digits: \d+\.\d of 100000\.0 req/s are not served in time: 1 GPU", found)
 
 
-@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+@pytest.mark.parametrize("strategy", sorted(REGISTRY))
 def test_a_model_that_nothing_can_serve_degrades_the_plan_and_not_its_neighbours(
     strategy: str,
 ) -> None:
@@ -203,7 +206,7 @@ class Measured:
         return self.inner.batch(shape, batch_size, processes, clock_ratio=clock_ratio)
 
 
-@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+@pytest.mark.parametrize("strategy", sorted(REGISTRY))
 @pytest.mark.parametrize("gone", ["variant", "model"])
 def test_what_was_removed_from_the_deployment_is_stopped(strategy: str, gone: str) -> None:
     """Neither a plan nor an explanation divides by what it could serve, which is nothing."""

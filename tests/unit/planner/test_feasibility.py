@@ -11,10 +11,10 @@ from services.kit.errors import InvalidArgument
 from services.kit.mig import Placement
 from services.kit.segment import SegmentSpec
 from services.planner.core import feasibility
-from services.planner.core.decide import STRATEGIES
 from services.planner.core.model import Gpu, Segment
 from services.planner.core.plan import Plan, PlannedSegment
 from services.planner.core.plan_builder import build_plan
+from services.planner.core.strategies import REGISTRY
 from tests.support.examples import examples
 from tests.support.planner.decisions import MODEL, POOL, decided, done, snapshot
 from tests.support.planner.stored_plans import NOW
@@ -31,7 +31,7 @@ def again(plan: Plan, gpus: tuple[Gpu, ...], running: tuple[Segment, ...]) -> tu
 
 
 @examples(0.5)
-@given(st.sampled_from(sorted(STRATEGIES)), st.integers(1, 3))
+@given(st.sampled_from(sorted(REGISTRY)), st.integers(1, 3))
 def test_a_plan_is_held_by_the_fleet_it_was_made_for(strategy: str, gpus: int) -> None:
     plan = made(strategy, gpus)
     fleet = snapshot(gpus=gpus).gpus

@@ -126,7 +126,10 @@ class Planning:
         wished = replace(now, strategy=plan.strategy)
         if not plan.version:
             wished = replace(wished, objective=_objective_of(plan, now.objective))
-        models, named = self._state.models, self._as_planned if not plan.version else self._renamed
+        models = self._state.models
+
+        def named(segment_id: str) -> str:
+            return self._environment.new_id() if plan.version else segment_id
 
         def adopted() -> Decision:
             target = feasibility.target(plan, now.gpus, models, staying(now), named)
@@ -185,13 +188,6 @@ class Planning:
         missing = feasibility.lacks(plan.segments, now.gpus, self._state.models)
         if missing:
             raise FailedPrecondition("; ".join(missing), reason="FLEET_LACKS")
-
-    def _renamed(self, _segment_id: str) -> str:
-        return self._environment.new_id()
-
-    @staticmethod
-    def _as_planned(segment_id: str) -> str:
-        return segment_id
 
 
 def _served(segments: Iterable[PlannedSegment]) -> frozenset[str]:

@@ -3,7 +3,6 @@
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from services.kit.config import Objective
 from services.kit.errors import FailedPrecondition
 from services.kit.grouping import grouped, summed
 from services.kit.mig import Placement
@@ -46,10 +45,12 @@ def place(
     running = _running(problem)
     known = sensitivities(problem) if problem.placement == "power_aware" else None
     spots: dict[SlicePlace, SegmentKind] = {}
+    # Are GPUs without segments worth something?
+    gathers = problem.objective.park_idle_gpus or problem.objective.goals.fewest_gpus > 0
     for pool, fewest in needed.items():
         gpus = {gpu.uuid: gpu for gpu in problem.gpus if gpu.pool == pool}
         wanted = {kind: n for kind, n in configuration.segments.items() if kind.pool == pool}
-        most = fewest if _gathers(problem.objective) else len(gpus)
+        most = fewest if gathers else len(gpus)
         sites = assign_layouts(gpus.values(), running, wanted, most_gpus=most)
         spots |= _fill(sites, gpus, running, wanted, known)
     return tuple(_segments(problem, configuration, spots, new_id))
@@ -58,11 +59,6 @@ def place(
 def clocks(segments: Iterable[Segment]) -> dict[str, int]:
     """Return the SM clock of each GPU that has segments, by uuid, MHz; 0: not to be lowered."""
     return {segment.gpu_uuid: segment.kind.clock_mhz for segment in segments}
-
-
-def _gathers(objective: Objective) -> bool:
-    """Return whether GPUs without segments are worth something."""
-    return objective.park_idle_gpus or objective.goals.fewest_gpus > 0
 
 
 def _running(problem: Problem) -> Running:

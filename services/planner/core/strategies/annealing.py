@@ -27,9 +27,7 @@ from services.planner.core.problem.packing import gpus_needed
 from services.planner.core.problem.pricing import prices
 from services.planner.core.problem.spare_slices import with_spare_slices
 from services.planner.core.strategies.base import base
-from services.planner.core.strategies.candidates import Candidate, Judge, distinct, energy, trimmed
-
-__all__ = ["PAPER", "THOROUGH", "Schedule", "accept", "annealing", "energy", "neighbour", "search"]
+from services.planner.core.strategies.candidates import Candidate, Judge, distinct, trimmed
 
 HOTTEST, COLDEST, COOLING = 1.0, 0.1, 0.05
 TRIES = 50

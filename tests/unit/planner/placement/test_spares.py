@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from services.kit.conditions import ConditionKind
 from services.kit.config import Spread
-from services.planner.core.decide import STRATEGIES, Decision, Snapshot, decide
+from services.planner.core.decide import Decision, Snapshot, decide
 from services.planner.core.explain.explain import DecidedPlan, explain
 from services.planner.core.model import Gpu, Model
+from services.planner.core.strategies import REGISTRY
 from tests.support.planner.decisions import MODEL, POOL, SETTINGS, decided, done, snapshot
 
 QUICK = SETTINGS.model_copy(update={"batch_sizes": (1, 4), "max_processes": 1, "time_limit_s": 1.0})
@@ -49,7 +50,7 @@ def redundancy_missing(decision: Decision) -> list[str]:
 
 @settings(deadline=None, max_examples=25)
 @given(
-    strategy=st.sampled_from(sorted(STRATEGIES - {"annealing", "oracle", "random"})),
+    strategy=st.sampled_from(sorted(REGISTRY.keys() - {"annealing", "oracle", "random"})),
     gpus=st.integers(1, 6),
     per_node=st.integers(1, 3),
     demand_rps=st.floats(1, 600),
@@ -79,7 +80,7 @@ def test_after_any_one_loss_the_rest_serves_what_must_survive_unless_it_is_said(
         assert left >= survive * demand_rps * (1 - 1e-4)
 
 
-@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+@pytest.mark.parametrize("strategy", sorted(REGISTRY))
 def test_every_strategy_leaves_a_model_that_must_survive_on_two_nodes(strategy: str) -> None:
     model = replace(MODEL, survive=1.0, spread="node")
     decision = decided_quickly(wanting(model, fleet(4, 2), strategy))

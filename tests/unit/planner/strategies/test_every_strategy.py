@@ -18,7 +18,8 @@ from services.planner.core.problem.packing import gpus_needed
 from services.planner.core.problem.pricing import prices
 from services.planner.core.problem.score import score
 from services.planner.core.strategies import REGISTRY
-from services.planner.core.strategies.annealing import accept, energy
+from services.planner.core.strategies.annealing import accept
+from services.planner.core.strategies.candidates import energy
 from services.planner.core.strategies.exact import exact
 from services.planner.core.strategies.exact_program import ENERGY_GAP
 from tests.support.examples import examples
