@@ -9,9 +9,9 @@ from services.kit.conditions import Condition, ConditionKind
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.environment import Draft, Environment
 from services.planner.core.cycle.rollout_executor import (
-    Context,
     RolloutExecutor,
     StepFailed,
+    may_serve,
     stops,
 )
 from services.planner.core.maintenance import Freeze
@@ -158,16 +158,17 @@ class PlanLifecycle:
         Raises:
             StepFailed: It failed, and is stored as FAILED; what may serve of it does.
         """
-        environment, context = self._environment, Context.of(draft.decision)
+        environment = self._environment
         plan = replace(plan, state=PlanState.ROLLING)
         await environment.store.set_state(plan.version, plan.state)
         environment.announce(plan)
         try:
-            await self._executor.execute(plan, draft.decision.rollout, context)
+            await self._executor.execute(plan, draft.decision)
         except StepFailed as error:
             await self.fail(plan, str(error))
             # Of all that may run, routes name only what agents report to serve.
-            await environment.serve(plan.version, by_capacity(context.segments.values()))
+            served = by_capacity(may_serve(draft.decision).values())
+            await environment.serve(plan.version, served)
             raise
         await self._reported(draft.decision.rollout)
         await environment.activate(plan.version)

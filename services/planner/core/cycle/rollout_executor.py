@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from services.kit.errors import ServiceError
+from services.kit.grouping import grouped
 from services.kit.segment import CreateSlice, DestroySlice, LockClock
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.environment import Environment, NodeChange
 from services.planner.core.decide import Decision
 from services.planner.core.placement.actions import (
     Action,
-    Rollout,
     Stage,
     StartSegment,
     StopSegment,
@@ -30,37 +30,6 @@ class StepFailed(Exception):
     """A rollout stopped half-way. The message names the step and its error."""
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
-    """What a rollout's segment and GPU names stand for.
-
-    Attributes:
-        nodes: Node by GPU UUID.
-        segments: What may serve during the rollout, by segment id.
-        grace_s: Time that accepted requests get when a segment stops, s, by segment id.
-    """
-
-    nodes: Mapping[str, str]
-    segments: Mapping[str, PlannedSegment]
-    grace_s: Mapping[str, float]
-
-    @classmethod
-    def of(cls, decision: Decision) -> Context:
-        """Return what the names in a decision's rollout stand for."""
-        slo_s = {model.name: model.slo_latency_s for model in decision.problem.models}
-        return cls(
-            nodes=decision.nodes,
-            segments={
-                segment.segment_id: PlannedSegment.of(segment)
-                for segment in (*decision.running, *decision.target)
-            },
-            grace_s={
-                segment.segment_id: max(_MIN_GRACE_S, 2 * slo_s.get(segment.kind.model, 0.0))
-                for segment in decision.running
-            },
-        )
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class RolloutExecutor:
     """Executes one rollout at a time."""
@@ -68,23 +37,23 @@ class RolloutExecutor:
     _state: ClusterState
     _environment: Environment
 
-    async def execute(self, plan: Plan, rollout: Rollout, context: Context) -> None:
-        """Bring the fleet to a plan; afterwards its segments serve, with its shares.
+    async def execute(self, plan: Plan, decision: Decision) -> None:
+        """Bring the fleet to a plan, as decided; afterwards its segments serve, with its shares.
 
         Raises:
             StepFailed: The fleet is somewhere between.
         """
-        environment = self._environment
+        environment, segments = self._environment, may_serve(decision)
         wanted = frozenset(segment.spec.segment_id for segment in plan.segments)
-        for number, stage in enumerate(rollout.stages, start=1):
+        for number, stage in enumerate(decision.rollout.stages, start=1):
             await self._ready(stage.serving & wanted)
-            serving = by_capacity(context.segments[each] for each in sorted(stage.serving))
+            serving = by_capacity(segments[each] for each in sorted(stage.serving))
             revision = await environment.serve(plan.version, serving)
             if stops(stage):
                 await self._acknowledged(revision)
             changes = [
                 self._perform(change)
-                for change in _changes(f"{plan.version}.{number}", stage, context)
+                for change in _changes(f"{plan.version}.{number}", stage, decision)
             ]
             failures = [failure for failure in await environment.together(changes) if failure]
             if failures:
@@ -142,19 +111,31 @@ def stops(stage: Stage) -> frozenset[str]:
     )
 
 
-def _changes(prefix: str, stage: Stage, context: Context) -> Iterator[NodeChange]:
+def may_serve(decision: Decision) -> dict[str, PlannedSegment]:
+    """Return what may serve during a decision's rollout, by segment id."""
+    both = (*decision.running, *decision.target)
+    return {segment.segment_id: PlannedSegment.of(segment) for segment in both}
+
+
+def _changes(prefix: str, stage: Stage, decision: Decision) -> Iterator[NodeChange]:
     """Yield each node's part of a stage, its order kept.
 
     Nodes do not wait for one another: within a stage no segment stops for what another starts.
     """
-    parts: dict[str, list[Sequence[tuple[Action, float]]]] = {}
-    for actions in stage.actions:
-        group: dict[str, list[tuple[Action, float]]] = {}
-        for action in actions:
-            timed = (action, _grace_s(action, context))
-            group.setdefault(context.nodes[_gpu_uuid(action)], []).append(timed)
-        for node, here in group.items():
-            parts.setdefault(node, []).append(here)
+    slo_s = {model.name: model.slo_latency_s for model in decision.problem.models}
+    models = {segment.segment_id: segment.kind.model for segment in decision.running}
+
+    def timed(action: Action) -> tuple[Action, float]:
+        """Return an action with the time that accepted requests get, s."""
+        if not isinstance(action, StopSegment) or action.segment_id not in models:
+            return action, 0.0
+        return action, max(_MIN_GRACE_S, 2 * slo_s.get(models[action.segment_id], 0.0))
+
+    by_node = (
+        grouped((decision.nodes[_gpu_uuid(action)], timed(action)) for action in actions)
+        for actions in stage.actions
+    )
+    parts = grouped(part for each in by_node for part in each.items())
     for node, groups in parts.items():
         timeout_s = sum(_STEP_S + max(grace_s for _, grace_s in group) for group in groups)
         yield NodeChange(f"{prefix}.{node}", node, groups, timeout_s)
@@ -162,13 +143,6 @@ def _changes(prefix: str, stage: Stage, context: Context) -> Iterator[NodeChange
 
 def _gpu_uuid(action: Action) -> str:
     return action.segment.gpu_uuid if isinstance(action, StartSegment) else action.gpu_uuid
-
-
-def _grace_s(action: Action, context: Context) -> float:
-    """Return the time that accepted requests get, s."""
-    if isinstance(action, StopSegment):
-        return context.grace_s.get(action.segment_id, 0.0)
-    return 0.0
 
 
 def _words(action: Action) -> str:

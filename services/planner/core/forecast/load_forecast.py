@@ -95,16 +95,14 @@ class Forecast:
     Attributes:
         start_s: When the interval begins, Unix time, s.
         expected_rps: Median: it is as likely to be more as to be less.
-        low_rps: Exceeded with probability `coverage`.
-        high_rps: Not exceeded with probability `coverage`.
-        coverage: 0.5..1.
+        low_rps: Exceeded with the probability that was asked for.
+        high_rps: Not exceeded with that probability.
     """
 
     start_s: float
     expected_rps: float
     low_rps: float
     high_rps: float
-    coverage: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +134,7 @@ class Forecaster:
         Args:
             interval_s: Length of an interval, s, > 0.
             coverage: What an outer quantile promises, 0.5 <= coverage < 1.
-
-        Raises:
-            InvalidArgument: A value is out of range.
         """
-        if not interval_s > 0:
-            raise InvalidArgument(f"interval_s must be > 0, got {interval_s}", field="interval_s")
-        if not 0.5 <= coverage < 1:
-            raise InvalidArgument(f"coverage must be 0.5..1, got {coverage}", field="coverage")
         self._interval_s = interval_s
         self._coverage = coverage
         self._known = Analogues(MEMORY, len(STATE.weights))
@@ -204,7 +195,6 @@ class Forecaster:
                 expected_rps,
                 min(expected_rps, last.max_rps) / MARGIN,
                 max(expected_rps, last.max_rps) * MARGIN,
-                self._coverage,
             )
             return _View(last, guess, opinions, situation, slot)
         by_state = self._known.near(situation, STATE)
@@ -225,7 +215,6 @@ class Forecaster:
             _changed(last.max_rps, centre),
             _changed(last.max_rps, centre + (low - middle + self._low_shift)),
             _changed(last.max_rps, centre + (high - middle + self._high_shift)),
-            self._coverage,
         )
         return _View(last, forecast, opinions, situation, slot, medians)
 

@@ -167,12 +167,6 @@ def test_an_interval_without_a_sane_number_is_refused(field: str, value: float) 
         Interval(start_s=0.0, **numbers)
 
 
-@pytest.mark.parametrize(("interval_s", "coverage"), [(0.0, 0.9), (60.0, 0.4), (60.0, 1.0)])
-def test_settings_out_of_range_are_refused(interval_s: float, coverage: float) -> None:
-    with pytest.raises(InvalidArgument):
-        Forecaster(interval_s, coverage)
-
-
 def test_memory_is_bounded_and_the_oldest_goes_first() -> None:
     known = Analogues(memory=3, features=1)
     for outcome in range(5):
