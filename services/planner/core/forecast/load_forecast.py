@@ -95,7 +95,7 @@ class Forecast:
     Attributes:
         start_s: When the interval begins, Unix time, s.
         expected_rps: Median: it is as likely to be more as to be less.
-        low_rps: Exceeded with the probability that was asked for.
+        low_rps: Exceeded with the probability of the forecaster's coverage.
         high_rps: Not exceeded with that probability.
     """
 
