@@ -110,11 +110,10 @@ class VirtualChangeEvent:
 
 
 class PlanLog:
-    """Plans in memory, and what live measurements taught."""
+    """Plans in memory."""
 
     def __init__(self) -> None:
         self._plans: list[Plan] = []
-        self._beliefs = Beliefs()
 
     async def add(
         self,
@@ -137,21 +136,8 @@ class PlanLog:
         """Return a plan; version 0: the newest."""
         return self._plans[version - 1]
 
-    async def gpus(self) -> dict[tuple[str, str], str]:
-        """Return nothing: no simulation begins with a plan."""
-        return {}
-
-    async def fixed(self) -> FixedInputs:
-        """Return nothing: no simulation begins with a plan."""
-        return {}
-
-    async def beliefs(self) -> Beliefs:
-        """Return what measurements taught."""
-        return self._beliefs
-
     async def save_beliefs(self, beliefs: Beliefs) -> None:
-        """Keep what measurements taught."""
-        self._beliefs = beliefs
+        """Keep nothing: no simulation begins with what another one was taught."""
 
 
 @dataclass(eq=False)

@@ -159,8 +159,9 @@ class Reconciler:
         await self._account_writer.restore(standing.active)
         if newest is None:
             return
+        gpus, fixed = await self._store.gpus(), await self._store.fixed()
         if newest.state in _UNFINISHED:
-            standing.unfinished = newest
+            standing.unfinished = newest, remembered(newest, gpus, fixed)
         elif newest.state is PlanState.FAILED:
             standing.failed = newest
         plans = [newest] if is_active or not standing.active else [newest, standing.active]
@@ -169,7 +170,6 @@ class Reconciler:
         now_s = self._state.clock.monotonic()
         self._state.fleet.expect(nodes, now_s, self._publisher.routed_before)
         if standing.active is not None:
-            gpus, fixed = await self._store.gpus(), await self._store.fixed()
             standing.wanted = remembered(standing.active, gpus, fixed)
 
     async def run(self) -> None:

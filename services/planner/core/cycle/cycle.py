@@ -25,7 +25,6 @@ from services.planner.core.forecast.text_lengths import TextLength, eased
 from services.planner.core.maintenance import Hold, hold, holding
 from services.planner.core.online_search.corrected_profile import learned, slower
 from services.planner.core.plan import Plan
-from services.planner.core.plan_builder import remembered
 from services.planner.core.triggers import (
     Kind,
     Observation,
@@ -125,7 +124,7 @@ class DecisionCycle:
                 return order
             now = state.snapshot(self._environment.shares)
             if now is not None and self.standing.unfinished is not None:
-                return partial(self._resume, self.standing.unfinished, now)
+                return partial(self._resume, *self.standing.unfinished, now)
             trigger = self._cause(Observation.of(now)) if now is not None else None
             if now is None or trigger is None:
                 delay_s = state.unsettled_s()
@@ -186,7 +185,7 @@ class DecisionCycle:
 
     # ---- plans ---------------------------------------------------------------------------------
 
-    async def _resume(self, plan: Plan, now: Snapshot) -> None:
+    async def _resume(self, plan: Plan, wanted: Observation, now: Snapshot) -> None:
         """Go on with a rollout that a restart cut: its plan is the target, what runs the start."""
         self.standing.unfinished = None
         try:
@@ -195,8 +194,7 @@ class DecisionCycle:
             failure = f"the planner stopped during its rollout, which cannot go on: {error.message}"
             await self.lifecycle.fail(plan, failure)
             return
-        store = self._environment.store
-        self.standing.wanted = remembered(plan, await store.gpus(), await store.fixed())
+        self.standing.wanted = wanted
         self._environment.log.info("rollout goes on", version=plan.version, steps=draft.plan.steps)
         self._environment.count_resumed()
         await self.lifecycle.roll_out(plan, draft)

@@ -112,18 +112,6 @@ class PlanStore(Protocol):
         """Return a plan; version 0: the newest."""
         ...
 
-    async def gpus(self) -> dict[tuple[str, str], str]:
-        """Return the fleet that the newest plan was made for: type by (node, GPU UUID)."""
-        ...
-
-    async def fixed(self) -> FixedInputs:
-        """Return the settings that the newest plan was made from; empty: they are not known."""
-        ...
-
-    async def beliefs(self) -> Beliefs:
-        """Return what live measurements taught."""
-        ...
-
     async def save_beliefs(self, beliefs: Beliefs) -> None:
         """Write what live measurements taught."""
         ...

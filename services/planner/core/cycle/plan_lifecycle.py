@@ -37,7 +37,7 @@ class Standing:
         since: All counters when it became active, or later; None: that was before a restart.
         failed: The newest plan, where its rollout failed.
         undecided: Why nothing could be decided, of the last attempt; "": something was.
-        unfinished: The newest plan, where a restart cut its rollout.
+        unfinished: The newest plan, where a restart cut its rollout, and what it was made for.
         pinned: The plan that an operator holds; None: none.
         freeze: The last freeze that operators ordered, which may be over; None: none.
         changes_s: When plans changed what runs, monotonic, s; those of the last hours.
@@ -49,7 +49,7 @@ class Standing:
     since: Reading | None = None
     failed: Plan | None = None
     undecided: str = ""
-    unfinished: Plan | None = None
+    unfinished: tuple[Plan, Observation] | None = None
     pinned: Pin | None = None
     freeze: Freeze | None = None
     changes_s: deque[float] = field(default_factory=lambda: deque(maxlen=1000))
