@@ -14,9 +14,9 @@ from services.planner.adapters.store.connection import Rejected, SharedConnectio
 from services.planner.adapters.store.tables import (
     account_hours,
     insert_into,
-    meta,
     put,
     put_outcome,
+    value_of,
 )
 from services.planner.core.accounting.account import Account
 from services.planner.core.accounting.accountant import Page
@@ -47,7 +47,7 @@ class AccountPages:
     async def account(self) -> Account:
         """Return the account as last written; an empty one where there is none."""
         async with self.connection.transaction() as connection:
-            value = await _value(connection, "account")
+            value = await value_of(connection, "account")
         return Account() if value is None else rows.account_of(value)
 
     @uncancellable
@@ -75,7 +75,7 @@ class AccountPages:
             raise Rejected("planner.database: a figure of the account is not finite")
         account = self._encode(page.account)  # before others have to wait
         async with self.connection.transaction() as connection:
-            written = json.loads(await _value(connection, "page") or "0")
+            written = json.loads(await value_of(connection, "page") or "0")
             if written >= page.account.page:
                 return
             if version:
@@ -123,11 +123,6 @@ class AccountPages:
         async with self.connection.transaction() as connection:
             found = (await connection.execute(query)).all()
         return [(EntryKey(*row[: len(_KEY)]), Figures(*row[len(_KEY) :])) for row in found]
-
-
-async def _value(connection: AsyncConnection, key: str) -> bytes | None:
-    value: bytes | None = await connection.scalar(select(meta.c.value).where(meta.c.key == key))
-    return value
 
 
 async def _add(connection: AsyncConnection, entries: Mapping[EntryKey, Figures]) -> None:

@@ -18,7 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final, TypeVar
 
-from sqlalchemy import inspect, select, text
+from sqlalchemy import inspect, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -26,7 +26,7 @@ from services.kit.clock import Clock
 from services.kit.errors import Cancelled, FailedPrecondition, Unavailable
 from services.kit.lock_file import note_holder
 from services.kit.telemetry import logs
-from services.planner.adapters.store.tables import meta, put
+from services.planner.adapters.store.tables import meta, put, value_of
 from services.planner.core.lease import Lease, Tenure, Vigil
 
 _log = logs.get("leadership")
@@ -256,7 +256,7 @@ async def _read_only(
 
 
 async def _read(connection: AsyncConnection) -> Lease:
-    found = await connection.scalar(select(meta.c.value).where(meta.c.key == _KEY))
+    found = await value_of(connection, _KEY)
     return Lease() if found is None else Lease(**json.loads(found))
 
 

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from cinquefoil.planner.v1 import plan_pb2
 from services.kit.rpc.record_mapping import from_message
 from services.planner.adapters.store.connection import SharedConnection, uncancellable
-from services.planner.adapters.store.tables import meta, put
+from services.planner.adapters.store.tables import meta, put, value_of
 from services.planner.adapters.wire.routing_bytes import EncodedTable, PartKey, RoutingEncoder
 from services.planner.core.routing_table import RoutingTable
 
@@ -61,7 +61,7 @@ class RoutingRows:
     async def load(self) -> RoutingTable | None:
         """Return the table last saved, if there was one."""
         async with self.connection.transaction() as connection:
-            value = await connection.scalar(select(meta.c.value).where(meta.c.key == _KEY))
+            value = await value_of(connection, _KEY)
             if value is None:
                 return None
             message = plan_pb2.RoutingTable.FromString(value)

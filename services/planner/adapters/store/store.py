@@ -22,13 +22,13 @@ from services.planner.adapters.store.connection import SharedConnection, uncance
 from services.planner.adapters.store.leadership import Leadership
 from services.planner.adapters.store.routing_rows import RoutingRows
 from services.planner.adapters.store.tables import (
-    meta,
     nodes,
     outcomes,
     plans,
     put,
     put_outcome,
     upsert,
+    value_of,
 )
 from services.planner.core.decide import Snapshot
 from services.planner.core.fixed_inputs import FixedInputs
@@ -72,7 +72,7 @@ class Stored(Generic[T]):
     async def __call__(self) -> T:
         """Return the value as it was last written."""
         async with self.connection.transaction() as connection:
-            value = await connection.scalar(select(meta.c.value).where(meta.c.key == self._key))
+            value = await value_of(connection, self._key)
         return self._initial if value is None else self._json.validate_json(value)
 
     @uncancellable

@@ -16,6 +16,7 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    select,
 )
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Dialect
@@ -126,6 +127,12 @@ def insert_into(connection: AsyncConnection, table: Table) -> postgresql.Insert 
     dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
     insert: postgresql.Insert | sqlite.Insert = dialect.insert(table)
     return insert
+
+
+async def value_of(connection: AsyncConnection, key: str) -> bytes | None:
+    """Return a value of the planner's own state; None: it was never written."""
+    value: bytes | None = await connection.scalar(select(meta.c.value).where(meta.c.key == key))
+    return value
 
 
 async def put(connection: AsyncConnection, key: str, value: bytes) -> None:
