@@ -175,7 +175,7 @@ def _receipt(receipt: Receipt, started_at: datetime) -> router_pb2.Receipt:
     found.MergeFrom(to_message(receipt.instance, router_pb2.Receipt))
     if cost is not None:
         found.MergeFrom(to_message(cost, router_pb2.Receipt))
-        found.energy_method = cost.method
+        found.energy_method, found.queue_s = cost.method, receipt.queue_s  # a cost's: the worker's
         if cost.usage is not None:
             found.MergeFrom(to_message(cost.usage, router_pb2.Receipt))
     return found
