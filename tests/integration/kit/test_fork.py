@@ -4,8 +4,10 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 _STARTS_PROGRAMS = """
-import asyncio, services, grpc, uvloop
+import asyncio, {imported}, grpc, uvloop
 
 async def main():
     server = grpc.aio.server()
@@ -19,11 +21,12 @@ uvloop.run(main())
 """
 
 
-def test_grpc_does_nothing_when_a_program_is_started() -> None:
+@pytest.mark.parametrize("imported", ["services", "benchmarks"])
+def test_grpc_does_nothing_when_a_program_is_started(imported: str) -> None:
     """Starting one forks; gRPC's handlers of that say so, or stop the threads of channels."""
     ours = {key: each for key, each in os.environ.items() if key != "GRPC_ENABLE_FORK_SUPPORT"}
     ended = subprocess.run(
-        [sys.executable, "-c", _STARTS_PROGRAMS],
+        [sys.executable, "-c", _STARTS_PROGRAMS.format(imported=imported)],
         capture_output=True,
         text=True,
         check=True,
