@@ -85,10 +85,7 @@ def forecast_ahead(grid: Grid, now: int) -> tuple[Period, ...]:
     """Foresee what the carbon service forecasts from the history up to `now`."""
     known = grid.samples[max(0, now - DEPTH // grid.step) : now + 1]
     found = forecast(known, known[-1].since)
-    steps = [
-        Step(each.since.timestamp(), each.length.total_seconds(), each.intensity_gco2e_per_kwh)
-        for each in found.periods
-    ]
+    steps = [Step(each.since.timestamp(), each.intensity_gco2e_per_kwh) for each in found.periods]
     return periods({ZONE: steps}, AHEAD)
 
 
@@ -96,7 +93,7 @@ def future_known(grid: Grid, now: int) -> tuple[Period, ...]:
     """Foresee what will come."""
     end = now + int(AHEAD.length_s // grid.step.total_seconds()) + 1
     steps = [
-        Step(sample.since.timestamp(), grid.step.total_seconds(), sample.intensity_gco2e_per_kwh)
+        Step(sample.since.timestamp(), sample.intensity_gco2e_per_kwh)
         for sample in grid.samples[now:end]
     ]
     return periods({ZONE: steps}, AHEAD)

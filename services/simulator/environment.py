@@ -100,11 +100,7 @@ class Grid:
         }
         steps = {
             zone: tuple(
-                forecast_periods.Step(
-                    period.since.timestamp(),
-                    period.length.total_seconds(),
-                    period.intensity_gco2e_per_kwh,
-                )
+                forecast_periods.Step(period.since.timestamp(), period.intensity_gco2e_per_kwh)
                 for period in forecast.periods
             )
             for zone, forecast in forecasts.items()

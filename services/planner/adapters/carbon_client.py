@@ -77,9 +77,7 @@ def _forecasts(
     return {
         each.zone: tuple(
             forecast_periods.Step(
-                period.since.ToNanoseconds() / 1e9,
-                period.length.ToNanoseconds() / 1e9,
-                period.intensity_gco2e_per_kwh,
+                period.since.ToNanoseconds() / 1e9, period.intensity_gco2e_per_kwh
             )
             for period in each.forecast.periods
         )

@@ -403,7 +403,7 @@ class Score:
 
     Attributes:
         unserved_rps: Demand per model that is not served within the SLO, req/s.
-        objective: Weighted sum of `goals`, less `reconfiguration`, percentage points.
+        objective: Weighted sum of the objective's goals, less `reconfiguration`, percentage points.
         accuracy: Mean accuracy per model over its served load.
         latency_s: Predicted latency per model at the SLO's percentile, s.
         power_w: Fleet power, W.
@@ -415,9 +415,6 @@ class Score:
         worst_unserved: Largest share of a model's demand that is not served, times its weight,
             among the models that the fleet can serve at all; 0 where overload is not shared out
             (`Objective.overload`).
-        goals: What each goal of the objective is worth by itself, percentage points: CLOVER's f
-            (Eq. 3), ParvaGPU's GPUs in use, InfAdapter's
-            Eq. 1. Also those without weight.
         gpus_in_use: The fewest GPUs that hold the slices.
         gpcs: Compute slices in use.
         loading_s: Longest loading time of a variant of which a segment has to be started, s.
@@ -436,7 +433,6 @@ class Score:
     floor_violation: float = 0.0
     reconfiguration: float = 0.0
     worst_unserved: float = 0.0
-    goals: Mapping[str, float] = field(default_factory=dict)
     gpus_in_use: int = 0
     gpcs: int = 0
     loading_s: float = 0.0

@@ -12,16 +12,14 @@ from services.planner.core.model import Period
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A stretch of one zone's forecast.
+    """A stretch of one zone's forecast, until the next one begins.
 
     Attributes:
         since_s: Its start, grid time, s since the epoch.
-        length_s: How long it lasts, grid time, s.
         intensity_gco2e_per_kwh: Expected carbon intensity.
     """
 
     since_s: float
-    length_s: float
     intensity_gco2e_per_kwh: float
 
 

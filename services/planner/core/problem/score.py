@@ -71,7 +71,6 @@ def score(problem: Problem, configuration: Configuration, known: Prices | None =
         floor_violation=_floor_violation(known, served),
         reconfiguration=reconfiguration,
         worst_unserved=_worst_unserved(known, unserved_rps),
-        goals=goals,
         gpus_in_use=use.gpus,
         gpcs=use.gpcs,
         loading_s=use.loading_s,

@@ -119,7 +119,7 @@ def test_equal_periods_are_one_scenario_and_different_ones_are_not_merged_withou
 
 
 def steps(start_s: float, length_s: float, values: Sequence[float]) -> list[Step]:
-    return [Step(start_s + index * length_s, length_s, v) for index, v in enumerate(values)]
+    return [Step(start_s + index * length_s, v) for index, v in enumerate(values)]
 
 
 def test_periods_begin_with_the_present_and_go_on_with_means() -> None:
