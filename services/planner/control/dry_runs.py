@@ -1,16 +1,13 @@
 """Dry runs whose plans may still be applied."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from services.kit.errors import FailedPrecondition, NotFound
 from services.kit.segment import SegmentSpec
 from services.planner.core.cycle.environment import Clock
 from services.planner.core.plan import Plan
-from services.planner.core.triggers import Observation
 
 LIFETIME_S = 600.0
 MAX_DRY_RUNS = 256
@@ -28,15 +25,8 @@ class Basis:
     """
 
     version: int
-    gpus: Mapping[tuple[str, str], str]
-    segments: frozenset[SegmentSpec]
-
-    @classmethod
-    def of(cls, version: int, seen: Observation | None) -> Basis:
-        """Return what is now."""
-        if seen is None:
-            return cls(version, {}, frozenset())
-        return cls(version, seen.gpus, seen.segments)
+    gpus: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    segments: frozenset[SegmentSpec] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

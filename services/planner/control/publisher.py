@@ -177,11 +177,6 @@ class Publisher:
                     return
         await self.refresh()
 
-    def _announce_conditions(self) -> None:
-        conditions = self.conditions()
-        if conditions != self.board.value.conditions:
-            self.board.publish(replace(self.board.value, conditions=_noted(conditions)))
-
     async def follow(self, changed: ChangeEvent) -> None:
         """Keep table and conditions up to date, for ever; changes in between go out together."""
         async with asyncio.TaskGroup() as tasks:
@@ -207,9 +202,9 @@ class Publisher:
 
     async def _follow_conditions(self, changed: ChangeEvent) -> None:
         while True:
-            seen, before = changed.count, self.board.value.conditions
-            self._announce_conditions()
-            if self.board.value.conditions is not before:
+            seen, conditions = changed.count, self.conditions()
+            if conditions != self.board.value.conditions:
+                self.board.publish(replace(self.board.value, conditions=_noted(conditions)))
                 nodes = len(self._fleet.settings)
                 await asyncio.sleep(min(nodes * _CONDITIONS_PAUSE_S, _MAX_PAUSE_S))
             await changed.after(seen)

@@ -92,7 +92,7 @@ class Queries:
         """
         basis, nodes = self._basis(), self._state.fleet.settings
         answer = await self._answer(lambda now: alter(now, changes, nodes), brief=brief)
-        if _elsewhere(changes):
+        if replace(changes, objective={}, strategy=""):  # of another world, not other wishes
             return answer
         return replace(answer, proposal_id=self._dry_runs.keep(answer.plan, basis))
 
@@ -234,20 +234,11 @@ class Queries:
         )
 
     def _basis(self) -> Basis:
-        now = self._state.snapshot({})
-        return Basis.of(
-            self._account_writer.active_version, None if now is None else Observation.of(now)
-        )
-
-
-def _elsewhere(changes: Changes) -> bool:
-    """Return whether changes concern the cluster, not the objective."""
-    return bool(
-        changes.demand_rps
-        or changes.intensity_gco2e_per_kwh
-        or changes.without_gpus
-        or changes.added_gpus
-    )
+        now, version = self._state.snapshot({}), self._account_writer.active_version
+        if now is None:
+            return Basis(version)
+        seen = Observation.of(now)
+        return Basis(version, seen.gpus, seen.segments)
 
 
 def _decided(draft: Draft) -> DecidedPlan:

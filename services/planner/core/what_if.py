@@ -84,30 +84,20 @@ def alter(snapshot: Snapshot, changes: Changes, nodes: Mapping[str, config.Node]
             else model
             for model in snapshot.models
         ),
-        objective=revise(snapshot.objective, changes.objective, "what_if"),
+        objective=_revised(snapshot.objective, changes.objective),
         strategy=changes.strategy or snapshot.strategy,
         forecast=() if changes.intensity_gco2e_per_kwh else snapshot.forecast,
     )
 
 
-def revise(objective: Objective, fields: Mapping[str, Any], path: str = "") -> Objective:
-    """Return `objective` with some fields changed.
-
-    Args:
-        objective: What to begin from.
-        fields: Names and values; fields of nested sections are merged.
-        path: What the error's field begins with.
-
-    Raises:
-        InvalidArgument: There is no such field, or the value is not allowed.
-    """
-    merged = _merged(objective.model_dump(), fields)
+def _revised(objective: Objective, fields: Mapping[str, Any]) -> Objective:
+    """Return `objective` with some fields changed; those of nested sections are merged."""
     try:
-        return Objective.model_validate(merged)
+        return Objective.model_validate(_merged(objective.model_dump(), fields))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join((*filter(None, (path,)), *map(str, first["loc"])))
         message = first["msg"].removeprefix("Value error, ")
+        where = ".".join(("what_if", *map(str, first["loc"])))
         raise InvalidArgument.at(where, f"{message}, got {first['input']!r}") from error
 
 
