@@ -1,6 +1,7 @@
 """How routers serve each model, where an operator wants it otherwise than the file says."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import get_args
 
 from services.kit.config import Deployment, Discipline, InstanceChoice
@@ -86,13 +87,7 @@ class ServingPolicies:
             }
         )
         self.ordered = ordered
-        _log.info(
-            "policy",
-            model=model,
-            discipline=wanted.discipline,
-            instance_choice=wanted.instance_choice,
-            intensity_threshold=wanted.intensity_threshold,
-        )
+        _log.info("policy", model=model, **asdict(wanted))
         return wanted
 
     def _checked(
@@ -104,22 +99,18 @@ class ServingPolicies:
                 "ssjf orders by predicted lengths, and the deployment has"
                 " no predictor; `predictor: {}` in its file adds one",
             )
-        return _policy(discipline, instance_choice, intensity_threshold)
-
-
-def _policy(discipline: str, instance_choice: str, intensity_threshold: float) -> ServingPolicy:
-    if discipline not in _DISCIPLINES:
-        raise InvalidArgument.at(
-            "discipline", f"must be one of {', '.join(_DISCIPLINES)}, got {discipline!r}"
+        for name, value, known in (
+            ("discipline", discipline, _DISCIPLINES),
+            ("instance_choice", instance_choice, _CHOICES),
+        ):
+            if value not in known:
+                raise InvalidArgument.at(name, f"must be one of {', '.join(known)}, got {value!r}")
+        least, most = THRESHOLDS
+        if not least <= intensity_threshold <= most:
+            raise InvalidArgument.at(
+                "intensity_threshold",
+                f"must be within {least:g}..{most:g}, got {intensity_threshold:g}",
+            )
+        return ServingPolicy(
+            _DISCIPLINES[discipline], _CHOICES[instance_choice], intensity_threshold
         )
-    if instance_choice not in _CHOICES:
-        raise InvalidArgument.at(
-            "instance_choice", f"must be one of {', '.join(_CHOICES)}, got {instance_choice!r}"
-        )
-    least, most = THRESHOLDS
-    if not least <= intensity_threshold <= most:
-        raise InvalidArgument.at(
-            "intensity_threshold",
-            f"must be within {least:g}..{most:g}, got {intensity_threshold:g}",
-        )
-    return ServingPolicy(_DISCIPLINES[discipline], _CHOICES[instance_choice], intensity_threshold)
