@@ -33,7 +33,7 @@ _LOOKS: Final = 4
 class Membership:
     """Admits nodes to the fleet and keeps what is ordered of them; all of it is written first."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - one argument per collaborator, all made in app.py
+    def __init__(  # noqa: PLR0913, PLR0917 - one argument per collaborator, all made in assembly.py
         self,
         state: ClusterState,
         store: Store,

@@ -39,7 +39,7 @@ class Publisher:
             little later.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - one argument per collaborator, all made in app.py
+    def __init__(  # noqa: PLR0913, PLR0917 - one argument per collaborator, all made in assembly.py
         self,
         deployment: Deployment,
         store: Store,
