@@ -6,9 +6,9 @@ no batch of those is in time, plans give each request as many times the objectiv
 than the last that could be: its tokens count, and what cannot be kept keeps no plan from growing.
 Where no batch is in time even then, plans are made for that last one.
 
-A router may report anything. So no text counts as longer than its model's context, nor those that
-are not in time as more than `MOST_LONGER` times the last that were; and whatever is reported, there
-are lengths by which capacity follows the requests.
+A router may report anything. So no prompt and no answer counts as longer than its model's context,
+nor where they are not in time as more than `MOST_LONGER` times the last that were; and whatever is
+reported, there are lengths by which capacity follows the requests.
 """
 
 from __future__ import annotations
