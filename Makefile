@@ -124,6 +124,8 @@ GPU_REPORT_NEEDS := numpy nvidia-ml-py onnx psutil rich structlog
 GPU_PIP := env -u PIP_CONSTRAINT .venv-gpu/bin/pip install --quiet $(if $(WHEELS),--no-index --find-links $(WHEELS))
 .venv-gpu/.done: constraints.txt
 	$(PYTHON) -m venv --system-site-packages .venv-gpu
+	$(PYTHON) -c 'import site; print("\n".join(site.getsitepackages()))' \
+		> $$(echo .venv-gpu/lib/python3*/site-packages)/parent.pth  # PyTorch in an environment of its own
 	$(GPU_PIP) $(GPU_REPORT_NEEDS)
 	-$(GPU_PIP) onnxruntime-gpu
 	@touch $@
