@@ -139,6 +139,7 @@ async def _model(spec: WorkerSpec, clock: Clock) -> AsyncIterator[Model[Any]]:
         return
     with ThreadPoolExecutor(1, "device") as thread:
         engine = await asyncio.to_thread(Engine, spec.file, spec.provider, spec.threads)
+        await asyncio.get_running_loop().run_in_executor(thread, engine.warm_up, spec.batch_size)
         yield LocalModel(engine, thread, passes_on=spec.passes_on)
 
 
