@@ -36,7 +36,7 @@ class GpuModel:
         geometry: What it can be cut into.
         sm_count: Streaming multiprocessors of the whole GPU.
         memory_bytes: Memory of the whole GPU.
-        idle_power_w: Power with nothing running, W.
+        idle_power_w: Power while nothing is computed, W.
         max_power_w: Default power limit, W.
         clocks_mhz: SM clocks it can be locked to, MHz, highest first.
         core_gmacs_per_s: CPU cores only: multiply-accumulates of one core, measured, 1e9/s.

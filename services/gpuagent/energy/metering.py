@@ -28,7 +28,7 @@ class MeteredGpu:
     """What a GPU is, to its meter.
 
     Attributes:
-        idle_power_w: Power with nothing running, W.
+        idle_power_w: Power while nothing is computed, W.
         sm_count: Its streaming multiprocessors.
         simulated: Activity is modelled energy; of real GPUs, busy time by SMs.
         idle_share: How idle energy is shared, beside active energy.

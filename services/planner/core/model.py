@@ -25,7 +25,7 @@ class GpuType:
         name: For example "a100-40gb".
         geometry: What it can be cut into.
         sm_count: Streaming multiprocessors of the whole GPU.
-        idle_power_w: Power with nothing running, W.
+        idle_power_w: Power while nothing is computed, W.
         max_power_w: Default power limit, W.
         max_clock_mhz: Highest SM clock, MHz; 0: unknown, so that plans leave its clock alone.
         core_gmacs_per_s: CPU cores only: multiply-accumulates of one core, measured, 1e9/s.

@@ -16,7 +16,7 @@ class SliceShape:
         sm_count: Streaming multiprocessors of the slice.
         gpu_sm_count: Streaming multiprocessors of the whole GPU.
         memory_bytes: Memory of the slice.
-        idle_power_w: Power of the whole GPU with nothing running, W.
+        idle_power_w: Power of the whole GPU while nothing is computed, W.
         max_power_w: Default power limit of the whole GPU, W.
         core_gmacs_per_s: CPU cores only: multiply-accumulates of one core, measured, 1e9/s.
     """

@@ -78,14 +78,18 @@ def test_every_kernels_total_power_is_within_the_stated_error_on_a_consumer_gpu(
 
 @pytest.mark.parametrize(
     ("gpu", "table", "without", "error"),
-    [("A100", "a100-40gb", {"vit"}, 0.07), ("H100", "h100-80gb", set(), 0.29)],
+    [
+        ("A100", "a100-40gb", {"vit"}, 0.07),
+        ("H100", "h100-80gb", {"vit", "stablediffusion"}, 0.04),
+    ],
 )
 def test_published_optima_of_whole_models_are_within_the_stated_error(
     gpu: str, table: str, without: set[str], error: float
 ) -> None:
     """Total power at the optimum, from that at the highest clock.
 
-    On that A100 the ViT draws less than an idle SXM board: there is nothing to compare.
+    The data's boards are PCIe and NVL. What draws less there than an idle SXM board, of which our
+    tables are, is left out: there is nothing to compare.
     """
     idle_w, curve = gpu_types.load(table).idle_power_w, curve_of(table)
     for row in rows("dvfs_edp_optimum_v100_a100_h100.csv"):
