@@ -1,16 +1,15 @@
 """ONNX Runtime: a loaded file, what it takes and gives, and running it."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import onnxruntime as ort
 
 from services.gpuagent.worker import providers
-from services.gpuagent.worker.tensors import BYTES, DATATYPES, Array
+from services.gpuagent.worker.tensors import DATATYPES, Array, blank
 from services.kit.telemetry import logs
 
 WARM_UP_S: Final = 10.0
@@ -98,31 +97,47 @@ class Engine:
     def warm_up(self, batch_size: int) -> None:
         """Run batches of every size that may come, where a GPU computes: the first takes longest.
 
-        On an H100 it takes 20 to 60 ms, later ones 1. Inputs are zeros, of size 1 where they are
-        free; a model that refuses those begins cold, which the log says.
+        On an H100 it takes 20 to 60 ms, later ones 1. Inputs are blank, of size 1 where they are
+        free. A size that fails, as does a model that refuses zeros, and those above it begin cold;
+        the log says so.
 
         Args:
             batch_size: Items of the largest batch, >= 1.
         """
-        if self.provider == providers.CPU:
-            return
         until_s = time.monotonic() + WARM_UP_S
-        for items in self._sizes(batch_size):
+        for items in self._cold_sizes(batch_size):
             if time.monotonic() > until_s:
-                _log.warning("larger batches begin cold: warming up took long", from_batch=items)
-                return
-            try:
-                self.run(blank(self.signature, items))
-            except Exception as error:  # noqa: BLE001 - ONNX Runtime's errors share no base class
-                _log.warning("the model begins cold", batch=items, why=str(error)[:500])
+                why = f"smaller ones took {WARM_UP_S:g} s"
+            else:
+                why = self._failure(items)
+            if why:
+                _log.warning("large batches begin cold", from_items=items, why=why)
                 return
 
-    def _sizes(self, batch_size: int) -> Iterable[int]:
+    def _failure(self, items: int) -> str:
+        """Run a blank batch; return why it failed, or ""."""
+        try:
+            self.run(self._blank(items))
+        except Exception as error:  # noqa: BLE001 - ONNX Runtime's errors share no base class
+            return repr(error)[:500]
+        return ""
+
+    def _cold_sizes(self, batch_size: int) -> Sequence[int]:
+        if self.provider == providers.CPU:
+            return ()
         if not self.signature.batches:
             return (1,)
-        if self.provider == providers.TENSORRT:  # it builds an engine for the sizes seen so far
-            return (batch_size, 1)
-        return (batch_size, *range(1, batch_size))
+        if self.provider == providers.TENSORRT:  # it builds an engine for the range of sizes seen
+            return (1, batch_size)
+        return range(1, batch_size + 1)
+
+    def _blank(self, items: int) -> dict[str, Array]:
+        feeds = {}
+        for spec in self.signature.inputs:
+            free = (items, *[1] * len(spec.shape))
+            shape = [size if size >= 0 else free[at] for at, size in enumerate(spec.shape)]
+            feeds[spec.name] = blank(spec.datatype, shape)
+        return feeds
 
     def run(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
         """Return one array per output of the signature.
@@ -132,22 +147,6 @@ class Engine:
         """
         outputs: Sequence[Array] = self._session.run(self._names, dict(feeds))
         return outputs
-
-
-def blank(signature: Signature, items: int) -> dict[str, Array]:
-    """Return inputs of zeros, or of empty texts.
-
-    Args:
-        signature: What the model takes.
-        items: First size where it is free; every other free size is 1.
-    """
-    feeds = {}
-    for spec in signature.inputs:
-        free = (items, *[1] * len(spec.shape))
-        shape = [size if size >= 0 else free[at] for at, size in enumerate(spec.shape)]
-        filling = "" if spec.datatype == BYTES else 0
-        feeds[spec.name] = np.full(shape, filling, DATATYPES[spec.datatype].numpy)
-    return feeds
 
 
 def _spec(value: Any) -> TensorSpec:

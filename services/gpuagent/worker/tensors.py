@@ -47,6 +47,13 @@ DTYPES: Final = {name: each.numpy for name, each in DATATYPES.items() if name !=
 _LENGTH = struct.Struct("<I")
 
 
+def blank(datatype: str, shape: Sequence[int]) -> Array:
+    """Return an array of zeros, or of empty texts: zeros take no memory before they are read."""
+    if datatype == BYTES:
+        return np.full(shape, "", dtype=object)
+    return np.zeros(shape, DTYPES[datatype])
+
+
 def decode(data: bytes | memoryview, datatype: str, shape: Sequence[int], *, field: str) -> Array:
     """Return the array of a raw tensor: a view of it, at whatever address it lies, but of BYTES.
 

@@ -162,11 +162,7 @@ def request(metadata: bytes, model: str, items: int, *, seed: int = 0) -> bytes:
 
 
 def _values(datatype: str, shape: list[int], generator: np.random.Generator) -> Array:
-    if datatype in _FLOATS:
-        return generator.random(shape)
-    if datatype == tensors.BYTES:
-        return np.full(shape, "", dtype=object)
-    return np.zeros(shape)
+    return generator.random(shape) if datatype in _FLOATS else tensors.blank(datatype, shape)
 
 
 LEAST_CYCLES: Final = 3
