@@ -13,7 +13,7 @@ from typing import Any
 import pynvml
 
 from services.gpuagent.core import gpu_types
-from services.gpuagent.core.gpu_types import GpuModel, whole_geometry
+from services.gpuagent.core.gpu_types import GpuModel, GpuTable, whole_geometry
 from services.kit.mig import Geometry, Placement, SliceKind
 from services.kit.units import BYTES_PER_MIB
 
@@ -96,10 +96,17 @@ def model(device: Any) -> GpuModel:
         geometry=geometry,
         sm_count=sm_count,
         memory_bytes=memory_bytes,
-        idle_power_w=table.idle_power_w if table else max_power_w * _ASSUMED_IDLE_SHARE,
+        idle_power_w=_idle_power_w(table, max_power_w),
         max_power_w=max_power_w,
         clocks_mhz=_clocks_mhz(device),
     )
+
+
+def _idle_power_w(table: GpuTable | None, max_power_w: float) -> float:
+    """Return the type's, in proportion: its PCIe boards have a lower limit and draw less."""
+    if table is None:
+        return _ASSUMED_IDLE_SHARE * max_power_w
+    return table.idle_power_w * max_power_w / table.max_power_w
 
 
 def instances(device: Any, geometry: Geometry) -> tuple[Instance, ...]:

@@ -67,6 +67,18 @@ def test_a_cut_gpu_is_read_back_as_its_table_without_special_profiles(
     assert info(port, uuid).slices == ()
 
 
+def test_a_board_with_a_lower_limit_is_idle_at_less(
+    start: Start, gpus: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PCIe boards go by the table of SXM boards, whose idle power would hide their work."""
+    (uuid,) = start("h100-80gb").gpu_uuids
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetPowerManagementDefaultLimit", lambda _: 350_000)
+    model = info(gpus(), uuid).model
+
+    table = gpu_types.load("h100-80gb")
+    assert (model.idle_power_w, model.max_power_w) == (table.idle_power_w / 2, 350)
+
+
 @pytest.mark.parametrize("name", gpu_types.names())
 def test_an_uncut_gpu_is_one_whole_slice_with_the_gpus_uuid(
     start: Start, gpus: Open, name: str
