@@ -11,8 +11,8 @@ the idle power of the GPU's type. Sources, and how far modelled total power is f
   least active energy of a kernel is 1 / 1.33 to 1 / 2.43 of that at the highest clock (median
   1 / 1.47): what mu-Serve (ATC'24) exploits. The large data-centre GPUs after it are taken to be
   like it. Of four inference workloads each (github.com/mertside/ai-inference-energy), the optima of
-  three on an A100 are within 7 % and those of two on an H100 NVL within 4 %; the others drew less
-  than our tables' boards while they compute nothing. Others were not measured.
+  three on an A100 are within 7 %, and the fourth drew less than the type idles; on an H100 NVL, at
+  90 to 175 W, power fell less: the curve is up to 28 % too low. Others were not measured.
 - GTX 1080 Ti: 30 kernels at five clocks, 1600 to 2000 MHz (github.com/HKBU-HPML/GPU-DVFS-Job-
   Schedule), within 9 %. Near the top a consumer GPU's power hardly falls, so that lower clocks
   mostly cost energy. P4 and T4 have consumer GPUs' chips; GPUs of which nothing is known are taken
