@@ -269,11 +269,12 @@ class _Disk:
     TOLD_LATE_S: Final = 2.5  # PSI's totals are brought up to date every two seconds
 
     def __init__(self) -> None:
+        self._read = (-math.inf, 0.0)
         try:
             self._file = os.open("/proc/pressure/io", os.O_RDONLY)
-        except OSError:
+            self.waited_s(0.0)
+        except OSError:  # older kernels open it where it is switched off, and read nothing
             self._file = -1
-        self._read = (-math.inf, 0.0)
 
     def waited_s(self, now_s: float) -> float:
         """Return how long until a moment ago, s."""
