@@ -119,13 +119,13 @@ $(VENV)/.dev: $(VENV)/.run
 	@touch $@
 
 # Beside PyTorch and the driver of a machine with a GPU: its CUDA libraries are used. Without a wheel of
-# onnxruntime-gpu, PyTorch computes.
+# onnxruntime-gpu, PyTorch computes, also from an environment of its own, which parent.pth names.
 GPU_REPORT_NEEDS := numpy nvidia-ml-py onnx psutil rich structlog
 GPU_PIP := env -u PIP_CONSTRAINT .venv-gpu/bin/pip install --quiet $(if $(WHEELS),--no-index --find-links $(WHEELS))
 .venv-gpu/.done: constraints.txt
 	$(PYTHON) -m venv --system-site-packages .venv-gpu
 	$(PYTHON) -c 'import site; print("\n".join(site.getsitepackages()))' \
-		> $$(echo .venv-gpu/lib/python3*/site-packages)/parent.pth  # PyTorch in an environment of its own
+		> $$(echo .venv-gpu/lib/python3*/site-packages)/parent.pth
 	$(GPU_PIP) $(GPU_REPORT_NEEDS)
 	-$(GPU_PIP) onnxruntime-gpu
 	@touch $@
