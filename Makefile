@@ -47,6 +47,7 @@ check: $(VENV)/.dev protos-fresh protos-compatible docs ## format, lint, words, 
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	cd protos && ../$(BIN)/buf lint
+	@.ci/size.py
 
 docs: $(VENV)/.dev ## build the documentation as a site into out/site; fails at a link to nothing
 	@mkdir -p out
