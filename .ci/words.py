@@ -1,22 +1,39 @@
 #!/usr/bin/env python3
-"""Refuse words in user-visible text for which the glossary or plain English has a better one.
+"""Refuse words for which the glossary or plain English has a better one.
 
-    .ci/words.py [FILE or FOLDER ...]     # none given: every tracked file
+    .ci/words.py [--all] [FILE or FOLDER ...]     # none given: every tracked file
+    .ci/words.py --shrink                         # drop mended files from .ci/words-unmended.txt
 
-Text is what somebody may read: prose of Markdown (code left out), comments of protos, YAML, TOML
-and the Makefile, templates, and in Python every string literal with a space in it, docstrings and
-f-strings included. Text between backticks is code. A line that ends in `words: ok` is left alone.
+Read are the prose of Markdown (code left out), comments of protos, YAML, TOML and the Makefile,
+templates, and in Python comments, every string literal with a space in it (docstrings and f-strings
+included) and every name that is defined, word by word. A docstring begins with a verb or a noun
+phrase. Text between backticks is code. A line that ends in `words: ok` is left alone.
 docs/glossary.md says which words to use for the things of this project.
+
+Names, comments and openings of docstrings are read since later, and so are tests: the files that
+have not been mended since are listed in `.ci/words-unmended.txt`, which only shrinks. In those,
+they are passed over, but with `--all`.
 """
 
+import argparse
 import ast
+import io
 import re
 import subprocess
 import sys
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-SKIPPED = ("tests/", "protos/inference/", ".ci/words.py", "LICENSE")
+SKIPPED = (
+    "protos/inference/",
+    ".ci/words.py",
+    ".ci/words-unmended.txt",
+    "LICENSE",
+    "tests/integration/test_words_check.py",
+)
+UNMENDED = Path(__file__).with_name("words-unmended.txt")
 
 WORDS = {
     # Everyday verbs where the field has a precise one.
@@ -60,7 +77,7 @@ WORDS = {
     r"crew": "bounded executor",
 }
 PATTERN = re.compile(
-    "|".join(rf"(?P<w{n}>\b(?:{word})\b)" for n, word in enumerate(WORDS)), re.IGNORECASE
+    rf"\b(?:{'|'.join(f'(?P<w{n}>{word})' for n, word in enumerate(WORDS))})\b", re.IGNORECASE
 )
 ADVICE = list(WORDS.values())
 COMMENT = {
@@ -71,27 +88,88 @@ COMMENT = {
 HASH = re.compile(r"(?:^|\s)#+(.*)")
 HASHED = {".yaml", ".toml", ".env", ".conf", ""}  # "": Makefile, Dockerfile
 
-Line = tuple[int, str]
+OPENING = re.compile(r"(What|Have|How|Whether|Let|Which|Who|Whose|Why)\b")
+DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+
+
+class Text(NamedTuple):
+    """A piece of what a file says.
+
+    Attributes:
+        line: Where it starts, from 1.
+        text: The piece.
+        is_late: Of a kind that is read since later: passed over in unmended files.
+        is_docstring: Begins with a verb or a noun phrase.
+    """
+
+    line: int
+    text: str
+    is_late: bool = False
+    is_docstring: bool = False
+
+
+class Finding(NamedTuple):
+    """A word to replace, and by what."""
+
+    line: int
+    word: str
+    advice: str
+    is_late: bool
 
 
 def main() -> int:
     """Print each finding as `file:line: word: advice`; return 1 where there is any."""
-    found = 0
+    parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
+    parser.add_argument("paths", nargs="*", type=Path, help="files or folders; none: all tracked")
+    parser.add_argument("--all", action="store_true", help="what unmended files have, too")
+    parser.add_argument("--shrink", action="store_true", help="drop mended files from the list")
+    given = parser.parse_args()
+    if given.shrink and given.paths:
+        parser.error("--shrink reads every tracked file: name none")
     root = Path(_git("rev-parse", "--show-toplevel").strip())
-    for path in _files(root, [Path(each).resolve() for each in sys.argv[1:]] or [root]):
-        source = path.read_text(encoding="utf-8")
-        allowed = [line.rstrip("-> ").endswith("words: ok") for line in source.splitlines()]
-        for start, text in _texts(path, source):
-            for match in PATTERN.finditer(_without_code(text)):
-                line = start + text.count("\n", 0, match.start())
-                if not allowed[min(line, len(allowed)) - 1]:
-                    found += 1
-                    word = " ".join(match.group().split())
-                    advice = ADVICE[int((match.lastgroup or "w0")[1:])]
-                    print(f"{path.relative_to(root)}:{line}: '{word}': {advice}")
+    listed = UNMENDED.read_text(encoding="utf-8").split() if UNMENDED.exists() else []
+    found: list[str] = []
+    unmended: set[str] = set()
+    for path in _files(root, [each.resolve() for each in given.paths] or [root]):
+        name = str(path.relative_to(root))
+        for line, word, advice, is_late in sorted(_findings(path, name.startswith("tests/"))):
+            if is_late:
+                unmended.add(name)
+            if given.all or not (is_late and name in listed):
+                found.append(f"{name}:{line}: '{word}': {advice}")
+    if given.shrink:
+        kept = [f"{name}\n" for name in listed if name in unmended]
+        UNMENDED.write_text("".join(kept), encoding="utf-8")
+        return 0
+    for each in found:
+        print(each)
     if found:
-        print(f"{found} words to replace (.ci/words.py has the list, docs/glossary.md the words)")
+        print(f"{len(found)} to replace (.ci/words.py has the list, docs/glossary.md the words);")
+        print("a file that moved unmended moves in .ci/words-unmended.txt, too")
     return 1 if found else 0
+
+
+def _findings(path: Path, is_test: bool) -> Iterator[Finding]:
+    source = path.read_text(encoding="utf-8")
+    allowed = [line.rstrip("-> ").endswith("words: ok") for line in source.splitlines()]
+
+    def at(start: int, text: str, place: int) -> tuple[int, bool]:
+        line = start + text.count("\n", 0, place)
+        return line, not allowed[min(line, len(allowed)) - 1]
+
+    for start, text, is_late, is_docstring in _texts(path, source):
+        if is_docstring and (opening := OPENING.match(text)):
+            line, counts = at(start, text, 0)
+            if counts:
+                advice = "a docstring begins with a verb or a noun phrase"
+                yield Finding(line, f"{opening.group()} ...", advice, is_late=True)
+        for match in PATTERN.finditer(_without_code(text)):
+            line, counts = at(start, text, match.start())
+            if counts:
+                word = " ".join(match.group().split())
+                advice = ADVICE[int((match.lastgroup or "w0")[1:])]
+                yield Finding(line, word, advice, is_late or is_test)
 
 
 def _files(root: Path, wanted: list[Path]) -> Iterator[Path]:
@@ -113,32 +191,49 @@ def _is_text(path: Path) -> bool:
     return "_pb2" not in path.name and path.suffix in {".py", *COMMENT, *HASHED}
 
 
-def _texts(path: Path, source: str) -> Iterator[Line]:
-    """Yield the texts of a file, each with the line that it starts on."""
+def _texts(path: Path, source: str) -> Iterator[Text]:
     if path.suffix == ".py":
-        yield from _literals(ast.parse(source))
+        yield from _parts(ast.parse(source))
+        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+            if token.type == tokenize.COMMENT:
+                yield Text(token.start[0], token.string, is_late=True)
     elif path.suffix == ".md":
-        yield 1, re.sub(r"^```.*?^```", _blank, source, flags=re.MULTILINE | re.DOTALL)
+        yield Text(1, re.sub(r"^```.*?^```", _blank, source, flags=re.MULTILINE | re.DOTALL))
     else:
         comment = COMMENT.get(path.suffix, HASH)
         for number, line in enumerate(source.splitlines(), 1):
             if match := comment.search(line):
-                yield number, match.group(1)
+                yield Text(number, match.group(1))
 
 
-def _literals(node: ast.AST) -> Iterator[Line]:
-    """Yield string literals with a space in them; what an f-string inserts counts as a word."""
-    if isinstance(node, ast.JoinedStr):
-        parts = (p.value if isinstance(p, ast.Constant) else "{}" for p in node.values)
-        text = "".join(str(part) for part in parts)
-        inner: list[ast.AST] = [p for p in node.values if isinstance(p, ast.FormattedValue)]
-    else:
-        text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
-        inner = list(ast.iter_child_nodes(node))
-    if " " in text:
-        yield getattr(node, "lineno", 1), text
-    for child in inner:
-        yield from _literals(child)
+def _parts(tree: ast.Module) -> Iterator[Text]:
+    """Yield string literals with a space in them, and names, word by word, where one is defined.
+
+    What an f-string inserts counts as a word. Uses of a name are mended with its definition.
+    """
+    stack: list[tuple[ast.AST, bool]] = [(tree, False)]
+    while stack:
+        node, documents = stack.pop()
+        inner = ast.iter_child_nodes(node)
+        match node:
+            case ast.JoinedStr():
+                parts = (p.value if isinstance(p, ast.Constant) else "{}" for p in node.values)
+                yield Text(node.lineno, "".join(str(part) for part in parts))
+                inner = (p for p in node.values if isinstance(p, ast.FormattedValue))
+            case ast.Constant(value=str(text)) if " " in text:
+                yield Text(node.lineno, text, is_docstring=documents)
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield _name(node.lineno, name)
+            case ast.ClassDef(name=name) | ast.arg(arg=name):
+                yield _name(node.lineno, name)
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                yield _name(node.lineno, name)
+        documents = isinstance(node, DOCUMENTED) or (documents and isinstance(node, ast.Expr))
+        stack.extend((child, documents) for child in inner)
+
+
+def _name(line: int, name: str) -> Text:
+    return Text(line, " ".join(PART.findall(name)), is_late=True)
 
 
 def _without_code(text: str) -> str:
