@@ -17,6 +17,7 @@ from services.gpuagent.profile_drift.core.drift import DriftTrack, SegmentKind
 from services.gpuagent.profile_drift.drift_watch import DriftWatch
 from services.gpuagent.supervision.managed_node import ManagedNode
 from services.gpuagent.supervision.segments import Segments
+from services.kit.config import OpenAiRuntime
 from services.kit.segment import SegmentState
 
 _COUNTERS: Final = {
@@ -175,7 +176,7 @@ def _model_servers(running: Segments) -> Iterator[Metric]:
     servers = [
         ((each.spec.segment_id, each.spec.model, each.spec.variant), each.slots())
         for each in running.running
-        if each.config.worker.external and each.config.worker.generative
+        if isinstance(each.config.worker.runtime, OpenAiRuntime)
     ]
     waiting = ((labels, sum(slot.server_waiting for slot in slots)) for labels, slots in servers)
     yield _metric("cinquefoil_server_waiting_requests", _SEGMENT, waiting)

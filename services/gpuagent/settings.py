@@ -4,29 +4,11 @@ import os
 import pwd
 from pathlib import Path
 
-from services.gpuagent.core.worker_config import Variant, WorkerConfigBuilder
-from services.gpuagent.core.worker_spec import (
-    External,
-    Generative,
-    TextObjectives,
-    TlsFiles,
-    WorkerEnvironment,
-)
+from services.gpuagent.core.worker_config import Network, WorkerConfigBuilder
+from services.gpuagent.core.worker_spec import WorkerEnvironment
 from services.gpuagent.supervision.slice_sharing import SliceSharing
-from services.kit import config
 from services.kit.clock import Clock
-from services.kit.config import (
-    Deployment,
-    ExternalRuntime,
-    GenerativeRuntime,
-    Mps,
-    Node,
-    OnnxRuntime,
-    OpenAiRuntime,
-    Runtime,
-    ServerRuntime,
-    Slo,
-)
+from services.kit.config import Deployment, Model, Mps, Node, Variant
 from services.kit.errors import FailedPrecondition
 from services.kit.profiles.factory import clock_sensitivity, load_profile, load_stages
 from services.kit.telemetry import logs
@@ -36,100 +18,44 @@ _log = logs.get("settings")
 
 def config_builder_of(deployment: Deployment, node: Node) -> WorkerConfigBuilder:
     """Return the builder of the workers' configurations. Reads profiles: blocks."""
-    variants = {
-        (model_name, name): Variant(
-            deployment.path_of(variant).absolute(),
-            load_profile(variant.profile, clock_sensitivity(variant)),
-            external_of(variant.runtime),
-            generative_of(variant.runtime),
-            text_objectives_of(model.slo),
-            stages=stages_of(deployment, variant),
-            provider=provider_of(variant.runtime),
-            sha256=variant.sha256,
-        )
+    networks = {
+        (model_name, name): networks_of(deployment, model, variant)
         for model_name, model in deployment.models.items()
         for name, variant in model.variants.items()
     }
-    return WorkerConfigBuilder(variants, simulated=node.simulated is not None)
+    return WorkerConfigBuilder(networks, simulated=node.simulated is not None)
 
 
-def text_objectives_of(slo: Slo) -> TextObjectives | None:
-    """Return what a model's texts were promised of their tokens; None: nothing."""
-    if slo.ttft_s is None and slo.tpot_s is None:
-        return None
-    return TextObjectives(slo.latency_s, slo.ttft_s or 0.0, slo.tpot_s or 0.0)
-
-
-def stages_of(deployment: Deployment, variant: config.Variant) -> tuple[Variant, ...]:
-    """Return what runs of a pipeline; (): the variant is none. Reads profiles: blocks."""
-    last = len(variant.stages) - 1
+def networks_of(deployment: Deployment, model: Model, variant: Variant) -> tuple[Network, ...]:
+    """Return the networks of a variant, one for each stage. Reads profiles: blocks."""
+    files = variant.stages or (variant,)
+    profiles = load_stages(variant) or (load_profile(variant.profile, clock_sensitivity(variant)),)
     return tuple(
-        Variant(
-            deployment.path_of(stage).absolute(),
+        Network(
+            deployment.path_of(file).absolute(),
             profile,
-            passes_on=index < last,
-            provider=provider_of(variant.runtime),
-            sha256=stage.sha256,
+            variant.runtime,
+            model.slo,
+            passes_on=file is not files[-1],
+            sha256=file.sha256,
         )
-        for index, (stage, profile) in enumerate(
-            zip(variant.stages, load_stages(variant), strict=True)
-        )
-    )
-
-
-def provider_of(runtime: Runtime) -> str:
-    """Return the execution provider of a variant on real GPUs."""
-    return runtime.provider if isinstance(runtime, OnnxRuntime) else "cuda"
-
-
-def generative_of(runtime: Runtime) -> Generative | None:
-    """Return how a variant generates text; None: it does not."""
-    if isinstance(runtime, GenerativeRuntime):
-        own = {"resource": runtime.resource, "sha256": runtime.sha256}
-    elif isinstance(runtime, OpenAiRuntime):
-        own = {}
-    else:
-        return None
-    return Generative(
-        context_tokens=runtime.context_tokens or 0,
-        slots=runtime.slots or 0,
-        max_tokens=runtime.max_tokens,
-        chat=runtime.chat,
-        **own,
-    )
-
-
-def external_of(runtime: Runtime) -> External | None:
-    """Return the server that runs a variant; None: the workers do."""
-    if not isinstance(runtime, ServerRuntime):
-        return None
-    key_file = runtime.api_key_file if isinstance(runtime, OpenAiRuntime) else None
-    return External(
-        command=runtime.command,
-        environment=tuple(runtime.environment.items()),
-        environment_file=runtime.environment_file and runtime.environment_file.absolute(),
-        address=runtime.address,
-        tls=None if runtime.tls is None else TlsFiles(**dict(runtime.tls)),
-        model_name=runtime.model_name,
-        model_version=runtime.model_version if isinstance(runtime, ExternalRuntime) else "",
-        api_key_file=key_file and key_file.absolute(),
+        for file, profile in zip(files, profiles, strict=True)
     )
 
 
 def worker_environment_of(deployment: Deployment, name: str) -> WorkerEnvironment:
     """Return what the workers of a node run with."""
     node, principals = deployment.nodes[name], deployment.principals
-    tls = deployment.identity("worker", name)
     return WorkerEnvironment(
         orphan_timeout_s=node.orphan_timeout_s,
         log_level=deployment.log_level,
         message_bytes=deployment.router.worker_message_bytes,
-        tls=None if tls is None else TlsFiles(**dict(tls)),
+        tls=deployment.identity("worker", name),
         node=name,
         principals=None if principals is None else dict(principals),
         lent=() if deployment.join is None else deployment.join.identities,
         user=worker_user_of(node, name),
-        transport=deployment.rpc.transport,
+        rpc=deployment.rpc,
     )
 
 

@@ -9,7 +9,8 @@ from typing import Final
 
 from services.gpuagent.core.batch_costs import CostCurve, Costs
 from services.gpuagent.core.gpu_types import GpuInfo
-from services.gpuagent.core.worker_spec import External, Generative, TextObjectives, WorkerSpec
+from services.gpuagent.core.worker_spec import WorkerSpec
+from services.kit.config import OnnxRuntime, Runtime, Slo
 from services.kit.errors import FailedPrecondition, NotFound
 from services.kit.profiles.core.profile import BatchCost, Profile, SliceShape
 from services.kit.segment import SegmentSpec
@@ -23,30 +24,30 @@ ONNX_PROVIDERS: Final = {"cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Variant:
-    """A trained network.
+class Network:
+    """A trained network that workers run: a variant's, or of one stage of a variant.
 
     Attributes:
         file: Of its weights.
         profile: What batches take and cost.
-        external: Who runs it; None: the worker.
-        generative: How it generates text; None: it does not.
-        objectives: Of its texts' tokens; None: none.
-        stages: What runs in its stead, where it is a pipeline.
+        runtime: Runtime that executes it.
+        slo: Latency objective of the model's requests; None: none.
         passes_on: It is a stage whose answers are the requests of a next one.
-        provider: ONNX Runtime's execution provider on real GPUs, a key of `ONNX_PROVIDERS`.
         sha256: Expected SHA-256 of the file, hexadecimal; "": not compared.
     """
 
     file: Path
     profile: Profile
-    external: External | None = None
-    generative: Generative | None = None
-    objectives: TextObjectives | None = None
-    stages: tuple[Variant, ...] = ()
+    runtime: Runtime = field(default_factory=OnnxRuntime)
+    slo: Slo | None = None
     passes_on: bool = False
-    provider: str = "cuda"
     sha256: str = ""
+
+    @property
+    def gpu_provider(self) -> str:
+        """ONNX Runtime's execution provider on real GPUs."""
+        runtime = self.runtime
+        return ONNX_PROVIDERS[runtime.provider if isinstance(runtime, OnnxRuntime) else "cuda"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,26 +74,25 @@ class WorkerConfigBuilder:
     """Builds the configurations of workers.
 
     Attributes:
-        variants: By (model, variant).
+        networks: Networks by (model, variant), one for each stage.
         simulated: The GPUs are.
     """
 
-    variants: Mapping[tuple[str, str], Variant] = field(default_factory=dict)
+    networks: Mapping[tuple[str, str], tuple[Network, ...]] = field(default_factory=dict)
     simulated: bool = False
 
-    def variant(self, spec: SegmentSpec) -> Variant:
-        """Return the network, or the stage of one, that a segment runs.
+    def network(self, spec: SegmentSpec) -> Network:
+        """Return the network that a segment runs.
 
         Raises:
             NotFound: The deployment has no such model and variant, or the variant no such stage.
         """
-        found = self.variants.get((spec.model, spec.variant))
-        if found is None:
+        stages = self.networks.get((spec.model, spec.variant))
+        if stages is None:
             raise NotFound(
                 f"the deployment has no variant {spec.variant!r} of model {spec.model!r}",
                 field="spec.variant",
             )
-        stages = found.stages or (found,)
         if spec.stage >= len(stages):
             raise NotFound(
                 f"variant {spec.variant!r} of model {spec.model!r} has {len(stages)} stage(s), "
@@ -108,7 +108,7 @@ class WorkerConfigBuilder:
             NotFound: The deployment has no such model and variant.
             FailedPrecondition: The slice does not exist, or the segment does not fit on it.
         """
-        variant = self.variant(spec)
+        network = self.network(spec)
         slice_uuid = dict(gpu.slices).get(spec.placement)
         if slice_uuid is None:
             raise FailedPrecondition(
@@ -124,17 +124,16 @@ class WorkerConfigBuilder:
             segment_id=spec.segment_id,
             model=spec.model,
             variant=spec.variant,
-            file=variant.file,
-            sha256=variant.sha256,
+            file=network.file,
+            sha256=network.sha256,
             batch_size=spec.batch_size,
             slice_uuid=slice_uuid,
-            costs=self._costs(variant, shape, spec),
+            costs=self._costs(network, shape, spec),
             charged=self.simulated,
-            provider=ONNX_PROVIDERS[variant.provider] if on_gpu else "CPUExecutionProvider",
-            external=variant.external,
-            generative=variant.generative,
-            objectives=variant.objectives,
-            passes_on=variant.passes_on,
+            provider=network.gpu_provider if on_gpu else "CPUExecutionProvider",
+            runtime=network.runtime,
+            slo=network.slo,
+            passes_on=network.passes_on,
             cores=cores,
             threads=threads,
         )
@@ -146,10 +145,10 @@ class WorkerConfigBuilder:
             spec, worker, environment, gpu.model.idle_power_w * share, shape.sm_count
         )
 
-    def _costs(self, variant: Variant, shape: SliceShape, spec: SegmentSpec) -> Costs | None:
+    def _costs(self, network: Network, shape: SliceShape, spec: SegmentSpec) -> Costs | None:
         """Return the profile's numbers; a real GPU needs none to run a segment."""
         try:
-            return tabulate(variant.profile, shape, spec)
+            return tabulate(network.profile, shape, spec)
         except FailedPrecondition:
             if self.simulated:
                 raise

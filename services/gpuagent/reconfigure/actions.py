@@ -88,7 +88,7 @@ class Actions:
         """
         match action:
             case StartSegment(spec):
-                self.config_builder.variant(spec)
+                self.config_builder.network(spec)
             case SetMigMode():
                 self.modes.check()
             case LockClock():

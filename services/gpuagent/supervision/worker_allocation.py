@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -118,14 +118,10 @@ class WorkerAllocator:
     def _spec(
         self, config: WorkerConfig, listen: str, slot: int, siblings: tuple[int, ...]
     ) -> WorkerSpec:
-        return replace(
-            config.worker,
-            listen=listen,
-            ledger=self.gpu_counters[config.spec.gpu_uuid].path,
-            slot=slot,
-            siblings=siblings,
-            **{
-                each.name: getattr(self.environment, each.name)
-                for each in fields(WorkerEnvironment)
-            },
-        )
+        own = {
+            "listen": listen,
+            "ledger": self.gpu_counters[config.spec.gpu_uuid].path,
+            "slot": slot,
+            "siblings": siblings,
+        }
+        return config.worker.model_copy(update=dict(self.environment) | own)

@@ -7,7 +7,7 @@ one that fails too often is left alone until its segment is started again.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -23,7 +23,7 @@ from services.gpuagent.supervision import processes
 from services.gpuagent.supervision.processes import WorkerProcess
 from services.kit.backoff import Backoff
 from services.kit.clock import Clock
-from services.kit.config import Tls, Workers
+from services.kit.config import ServerRuntime, Tls, Workers
 from services.kit.errors import FailedPrecondition
 from services.kit.net import address_of, free_port, split_address
 from services.kit.rpc import dial
@@ -216,7 +216,7 @@ class WorkerSupervisor:
             overseer = tasks.create_task(self._oversee(process), name=f"oversee {self.path.stem}")
             await process.ended()
             overseer.cancel()
-        if self.spec.external is not None:
+        if isinstance(self.spec.runtime, ServerRuntime):
             process.sweep()
         self.ready, self.process = False, None
         self.counters.settle(self.spec.slot)
@@ -239,7 +239,7 @@ class WorkerSupervisor:
             await self._limit_memory(process, int(limits.memory_limit_mib * BYTES_PER_MIB))
 
     async def _limit_memory(self, process: WorkerProcess, limit_bytes: int) -> None:
-        look = partial(process.memory_bytes, family=self.spec.external is not None)
+        look = partial(process.memory_bytes, family=isinstance(self.spec.runtime, ServerRuntime))
         while (used_bytes := await asyncio.to_thread(look)) <= limit_bytes:
             await self.context.clock.sleep(_MEMORY_PERIOD_S)
         self._verdict = (
@@ -252,7 +252,7 @@ class WorkerSupervisor:
 
     def _move(self) -> None:
         host, _ = split_address(self.spec.listen)
-        self.spec = replace(self.spec, listen=address_of(host, free_port(host)))
+        self.spec = self.spec.model_copy(update={"listen": address_of(host, free_port(host))})
         _log.warning("a worker's address was taken", segment=self.spec.segment_id)
         self.context.changed()
 

@@ -5,16 +5,15 @@ import os
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 import uvloop
 
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from services.gpuagent.core import worker_spec
-from services.gpuagent.core.worker_spec import Generative, WorkerSpec
+from services.gpuagent.core.worker_spec import WorkerSpec
 from services.gpuagent.shared_memory.shared_counters import SharedCounters, opened
 from services.gpuagent.worker.batch_executor import BatchExecutor
 from services.gpuagent.worker.confinement import confine
@@ -33,16 +32,19 @@ from services.gpuagent.worker.onnx_engine import Engine
 from services.gpuagent.worker.onnx_model import LocalModel
 from services.gpuagent.worker.servicer import WorkerServicer, add_worker
 from services.kit.clock import Clock, RealClock
+from services.kit.config import (
+    ExternalRuntime,
+    GenerativeRuntime,
+    OpenAiRuntime,
+    ServerRuntime,
+    TextRuntime,
+)
 from services.kit.errors import FailedPrecondition
 from services.kit.package_data import require_sha256
 from services.kit.process.event_loop import Loop
 from services.kit.process.memory import collect_seldom, keep_large_blocks
 from services.kit.rpc import ADDRESS_TAKEN, Access, Limits, serve_until, serving
 from services.kit.telemetry import export, logs
-
-if TYPE_CHECKING:
-    from services.kit.config import Tls
-    from services.kit.rpc import Transport
 
 SERVICE: Final = "cinquefoil.gpuagent.v1.WorkerService"
 QUEUED_BATCHES: Final = 16
@@ -117,13 +119,13 @@ async def _core(spec: WorkerSpec, counters: SharedCounters, clock: Clock) -> Asy
         except FailedPrecondition as error:
             raise RuntimeError(error.message) from error
     batcher = Batcher[Job[Any]](
-        spec.batch_size if spec.generative is None else 1,
+        1 if isinstance(spec.runtime, TextRuntime) else spec.batch_size,
         max(QUEUED_BATCHES * spec.batch_size, QUEUED_LEAST),
     )
     credits_ = Credits(spec.slots)  # one batch; the next one waits beyond them (docs/scaling.md)
-    if spec.generative is not None:
+    if isinstance(spec.runtime, OpenAiRuntime | GenerativeRuntime):
         shared = SharedDevice(spec, counters, clock)
-        async with _language_model(spec, spec.generative, shared) as text:
+        async with _language_model(spec, spec.runtime, shared) as text:
             yield SlotExecutor(batcher, shared, text, credits_, clock)
         return
     device = WorkerDevice(spec, counters, clock)
@@ -133,8 +135,8 @@ async def _core(spec: WorkerSpec, counters: SharedCounters, clock: Clock) -> Asy
 
 @asynccontextmanager
 async def _model(spec: WorkerSpec, clock: Clock) -> AsyncIterator[Model[Any]]:
-    if spec.external is not None:
-        async with external_model(spec, spec.external, clock) as external:
+    if isinstance(spec.runtime, ExternalRuntime):
+        async with external_model(spec, spec.runtime, clock) as external:
             yield external
         return
     with ThreadPoolExecutor(1, "device") as thread:
@@ -145,20 +147,20 @@ async def _model(spec: WorkerSpec, clock: Clock) -> AsyncIterator[Model[Any]]:
 
 @asynccontextmanager
 async def _language_model(
-    spec: WorkerSpec, how: Generative, device: SharedDevice
+    spec: WorkerSpec, runtime: OpenAiRuntime | GenerativeRuntime, device: SharedDevice
 ) -> AsyncIterator[TextModel]:
-    if spec.external is not None:
+    if isinstance(runtime, OpenAiRuntime):
         from services.gpuagent.worker.generative.openai_server import (  # noqa: PLC0415 - 0.2 s
             openai_model,
         )
 
-        async with openai_model(spec, spec.external, how, device.note_server_load) as model:
+        async with openai_model(spec, runtime, device.note_server_load) as model:
             yield model
         return
     gpu = spec.provider != "CPUExecutionProvider"
     load = partial(LanguageModel, slots=spec.slots, threads=spec.threads, gpu=gpu)
     with ThreadPoolExecutor(spec.slots, "slot") as waiting:
-        yield await asyncio.to_thread(load, spec.file, how, waiting)
+        yield await asyncio.to_thread(load, spec.file, runtime, waiting)
 
 
 @asynccontextmanager
@@ -168,13 +170,13 @@ async def _served(spec: WorkerSpec, servicer: WorkerServicer) -> AsyncIterator[N
             spec.listen,
             partial(add_worker, servicer.Execute),
             [SERVICE],
-            tls=cast("Tls | None", spec.tls),  # same attributes, without loading pydantic
+            tls=spec.tls,
             access=None
             if spec.principals is None
             else Access(spec.principals, node=spec.node, lent=spec.lent),
             grace_s=0.5,
             limits=Limits(message_bytes=spec.message_bytes),
-            transport=cast("Transport", spec.transport),
+            transport=spec.rpc.transport,
         ):
             yield
     except FailedPrecondition as error:  # errors of the block come as groups, from its TaskGroup
@@ -192,7 +194,7 @@ def _hello(spec: WorkerSpec, model: Reader[Any]) -> pb.Hello:
         decoupled=model.decoupled,
         execution_provider=model.execution_provider,
         max_batch=model.max_batch,
-        in_batches=spec.generative is None and spec.batch_size > 1,
+        in_batches=not isinstance(spec.runtime, TextRuntime) and spec.batch_size > 1,
         kv_tokens_per_credit=model.kv_tokens // spec.slots,
     )
 
@@ -218,10 +220,9 @@ def launch(path: Path) -> int:
     keep_large_blocks()
     try:
         with opened(spec.ledger) as counters:
-            if spec.external is not None:
-                spec = replace(spec, external=with_secrets(spec.external))
+            spec = with_secrets(spec)
             # What only the agent may read is read or open by now.
-            starts_programs = spec.external is not None and bool(spec.external.command)
+            starts_programs = isinstance(spec.runtime, ServerRuntime) and bool(spec.runtime.command)
             confine(starts_programs=starts_programs, user=spec.user)
             _bind(spec.cores)
             with export.exported("worker"):

@@ -11,13 +11,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final
 
 import grpc
 
 from inference import grpc_service_pb2 as oip
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
-from services.gpuagent.core.worker_spec import External, WorkerSpec
+from services.gpuagent.core.worker_spec import WorkerSpec
 from services.gpuagent.worker import tensor_messages
 from services.gpuagent.worker.core.tokens import TextTokens
 from services.gpuagent.worker.external_server import Server, started
@@ -25,11 +25,9 @@ from services.gpuagent.worker.model_port import Answers, Model, ModelFailed, Req
 from services.gpuagent.worker.tensor_messages import VERSION
 from services.gpuagent.worker.work_messages import Body
 from services.kit.clock import Clock
+from services.kit.config import ExternalRuntime, Tls
 from services.kit.errors import Cancelled, ServiceError, Unavailable, from_status
 from services.kit.rpc import dial
-
-if TYPE_CHECKING:
-    from services.kit.config import Tls
 
 _INFER: Final = "/inference.GRPCInferenceService/ModelInfer"
 _STREAM: Final = "/inference.GRPCInferenceService/ModelStreamInfer"
@@ -56,23 +54,24 @@ class Forwarded(Request):
 
 @asynccontextmanager
 async def external_model(
-    spec: WorkerSpec, external: External, clock: Clock
+    spec: WorkerSpec, runtime: ExternalRuntime, clock: Clock
 ) -> AsyncIterator[ExternalModel]:
     """Start the server where it has to be, and wait until it has the model ready.
 
     Raises:
         RuntimeError: The server ended, or has no such model.
     """
+    tls = Tls(**dict(runtime.tls), require_client_certificate=False) if runtime.tls else None
     async with (
-        started(external, spec.file) as server,
+        started(spec, runtime) as server,
         dial(
             server.address,
-            cast("Tls | None", external.tls),  # the deployment's attributes, without pydantic
+            tls,
             dead_after_s=None,
             message_bytes=spec.message_bytes,
         ) as channel,
     ):
-        model = ExternalModel(spec, channel, server, clock)
+        model = ExternalModel(spec, runtime, channel, server, clock)
         await server.until_ready(model.ready)
         await model.describe()
         yield model
@@ -83,17 +82,22 @@ class ExternalModel(Model[Forwarded]):
 
     Args:
         spec: Who the worker is.
+        runtime: What the server has.
         channel: To the server.
         server: Its process, where the worker started it.
         clock: The worker's.
     """
 
     def __init__(
-        self, spec: WorkerSpec, channel: grpc.aio.Channel, server: Server, clock: Clock
+        self,
+        spec: WorkerSpec,
+        runtime: ExternalRuntime,
+        channel: grpc.aio.Channel,
+        server: Server,
+        clock: Clock,
     ) -> None:
-        external = spec.external or External()
-        self._name = external.model_name or spec.variant
-        self._version = external.model_version
+        self._name = runtime.model_name or spec.variant
+        self._version = runtime.model_version
         self._infer: Any = channel.unary_unary(_INFER)  # without serializers: bytes in, bytes out
         self._stream: Any = channel.stream_stream(_STREAM)
         self._stub = GRPCInferenceServiceStub(channel)

@@ -7,13 +7,14 @@ import secrets
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from dotenv import dotenv_values
 
-from services.gpuagent.core.worker_spec import External
+from services.gpuagent.core.worker_spec import WorkerSpec
+from services.kit.config import OpenAiRuntime, ServerRuntime
 from services.kit.net import free_port
 
 _DIE_WITH_PARENT: Final = Path(__file__).with_name("die_with_parent.py")
@@ -80,23 +81,29 @@ class Server:
             await self.process.wait()
 
 
-def with_secrets(external: External) -> External:
-    """Return the server with what its files of secrets have: variables, and its API key.
+def with_secrets(spec: WorkerSpec) -> WorkerSpec:
+    """Return the spec with what its server's files of secrets have: variables, and its API key.
 
     Reads files: blocks.
 
     Raises:
         RuntimeError: A file cannot be read, or a line of variables has no value.
     """
-    if external.api_key_file is not None:
+    runtime = spec.runtime
+    if isinstance(runtime, OpenAiRuntime) and runtime.api_key_file is not None:
         try:
-            key = external.api_key_file.read_text(encoding="ascii").strip()
+            key = runtime.api_key_file.read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise RuntimeError(f"runtime.api_key_file: {error}") from error
-        external = replace(external, api_key=key)
-    file = external.environment_file
-    if file is None:
-        return external
+        spec = spec.model_copy(update={"api_key": key})
+    if isinstance(runtime, ServerRuntime) and runtime.environment_file is not None:
+        variables = runtime.environment | _variables(runtime.environment_file)
+        runtime = runtime.model_copy(update={"environment": variables})
+        spec = spec.model_copy(update={"runtime": runtime})
+    return spec
+
+
+def _variables(file: Path) -> dict[str, str]:
     try:
         with file.open(encoding="utf-8") as lines:
             found = dotenv_values(stream=lines, interpolate=False)
@@ -106,23 +113,23 @@ def with_secrets(external: External) -> External:
     if read.keys() != found.keys():
         lacking = ", ".join(sorted(found.keys() - read.keys()))
         raise RuntimeError(f"runtime.environment_file: {file}: must be NAME=value: {lacking}")
-    return replace(external, environment=tuple({**dict(external.environment), **read}.items()))
+    return read
 
 
 @asynccontextmanager
-async def started(external: External, file: Path) -> AsyncIterator[Server]:
+async def started(spec: WorkerSpec, runtime: ServerRuntime) -> AsyncIterator[Server]:
     """Start the server while the block runs, or take the one that runs already.
 
     Raises:
         RuntimeError: Its program cannot be started.
     """
-    if external.address:
-        yield Server(external.address, external.api_key)
+    if runtime.address:
+        yield Server(runtime.address, spec.api_key)
         return
     api_key = secrets.token_hex(32)
-    blanks = {"file": str(file), "api_key": api_key} | _ports()
-    command = [_filled(word, blanks) for word in external.command]
-    environment = {name: _filled(value, blanks) for name, value in external.environment}
+    blanks = {"file": str(spec.file), "api_key": api_key} | _ports()
+    command = [_filled(word, blanks) for word in runtime.command]
+    environment = {name: _filled(value, blanks) for name, value in runtime.environment.items()}
     inherited = {name: value for name, value in os.environ.items() if name != _OURS}
     # The server of a worker that is killed must not keep the slice's memory. As a file, with -P:
     # no package `services` is imported, neither ours nor one in the current directory.

@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 from services.gpuagent.core.worker_slot import Grant, Slot
 from services.gpuagent.core.worker_spec import WorkerSpec
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
+from services.gpuagent.worker.core.tokens import binding_latency_s
 from services.kit.clock import Clock
 from services.kit.profiles.core.profile import BatchCost
 from services.kit.request_cost import Cost, Usage
@@ -107,8 +108,8 @@ class WorkerDevice:
             latency_s: From its arrival at the router to its end here, s.
             usage: A text's tokens.
         """
-        if self._spec.objectives and usage:
-            latency_s = self._spec.objectives.binding_latency_s(latency_s, usage)
+        if self._spec.slo and usage:
+            latency_s = binding_latency_s(self._spec.slo, latency_s, usage)
         self._latencies.add(latency_s)
 
     async def run(self, batch: Batch, compute: Callable[[], Awaitable[Outputs]]) -> Ran[Outputs]:

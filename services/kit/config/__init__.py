@@ -46,6 +46,7 @@ from services.kit.config.models import (
     Slo,
     Spread,
     TableProfile,
+    TextRuntime,
     Variant,
 )
 from services.kit.config.mqtt import Mqtt, PowerMeters

@@ -176,7 +176,24 @@ class ExternalRuntime(ServerRuntime):
     model_version: str = ""
 
 
-class OpenAiRuntime(ServerRuntime):
+class TextRuntime(Section):
+    """What runtimes of language models share.
+
+    Attributes:
+        context_tokens: Maximum tokens of prompt and answer.
+        slots: Requests that are decoded at the same time. None: the segment's batch size, which
+            the planner chooses.
+        max_tokens: Default of the tokens generated for a request.
+        chat: Whether prompts are put into the model's chat template as a user's message.
+    """
+
+    context_tokens: int | None
+    slots: int | None = None
+    max_tokens: Annotated[int, Field(ge=1)] = 256
+    chat: bool = True
+
+
+class OpenAiRuntime(ServerRuntime, TextRuntime):
     """A language model in a server of the OpenAI API: vLLM, SGLang, llama.cpp's, or another.
 
     Attributes:
@@ -187,16 +204,12 @@ class OpenAiRuntime(ServerRuntime):
             (`max_model_len`).
         slots: Requests that are at the server at the same time. None: the segment's batch size,
             which the planner chooses.
-        max_tokens: Default of the tokens generated for a request.
-        chat: Whether prompts are sent as a user's message, for the model's chat template.
     """
 
     kind: Literal["openai"]
     api_key_file: Path | None = None
     context_tokens: Annotated[int, Field(ge=64, le=10_485_760)] | None = None
     slots: Annotated[int, Field(ge=1, le=4096)] | None = None
-    max_tokens: Annotated[int, Field(ge=1)] = 256
-    chat: bool = True
 
     def _problems(self) -> Iterator[str]:
         yield from super()._problems()
@@ -208,15 +221,13 @@ def _mentions_port(words: tuple[str, ...]) -> bool:
     return any("{port}" in word for word in words)
 
 
-class GenerativeRuntime(Section):
+class GenerativeRuntime(TextRuntime):
     """A language model in the worker itself, with llama.cpp (extra `generative`).
 
     Attributes:
         context_tokens: Maximum tokens of prompt and answer; each slot reserves memory for them.
         slots: Requests that are decoded at the same time. None: the segment's batch size, which
             the planner chooses.
-        max_tokens: Default of the tokens generated for a request.
-        chat: Whether prompts are put into the model's chat template as a user's message.
         resource: "package/file" of an installed Python package, instead of `file`. Nothing of the
             package is imported.
         sha256: SHA-256 of `resource`, hexadecimal: another one is refused. Required with it; of a
@@ -226,8 +237,6 @@ class GenerativeRuntime(Section):
     kind: Literal["generative"]
     context_tokens: Annotated[int, Field(ge=64, le=1_048_576)] = 2048
     slots: Annotated[int, Field(ge=1, le=256)] | None = None
-    max_tokens: Annotated[int, Field(ge=1)] = 256
-    chat: bool = True
     resource: Annotated[str, Field(pattern=r"^([A-Za-z_]\w*/.+)?$")] = ""
     sha256: Sha256 = ""
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from services.gpuagent.core import cpu_geometry
 from services.gpuagent.core.device_port import ALL_GRANTED, IN_USE, MeterReading, Permissions
 from services.gpuagent.core.gpu_types import GpuModel
-from services.gpuagent.core.worker_config import Variant, WorkerConfigBuilder
+from services.gpuagent.core.worker_config import Network, WorkerConfigBuilder
 from services.gpuagent.devices.cpu import speed
 from services.gpuagent.devices.cpu.cores import CpuCores, chosen, cores_of
 from services.gpuagent.devices.cpu.power import PowerModel, busy_s
@@ -196,13 +196,13 @@ def test_the_meter_says_how_it_knows(machine: Machine) -> None:
 
 def test_a_worker_gets_the_cores_of_its_slice(machine: Machine, tmp_path: Path) -> None:
     """Two cores at the second: numbers 3 and 5. Two processes there have a thread each."""
-    variants = {("m", "v"): Variant(tmp_path / "v.onnx", AnalyticProfile(0.1, memory_mib=1))}
+    networks = {("m", "v"): (Network(tmp_path / "v.onnx", AnalyticProfile(0.1, memory_mib=1)),)}
     with machine.device() as device:
         device.create_slice(UUID, TWO)
         (found,) = device.list()
     for processes, threads in ((1, 2), (2, 1)):
         spec = SegmentSpec("s", "m", "v", 1, processes, UUID, TWO)
-        config = WorkerConfigBuilder(variants).build(spec, found)
+        config = WorkerConfigBuilder(networks).build(spec, found)
         assert (config.worker.cores, config.worker.threads) == ((3, 5), threads)
         assert (config.worker.provider, config.worker.charged) == ("CPUExecutionProvider", False)
         assert "CUDA_VISIBLE_DEVICES" not in config.environment

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cinquefoil.gpuagent.v1.worker_pb2 import Work
 from inference import grpc_service_pb2 as oip
-from services.gpuagent.core.worker_spec import Generative, WorkerSpec
+from services.gpuagent.core.worker_spec import WorkerSpec
 from services.gpuagent.shared_memory.shared_counters import opened
 from services.gpuagent.worker.core.batcher import Batcher
 from services.gpuagent.worker.core.credits import Credits
@@ -18,6 +18,7 @@ from services.gpuagent.worker.generative.generation import DecodeStep, Generatio
 from services.gpuagent.worker.generative.prompts import Prompt
 from services.gpuagent.worker.generative.shared_device import SharedDevice
 from services.kit.clock import RealClock
+from services.kit.config import GenerativeRuntime
 from tests.support.examples import examples
 
 
@@ -25,7 +26,7 @@ class Held(TextModel):
     """Generates until the test says that it is enough. Attributes: ends (of whom it works for)."""
 
     def __init__(self) -> None:
-        super().__init__("held", Generative())
+        super().__init__("held", GenerativeRuntime(kind="generative"))
         self.ends: list[asyncio.Event] = []
 
     async def generate(
@@ -75,7 +76,7 @@ async def serve(ledger_file: Path, slots: int, requests: int, order: list[int]) 
         batch_size=1,
         slice_uuid="slice",
         costs=None,
-        generative=Generative(slots=slots),
+        runtime=GenerativeRuntime(kind="generative", slots=slots),
         ledger=ledger_file,
         siblings=(0,),
     )

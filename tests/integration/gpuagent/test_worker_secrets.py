@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from services.gpuagent import settings
-from services.gpuagent.core.worker_spec import External, WorkerSpec
+from services.gpuagent.core.worker_spec import WorkerSpec
 from services.gpuagent.supervision import processes
 from services.gpuagent.worker.external_server import Server
-from services.kit.config import Node
+from services.kit.config import ExternalRuntime, Node
 from services.kit.errors import FailedPrecondition
 from tests.support.planner.planner_client import eventually
 
@@ -37,10 +37,12 @@ async def test_a_worker_sees_nothing_of_its_agents_secrets(
 
 def test_a_spec_is_its_owners_alone(tmp_path: Path) -> None:
     """It holds the environment of an external server."""
-    secret = External(environment=(("TOKEN", "hunter2"),))
+    secret = ExternalRuntime(
+        kind="external", command=("x", "{port}"), environment={"TOKEN": "hunter2"}
+    )
     spec = WorkerSpec(
         segment_id="s", model="m", variant="v", file=Path("m.onnx"), batch_size=1,
-        slice_uuid="MIG-1", costs=None, external=secret,
+        slice_uuid="MIG-1", costs=None, runtime=secret,
     )  # fmt: skip
     path = tmp_path / "workers" / "s.0.json"
     spec.save(path)

@@ -4,7 +4,6 @@ import asyncio
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 from cinquefoil.planner.v1 import plan_pb2
 from inference import grpc_service_pb2 as pb
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
-from services.gpuagent.core.worker_spec import External
+from services.kit.config import ExternalRuntime
 from tests.support.paths import SUPPORT
 from tests.support.router.router_service import running, until
 from tests.support.worker.worker_process import worker, worker_spec
@@ -30,8 +29,9 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
 
 async def look(folder: Path) -> Mapping[str, Any]:
     command = (sys.executable, str(SERVER), "{port}", str(folder / "no-fault"))
-    external = External(command=command, model_name="counter")
-    spec = replace(worker_spec(folder, folder / "no-file", external=external), model="digits")
+    runtime = ExternalRuntime(kind="external", command=command, model_name="counter")
+    spec = worker_spec(folder, folder / "no-file", runtime=runtime)
+    spec = spec.model_copy(update={"model": "digits"})
     async with running() as world, worker(spec):
         instance = plan_pb2.Instance(
             endpoint=spec.listen, segment_id="s-1", variant="v", share=1.0, credits=4

@@ -7,7 +7,6 @@ import json
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +48,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
 
 
 async def look(folder: Path) -> Mapping[str, Any]:
-    spec = replace(text_spec(folder), model="digits")
+    spec = text_spec(folder).model_copy(update={"model": "digits"})
     async with (
         foretelling(folder) as port,
         running(

@@ -1,7 +1,6 @@
 """One trace from a client over a router to a real worker, as an OpenTelemetry collector gets it."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -44,10 +43,9 @@ def numbers(span: Span) -> dict[str, float]:
 async def test_client_router_and_worker_share_a_trace_each_the_parent_of_the_next(
     tmp_path: Path, collector: Collector
 ) -> None:
-    spec = replace(
-        worker_process.worker_spec(tmp_path, worker_process.save_model(tmp_path / "m.onnx")),
-        model="digits",
-    )
+    spec = worker_process.worker_spec(
+        tmp_path, worker_process.save_model(tmp_path / "m.onnx")
+    ).model_copy(update={"model": "digits"})
     headers = client_headers()
     request = worker_process.infer_request([[1.0, 2.0]])
     request.model_name = "digits"

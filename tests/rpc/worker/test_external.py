@@ -16,9 +16,9 @@ import pytest
 from cinquefoil.gpuagent.v1 import inventory_pb2, worker_pb2
 from inference import grpc_service_pb2 as oip
 from inference.grpc_service_pb2_grpc import add_GRPCInferenceServiceServicer_to_server
-from services.gpuagent.core.worker_spec import External, TlsFiles
 from services.gpuagent.worker.external_server import started, with_secrets
 from services.kit import config
+from services.kit.config import ClientTls, ExternalRuntime
 from services.kit.net import free_port
 from services.kit.rpc import serving
 from tests.support.certificates import issued
@@ -39,10 +39,11 @@ from tests.support.worker.worker_process import (
 SERVER = SUPPORT / "oip_server.py"
 
 
-def doubling(fault: Path, **changes: Any) -> External:
+def doubling(fault: Path, **changes: Any) -> ExternalRuntime:
     """Return the runtime of the tests' own server."""
     command = (sys.executable, str(SERVER), "{port}", str(fault))
-    return External(**({"command": command, "model_name": "doubler"} | changes))
+    usual = {"kind": "external", "command": command, "model_name": "doubler"}
+    return ExternalRuntime(**(usual | changes))
 
 
 def request(*values: float, datatype: str = "FP32", request_id: str = "") -> oip.ModelInferRequest:
@@ -61,9 +62,9 @@ def servers_below(pid: int) -> list[psutil.Process]:
 
 
 @asynccontextmanager
-async def bridged(folder: Path, external: External, **changes: Any) -> AsyncIterator[Router]:
+async def bridged(folder: Path, runtime: ExternalRuntime, **changes: Any) -> AsyncIterator[Router]:
     """Run a worker that asks an external server; give a stream to it."""
-    spec = worker_spec(folder, folder / "no-file", external=external, **changes)
+    spec = worker_spec(folder, folder / "no-file", runtime=runtime, **changes)
     async with worker(spec), routed(spec.listen) as router:
         yield router
 
@@ -117,7 +118,7 @@ async def test_answers_charges_and_errors_are_the_servers_under_the_models_own_n
 
 async def test_a_worker_does_not_outlive_its_server(tmp_path: Path) -> None:
     """What it had in hand should be tried elsewhere; its supervisor starts both again."""
-    spec = worker_spec(tmp_path, tmp_path / "no-file", external=doubling(tmp_path / "fault"))
+    spec = worker_spec(tmp_path, tmp_path / "no-file", runtime=doubling(tmp_path / "fault"))
     async with worker(spec) as running, routed(spec.listen) as router:
         (tmp_path / "fault").write_text("die")
         result = await router.ask(request(1, 2))
@@ -128,7 +129,7 @@ async def test_a_worker_does_not_outlive_its_server(tmp_path: Path) -> None:
 
 
 async def test_a_server_that_lives_but_is_not_ready_any_more_is_given_up(tmp_path: Path) -> None:
-    spec = worker_spec(tmp_path, tmp_path / "no-file", external=doubling(tmp_path / "fault"))
+    spec = worker_spec(tmp_path, tmp_path / "no-file", runtime=doubling(tmp_path / "fault"))
     async with worker(spec) as running:
         async with routed(spec.listen) as router:
             assert (await router.ask(request(1, 2))).status == ""
@@ -138,7 +139,7 @@ async def test_a_server_that_lives_but_is_not_ready_any_more_is_given_up(tmp_pat
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
 async def test_a_server_does_not_outlive_its_worker(tmp_path: Path, ending: signal.Signals) -> None:
-    spec = worker_spec(tmp_path, tmp_path / "no-file", external=doubling(tmp_path / "fault"))
+    spec = worker_spec(tmp_path, tmp_path / "no-file", runtime=doubling(tmp_path / "fault"))
     async with worker(spec) as running:
         async with routed(spec.listen):
             (server,) = servers_below(running.process.pid)
@@ -153,7 +154,7 @@ async def test_a_server_that_runs_already_is_attached_to_and_left_running(tmp_pa
         sys.executable, str(SERVER), str(port), str(tmp_path / "fault")
     )
     try:
-        attached = External(address=f"127.0.0.1:{port}", model_name="doubler")
+        attached = doubling(tmp_path, command=(), address=f"127.0.0.1:{port}")
         async with bridged(tmp_path, attached) as router:
             result = await router.ask(request(1, 2))
         assert output(result.response, "y") == [2.0, 4.0]
@@ -171,11 +172,11 @@ async def test_a_server_that_runs_elsewhere_is_called_with_tls(tmp_path: Path) -
         add_GRPCInferenceServiceServicer_to_server(Doubler(tmp_path / "fault"), server)  # type: ignore[abstract]
 
     async with serving("127.0.0.1:0", register, (), tls=tls.of("worker", "triton")) as server:
-        shown = dict(tls.of("client", "app")) | {"require_client_certificate": False}
-        external = External(
-            address=f"localhost:{server.port}", model_name="doubler", tls=TlsFiles(**shown)
-        )
-        async with bridged(tmp_path, external) as router:
+        shown = dict(tls.of("client", "app")).items()
+        client = ClientTls(**{name: value for name, value in shown if name.endswith("_file")})
+        address = f"localhost:{server.port}"
+        runtime = doubling(tmp_path, command=(), address=address, tls=client)
+        async with bridged(tmp_path, runtime) as router:
             result = await router.ask(request(1, 2))
     assert output(result.response, "y") == [2.0, 4.0]
 
@@ -184,10 +185,10 @@ async def test_a_server_s_secrets_come_from_a_file_that_is_not_copied(tmp_path: 
     """Quoted or not; they are in the server's environment, and not in the worker's spec."""
     secrets = tmp_path / "secrets.env"
     secrets.write_text("# of the registry\nTOKEN='hunter2 $HOME'\nexport PLAIN=hunter2\n")
-    external = doubling(
-        tmp_path / "fault", environment=(("PLAIN", "x"), ("MORE", "y")), environment_file=secrets
+    runtime = doubling(
+        tmp_path / "fault", environment={"PLAIN": "x", "MORE": "y"}, environment_file=secrets
     )
-    spec = worker_spec(tmp_path, tmp_path / "no-file", external=external)
+    spec = worker_spec(tmp_path, tmp_path / "no-file", runtime=runtime)
     async with worker(spec) as running, routed(spec.listen):
         (server,) = servers_below(running.process.pid)
         environment, written = server.environ(), (tmp_path / "worker-0.json").read_text()
@@ -205,16 +206,16 @@ def test_a_file_of_secrets_that_cannot_be_used_is_named(
 ) -> None:
     if text is not None:
         (tmp_path / "secrets.env").write_text(text)
-    external = External(command=("x", "{port}"), environment_file=tmp_path / "secrets.env")
+    runtime = doubling(tmp_path, environment_file=tmp_path / "secrets.env")
     with pytest.raises(RuntimeError, match=rf"runtime\.environment_file: .*{why}"):
-        with_secrets(external)
+        with_secrets(worker_spec(tmp_path, tmp_path / "f", runtime=runtime))
 
 
 async def test_a_server_that_cannot_start_says_why(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    external = External(command=("no-such-server", "{port}"))
-    async with worker(worker_spec(tmp_path, tmp_path / "f", external=external)) as running:
+    runtime = ExternalRuntime(kind="external", command=("no-such-server", "{port}"))
+    async with worker(worker_spec(tmp_path, tmp_path / "f", runtime=runtime)) as running:
         assert await running.exit_status() == 1
     assert "cannot start no-such-server: No such file or directory" in capfd.readouterr().err
 
@@ -223,8 +224,8 @@ async def test_a_server_forks_with_grpc_as_it_likes(tmp_path: Path) -> None:
     """What our own processes need not do is no matter of the server's."""
     told = tmp_path / "told"
     say = f"import os; open({str(told)!r}, 'w').write(os.getenv('GRPC_ENABLE_FORK_SUPPORT', '-'))"
-    external = External(command=(sys.executable, "-c", say, "{port}"))
-    async with started(external, tmp_path / "f") as server:
+    runtime = ExternalRuntime(kind="external", command=(sys.executable, "-c", say, "{port}"))
+    async with started(worker_spec(tmp_path, tmp_path / "f"), runtime) as server:
         assert await server.ended(10.0) == "the model's server ended with status 0"
 
     assert told.read_text() == "-"

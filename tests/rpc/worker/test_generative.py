@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -150,7 +149,7 @@ async def test_hostile_prompts_have_a_bounded_answer_or_a_clear_error(
     tmp_path: Path, chat: bool, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """One after another, at one worker, which answers the next and never logs what was asked."""
-    spec = replace(text_spec(tmp_path, chat=chat), log_level="debug")
+    spec = text_spec(tmp_path, chat=chat).model_copy(update={"log_level": "debug"})
     async with worker(spec) as run, routed(run.spec.listen) as router:
         found = [await router.ask(prompt(text, 3), n) for n, text in enumerate(HOSTILE, 1)]
 
@@ -177,6 +176,6 @@ async def test_a_model_that_cannot_be_loaded_ends_the_worker(
     tmp_path: Path, file: str, how: dict[str, str]
 ) -> None:
     (tmp_path / "bad").write_bytes(b"GGUF and then nothing of the kind")
-    spec = replace(text_spec(tmp_path, **how), file=tmp_path / file)
+    spec = text_spec(tmp_path, **how).model_copy(update={"file": tmp_path / file})
     async with worker(spec) as running:
         assert await running.exit_status() == 1

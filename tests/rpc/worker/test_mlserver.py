@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from inference import grpc_service_pb2 as oip
-from services.gpuagent.core.worker_spec import External
+from services.kit.config import ExternalRuntime
 from tests.support.paths import ROOT
 from tests.support.worker.worker_process import output, routed, worker, worker_spec
 
@@ -67,17 +67,18 @@ async def test_mlserver_answers_under_a_worker(
     tmp_path: Path, program: Path, repository: Path
 ) -> None:
     """Started, waited for, with several requests at a time, and its errors kept apart."""
-    external = External(
+    runtime = ExternalRuntime(
+        kind="external",
         command=(str(program), "start", "{file}"),
-        environment=(
-            ("MLSERVER_GRPC_PORT", "{port}"),
-            ("MLSERVER_HTTP_PORT", "{port_1}"),
-            ("MLSERVER_METRICS_PORT", "{port_2}"),
-            ("MLSERVER_PARALLEL_WORKERS", "0"),
-        ),
+        environment={
+            "MLSERVER_GRPC_PORT": "{port}",
+            "MLSERVER_HTTP_PORT": "{port_1}",
+            "MLSERVER_METRICS_PORT": "{port_2}",
+            "MLSERVER_PARALLEL_WORKERS": "0",
+        },
         model_name="doubler",
     )
-    spec = worker_spec(tmp_path, repository, external=external)
+    spec = worker_spec(tmp_path, repository, runtime=runtime)
     async with worker(spec) as running:
         async with routed(spec.listen) as router:
             result = await router.ask(_request([[1, 2], [3, 4]]))

@@ -5,6 +5,7 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any, Final
 
 import aiohttp
 import psutil
@@ -13,7 +14,7 @@ import pytest_asyncio
 
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from inference import grpc_service_pb2 as oip
-from services.gpuagent.core.worker_spec import External, Generative
+from services.kit.config import OpenAiRuntime
 from services.kit.net import free_port
 from tests.support.paths import SUPPORT
 from tests.support.worker.language_worker import prompt, results, text_of
@@ -30,13 +31,13 @@ from tests.support.worker.worker_process import (
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SERVER = SUPPORT / "openai_server.py"
-HOW = Generative(context_tokens=0, slots=2, chat=False)
+HOW: Final[Mapping[str, Any]] = {"kind": "openai", "slots": 2, "chat": False}
 
 
-def counting(fault: Path) -> External:
+def counting(fault: Path) -> OpenAiRuntime:
     """Return the runtime of the tests' own server, with a key of each worker's own."""
-    key = (("VLLM_API_KEY", "{api_key}"),)
-    return External((sys.executable, str(SERVER), "{port}", str(fault)), environment=key)
+    command = (sys.executable, str(SERVER), "{port}", str(fault))
+    return OpenAiRuntime(**HOW, command=command, environment={"VLLM_API_KEY": "{api_key}"})
 
 
 def in_parts(number: int, request: oip.ModelInferRequest) -> pb.Work:
@@ -53,7 +54,7 @@ def chat(text: str, *history: Mapping[str, str]) -> oip.ModelInferRequest:
 @asynccontextmanager
 async def serving(folder: Path) -> AsyncIterator[Running]:
     server = counting(folder / "fault")
-    spec = worker_spec(folder, folder / "no-file", external=server, generative=HOW)
+    spec = worker_spec(folder, folder / "no-file", runtime=server)
     async with worker(spec) as running:
         yield running
 
@@ -192,8 +193,8 @@ async def test_a_running_server_is_called_with_the_key_of_its_file(tmp_path: Pat
         [sys.executable, str(SERVER), str(port), str(tmp_path / "fault")],
         env={"VLLM_API_KEY": "s3cret"},
     )
-    at = External(address=f"127.0.0.1:{port}", api_key_file=tmp_path / "key")
-    spec = worker_spec(tmp_path, tmp_path / "no-file", external=at, generative=HOW)
+    at = OpenAiRuntime(**HOW, address=f"127.0.0.1:{port}", api_key_file=tmp_path / "key")
+    spec = worker_spec(tmp_path, tmp_path / "no-file", runtime=at)
     try:
         async with worker(spec), routed(spec.listen) as router:
             result = await router.ask(prompt("1", 2))

@@ -6,7 +6,6 @@ import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from ctypes.util import find_library
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -395,5 +394,5 @@ async def test_a_file_that_is_no_model_ends_the_worker(tmp_path: Path) -> None:
 
 async def test_a_file_of_another_digest_is_not_loaded(tmp_path: Path, model: Path) -> None:
     """It would load: only its SHA-256 is another than the deployment file says."""
-    async with worker(replace(worker_spec(tmp_path, model), sha256="0" * 64)) as running:
+    async with worker(worker_spec(tmp_path, model, sha256="0" * 64)) as running:
         assert await running.exit_status() == 1

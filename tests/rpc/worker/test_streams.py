@@ -12,7 +12,8 @@ import pytest_asyncio
 
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from inference import grpc_service_pb2 as oip
-from services.gpuagent.core.worker_spec import External, WorkerSpec
+from services.gpuagent.core.worker_spec import WorkerSpec
+from services.kit.config import ExternalRuntime
 from tests.support.paths import SUPPORT
 from tests.support.worker.worker_process import output, routed, work, worker, worker_spec
 
@@ -53,8 +54,8 @@ class Stream:
 async def counting_worker(folder: Path) -> AsyncIterator[WorkerSpec]:
     """Run a worker of the counter; a word in the folder's file "fault" is the server's fault."""
     command = (sys.executable, str(SERVER), "{port}", str(folder / "fault"))
-    external = External(command=command, model_name="counter")
-    spec = worker_spec(folder, folder / "no-file", external=external)
+    runtime = ExternalRuntime(kind="external", command=command, model_name="counter")
+    spec = worker_spec(folder, folder / "no-file", runtime=runtime)
     async with worker(spec), routed(spec.listen) as router:
         assert router.hello.decoupled
         yield spec

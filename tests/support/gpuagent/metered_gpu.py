@@ -46,7 +46,7 @@ def _running(
     world = SupervisionContext(RealClock(), _never, lambda: None)
     supervisors = tuple(
         WorkerSupervisor(
-            replace(worker, slot=slot),
+            worker.model_copy(update={"slot": slot}),
             counters.path,
             counters,
             {},

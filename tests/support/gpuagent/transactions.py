@@ -19,7 +19,7 @@ from uuid import UUID
 from cinquefoil.gpuagent.v1.worker_pb2 import Hello
 from services.gpuagent.core.model import Node, Outcome, Transaction
 from services.gpuagent.core.transaction_rules import PriorState
-from services.gpuagent.core.worker_config import Variant, WorkerConfigBuilder
+from services.gpuagent.core.worker_config import Network, WorkerConfigBuilder
 from services.gpuagent.core.worker_spec import WorkerEnvironment
 from services.gpuagent.devices.clock_locks import ClockLocks
 from services.gpuagent.devices.device_thread import DeviceThread
@@ -304,7 +304,7 @@ def _wired(world: World, device: DeviceThread, keeping: asyncio.TaskGroup) -> Ag
         tasks=keeping,
     )
     config_builder = WorkerConfigBuilder(
-        {("m", "v"): Variant(Path("m.onnx"), AnalyticProfile(2.0))}, simulated=True
+        {("m", "v"): (Network(Path("m.onnx"), AnalyticProfile(2.0)),)}, simulated=True
     )
     actions = Actions(managed, config_builder, modes)
     undo_log = Store(folder / "change.json", PriorState)

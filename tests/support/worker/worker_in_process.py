@@ -5,7 +5,7 @@ import os
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,7 @@ async def running(
     folder: Path, file: Path, *, intake_bytes: int = INTAKE_BYTES, **changes: Any
 ) -> AsyncIterator[Worker]:
     """Wire a worker as its `app` does."""
-    spec, clock = replace(worker_spec(folder, file), **changes), RealClock()
+    spec, clock = worker_spec(folder, file, **changes), RealClock()
     with opened(spec.ledger) as counters, ThreadPoolExecutor(1) as thread:
         counters.set_grant(0, Grant(idle_power_w=10.0))
         device = WorkerDevice(spec, counters, clock)

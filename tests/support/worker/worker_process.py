@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -161,22 +161,22 @@ class Running:
 
 def worker_spec(folder: Path, model: Path, **changes: Any) -> WorkerSpec:
     """Return the spec of a worker of one process."""
-    spec = WorkerSpec(
-        segment_id="s-1",
-        model="m",
-        variant="v",
-        file=model,
-        batch_size=4,
-        listen=f"127.0.0.1:{free_port()}",
-        ledger=folder / "gpu.ledger",
-        slot=0,
-        siblings=(0,),
-        slice_uuid=SLICE,
-        costs=flat_costs(0.01, 1.0, batch_size=4),
-        log_level="error",
-        orphan_timeout_s=600.0,  # no agent of a test beats
-    )
-    return replace(spec, **changes)
+    usual: dict[str, Any] = {
+        "segment_id": "s-1",
+        "model": "m",
+        "variant": "v",
+        "file": model,
+        "batch_size": 4,
+        "listen": f"127.0.0.1:{free_port()}",
+        "ledger": folder / "gpu.ledger",
+        "slot": 0,
+        "siblings": (0,),
+        "slice_uuid": SLICE,
+        "costs": flat_costs(0.01, 1.0, batch_size=4),
+        "log_level": "error",
+        "orphan_timeout_s": 600.0,  # no agent of a test beats
+    }
+    return WorkerSpec(**(usual | changes))
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from services.gpuagent.core.batch_costs import CostCurve, Costs
 from services.gpuagent.core.gpu_types import GpuInfo
 from services.gpuagent.core.worker_config import (
     CLOCK_RATIOS,
-    Variant,
+    Network,
     WorkerConfigBuilder,
     shape_of,
     tabulate,
@@ -116,7 +116,7 @@ def test_a_segment_that_does_not_fit_is_refused() -> None:
 
 def test_a_blueprint_shares_idle_power_by_sms_and_processes() -> None:
     config_builder = WorkerConfigBuilder(
-        {("m", "v"): Variant(Path("v.onnx"), Powers(2))}, simulated=True
+        {("m", "v"): (Network(Path("v.onnx"), Powers(2)),)}, simulated=True
     )
 
     config = config_builder.build(_spec(), A100)
@@ -128,7 +128,7 @@ def test_a_blueprint_shares_idle_power_by_sms_and_processes() -> None:
 
 def test_a_real_gpu_is_named_by_its_slice_alone() -> None:
     config_builder = WorkerConfigBuilder(
-        {("m", "v"): Variant(Path("v.onnx"), Powers(2))}, simulated=False
+        {("m", "v"): (Network(Path("v.onnx"), Powers(2)),)}, simulated=False
     )
 
     config = config_builder.build(_spec(), A100)
@@ -140,7 +140,7 @@ def test_a_real_gpu_is_named_by_its_slice_alone() -> None:
 def test_a_real_gpu_runs_what_its_profile_does_not_know() -> None:
     """Costs there are only to compare with; without them, nothing is compared."""
     config_builder = WorkerConfigBuilder(
-        {("m", "v"): Variant(Path("v.onnx"), Powers(2))}, simulated=False
+        {("m", "v"): (Network(Path("v.onnx"), Powers(2)),)}, simulated=False
     )
 
     assert config_builder.build(_spec(batch_size=2), A100).worker.costs is not None
@@ -149,7 +149,7 @@ def test_a_real_gpu_runs_what_its_profile_does_not_know() -> None:
 
 def test_what_is_not_there_is_refused_by_name() -> None:
     config_builder = WorkerConfigBuilder(
-        {("m", "v"): Variant(Path("v.onnx"), Powers(2))}, simulated=True
+        {("m", "v"): (Network(Path("v.onnx"), Powers(2)),)}, simulated=True
     )
 
     with pytest.raises(NotFound, match="no variant 'w' of model 'm'"):

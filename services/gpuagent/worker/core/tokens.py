@@ -2,7 +2,23 @@
 
 from collections.abc import Hashable
 
+from services.kit.config import Slo
 from services.kit.request_cost import Usage
+
+
+def binding_latency_s(slo: Slo, latency_s: float, usage: Usage) -> float:
+    """Return the latency that uses as much of its objective as was used of the scarcest.
+
+    So one count of latencies says how near a text came to any of its objectives.
+
+    Args:
+        slo: What its model's requests were promised.
+        latency_s: Of the whole text, s.
+        usage: When its tokens came.
+    """
+    first = usage.first_token_s / slo.ttft_s if slo.ttft_s else 0.0
+    between = usage.token_s / slo.tpot_s if slo.tpot_s else 0.0
+    return max(latency_s, slo.latency_s * max(first, between))
 
 
 class TextTokens:

@@ -5,13 +5,13 @@ from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
-from services.gpuagent.core.worker_spec import Generative
 from services.gpuagent.worker import tensor_messages
 from services.gpuagent.worker.core.tokens import TextTokens
 from services.gpuagent.worker.generative import prompts
 from services.gpuagent.worker.generative.prompts import Prompt
 from services.gpuagent.worker.model_port import Reader
 from services.gpuagent.worker.work_messages import Body
+from services.kit.config import TextRuntime
 from services.kit.request_cost import Usage
 
 
@@ -102,18 +102,22 @@ class TextModel(Reader[Prompt]):
 
     Args:
         platform: What generates.
-        how: Its context and defaults.
+        runtime: Its context and defaults.
+
+    Attributes:
+        context_tokens: Maximum tokens of prompt and answer; 0: not known yet.
     """
 
     decoupled = True
 
-    def __init__(self, platform: str, how: Generative) -> None:
+    def __init__(self, platform: str, runtime: TextRuntime) -> None:
         self.metadata = tensor_messages.metadata(prompts.SIGNATURE, platform)
-        self._how = how
+        self._runtime = runtime
+        self.context_tokens = runtime.context_tokens or 0
 
     def read(self, data: Body, deadline_s: float) -> Prompt:  # noqa: ARG002 - it never waits
         """Read and check a request; see `prompts.read`."""
-        return prompts.read(data, self._how)
+        return prompts.read(data, self._runtime, self.context_tokens)
 
     @abstractmethod
     async def generate(self, prompt: Prompt, generation: Generation) -> str:

@@ -13,10 +13,10 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, Final
 
-from services.gpuagent.core.worker_spec import Generative
 from services.gpuagent.worker.generative.generation import DecodeStep, Generation, TextModel
 from services.gpuagent.worker.generative.prompts import Prompt
 from services.gpuagent.worker.model_port import ModelFailed
+from services.kit.config import GenerativeRuntime
 from services.kit.errors import FailedPrecondition, InvalidArgument
 from services.kit.package_data import package_file
 
@@ -35,8 +35,8 @@ class LanguageModel(TextModel):
     It never fails as a whole: what llama.cpp does not survive ends the process.
 
     Args:
-        file: GGUF file, where `how` names none.
-        how: Context, template and defaults.
+        file: GGUF file, where `runtime` names none.
+        runtime: Context, template and defaults.
         waiting: Threads that wait for answers, as many as there are slots.
         slots: Requests that are decoded at a time.
         threads: Threads that compute.
@@ -50,19 +50,19 @@ class LanguageModel(TextModel):
     def __init__(  # noqa: PLR0913 - what a worker's spec says
         self,
         file: Path,
-        how: Generative,
+        runtime: GenerativeRuntime,
         waiting: Executor,
         *,
         slots: int,
         threads: int,
         gpu: bool = False,
     ) -> None:
-        super().__init__(PLATFORM, how)
+        super().__init__(PLATFORM, runtime)
         self._waiting = waiting
-        found = _found(file, how)
+        found = _found(file, runtime)
         params = _library().CommonParams()
         params.model.path = str(found)
-        params.n_ctx, params.n_parallel = how.context_tokens * slots, slots
+        params.n_ctx, params.n_parallel = runtime.context_tokens * slots, slots
         params.ctx_shift = params.fit_params = False  # the context is what was asked for
         params.n_batch = params.n_ubatch = max(_PROMPT_BATCH, slots)
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
@@ -149,11 +149,11 @@ def _library() -> Any:
     return xllamacpp
 
 
-def _found(file: Path, how: Generative) -> Path:
+def _found(file: Path, runtime: GenerativeRuntime) -> Path:
     """Return the model's file; one of a package has the expected digest."""
-    if how.resource:
+    if runtime.resource:
         try:
-            return package_file(how.resource, how.sha256)
+            return package_file(runtime.resource, runtime.sha256)
         except FailedPrecondition as error:
             raise RuntimeError(str(error)) from error
     if not file.is_file():

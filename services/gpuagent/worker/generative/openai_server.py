@@ -11,18 +11,18 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any, Final
 
 import aiohttp
 from pydantic_core import from_json, to_json
 
-from services.gpuagent.core.worker_spec import External, Generative, TlsFiles, WorkerSpec
+from services.gpuagent.core.worker_spec import WorkerSpec
 from services.gpuagent.worker.external_server import Server, started
 from services.gpuagent.worker.generative.generation import DecodeStep, Generation, TextModel
 from services.gpuagent.worker.generative.prompts import Prompt
 from services.gpuagent.worker.generative.server_load import ServerLoad, parse
 from services.gpuagent.worker.model_port import ModelFailed
+from services.kit.config import ClientTls, OpenAiRuntime
 from services.kit.errors import InvalidArgument, ServiceError, Unavailable
 from services.kit.telemetry import logs
 
@@ -49,28 +49,27 @@ _log = logs.get("worker")
 
 @asynccontextmanager
 async def openai_model(
-    spec: WorkerSpec, external: External, how: Generative, report: Callable[[ServerLoad], None]
+    spec: WorkerSpec, runtime: OpenAiRuntime, report: Callable[[ServerLoad], None]
 ) -> AsyncIterator[OpenAiModel]:
     """Start the server where it has to be, and wait until it has the model ready.
 
     Args:
         spec: Who the worker is.
-        external: The server.
-        how: Defaults of requests; `context_tokens` 0: the server's.
+        runtime: The server, and defaults of requests.
         report: Called with the server's load when it is read.
 
     Raises:
         RuntimeError: The server ended, or its certificates cannot be read.
     """
-    async with started(external, spec.file) as server:
-        scheme = "http" if external.tls is None else "https"
+    async with started(spec, runtime) as server:
+        scheme = "http" if runtime.tls is None else "https"
         async with aiohttp.ClientSession(
             f"{scheme}://{server.address}",
-            connector=aiohttp.TCPConnector(limit=0, ssl=_context(external.tls)),
+            connector=aiohttp.TCPConnector(limit=0, ssl=_context(runtime.tls)),
             headers={"Authorization": f"Bearer {server.api_key}"} if server.api_key else {},
             read_bufsize=_MOST_LINE_BYTES,
         ) as session:
-            model = OpenAiModel(session, server, external.model_name, how, report)
+            model = OpenAiModel(session, server, runtime, report)
             await server.until_ready(model.ready)
             await model.read_kv_tokens()
             yield model
@@ -82,8 +81,7 @@ class OpenAiModel(TextModel):
     Args:
         session: HTTP to the server.
         server: Its process, where the worker started it.
-        name: The model's at the server; "": the first that it lists.
-        how: As of `openai_model`.
+        runtime: As of `openai_model`.
         report: As of `openai_model`.
     """
 
@@ -91,14 +89,13 @@ class OpenAiModel(TextModel):
         self,
         session: aiohttp.ClientSession,
         server: Server,
-        name: str,
-        how: Generative,
+        runtime: OpenAiRuntime,
         report: Callable[[ServerLoad], None],
     ) -> None:
-        super().__init__(PLATFORM, how)
+        super().__init__(PLATFORM, runtime)
         self._session = session
         self._server = server
-        self._name = name
+        self._name = runtime.model_name
         self._report = report
         self._in_flight = 0
         self._room = asyncio.Event()
@@ -121,8 +118,8 @@ class OpenAiModel(TextModel):
         if not found:
             return False
         self._name = str(found[0]["id"])
-        if not self._how.context_tokens:
-            self._how = replace(self._how, context_tokens=_context_tokens(found[0]))
+        if not self.context_tokens:
+            self.context_tokens = _context_tokens(found[0])
         return True
 
     async def failure(self) -> str:
@@ -294,7 +291,7 @@ def _refusal(status: int, message: str) -> ServiceError:
     return ModelFailed(f"the model's server answered {status}: {message}")
 
 
-def _context(tls: TlsFiles | None) -> ssl.SSLContext | bool:
+def _context(tls: ClientTls | None) -> ssl.SSLContext | bool:
     if tls is None:
         return True  # aiohttp's default, which plain HTTP does not use
     try:

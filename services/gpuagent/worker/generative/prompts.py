@@ -6,19 +6,19 @@ by the request's parameters `max_tokens`, `temperature`, `top_p`, `seed`, `stop`
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from inference import grpc_service_pb2 as pb
-from services.gpuagent.core.worker_spec import Generative
 from services.gpuagent.worker import tensor_messages
 from services.gpuagent.worker.model_port import Request
 from services.gpuagent.worker.onnx_engine import Signature, TensorSpec
 from services.gpuagent.worker.tensor_messages import Inference
 from services.gpuagent.worker.work_messages import Body
+from services.kit.config import TextRuntime
 from services.kit.errors import InvalidArgument
 
 MOST_BYTES_PER_TOKEN: Final = 64
@@ -98,8 +98,13 @@ class Prompt(Request):
         return body + last.SerializeToString()  # serialized messages merge by concatenation
 
 
-def read(data: Body, how: Generative) -> Prompt:
+def read(data: Body, defaults: TextRuntime, context_tokens: int) -> Prompt:
     """Read and check a serialized ModelInferRequest.
+
+    Args:
+        data: The request.
+        defaults: Of what it does not say.
+        context_tokens: Maximum tokens of prompt and answer.
 
     Raises:
         InvalidArgument: It is not one, or has an invalid value; `field` says where.
@@ -109,14 +114,14 @@ def read(data: Body, how: Generative) -> Prompt:
     named = request.inputs[0].name if request.inputs else ""
     inference = tensor_messages.check(request, _SIGNATURES.get(named, SIGNATURE))
     given = request.parameters
-    max_tokens = _whole(given, "max_tokens", 1, how.context_tokens)
-    chat = _truth(given, "chat", default=how.chat)
+    max_tokens = _whole(given, "max_tokens", 1, context_tokens)
+    chat = _truth(given, "chat", default=defaults.chat)
     history = _history(given, chat=chat)
     return Prompt(
         id=inference.id,
         inference=inference,
-        text=_text(inference, how, sum(len(each["content"].encode()) for each in history)),
-        max_tokens=min(how.max_tokens, how.context_tokens) if max_tokens is None else max_tokens,
+        text=_text(inference, context_tokens, history),
+        max_tokens=min(defaults.max_tokens, context_tokens) if max_tokens is None else max_tokens,
         temperature=_real(given, "temperature", 0.0, _HIGHEST_TEMPERATURE),
         top_p=_real(given, "top_p", 1e-6, 1.0),
         seed=_whole(given, "seed", 0, _HIGHEST_SEED),
@@ -126,18 +131,19 @@ def read(data: Body, how: Generative) -> Prompt:
     )
 
 
-def _text(inference: Inference, how: Generative, history_bytes: int) -> str:
+def _text(inference: Inference, context_tokens: int, history: Iterable[Mapping[str, str]]) -> str:
     (array,) = inference.feeds.values()
     text = str(array[0])
     field = "raw_input_contents[0]"
     if not text:
         raise InvalidArgument.at(field, "the prompt is empty")
-    size, most = len(text.encode()) + history_bytes, how.context_tokens * MOST_BYTES_PER_TOKEN
+    size = len(text.encode()) + sum(len(each["content"].encode()) for each in history)
+    most = context_tokens * MOST_BYTES_PER_TOKEN
     if size > most:
         raise InvalidArgument.at(
             field,
             f"the prompt has {size} bytes; {most} at most can fit the context of "
-            f"{how.context_tokens} tokens",
+            f"{context_tokens} tokens",
         )
     return text
 

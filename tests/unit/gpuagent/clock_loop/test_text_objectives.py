@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from services.gpuagent.clock_loop.core.decide import GovernedSegment
 from services.gpuagent.clock_loop.core.governor import SAMPLE_S, Governor
 from services.gpuagent.core.gpu_types import load
-from services.gpuagent.core.worker_spec import TextObjectives
 from services.gpuagent.shared_memory.latency_counters import SIZES, size_of
+from services.gpuagent.worker.core.tokens import binding_latency_s
+from services.kit.config import Slo
 from services.kit.request_cost import Usage
 from tests.support.examples import examples
 
@@ -25,9 +26,10 @@ TOKENS: Final = 200
 def test_the_share_that_counts_is_the_largest_of_all_objectives(
     objective: tuple[float, float, float], took: tuple[float, float, float]
 ) -> None:
-    promised, (latency_s, first_token_s, token_s) = TextObjectives(*objective), took
+    latency_s, first_token_s, token_s = took
+    promised = Slo(latency_s=objective[0], ttft_s=objective[1], tpot_s=objective[2])
 
-    counted_s = promised.binding_latency_s(latency_s, Usage(1, 2, first_token_s, token_s))
+    counted_s = binding_latency_s(promised, latency_s, Usage(1, 2, first_token_s, token_s))
 
     shares = [used / limit for used, limit in zip(took, objective, strict=True)]
     assert np.isclose(counted_s / promised.latency_s, max(shares))
@@ -38,7 +40,7 @@ def test_the_share_that_counts_is_the_largest_of_all_objectives(
 def test_without_objectives_of_tokens_only_latency_counts(took: tuple[float, float, float]) -> None:
     usage = Usage(1, 2, *took[1:])
 
-    assert TextObjectives(10.0).binding_latency_s(took[0], usage) == took[0]
+    assert binding_latency_s(Slo(latency_s=10.0), took[0], usage) == took[0]
 
 
 class Decoder:
@@ -48,7 +50,7 @@ class Decoder:
         promised: Objectives.
     """
 
-    def __init__(self, promised: TextObjectives) -> None:
+    def __init__(self, promised: Slo) -> None:
         self._promised = promised
         self._segment = GovernedSegment("s", "m", 95.0, promised.latency_s, sensitivity=0.5)
         self._counts = np.zeros(SIZES, np.uint64)
@@ -72,7 +74,7 @@ class Decoder:
             usage = self.usage()
             latency_s = usage.first_token_s + TOKENS * usage.token_s
             self._counts = self._counts.copy()
-            counted_s = self._promised.binding_latency_s(latency_s, usage)
+            counted_s = binding_latency_s(self._promised, latency_s, usage)
             self._counts[size_of(counted_s)] += np.uint64(100 * SAMPLE_S)
             self._at_s += SAMPLE_S
             self.governor.look(self._at_s, 0, {self._segment: self._counts})
@@ -81,8 +83,8 @@ class Decoder:
 
 def test_the_clock_falls_until_the_time_between_tokens_allows_no_more() -> None:
     """Latency alone, of which little is used, would let it fall to the floor."""
-    free = Decoder(TextObjectives(60.0))
-    held = Decoder(TextObjectives(60.0, token_s=0.023))
+    free = Decoder(Slo(latency_s=60.0))
+    held = Decoder(Slo(latency_s=60.0, tpot_s=0.023))
 
     free.serve(60)
     usage = held.serve(60)
@@ -92,7 +94,7 @@ def test_the_clock_falls_until_the_time_between_tokens_allows_no_more() -> None:
 
 
 def test_the_clock_rises_for_a_burst_of_prompts() -> None:
-    decoder = Decoder(TextObjectives(60.0, first_token_s=0.4, token_s=0.03))
+    decoder = Decoder(Slo(latency_s=60.0, ttft_s=0.4, tpot_s=0.03))
     decoder.serve(60)
     lowered_mhz = decoder.governor.clock_mhz
 

@@ -1,18 +1,18 @@
 """What is read of a request for text, and what is refused."""
 
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from inference import grpc_service_pb2 as pb
-from services.gpuagent.core.worker_spec import Generative
 from services.gpuagent.worker.generative import prompts
+from services.kit.config import GenerativeRuntime
 from services.kit.errors import InvalidArgument, ServiceError
 
-HOW = Generative(context_tokens=128, max_tokens=32)
+HOW: Final = (GenerativeRuntime(kind="generative", context_tokens=128, max_tokens=32), 128)
 RAW = "raw_input_contents[0]"
 
 
@@ -34,7 +34,7 @@ def test_everything_that_can_be_asked_is_read() -> None:
         "seed": 7,
         "stop": "\n",
     }
-    prompt = prompts.read(request(b"Hi", **asked), HOW)
+    prompt = prompts.read(request(b"Hi", **asked), *HOW)
 
     assert (prompt.text, prompt.id, prompt.max_tokens, prompt.temperature) == ("Hi", "q", 5, 0.0)
     assert (prompt.top_p, prompt.seed, prompt.stop) == (0.5, 7, ("\n",))
@@ -43,25 +43,25 @@ def test_everything_that_can_be_asked_is_read() -> None:
 def test_a_conversation_is_read_and_its_size_counts() -> None:
     """The prompt is its last message; without a template there is no conversation."""
     before = '[{"role": "system", "content": "Be brief."}]'
-    prompt = prompts.read(request(b"Hi", chat=True, messages=before), HOW)
+    prompt = prompts.read(request(b"Hi", chat=True, messages=before), *HOW)
     long = '[{"role": "user", "content": "%s"}]' % ("x" * 128 * prompts.MOST_BYTES_PER_TOKEN)
 
     assert prompt.chat
     assert prompt.history == ({"role": "system", "content": "Be brief."},)
     with pytest.raises(InvalidArgument, match="the prompt has 8194 bytes"):
-        prompts.read(request(b"Hi", chat=True, messages=long), HOW)
+        prompts.read(request(b"Hi", chat=True, messages=long), *HOW)
     with pytest.raises(InvalidArgument, match="left out where `chat` is false"):
-        prompts.read(request(b"Hi", chat=False, messages=before), HOW)
+        prompts.read(request(b"Hi", chat=False, messages=before), *HOW)
 
 
 def test_several_words_end_a_text() -> None:
-    prompt = prompts.read(request(b"Hi", stop="a", stop_sequences='["b", "c"]'), HOW)
+    prompt = prompts.read(request(b"Hi", stop="a", stop_sequences='["b", "c"]'), *HOW)
 
     assert prompt.stop == ("a", "b", "c")
 
 
 def test_what_is_not_asked_is_the_deployments_or_the_engines() -> None:
-    prompt = prompts.read(request("Grüße".encode(), name="prompt", priority=1), HOW)
+    prompt = prompts.read(request("Grüße".encode(), name="prompt", priority=1), *HOW)
 
     assert (prompt.text, prompt.max_tokens) == ("Grüße", 32)
     assert (prompt.temperature, prompt.top_p, prompt.seed, prompt.stop) == (None, None, None, ())
@@ -99,7 +99,7 @@ def test_what_is_not_asked_is_the_deployments_or_the_engines() -> None:
 )
 def test_a_parameter_out_of_range_is_refused_by_its_name(name: str, value: Any) -> None:
     with pytest.raises(InvalidArgument, match=rf"parameters\.{name} must be") as refused:
-        prompts.read(request(b"Hi", **{name: value}), HOW)
+        prompts.read(request(b"Hi", **{name: value}), *HOW)
 
     assert refused.value.field == f"parameters.{name}"
 
@@ -117,14 +117,14 @@ def test_a_prompt_that_cannot_be_answered_is_refused_before_it_costs_anything(
     text: bytes, words: str
 ) -> None:
     with pytest.raises(InvalidArgument, match=words) as refused:
-        prompts.read(request(text), HOW)
+        prompts.read(request(text), *HOW)
 
     assert refused.value.field == RAW
 
 
 def test_the_error_about_another_tensor_names_the_declared_one() -> None:
     with pytest.raises(InvalidArgument, match="the model has text_input"):
-        prompts.read(request(b"Hi", name="question"), HOW)
+        prompts.read(request(b"Hi", name="question"), *HOW)
 
 
 @given(st.binary(max_size=300))
@@ -132,13 +132,13 @@ def test_whatever_comes_is_a_prompt_or_a_clear_error(data: bytes) -> None:
     """No bytes, as a message or as a prompt, raise anything but the service's own errors."""
     for message in (data, request(data)):
         with suppress(ServiceError):
-            assert prompts.read(message, HOW).text
+            assert prompts.read(message, *HOW).text
 
 
 @given(st.text())
 def test_text_comes_back_as_it_was_said(text: str) -> None:
     answer = pb.ModelInferResponse.FromString(
-        prompts.read(request(b"Hi"), HOW).answer(text, "stop")
+        prompts.read(request(b"Hi"), *HOW).answer(text, "stop")
     )
 
     assert answer.raw_output_contents[0][4:].decode() == text
