@@ -10,13 +10,13 @@ from aiohttp import web
 
 from services.kit.config import Router
 from services.kit.errors import NotFound
+from services.kit.http.server import serving_http
 from services.kit.rpc import Access
 from services.router.edge.calls import Calls
 from services.router.edge.guard import Guard
 from services.router.edge.inference_protocol import InferenceProtocol, error_form
 from services.router.edge.openai_api import OpenAiApi
 from services.router.edge.openai_messages import error_form as openai_form
-from services.router.edge.server import serving_http
 from services.router.runtime.engine import Engine
 from services.router.servicer import InferenceServicer
 

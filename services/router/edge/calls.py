@@ -11,11 +11,11 @@ from typing import Final
 from aiohttp import web
 
 from services.kit.errors import InvalidArgument
+from services.kit.http.server import HttpContext
 from services.kit.rpc import caller
 from services.router.core.accounting.account import Answer
 from services.router.core.model import ResponseReceiver
 from services.router.core.wire import Head
-from services.router.edge.server import HttpContext
 from services.router.frontend import messages
 from services.router.frontend.client_identity import client_of
 from services.router.runtime.engine import Engine

@@ -19,10 +19,10 @@ from services.kit.errors import (
     ResourceExhausted,
     ServiceError,
 )
+from services.kit.http.server import HttpContext
 from services.kit.rpc import Access
 from services.kit.rpc.call_metrics import CALLS
 from services.kit.telemetry import logs, tracing
-from services.router.edge.server import HttpContext
 
 _log = logs.get("http")
 _tracebacks = logs.Tracebacks()

@@ -14,11 +14,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from services.kit.config import Access as Settings
 from services.kit.config import Tls, Tokens
+from services.kit.http.server import serving_http
 from services.kit.rpc import Access, caller
 from services.router.adapters.tokens import TokenVerifier
 from services.router.edge.guard import Guard
 from services.router.edge.inference_protocol import error_form
-from services.router.edge.server import serving_http
 from tests.support.certificates import issued
 
 INFER = "/inference.GRPCInferenceService/ModelInfer"
