@@ -174,12 +174,14 @@ def _note(error: OSError) -> None:
     _log.warning("cannot use a certificate: the one before stays", error=str(error))
 
 
-def server_context(tls: Tls, protocol: str = "h2") -> ssl.SSLContext:
+def server_context(tls: Tls, protocol: str = "h2", *, required: bool = True) -> ssl.SSLContext:
     """Return TLS of a server that follows its files: the next connection has what these have.
 
     Args:
         tls: The files.
-        protocol: What is spoken over it, by its ALPN name.
+        protocol: Protocol that is spoken over it, by its ALPN name.
+        required: Whether mutual TLS turns callers without a certificate away; otherwise they may
+            show one.
 
     Raises:
         FailedPrecondition: A file is not given or cannot be read.
@@ -190,8 +192,8 @@ def server_context(tls: Tls, protocol: str = "h2") -> ssl.SSLContext:
 
     def made() -> ssl.SSLContext:
         context = _filled(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), files, protocol)
-        required = tls.require_client_certificate
-        context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_NONE
+        if tls.require_client_certificate:
+            context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
         return context
 
     current = files.following(made)

@@ -11,7 +11,7 @@ from typing import Final
 from aiohttp import web
 
 from services.kit.errors import InvalidArgument
-from services.kit.http.server import HttpContext
+from services.kit.http.context import HttpContext
 from services.kit.rpc import caller
 from services.router.core.accounting.account import Answer
 from services.router.core.model import ResponseReceiver

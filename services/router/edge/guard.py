@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -13,13 +12,14 @@ from typing import Final
 from aiohttp import web
 
 from services.kit.errors import (
-    DeadlineExceeded,
     Internal,
     PermissionDenied,
     ResourceExhausted,
     ServiceError,
 )
-from services.kit.http.server import HttpContext
+from services.kit.http.context import HttpContext
+from services.kit.http.slow_clients import pieces, sent
+from services.kit.http.statuses import TOO_LARGE, ErrorForm, refusal
 from services.kit.rpc import Access
 from services.kit.rpc.call_metrics import CALLS
 from services.kit.telemetry import logs, tracing
@@ -27,47 +27,9 @@ from services.kit.telemetry import logs, tracing
 _log = logs.get("http")
 _tracebacks = logs.Tracebacks()
 
-_STALLED_S: Final = 30.0
-"""Time in which a client must read an answer, s."""
-_SILENT_S: Final = 10.0
-"""Longest time between two pieces of a body, s."""
 _RETRY_S: Final = 1.0
-_SMALL: Final = 64 * 2**10
-"""Answers up to this size leave without waiting for the client."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-ErrorForm = Callable[[ServiceError], Mapping[str, object]]
-"""Returns the body of an error, in an API's own form."""
-
-STATUSES: Final = {
-    "INVALID_ARGUMENT": 400,
-    "FAILED_PRECONDITION": 400,
-    "UNAUTHENTICATED": 401,
-    "PERMISSION_DENIED": 403,
-    "NOT_FOUND": 404,
-    "ALREADY_EXISTS": 409,
-    "RESOURCE_EXHAUSTED": 429,
-    "CANCELLED": 499,
-    "UNIMPLEMENTED": 501,
-    "UNAVAILABLE": 503,
-    "DEADLINE_EXCEEDED": 504,
-}
-"""HTTP status by status word, as in google.rpc.Code; any other: 500."""
-
-TOO_LARGE: Final = "REQUEST_TOO_LARGE"
-
-
-def refusal(error: ServiceError, form: ErrorForm) -> web.Response:
-    """Return an error as an answer: its status, its body, and when to try again."""
-    status = 413 if error.reason == TOO_LARGE else STATUSES.get(error.status, 500)
-    headers = {"cinquefoil-status": error.status, "cinquefoil-reason": error.reason}
-    if error.retry_after_s is not None:
-        headers["Retry-After"] = str(math.ceil(error.retry_after_s))
-        headers["retry-after-ms"] = str(math.ceil(error.retry_after_s * 1e3))
-    if error.status == "UNAUTHENTICATED":
-        headers["WWW-Authenticate"] = "Bearer"
-    headers.update(error.trailers)
-    return web.json_response(form(error), status=status, headers=headers)
 
 
 @dataclass(eq=False)
@@ -106,7 +68,7 @@ class Guard:
             try:
                 self._admit(rpc, request, context)
                 response = await handler(request)
-                return await _sent(request, response)
+                return await sent(request, response)
             except ServiceError as error:
                 status = error.status
                 return refusal(error, form)
@@ -155,8 +117,7 @@ class Guard:
             raise _too_large(request.content_length or 0, limit)
         content = [bytearray()]
         try:
-            while not request.content.at_eof():
-                piece = await _piece(request)
+            async for piece in pieces(request):
                 self._take(len(piece))
                 size += len(piece)
                 if size > limit:
@@ -176,43 +137,8 @@ class Guard:
         self.free_bytes -= size
 
 
-async def _piece(request: web.Request) -> bytes:
-    try:
-        async with asyncio.timeout(_SILENT_S):
-            return await request.content.readany()
-    except TimeoutError:
-        raise DeadlineExceeded(
-            f"nothing came of the request's body for {_SILENT_S:g} s", reason="SLOW_CLIENT"
-        ) from None
-
-
 def _too_large(size: int, limit: int) -> ResourceExhausted:
     return ResourceExhausted(
         f"the request has {size} bytes or more; router.max_request_bytes allows {limit}",
         reason=TOO_LARGE,
     )
-
-
-async def write(response: web.StreamResponse, data: bytes) -> None:
-    """Send a piece of an answer; returns when the client may take more.
-
-    Raises:
-        ConnectionError: The client has gone, or does not read.
-    """
-    try:
-        async with asyncio.timeout(_STALLED_S):
-            await response.write(data)
-    except TimeoutError:
-        raise ConnectionResetError("the client does not read") from None
-
-
-async def _sent(request: web.Request, response: web.StreamResponse) -> web.StreamResponse:
-    """Send an answer, or break the connection of a client that does not read."""
-    if isinstance(response, web.Response) and (response.content_length or 0) > _SMALL:
-        try:
-            async with asyncio.timeout(_STALLED_S):
-                await response.prepare(request)
-                await response.write_eof()
-        except TimeoutError:
-            raise ConnectionResetError("the client does not read") from None
-    return response

@@ -16,12 +16,13 @@ from pydantic_core import to_json
 
 from inference import grpc_service_pb2 as pb
 from services.kit.errors import InvalidArgument, ResourceExhausted, ServiceError
+from services.kit.http.slow_clients import write
 from services.router.core.accounting.account import Answer
 from services.router.core.model import Instance
 from services.router.edge import openai_messages
 from services.router.edge.calls import Calls
 from services.router.edge.documents import parsed
-from services.router.edge.guard import Guard, Handler, write
+from services.router.edge.guard import Guard, Handler
 from services.router.edge.openai_messages import Chat, Completion, error_form
 from services.router.frontend import messages
 from services.router.runtime.engine import Engine

@@ -13,8 +13,8 @@ from pydantic_core import to_json
 
 from inference import grpc_service_pb2 as pb
 from services.kit.errors import InvalidArgument, ServiceError
+from services.kit.http.statuses import STATUSES
 from services.router.edge.documents import Document
-from services.router.edge.guard import STATUSES
 from services.router.edge.tensor_json import parameters, set_parameter
 
 _TYPES = {
