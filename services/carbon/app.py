@@ -62,15 +62,16 @@ async def run(
         monitors = await asyncio.to_thread(_monitors, settings, sources, clock.now())
         state = GridState(monitors)
         servicer = CarbonServicer(state, clock)
-        with metrics.exposed(
-            settings.metrics,
-            [IntensityCollector(state, clock)],
-            service="carbon",
-            tls=tls,
-            access=access,
-            ready=lambda: health.ready,
-        ):
-            async with serving(
+        async with (
+            metrics.exposed(
+                settings.metrics,
+                [IntensityCollector(state, clock)],
+                service="carbon",
+                tls=tls,
+                access=access,
+                ready=lambda: health.ready,
+            ),
+            serving(
                 settings.listen,
                 lambda server: add_CarbonServiceServicer_to_server(servicer, server),
                 (_SERVICE,),
@@ -80,17 +81,18 @@ async def run(
                 ready=False,
                 probes=settings.health,
                 health_servicer=health,
-            ) as server:
-                if started is not None:
-                    started(server.port)
-                loops = [
-                    *_loops(deployment, live, monitors, state, clock),
-                    ("carbon.ready", _report_ready(state, server)),
-                ]
-                try:
-                    await _run_until(stop, loops)
-                finally:
-                    state.close()
+            ) as server,
+        ):
+            if started is not None:
+                started(server.port)
+            loops = [
+                *_loops(deployment, live, monitors, state, clock),
+                ("carbon.ready", _report_ready(state, server)),
+            ]
+            try:
+                await _run_until(stop, loops)
+            finally:
+                state.close()
 
 
 def _clock(carbon: Carbon, start: datetime) -> Clock:

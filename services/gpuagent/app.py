@@ -116,15 +116,16 @@ async def _served(
     health = HealthServicer()
     known = (agent.accounts.list, place.name, readings)
     aliases = [ALIASES[name](*known) for name in place.settings.metrics_aliases]
-    with metrics.exposed(
-        place.settings.metrics,
-        [collector, *aliases],
-        service="gpuagent",
-        tls=tls,
-        access=access,
-        ready=lambda: health.ready,
-    ):
-        async with serving(
+    async with (
+        metrics.exposed(
+            place.settings.metrics,
+            [collector, *aliases],
+            service="gpuagent",
+            tls=tls,
+            access=access,
+            ready=lambda: health.ready,
+        ),
+        serving(
             place.settings.listen,
             lambda server: add_GpuAgentServiceServicer_to_server(servicer, server),
             _SERVICES,
@@ -133,7 +134,8 @@ async def _served(
             grace_s=_GRACE_S,
             probes=place.settings.health,
             health_servicer=health,
-        ) as server:
-            if started is not None:
-                started(server.port)
-            yield
+        ) as server,
+    ):
+        if started is not None:
+            started(server.port)
+        yield

@@ -75,7 +75,7 @@ async def run(
     sys.setswitchinterval(_SWITCH_S)
     tls, access = deployment.identity("planner"), Access.of(deployment)
     health = HealthServicer()
-    with metrics.exposed(
+    async with metrics.exposed(
         deployment.planner.metrics,
         service="planner",
         tls=tls,

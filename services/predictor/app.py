@@ -85,15 +85,16 @@ async def run(
         predictor = LengthPredictor(limits, parts, secret, settings.max_prompt_kib * 1024)
         servicer = PredictorServicer(predictor, persistence)
         saving = tasks.create_task(persistence.run(), name="predictor.save")
-        with metrics.exposed(
-            settings.metrics,
-            [PredictorCollector(cache, stats)],
-            service="predictor",
-            tls=tls,
-            access=access,
-            ready=lambda: health.ready,
-        ):
-            async with serving(
+        async with (
+            metrics.exposed(
+                settings.metrics,
+                [PredictorCollector(cache, stats)],
+                service="predictor",
+                tls=tls,
+                access=access,
+                ready=lambda: health.ready,
+            ),
+            serving(
                 settings.listen,
                 lambda server: add_PredictorServiceServicer_to_server(servicer, server),
                 (_SERVICE,),
@@ -103,10 +104,11 @@ async def run(
                 limits=Limits(message_bytes=_MAX_MESSAGE_BYTES),
                 probes=settings.health,
                 health_servicer=health,
-            ) as server:
-                if started is not None:
-                    started(server.port)
-                await stop.wait()
+            ) as server,
+        ):
+            if started is not None:
+                started(server.port)
+            await stop.wait()
         saving.cancel()
 
 

@@ -94,47 +94,47 @@ async def run_one(
     if reloads is not None:
         used = USED if settings.processes == 1 else ()  # else the parent of all says it
         reloads.serve(used, LIVE, router.reload)
-    with exposed(
-        settings.metrics,
-        registry=router.metrics(),
-        service="router",
-        tls=identity,
-        access=access,
-        ready=lambda: health.ready,
+    async with (
+        exposed(
+            settings.metrics,
+            registry=router.metrics(),
+            service="router",
+            tls=identity,
+            access=access,
+            ready=lambda: health.ready,
+        ),
+        dial(deployment.planner.dials, identity) as planner,
+        dial(deployment.carbon.dials, identity) as carbon,
+        serving(
+            settings.listen,
+            router.register,
+            _SERVICES,
+            tls=identity,
+            access=access,
+            token_address=settings.token_listen,
+            grace_s=_GRACE_S,
+            ready=False,
+            limits=_limits(settings),
+            compression=settings.compression,
+            shared_port=settings.processes > 1,
+            transport=deployment.rpc.transport,
+            probes=settings.health,
+            health_servicer=health,
+        ) as server,
+        router.streams,
+        edge(
+            settings,
+            router.engine,
+            router.inference,
+            tls=identity,
+            access=access,
+            tokens=tokens is not None,
+            grace_s=_GRACE_S,
+        ),
     ):
-        async with (
-            dial(deployment.planner.dials, identity) as planner,
-            dial(deployment.carbon.dials, identity) as carbon,
-            serving(
-                settings.listen,
-                router.register,
-                _SERVICES,
-                tls=identity,
-                access=access,
-                token_address=settings.token_listen,
-                grace_s=_GRACE_S,
-                ready=False,
-                limits=_limits(settings),
-                compression=settings.compression,
-                shared_port=settings.processes > 1,
-                transport=deployment.rpc.transport,
-                probes=settings.health,
-                health_servicer=health,
-            ) as server,
-            router.streams,
-            edge(
-                settings,
-                router.engine,
-                router.inference,
-                tls=identity,
-                access=access,
-                tokens=tokens is not None,
-                grace_s=_GRACE_S,
-            ),
-        ):
-            if started is not None:
-                started(server.port)
-            await router.work(server, planner, carbon, stop)
+        if started is not None:
+            started(server.port)
+        await router.work(server, planner, carbon, stop)
 
 
 def _limits(settings: config.Router) -> Limits:

@@ -103,7 +103,10 @@ _BY_SERVICE: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
     "grpc.reflection.v1alpha.ServerReflection": {"ServerReflectionInfo": _SEE},
 }
 
-ALLOWED: Final[Mapping[str, frozenset[str]]] = {
+METRICS: Final = "/metrics"
+"""Name of reading a service's metrics, which is not a call."""
+
+ALLOWED: Final[Mapping[str, frozenset[str]]] = {METRICS: _SEE} | {
     f"/{service}/{method}": roles
     for service, methods in _BY_SERVICE.items()
     for method, roles in methods.items()
@@ -220,11 +223,6 @@ class Access:
             f"{', '.join(sorted(allowed)) or 'no role'}",
             reason="NOT_AUTHORISED",
         )
-
-    def sees(self, names: tuple[str, ...]) -> bool:
-        """Return whether the bearer of a certificate, by its names, may see and change nothing."""
-        roles = self._caller(names).roles
-        return roles is not None and not _SEE.isdisjoint(roles)
 
     def _caller(self, names: tuple[str, ...]) -> Caller:
         known = self._known.get(names)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from google.protobuf.message_factory import GetMessageClass
 from pydantic_core import to_json
 
@@ -18,7 +19,7 @@ from services.kit.errors import InvalidArgument, ServiceError
 from services.router.edge import tensor_json
 from services.router.edge.calls import Calls
 from services.router.edge.documents import parsed_object, plain
-from services.router.edge.guard import Guard, Handler
+from services.router.edge.guard import Guard
 from services.router.servicer import INFERENCE, InferenceServicer
 
 _RPC: Final = "/inference.GRPCInferenceService/"

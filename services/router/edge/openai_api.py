@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from pydantic_core import to_json
 
 from inference import grpc_service_pb2 as pb
@@ -22,7 +23,7 @@ from services.router.core.model import Instance
 from services.router.edge import openai_messages
 from services.router.edge.calls import Calls
 from services.router.edge.documents import parsed
-from services.router.edge.guard import Guard, Handler
+from services.router.edge.guard import Guard
 from services.router.edge.openai_messages import Chat, Completion, error_form
 from services.router.frontend import messages
 from services.router.runtime.engine import Engine
