@@ -23,6 +23,7 @@ from services.cli.status.show import fetch
 from services.cli.web_console.app import application
 from services.cli.web_console.readers import ServiceReaders
 from services.kit.config.loader import load
+from services.kit.http.server import serving_http
 from services.kit.net import free_port
 from services.local.up.suite import Suite
 from tests.support.gpuagent.agent_service import workers_in
@@ -183,9 +184,12 @@ async def test_tokens_come_with_their_cost_and_operators_see_them(world: World) 
     *parts, last = [chunk async for chunk in stream]
     settings = load(world.file)
     readers = ServiceReaders(world.clients, settings, time.monotonic)
-    transport = httpx.ASGITransport(application(readers, ["127.0.0.1"]))
-    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as browser:
-        page = (await browser.get("/api/now")).json()
+    app = application(readers, ["127.0.0.1"])
+    async with (
+        serving_http("127.0.0.1:0", app, max_connections=1, grace_s=0.0) as port,
+        httpx.AsyncClient() as browser,
+    ):
+        page = (await browser.get(f"http://127.0.0.1:{port}/api/now")).json()
     (told,) = (await fetch(world.clients)).models
 
     assert "".join(choice.text for chunk in parts for choice in chunk.choices) == " 4 5 6 7"

@@ -1,44 +1,23 @@
 """The console as a web application: files, documents at /api, and a stream of the present."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from starlette.applications import Starlette
-from starlette.middleware import Middleware
-from starlette.middleware.gzip import GZipMiddleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.requests import Request
-from starlette.responses import FileResponse, Response
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from aiohttp import web
+from aiohttp.typedefs import Handler
 
-from services.cli.web_console.endpoints import Endpoints, answering, as_json
-from services.cli.web_console.guard import Guarded, WithHeaders
+from services.cli.web_console.endpoints import Endpoints
+from services.cli.web_console.guard import as_json, guard, with_headers
 from services.cli.web_console.identity import READ_ONLY, Rights
 from services.cli.web_console.present import Present
 from services.cli.web_console.queries import version
 from services.cli.web_console.readers import ServiceReaders
+from services.console.documents import Document
 from services.console.page import STATIC
-from services.kit.errors import (
-    FailedPrecondition,
-    InvalidArgument,
-    NotFound,
-    PermissionDenied,
-    ServiceError,
-    Unavailable,
-)
 
 REFRESH_S: Final = 1.0
 """How often the present is read while a page is open, s."""
-
-_STATUSES: Final = {
-    InvalidArgument: 400,
-    PermissionDenied: 403,
-    NotFound: 404,
-    FailedPrecondition: 409,
-    Unavailable: 503,
-}
 
 
 def application(
@@ -48,11 +27,11 @@ def application(
     *,
     refresh_s: float = REFRESH_S,
     clock: Callable[[], float] = time.monotonic,
-) -> Starlette:
+) -> web.Application:
     """Return the console.
 
     Args:
-        readers: What it shows.
+        readers: Readers of what it shows.
         hosts: Names under which browsers may address it: a page elsewhere that has its own name
             resolve to this machine reads nothing (DNS rebinding). "*": any.
         rights: Who may see it, and whether it may change the deployment.
@@ -61,52 +40,45 @@ def application(
     """
     present = Present(readers, refresh_s, clock)
     ours = Endpoints(readers, present, rights)
-    return Starlette(
-        routes=[
-            Route("/", _index),
-            Route("/api/now", answering(lambda _: present.get())),
-            Route("/api/events", ours.events),
-            Route("/api/receipts", ours.receipts),
-            Route("/api/history", answering(lambda _: readers.history())),
-            Route("/api/plans", answering(lambda _: readers.plans())),
-            Route(
-                "/api/plans/{version}",
-                answering(lambda its: readers.plan(version(its.path_params, "version"))),
-            ),
-            Route("/api/plans/{version}/explanation", ours.explanation),
-            Route(
-                "/api/diff",
-                answering(
-                    lambda its: readers.difference(
-                        version(its.query_params, "from"), version(its.query_params, "to")
-                    )
-                ),
-            ),
-            Route("/api/what-if", ours.what_if),
-            Route("/api/sweep", ours.sweep),
-            Route("/api/models", answering(lambda _: readers.models())),
-            Route("/api/account", ours.account),
-            Route("/api/account.csv", ours.account_csv),
-            Route("/api/session", ours.session),
-            Route("/api/login", ours.login, methods=["POST"]),
-            Route("/api/change/{order}", ours.change, methods=["POST"]),
-            Mount("/static", StaticFiles(directory=STATIC)),
-        ],
-        middleware=[
-            Middleware(WithHeaders),
-            Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts)),
-            Middleware(Guarded, tokens=rights.tokens),
-            Middleware(GZipMiddleware),  # streams of events are left as they are
-        ],
-        exception_handlers={ServiceError: _failed},
-    )
+    answers: dict[str, Handler] = {
+        "/": _index,
+        "/api/now": _answering(lambda _: present.get()),
+        "/api/events": ours.events,
+        "/api/receipts": ours.receipts,
+        "/api/history": _answering(lambda _: readers.history()),
+        "/api/plans": _answering(lambda _: readers.plans()),
+        "/api/plans/{version}": _answering(
+            lambda its: readers.plan(version(its.match_info, "version"))
+        ),
+        "/api/plans/{version}/explanation": ours.explanation,
+        "/api/diff": _answering(
+            lambda its: readers.difference(version(its.query, "from"), version(its.query, "to"))
+        ),
+        "/api/what-if": ours.what_if,
+        "/api/sweep": ours.sweep,
+        "/api/models": _answering(lambda _: readers.models()),
+        "/api/account": ours.account,
+        "/api/account.csv": ours.account_csv,
+        "/api/session": ours.session,
+    }
+    app = web.Application(middlewares=[guard(hosts, rights.tokens)])
+    app.on_response_prepare.append(with_headers)
+    for path, handler in answers.items():
+        app.router.add_get(path, handler)
+    app.router.add_post("/api/login", ours.login)
+    app.router.add_post("/api/change/{order}", ours.change)
+    app.router.add_static("/static", STATIC)
+    return app
 
 
-async def _index(_: Request) -> Response:
-    return FileResponse(STATIC / "index.html")
+def _answering(read: Callable[[web.Request], Awaitable[Document]]) -> Handler:
+    """Return the handler that answers with the document that `read` returns."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        return as_json(await read(request))
+
+    return handler
 
 
-async def _failed(_: Request, error: Exception) -> Response:
-    """Answer with the sentence of a service's error."""
-    status = next((code for kind, code in _STATUSES.items() if isinstance(error, kind)), 502)
-    return as_json({"error": getattr(error, "message", str(error))}, status)
+async def _index(_: web.Request) -> web.StreamResponse:
+    return web.FileResponse(STATIC / "index.html")

@@ -3,22 +3,22 @@
 import asyncio
 import csv
 import io
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from hashlib import sha256
 from typing import Final
 
-from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from aiohttp import web
 
 from services.cli.web_console.feeds import Feeds
-from services.cli.web_console.guard import COOKIE
+from services.cli.web_console.guard import COOKIE, OWNER, as_json
 from services.cli.web_console.identity import Rights, session_of
 from services.cli.web_console.present import Present
 from services.cli.web_console.queries import body, circumstances, hours, receipts, version
 from services.cli.web_console.readers import ServiceReaders
 from services.console.documents import Document, as_text
 from services.kit.errors import PermissionDenied, ServiceError
+from services.kit.http.slow_clients import write
 from services.kit.telemetry import logs
 
 _log = logs.get("console")
@@ -32,53 +32,56 @@ class Endpoints:
         """Answer from `readers`; see `application`."""
         self._readers, self._present, self._rights = readers, present, rights
         self._feeds = Feeds(readers.receipts)
+        self._orders = set[asyncio.Task[Document]]()
         self._computing = asyncio.Semaphore(1)  # each is a computation of the planner
 
-    async def events(self, request: Request) -> Response:
+    async def events(self, request: web.Request) -> web.StreamResponse:
         """Stream the present; a page that comes back gets it only if it has changed."""
         known = request.headers.get("last-event-id", "")
-        return StreamingResponse(_events(self._present, known), media_type="text/event-stream")
+        return await _stream(request, _events(self._present, known))
 
-    async def receipts(self, request: Request) -> Response:
+    async def receipts(self, request: web.Request) -> web.StreamResponse:
         """Stream receipts of answers."""
-        return _stream(self._feeds.follow(receipts(request.query_params)))
+        found = self._feeds.follow(receipts(request))
+        return await _stream(request, _until_the_end(found))
 
-    async def explanation(self, request: Request) -> Response:
+    async def explanation(self, request: web.Request) -> web.StreamResponse:
         """Return why a plan is as it is."""
-        which = version(request.path_params, "version")
+        which = version(request.match_info, "version")
         async with self._computing:
             return as_json(await self._readers.explanation(which))
 
-    async def account(self, request: Request) -> Response:
+    async def account(self, request: web.Request) -> web.StreamResponse:
         """Return the account."""
-        by = request.query_params.get("by", "model")
-        return as_json(await self._readers.account(by, hours(request.query_params)))
+        by = request.query.get("by", "model")
+        return as_json(await self._readers.account(by, hours(request)))
 
-    async def account_csv(self, request: Request) -> Response:
+    async def account_csv(self, request: web.Request) -> web.StreamResponse:
         """Return the account's rows as CSV."""
-        by = request.query_params.get("by", "model")
-        found = (await self._readers.account(by, hours(request.query_params)))["rows"]
+        by = request.query.get("by", "model")
+        found = (await self._readers.account(by, hours(request)))["rows"]
         text = io.StringIO()
         table = csv.DictWriter(text, list(vars(found[-1])))
         table.writeheader()
         table.writerows(vars(row) for row in found)
-        return Response(text.getvalue(), media_type="text/csv")
+        return web.Response(text=text.getvalue(), content_type="text/csv")
 
-    async def what_if(self, request: Request) -> Response:
+    async def what_if(self, request: web.Request) -> web.StreamResponse:
         """Return what would be decided."""
-        given = circumstances(request.query_params)
+        given = circumstances(request)
         async with self._computing:
             return as_json(await self._readers.what_if(given))
 
-    async def sweep(self, request: Request) -> Response:
+    async def sweep(self, request: web.Request) -> web.StreamResponse:
         """Stream what plans for several weights of carbon would promise."""
-        return _stream(self._readers.sweep(circumstances(request.query_params)))
+        found = self._readers.sweep(circumstances(request))
+        return await _stream(request, _until_the_end(found))
 
-    async def session(self, request: Request) -> Response:
+    async def session(self, request: web.Request) -> web.StreamResponse:
         """Return who looks, and whether this console can change anything."""
-        return as_json({"owner": request.state.owner, "changes": self._rights.can_change})
+        return as_json({"owner": request.get(OWNER), "changes": self._rights.can_change})
 
-    async def login(self, request: Request) -> Response:
+    async def login(self, request: web.Request) -> web.StreamResponse:
         """Let the owner of a token in."""
         tokens, token = self._rights.tokens, str((await body(request)).get("token", ""))
         owner = None if tokens is None else tokens.owner(token)
@@ -88,26 +91,34 @@ class Endpoints:
         response.set_cookie(COOKIE, session_of(token), httponly=True, samesite="strict")
         return response
 
-    async def change(self, request: Request) -> Response:
+    async def change(self, request: web.Request) -> web.StreamResponse:
         """Carry out an order of a token's owner."""
-        owner, order = request.state.owner, request.path_params["order"]
-        if self._rights.carry_out is None or owner is None:
+        owner, carry_out = request.get(OWNER), self._rights.carry_out
+        if carry_out is None or owner is None:
             raise PermissionDenied(
                 "This console is read-only: console.allow_changes, with console.token_file, lets "
                 "it change the deployment."
             )
-        given = await body(request)
+        order, given = request.match_info["order"], await body(request)
         log = _log.bind(actor=owner, order=order, given=given)
-        try:
-            answer = await self._rights.carry_out(order, given, owner)
-        except ServiceError as error:
-            log.warning("change refused", error=str(error))
-            raise
-        log.info("change")
-        return as_json(answer)
+
+        async def carried_out() -> Document:
+            try:
+                answer = await carry_out(order, given, owner)
+            except ServiceError as error:
+                log.warning("change refused", error=str(error))
+                raise
+            log.info("change")
+            return answer
+
+        # A page that closes cancels this handler, not the order that it has given.
+        task = asyncio.create_task(carried_out(), name="console.order")
+        self._orders.add(task)
+        task.add_done_callback(self._orders.discard)
+        return as_json(await asyncio.shield(task))
 
 
-async def _events(present: Present, known: str) -> AsyncIterator[str]:
+async def _events(present: Present, known: str) -> AsyncGenerator[str, None]:
     """Yield the present and every change of it as server-sent events, without end.
 
     Args:
@@ -123,33 +134,23 @@ async def _events(present: Present, known: str) -> AsyncIterator[str]:
             known = digest
 
 
-def _stream(found: AsyncGenerator[Document, None]) -> Response:
-    """Return documents as server-sent events, then an event "end", or "problem" with the reason."""
-
-    async def events() -> AsyncIterator[str]:
-        async with aclosing(found):
-            try:
-                async for document in found:
-                    yield f"data: {as_text(document)}\n\n"
-            except ServiceError as error:
-                yield f"event: problem\ndata: {as_text({'error': error.message})}\n\n"
-            else:
-                yield "event: end\ndata: {}\n\n"
-
-    return StreamingResponse(events(), media_type="text/event-stream")
+async def _until_the_end(found: AsyncGenerator[Document, None]) -> AsyncGenerator[str, None]:
+    """Yield documents as server-sent events, then an event "end", or "problem" with the reason."""
+    async with aclosing(found):
+        try:
+            async for document in found:
+                yield f"data: {as_text(document)}\n\n"
+        except ServiceError as error:
+            yield f"event: problem\ndata: {as_text({'error': error.message})}\n\n"
+        else:
+            yield "event: end\ndata: {}\n\n"
 
 
-def answering(
-    read: Callable[[Request], Awaitable[Document]],
-) -> Callable[[Request], Awaitable[Response]]:
-    """Return the endpoint that answers with the document that `read` returns."""
-
-    async def endpoint(request: Request) -> Response:
-        return as_json(await read(request))
-
-    return endpoint
-
-
-def as_json(document: Document, status: int = 200) -> Response:
-    """Return a response that carries a document."""
-    return Response(as_text(document), status, media_type="application/json")
+async def _stream(request: web.Request, events: AsyncGenerator[str, None]) -> web.StreamResponse:
+    """Send server-sent events as they come; a client that goes, or does not read, ends them."""
+    response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+    async with aclosing(events):
+        await response.prepare(request)
+        async for event in events:
+            await write(response, event.encode())
+    return response

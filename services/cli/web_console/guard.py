@@ -1,15 +1,20 @@
-"""What every request meets first: headers of all answers, foreign pages, identities."""
+"""Checks of every request of the console, and headers of every answer."""
 
-import json
+from collections.abc import Sequence
 from typing import Final
 
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 
 from services.cli.web_console.identity import Tokens
+from services.console.documents import Document, as_text
+from services.kit.errors import ServiceError
+from services.kit.http.slow_clients import sent
+from services.kit.http.statuses import STATUSES
 
 COOKIE: Final = "cinquefoil-console"
+OWNER: Final = web.RequestKey("owner", str)
+"""Owner of the token that a request shows; absent: it shows none."""
 HEADERS: Final = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -24,66 +29,78 @@ HEADERS: Final = {
 
 _OURS: Final = {"same-origin", "none", ""}
 """Of Sec-Fetch-Site: this console's pages, the address bar, and programs that are no browser."""
+_STATUSES: Final = STATUSES | {"FAILED_PRECONDITION": 409}
+_SMALL: Final = 500
+"""Answers below this size are not compressed, bytes."""
 
 
-class WithHeaders:
-    """Adds HEADERS to every response, also to those of other middleware."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-
-        async def with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                ours = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
-                message = {**message, "headers": [*message["headers"], *ours]}
-            await send(message)
-
-        await self._app(scope, receive, with_headers)
+async def with_headers(_: web.BaseRequest, response: web.StreamResponse) -> None:
+    """Add HEADERS to a response, also to those that refuse."""
+    response.headers.update(HEADERS)
 
 
-class Guarded:
-    """Refuses requests for data from pages of others, and without an identity where one is needed.
+def guard(hosts: Sequence[str], tokens: Tokens | None) -> Middleware:
+    """Return what stands around every handler.
 
-    Changes additionally need an identity always, and a body that a form of another page cannot
-    send. The pages themselves are the same for every reader, and free to read.
+    It refuses requests under another name, requests for data from pages of others, and those
+    without an identity where one is needed. Changes additionally need an identity always, and a
+    body that a form of another page cannot send. The pages themselves are the same for every
+    reader, and free to read.
+
+    Args:
+        hosts: Names under which the console may be addressed; "*": any.
+        tokens: Who may read; None: every reader is welcome.
     """
 
-    def __init__(self, app: ASGIApp, tokens: Tokens | None) -> None:
-        """Guard an application; tokens None: every reader is welcome."""
-        self._app, self._tokens = app, tokens
+    @web.middleware
+    async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if "*" not in hosts and _name(request.host) not in hosts:
+            return as_json({"error": "This console has another name."}, 400)
+        if request.path.startswith("/api/"):
+            if tokens is not None and (owner := _owner(request, tokens)):
+                request[OWNER] = owner
+            if refused := _refusal(request, identified=tokens is not None):
+                return as_json({"error": refused[1]}, refused[0])
+        try:
+            response = await handler(request)
+        except ServiceError as error:
+            response = as_json({"error": error.message}, _STATUSES.get(error.status, 502))
+        return await sent(request, _compressed(response))
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        request = Request(scope, receive)
-        if scope["type"] == "http" and request.url.path.startswith("/api/"):
-            scope["state"] = {"owner": self._owner(request)}
-            refusal = self._refusal(request)
-            if refusal:
-                status, why = refusal
-                answer = Response(json.dumps({"error": why}), status, media_type="application/json")
-                await answer(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
+    return guarded
 
-    def _owner(self, request: Request) -> str | None:
-        if self._tokens is None:
-            return None
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer":
-            return self._tokens.owner(token.strip())
-        return self._tokens.of_session(str(request.cookies.get(COOKIE, "")))
 
-    def _refusal(self, request: Request) -> tuple[int, str] | None:
-        headers = request.headers
-        if headers.get("sec-fetch-site", "") not in _OURS:
-            return 403, "This console answers its own pages only."
-        if request.method == "POST" and headers.get("content-type") != "application/json":
-            return 415, "content-type: must be application/json"
-        if request.url.path == "/api/login" or self._tokens is None:
-            return None
-        if request.state.owner is None:
-            return 401, "Log in with a token of console.token_file."
-        return None
+def as_json(document: Document, status: int = 200) -> web.Response:
+    """Return a response that carries a document."""
+    return web.Response(text=as_text(document), status=status, content_type="application/json")
+
+
+def _name(host: str) -> str:
+    """Return a Host header without its port."""
+    return host if host.endswith("]") else host.partition(":")[0]
+
+
+def _owner(request: web.Request, tokens: Tokens) -> str | None:
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        return tokens.owner(token.strip())
+    return tokens.of_session(request.cookies.get(COOKIE, ""))
+
+
+def _refusal(request: web.Request, *, identified: bool) -> tuple[int, str] | None:
+    if request.headers.get("sec-fetch-site", "") not in _OURS:
+        return 403, "This console answers its own pages only."
+    if request.method == "POST" and request.content_type != "application/json":
+        return 415, "content-type: must be application/json"
+    if identified and request.path != "/api/login" and OWNER not in request:
+        return 401, "Log in with a token of console.token_file."
+    return None
+
+
+def _compressed(response: web.StreamResponse) -> web.StreamResponse:
+    """Have a document or a file compressed; streams of events are left as they are."""
+    large = isinstance(response, web.Response) and (response.content_length or 0) >= _SMALL
+    if large or isinstance(response, web.FileResponse):
+        response.enable_compression()
+        response.headers["vary"] = "Accept-Encoding"
+    return response

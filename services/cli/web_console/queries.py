@@ -5,11 +5,11 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-from starlette.datastructures import QueryParams
-from starlette.requests import Request
+from aiohttp import web
 
 from services.console.documents import Document
 from services.kit.errors import InvalidArgument
+from services.kit.http.slow_clients import pieces
 
 _MAX_BODY_BYTES: Final = 10_000
 _MAX_HOURS: Final = 24 * 366
@@ -29,31 +29,31 @@ def version(given: Mapping[str, Any], name: str) -> int:
     return int(text)
 
 
-def hours(given: QueryParams) -> int:
+def hours(request: web.Request) -> int:
     """Return how many hours to look back; 24 where nothing is said."""
-    text = given.get("hours", "24")
+    text = request.query.get("hours", "24")
     if not (text.isascii() and text.isdigit() and 1 <= int(text[:_DIGITS]) <= _MAX_HOURS):
         raise InvalidArgument(f"hours: must be 1..{_MAX_HOURS}, got {text[:80]!r}")
     return int(text)
 
 
-def circumstances(given: QueryParams) -> dict[str, float | str | list[str]]:
+def circumstances(request: web.Request) -> dict[str, float | str | list[str]]:
     """Return what a dry run is to assume: figures, a strategy, and GPUs that are out; and `why`."""
-    known = {*_FIGURES, "strategy", "without", "why"}
+    given, known = request.query, {*_FIGURES, "strategy", "without", "why"}
     if unknown := set(given) - known:
         raise InvalidArgument(f"{min(unknown)[:80]}: must be one of {', '.join(sorted(known))}")
     found: dict[str, float | str | list[str]] = {
         name: _figure(name, text) for name, text in given.items() if name in _FIGURES
     }
     found |= {name: given[name] for name in ("strategy", "why") if given.get(name)}
-    if without := given.getlist("without"):
+    if without := given.getall("without", []):
         found["without"] = without
     return found
 
 
-def receipts(given: QueryParams) -> dict[str, float | str]:
+def receipts(request: web.Request) -> dict[str, float | str]:
     """Return which receipts a reader wants: a sample of all, of a model or of a variant."""
-    known = {"sample", "model", "variant"}
+    given, known = request.query, {"sample", "model", "variant"}
     if unknown := set(given) - known:
         raise InvalidArgument(f"{min(unknown)[:80]}: must be one of {', '.join(sorted(known))}")
     found: dict[str, float | str] = {name: text for name, text in given.items() if text}
@@ -72,11 +72,11 @@ def _figure(name: str, text: str) -> float:
     return value
 
 
-async def body(request: Request) -> Document:
+async def body(request: web.Request) -> Document:
     """Return the object that a request carries."""
     content = b""
-    async for chunk in request.stream():
-        content += chunk
+    async for piece in pieces(request):
+        content += piece
         if len(content) > _MAX_BODY_BYTES:
             raise InvalidArgument(f"body: must be {_MAX_BODY_BYTES} bytes or fewer")
     try:

@@ -2,11 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
-
-import uvicorn
+from typing import Final
 
 from services.cli.client import connected
 from services.cli.web_console.app import application
@@ -15,11 +12,14 @@ from services.cli.web_console.operators import carry_out
 from services.cli.web_console.readers import ServiceReaders
 from services.kit.config import Deployment
 from services.kit.errors import InvalidArgument
+from services.kit.http.server import serving_http
 from services.kit.net import is_loopback, split_address
 from services.kit.process.reload import Reloads
 from services.kit.telemetry import logs
 
-_GRACE_S = 1
+_GRACE_S: Final = 1.0
+_MAX_CONNECTIONS: Final = 256
+"""A page holds one or two for its events."""
 
 
 async def run(deployment: Deployment, stop: asyncio.Event, *, reloads: Reloads) -> None:
@@ -42,39 +42,19 @@ async def serve(
     """Serve the console until the event is set.
 
     Args:
-        readers: What it shows.
+        readers: Readers of what it shows.
         listen: "host:port" to bind.
         rights: Who may see it, and whether it may change the deployment.
         stop: Ends it; open event streams end within a second.
     """
-    host, port = split_address(listen)
+    host, _ = split_address(listen)
     # A loopback address has these names; what a deployment puts elsewhere has names of its own.
     hosts = ("localhost", "127.0.0.1", "[::1]", host) if is_loopback(listen) else ("*",)
-    server = _Server(
-        uvicorn.Config(
-            application(readers, hosts, rights),
-            host=host.strip("[]"),
-            port=port,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=_GRACE_S,
-            ws="none",
-            lifespan="off",
-        )
-    )
-    async with asyncio.TaskGroup() as tasks:
-        serving = tasks.create_task(server.serve(), name="console.serve")
-        stopping = tasks.create_task(stop.wait(), name="console.stop")
-        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        server.should_exit = True
-        await asyncio.wait({serving})
-        stopping.cancel()
-
-
-class _Server(uvicorn.Server):
-    """Leaves signals to the process that it runs in."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
+    async with serving_http(
+        listen,
+        application(readers, hosts, rights),
+        what="the console",
+        max_connections=_MAX_CONNECTIONS,
+        grace_s=_GRACE_S,
+    ):
+        await stop.wait()

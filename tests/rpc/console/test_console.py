@@ -5,6 +5,7 @@ import hashlib
 import json
 import time
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,14 @@ import pytest_asyncio
 
 from services.cli.client import Clients, connected
 from services.cli.web_console.app import application
-from services.cli.web_console.identity import Rights, Tokens, read_tokens
+from services.cli.web_console.identity import READ_ONLY, Rights, Tokens, read_tokens
 from services.cli.web_console.operators import carry_out
 from services.cli.web_console.readers import ServiceReaders
 from services.cli.web_console.server import serve
 from services.console.page import STATIC
 from services.kit import config
 from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound
+from services.kit.http.server import serving_http
 from services.kit.net import free_port
 from tests.support.fake_agent import Agent, active, carbon, deployment, living, planner
 
@@ -60,11 +62,23 @@ def readers(running: tuple[Clients, config.Deployment]) -> ServiceReaders:
     return ServiceReaders(*running, time.monotonic)
 
 
+@asynccontextmanager
+async def client_of(
+    readers: ServiceReaders, rights: Rights = READ_ONLY
+) -> AsyncIterator[httpx.AsyncClient]:
+    """Serve a console while the block runs; yield a client of it."""
+    app = application(readers, [HOST], rights)
+    async with (
+        serving_http(f"{HOST}:0", app, max_connections=8, grace_s=0.0) as port,
+        httpx.AsyncClient(base_url=f"http://{HOST}:{port}", timeout=30) as client,
+    ):
+        yield client
+
+
 @pytest_asyncio.fixture(loop_scope="module")
 async def browser(readers: ServiceReaders) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of the console, without a socket between."""
-    transport = httpx.ASGITransport(application(readers, [HOST]))
-    async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as client:
+    """A client of the console."""
+    async with client_of(readers) as client:
         yield client
 
 
@@ -98,8 +112,7 @@ async def orders() -> Recorded:
 async def guarded(readers: ServiceReaders, orders: Recorded) -> AsyncIterator[httpx.AsyncClient]:
     """A client of a console with a token and operators."""
     rights = Rights(Tokens({"ada": TOKEN}), orders.carry_out)
-    transport = httpx.ASGITransport(application(readers, [HOST], rights))
-    async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as client:
+    async with client_of(readers, rights) as client:
         yield client
 
 
@@ -280,6 +293,43 @@ async def test_errors_are_a_status_and_a_sentence(
 
     assert answer.status_code == status
     assert said in answer.json()["error"]
+
+
+async def test_files_and_long_documents_are_compressed(browser: httpx.AsyncClient) -> None:
+    """Where the browser accepts it; short documents, and what a program wants plain, are not."""
+    script = await browser.get("/static/main.js")
+    plain = await browser.get("/static/main.js", headers={"accept-encoding": "identity"})
+    now = await browser.get("/api/now")
+    short = await browser.get("/api/session")
+
+    assert "content-encoding" in script.headers
+    assert "content-encoding" in now.headers
+    assert script.content == plain.content == (STATIC / "main.js").read_bytes()
+    assert script.headers["vary"] == "Accept-Encoding"
+    assert "content-encoding" not in plain.headers
+    assert "content-encoding" not in short.headers
+
+
+async def test_an_order_outlives_the_page_that_gave_it(readers: ServiceReaders) -> None:
+    """A closed page cancels its request, and the planner's call goes on to its end."""
+    begun, may_end, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def slow(*_: object) -> dict[str, Any]:
+        begun.set()
+        await may_end.wait()
+        ended.set()
+        return {}
+
+    async with client_of(readers, Rights(Tokens({"ada": TOKEN}), slow)) as client:
+        headers = {"authorization": f"Bearer {TOKEN}"}
+        page = asyncio.create_task(client.post("/api/change/pin", json={}, headers=headers))
+        await begun.wait()
+        page.cancel()
+        await asyncio.gather(page, return_exceptions=True)
+        assert (await client.get("/api/session", headers=headers)).status_code == 200
+        may_end.set()
+        async with asyncio.timeout(10):
+            await ended.wait()
 
 
 @pytest.mark.parametrize("path", ["/", "/static/main.js", "/api/plans", "/api/plans/77", "/none"])
