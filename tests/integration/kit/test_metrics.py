@@ -119,19 +119,19 @@ async def test_with_certificates_only_those_who_may_see_get_the_page(
     """By the role of the certificate; without one the handshake fails."""
     tls = issued(tmp_path, "router", f"{bearer}/{name}")
     mine = tls.of(bearer, name)
-    bare = ssl.create_default_context(cafile=mine.ca_file)
+    unshown = ssl.create_default_context(cafile=mine.ca_file)
     access = Access(Settings().principals)
     async with (
         exposed(
             ANYWHERE, registry=CollectorRegistry(), tls=tls.of("router"), access=access
         ) as port,
         httpx.AsyncClient(verify=shown(mine)) as certified,
-        httpx.AsyncClient(verify=bare) as nobody,
+        httpx.AsyncClient(verify=unshown) as bare,
     ):
         url = f"https://127.0.0.1:{port}/metrics"
         assert (await certified.get(url)).status_code == status
         with pytest.raises(httpx.TransportError):
-            await nobody.get(url)
+            await bare.get(url)
 
 
 async def test_a_renewed_certificate_and_authority_are_followed(
