@@ -1,32 +1,36 @@
-"""Records that mirror messages: fields of the same name, converted by the record's types.
+"""Records <-> messages: fields of the same name, converted by the record's types.
 
     number, text          as it is           X | None         unset: None
     IntEnum               its number         tuple[X, ...]    repeated
-    datetime, UTC         Timestamp          Mapping[str, X]  map
+    datetime, UTC         Timestamp          Mapping[K, X]    map
+    timedelta             Duration           Any              Value: JSON
     another record        its message
 
-A field that the message lacks is left out when writing. What is unset in a message becomes the
-record's default, where it has one.
+Generated records (`cinquefoil.*.v1.records`) have all fields of their message. A field that the
+message lacks is left out when writing. What is unset in a message becomes the record's default,
+where it has one.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from inspect import Parameter, signature
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from google.protobuf.descriptor import Descriptor
+from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.struct_pb2 import Value
 
 M = TypeVar("M", bound=Message)
 R = TypeVar("R")
 
 Convert = Callable[[Any], Any]
 
-_SCALARS = (int, float, str)  # with their subclasses bool and IntEnum
+_SCALARS = (int, float, str, bytes)  # with their subclasses bool and IntEnum
 _REQUIRED = Parameter.empty
 
 
@@ -46,6 +50,13 @@ class _Way:
     optional: bool = False
     default: bool = False
     presence: bool = False
+
+
+_KNOWN: Mapping[Any, _Way] = {
+    datetime: _Way(lambda when: when, lambda stamp: stamp.ToDatetime(UTC)),
+    timedelta: _Way(lambda duration: duration, lambda duration: duration.ToTimedelta()),
+    Any: _Way(lambda value: ParseDict(value, Value()), MessageToDict),
+}
 
 
 def to_message(record: Any, kind: type[M]) -> M:
@@ -96,8 +107,8 @@ def _way(hint: Any, field: Any) -> _Way:
         return _repeated(_way(arguments[0], field))
     if origin is not None and issubclass(origin, Mapping):
         return _mapped(_way(arguments[1], field.message_type.fields_by_name["value"]))
-    if hint is datetime:
-        return _Way(lambda when: when, lambda stamp: stamp.ToDatetime(UTC))
+    if hint in _KNOWN:
+        return _KNOWN[hint]
     if issubclass(hint, _SCALARS):
         return _Way(hint, hint)
     kind = GetMessageClass(field.message_type)

@@ -26,43 +26,43 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!cinquefoil/carbon/v1/carbon.proto\x12\x14\x63inquefoil.carbon.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8f\x03\n\tIntensity\x12\x0c\n\x04zone\x18\x01 \x01(\t\x12,\n\x06signal\x18\x02 \x01(\x0e\x32\x1c.cinquefoil.carbon.v1.Signal\x12\x1f\n\x17intensity_gco2e_per_kwh\x18\x03 \x01(\x01\x12)\n\x05since\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1d\n\x15\x61verage_gco2e_per_kwh\x18\x05 \x01(\x01\x12\r\n\x05ratio\x18\x06 \x01(\x01\x12\x0e\n\x06source\x18\x07 \x01(\t\x12,\n\tstaleness\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x30\n\x08\x66orecast\x18\t \x01(\x0b\x32\x1e.cinquefoil.carbon.v1.Forecast\x12\x34\n\nprovenance\x18\n \x01(\x0e\x32 .cinquefoil.carbon.v1.Provenance\x12\x17\n\npercentile\x18\x0b \x01(\x01H\x00\x88\x01\x01\x42\r\n\x0b_percentile\"Q\n\x08\x46orecast\x12\x35\n\x07periods\x18\x01 \x03(\x0b\x32$.cinquefoil.carbon.v1.ForecastPeriod\x12\x0e\n\x06method\x18\x02 \x01(\t\"\xbe\x01\n\x0e\x46orecastPeriod\x12)\n\x05since\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x06length\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1f\n\x17intensity_gco2e_per_kwh\x18\x03 \x01(\x01\x12\x19\n\x11low_gco2e_per_kwh\x18\x04 \x01(\x01\x12\x1a\n\x12high_gco2e_per_kwh\x18\x05 \x01(\x01\"\x12\n\x10ListZonesRequest\"\"\n\x11ListZonesResponse\x12\r\n\x05zones\x18\x01 \x03(\t\"#\n\x13GetIntensityRequest\x12\x0c\n\x04zone\x18\x01 \x01(\t\"J\n\x14GetIntensityResponse\x12\x32\n\tintensity\x18\x01 \x01(\x0b\x32\x1f.cinquefoil.carbon.v1.Intensity\"u\n\x11GetHistoryRequest\x12\x0c\n\x04zone\x18\x01 \x01(\t\x12)\n\x05start\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x03\x65nd\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"J\n\x12GetHistoryResponse\x12\x34\n\x0bintensities\x18\x01 \x03(\x0b\x32\x1f.cinquefoil.carbon.v1.Intensity\"N\n\x12GetForecastRequest\x12\x0c\n\x04zone\x18\x01 \x01(\t\x12*\n\x07horizon\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"G\n\x13GetForecastResponse\x12\x30\n\x08\x66orecast\x18\x01 \x01(\x0b\x32\x1e.cinquefoil.carbon.v1.Forecast\"I\n\x0cWatchRequest\x12\r\n\x05zones\x18\x01 \x03(\t\x12*\n\x07horizon\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"W\n\rWatchResponse\x12\x10\n\x08snapshot\x18\x01 \x01(\x08\x12\x34\n\x0bintensities\x18\x02 \x03(\x0b\x32\x1f.cinquefoil.carbon.v1.Intensity*`\n\x06Signal\x12\x16\n\x12SIGNAL_UNSPECIFIED\x10\x00\x12\x12\n\x0eSIGNAL_AVERAGE\x10\x01\x12\x13\n\x0fSIGNAL_MARGINAL\x10\x02\x12\x15\n\x11SIGNAL_PERCENTILE\x10\x03*\xa1\x01\n\nProvenance\x12\x1a\n\x16PROVENANCE_UNSPECIFIED\x10\x00\x12\x17\n\x13PROVENANCE_MEASURED\x10\x01\x12\x18\n\x14PROVENANCE_ESTIMATED\x10\x02\x12\x17\n\x13PROVENANCE_FORECAST\x10\x03\x12\x13\n\x0fPROVENANCE_HELD\x10\x04\x12\x16\n\x12PROVENANCE_ASSUMED\x10\x05\x32\xed\x03\n\rCarbonService\x12\\\n\tListZones\x12&.cinquefoil.carbon.v1.ListZonesRequest\x1a\'.cinquefoil.carbon.v1.ListZonesResponse\x12\x65\n\x0cGetIntensity\x12).cinquefoil.carbon.v1.GetIntensityRequest\x1a*.cinquefoil.carbon.v1.GetIntensityResponse\x12_\n\nGetHistory\x12\'.cinquefoil.carbon.v1.GetHistoryRequest\x1a(.cinquefoil.carbon.v1.GetHistoryResponse\x12\x62\n\x0bGetForecast\x12(.cinquefoil.carbon.v1.GetForecastRequest\x1a).cinquefoil.carbon.v1.GetForecastResponse\x12R\n\x05Watch\x12\".cinquefoil.carbon.v1.WatchRequest\x1a#.cinquefoil.carbon.v1.WatchResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!cinquefoil/carbon/v1/carbon.proto\x12\x14\x63inquefoil.carbon.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa1\x03\n\tIntensity\x12\x0c\n\x04zone\x18\x01 \x01(\t\x12,\n\x06signal\x18\x02 \x01(\x0e\x32\x1c.cinquefoil.carbon.v1.Signal\x12\x1f\n\x17intensity_gco2e_per_kwh\x18\x03 \x01(\x01\x12)\n\x05since\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1d\n\x15\x61verage_gco2e_per_kwh\x18\x05 \x01(\x01\x12\r\n\x05ratio\x18\x06 \x01(\x01\x12\x0e\n\x06source\x18\x07 \x01(\t\x12,\n\tstaleness\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x35\n\x08\x66orecast\x18\t \x01(\x0b\x32\x1e.cinquefoil.carbon.v1.ForecastH\x00\x88\x01\x01\x12\x34\n\nprovenance\x18\n \x01(\x0e\x32 .cinquefoil.carbon.v1.Provenance\x12\x17\n\npercentile\x18\x0b \x01(\x01H\x01\x88\x01\x01\x42\x0b\n\t_forecastB\r\n\x0b_percentile\"Q\n\x08\x46orecast\x12\x35\n\x07periods\x18\x01 \x03(\x0b\x32$.cinquefoil.carbon.v1.ForecastPeriod\x12\x0e\n\x06method\x18\x02 \x01(\t\"\xbe\x01\n\x0e\x46orecastPeriod\x12)\n\x05since\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x06length\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1f\n\x17intensity_gco2e_per_kwh\x18\x03 \x01(\x01\x12\x19\n\x11low_gco2e_per_kwh\x18\x04 \x01(\x01\x12\x1a\n\x12high_gco2e_per_kwh\x18\x05 \x01(\x01\"\x12\n\x10ListZonesRequest\"\"\n\x11ListZonesResponse\x12\r\n\x05zones\x18\x01 \x03(\t\"#\n\x13GetIntensityRequest\x12\x0c\n\x04zone\x18\x01 \x01(\t\"J\n\x14GetIntensityResponse\x12\x32\n\tintensity\x18\x01 \x01(\x0b\x32\x1f.cinquefoil.carbon.v1.Intensity\"u\n\x11GetHistoryRequest\x12\x0c\n\x04zone\x18\x01 \x01(\t\x12)\n\x05start\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x03\x65nd\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"J\n\x12GetHistoryResponse\x12\x34\n\x0bintensities\x18\x01 \x03(\x0b\x32\x1f.cinquefoil.carbon.v1.Intensity\"N\n\x12GetForecastRequest\x12\x0c\n\x04zone\x18\x01 \x01(\t\x12*\n\x07horizon\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"G\n\x13GetForecastResponse\x12\x30\n\x08\x66orecast\x18\x01 \x01(\x0b\x32\x1e.cinquefoil.carbon.v1.Forecast\"I\n\x0cWatchRequest\x12\r\n\x05zones\x18\x01 \x03(\t\x12*\n\x07horizon\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"W\n\rWatchResponse\x12\x10\n\x08snapshot\x18\x01 \x01(\x08\x12\x34\n\x0bintensities\x18\x02 \x03(\x0b\x32\x1f.cinquefoil.carbon.v1.Intensity*`\n\x06Signal\x12\x16\n\x12SIGNAL_UNSPECIFIED\x10\x00\x12\x12\n\x0eSIGNAL_AVERAGE\x10\x01\x12\x13\n\x0fSIGNAL_MARGINAL\x10\x02\x12\x15\n\x11SIGNAL_PERCENTILE\x10\x03*\xa1\x01\n\nProvenance\x12\x1a\n\x16PROVENANCE_UNSPECIFIED\x10\x00\x12\x17\n\x13PROVENANCE_MEASURED\x10\x01\x12\x18\n\x14PROVENANCE_ESTIMATED\x10\x02\x12\x17\n\x13PROVENANCE_FORECAST\x10\x03\x12\x13\n\x0fPROVENANCE_HELD\x10\x04\x12\x16\n\x12PROVENANCE_ASSUMED\x10\x05\x32\xed\x03\n\rCarbonService\x12\\\n\tListZones\x12&.cinquefoil.carbon.v1.ListZonesRequest\x1a\'.cinquefoil.carbon.v1.ListZonesResponse\x12\x65\n\x0cGetIntensity\x12).cinquefoil.carbon.v1.GetIntensityRequest\x1a*.cinquefoil.carbon.v1.GetIntensityResponse\x12_\n\nGetHistory\x12\'.cinquefoil.carbon.v1.GetHistoryRequest\x1a(.cinquefoil.carbon.v1.GetHistoryResponse\x12\x62\n\x0bGetForecast\x12(.cinquefoil.carbon.v1.GetForecastRequest\x1a).cinquefoil.carbon.v1.GetForecastResponse\x12R\n\x05Watch\x12\".cinquefoil.carbon.v1.WatchRequest\x1a#.cinquefoil.carbon.v1.WatchResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'cinquefoil.carbon.v1.carbon_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SIGNAL']._serialized_start=1483
-  _globals['_SIGNAL']._serialized_end=1579
-  _globals['_PROVENANCE']._serialized_start=1582
-  _globals['_PROVENANCE']._serialized_end=1743
+  _globals['_SIGNAL']._serialized_start=1501
+  _globals['_SIGNAL']._serialized_end=1597
+  _globals['_PROVENANCE']._serialized_start=1600
+  _globals['_PROVENANCE']._serialized_end=1761
   _globals['_INTENSITY']._serialized_start=125
-  _globals['_INTENSITY']._serialized_end=524
-  _globals['_FORECAST']._serialized_start=526
-  _globals['_FORECAST']._serialized_end=607
-  _globals['_FORECASTPERIOD']._serialized_start=610
-  _globals['_FORECASTPERIOD']._serialized_end=800
-  _globals['_LISTZONESREQUEST']._serialized_start=802
-  _globals['_LISTZONESREQUEST']._serialized_end=820
-  _globals['_LISTZONESRESPONSE']._serialized_start=822
-  _globals['_LISTZONESRESPONSE']._serialized_end=856
-  _globals['_GETINTENSITYREQUEST']._serialized_start=858
-  _globals['_GETINTENSITYREQUEST']._serialized_end=893
-  _globals['_GETINTENSITYRESPONSE']._serialized_start=895
-  _globals['_GETINTENSITYRESPONSE']._serialized_end=969
-  _globals['_GETHISTORYREQUEST']._serialized_start=971
-  _globals['_GETHISTORYREQUEST']._serialized_end=1088
-  _globals['_GETHISTORYRESPONSE']._serialized_start=1090
-  _globals['_GETHISTORYRESPONSE']._serialized_end=1164
-  _globals['_GETFORECASTREQUEST']._serialized_start=1166
-  _globals['_GETFORECASTREQUEST']._serialized_end=1244
-  _globals['_GETFORECASTRESPONSE']._serialized_start=1246
-  _globals['_GETFORECASTRESPONSE']._serialized_end=1317
-  _globals['_WATCHREQUEST']._serialized_start=1319
-  _globals['_WATCHREQUEST']._serialized_end=1392
-  _globals['_WATCHRESPONSE']._serialized_start=1394
-  _globals['_WATCHRESPONSE']._serialized_end=1481
-  _globals['_CARBONSERVICE']._serialized_start=1746
-  _globals['_CARBONSERVICE']._serialized_end=2239
+  _globals['_INTENSITY']._serialized_end=542
+  _globals['_FORECAST']._serialized_start=544
+  _globals['_FORECAST']._serialized_end=625
+  _globals['_FORECASTPERIOD']._serialized_start=628
+  _globals['_FORECASTPERIOD']._serialized_end=818
+  _globals['_LISTZONESREQUEST']._serialized_start=820
+  _globals['_LISTZONESREQUEST']._serialized_end=838
+  _globals['_LISTZONESRESPONSE']._serialized_start=840
+  _globals['_LISTZONESRESPONSE']._serialized_end=874
+  _globals['_GETINTENSITYREQUEST']._serialized_start=876
+  _globals['_GETINTENSITYREQUEST']._serialized_end=911
+  _globals['_GETINTENSITYRESPONSE']._serialized_start=913
+  _globals['_GETINTENSITYRESPONSE']._serialized_end=987
+  _globals['_GETHISTORYREQUEST']._serialized_start=989
+  _globals['_GETHISTORYREQUEST']._serialized_end=1106
+  _globals['_GETHISTORYRESPONSE']._serialized_start=1108
+  _globals['_GETHISTORYRESPONSE']._serialized_end=1182
+  _globals['_GETFORECASTREQUEST']._serialized_start=1184
+  _globals['_GETFORECASTREQUEST']._serialized_end=1262
+  _globals['_GETFORECASTRESPONSE']._serialized_start=1264
+  _globals['_GETFORECASTRESPONSE']._serialized_end=1335
+  _globals['_WATCHREQUEST']._serialized_start=1337
+  _globals['_WATCHREQUEST']._serialized_end=1410
+  _globals['_WATCHRESPONSE']._serialized_start=1412
+  _globals['_WATCHRESPONSE']._serialized_end=1499
+  _globals['_CARBONSERVICE']._serialized_start=1764
+  _globals['_CARBONSERVICE']._serialized_end=2257
 # @@protoc_insertion_point(module_scope)

@@ -83,6 +83,8 @@ Global___Provenance: _TypeAlias = Provenance  # noqa: Y015
 
 @_typing.final
 class Intensity(_message.Message):
+    """The carbon intensity of one zone."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ZONE_FIELD_NUMBER: _builtins.int
@@ -143,12 +145,17 @@ class Intensity(_message.Message):
         provenance: Global___Provenance.ValueType = ...,
         percentile: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_percentile", b"_percentile", "forecast", b"forecast", "percentile", b"percentile", "since", b"since", "staleness", b"staleness"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_forecast", b"_forecast", "_percentile", b"_percentile", "forecast", b"forecast", "percentile", b"percentile", "since", b"since", "staleness", b"staleness"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_percentile", b"_percentile", "average_gco2e_per_kwh", b"average_gco2e_per_kwh", "forecast", b"forecast", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "percentile", b"percentile", "provenance", b"provenance", "ratio", b"ratio", "signal", b"signal", "since", b"since", "source", b"source", "staleness", b"staleness", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_forecast", b"_forecast", "_percentile", b"_percentile", "average_gco2e_per_kwh", b"average_gco2e_per_kwh", "forecast", b"forecast", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "percentile", b"percentile", "provenance", b"provenance", "ratio", b"ratio", "signal", b"signal", "since", b"since", "source", b"source", "staleness", b"staleness", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__forecast: _TypeAlias = _typing.Literal["forecast"]  # noqa: Y015
+    _WhichOneofArgType__forecast: _TypeAlias = _typing.Literal["_forecast", b"_forecast"]  # noqa: Y015
     _WhichOneofReturnType__percentile: _TypeAlias = _typing.Literal["percentile"]  # noqa: Y015
     _WhichOneofArgType__percentile: _TypeAlias = _typing.Literal["_percentile", b"_percentile"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__forecast) -> _WhichOneofReturnType__forecast | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__percentile) -> _WhichOneofReturnType__percentile | None: ...
 
 Global___Intensity: _TypeAlias = Intensity  # noqa: Y015
@@ -183,6 +190,8 @@ Global___Forecast: _TypeAlias = Forecast  # noqa: Y015
 
 @_typing.final
 class ForecastPeriod(_message.Message):
+    """One period of a forecast."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     SINCE_FIELD_NUMBER: _builtins.int

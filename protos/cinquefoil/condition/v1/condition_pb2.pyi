@@ -121,6 +121,8 @@ Global___ConditionKind: _TypeAlias = ConditionKind  # noqa: Y015
 
 @_typing.final
 class Condition(_message.Message):
+    """Something that is wrong, and the setting that changes it."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     KIND_FIELD_NUMBER: _builtins.int

@@ -195,6 +195,8 @@ Global___Placement: _TypeAlias = Placement  # noqa: Y015
 
 @_typing.final
 class Slice(_message.Message):
+    """A slice that exists."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PLACEMENT_FIELD_NUMBER: _builtins.int
@@ -221,6 +223,8 @@ Global___Slice: _TypeAlias = Slice  # noqa: Y015
 
 @_typing.final
 class Gpu(_message.Message):
+    """A GPU as its agent reports it."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     UUID_FIELD_NUMBER: _builtins.int
@@ -371,6 +375,8 @@ Global___MpsLimit: _TypeAlias = MpsLimit  # noqa: Y015
 
 @_typing.final
 class Segment(_message.Message):
+    """A segment as its agent reports it."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     SPEC_FIELD_NUMBER: _builtins.int
@@ -417,6 +423,8 @@ Global___Segment: _TypeAlias = Segment  # noqa: Y015
 
 @_typing.final
 class Node(_message.Message):
+    """A node as its agent reports it."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
@@ -524,16 +532,20 @@ class GpuEnergy(_message.Message):
         error_ratio: _builtins.float = ...,
         since: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["since", b"since"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_since", b"_since", "since", b"since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_ratio", b"error_ratio", "gpu_uuid", b"gpu_uuid", "idle_j", b"idle_j", "method", b"method", "power_w", b"power_w", "segments", b"segments", "since", b"since", "total_j", b"total_j", "unattributed_j", b"unattributed_j"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_since", b"_since", "error_ratio", b"error_ratio", "gpu_uuid", b"gpu_uuid", "idle_j", b"idle_j", "method", b"method", "power_w", b"power_w", "segments", b"segments", "since", b"since", "total_j", b"total_j", "unattributed_j", b"unattributed_j"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__since: _TypeAlias = _typing.Literal["since"]  # noqa: Y015
+    _WhichOneofArgType__since: _TypeAlias = _typing.Literal["_since", b"_since"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__since) -> _WhichOneofReturnType__since | None: ...
 
 Global___GpuEnergy: _TypeAlias = GpuEnergy  # noqa: Y015
 
 @_typing.final
 class SegmentEnergy(_message.Message):
+    """Energy and work of one segment on one GPU."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     SEGMENT_ID_FIELD_NUMBER: _builtins.int

@@ -129,6 +129,8 @@ Global___Change: _TypeAlias = Change  # noqa: Y015
 
 @_typing.final
 class ActionGroup(_message.Message):
+    """Actions that run at the same time."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ACTIONS_FIELD_NUMBER: _builtins.int
@@ -151,6 +153,8 @@ Global___ActionGroup: _TypeAlias = ActionGroup  # noqa: Y015
 
 @_typing.final
 class Action(_message.Message):
+    """One action of a change."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CREATE_SLICE_FIELD_NUMBER: _builtins.int
@@ -205,6 +209,8 @@ Global___Action: _TypeAlias = Action  # noqa: Y015
 
 @_typing.final
 class CreateSlice(_message.Message):
+    """Create a slice at an explicit placement."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     GPU_UUID_FIELD_NUMBER: _builtins.int
@@ -231,6 +237,8 @@ Global___CreateSlice: _TypeAlias = CreateSlice  # noqa: Y015
 
 @_typing.final
 class DestroySlice(_message.Message):
+    """Destroy a slice on which nothing runs."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     GPU_UUID_FIELD_NUMBER: _builtins.int
@@ -257,6 +265,8 @@ Global___DestroySlice: _TypeAlias = DestroySlice  # noqa: Y015
 
 @_typing.final
 class StartSegment(_message.Message):
+    """Start a segment's workers on an existing slice and wait until they answer."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     SPEC_FIELD_NUMBER: _builtins.int
@@ -281,6 +291,8 @@ Global___StartSegment: _TypeAlias = StartSegment  # noqa: Y015
 
 @_typing.final
 class StopSegment(_message.Message):
+    """Drain a segment's workers, then stop them."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     SEGMENT_ID_FIELD_NUMBER: _builtins.int
@@ -307,6 +319,8 @@ Global___StopSegment: _TypeAlias = StopSegment  # noqa: Y015
 
 @_typing.final
 class LockClock(_message.Message):
+    """Hold a GPU's SM clock, or release it."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     GPU_UUID_FIELD_NUMBER: _builtins.int
@@ -359,6 +373,8 @@ Global___SetMigMode: _TypeAlias = SetMigMode  # noqa: Y015
 
 @_typing.final
 class StepResult(_message.Message):
+    """The result of a step."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     STEP_ID_FIELD_NUMBER: _builtins.int

@@ -22,6 +22,8 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Explanation(_message.Message):
+    """Why a plan is as it is."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     VERSION_FIELD_NUMBER: _builtins.int
@@ -72,13 +74,22 @@ class Explanation(_message.Message):
         sentences: _abc.Iterable[_builtins.str] | None = ...,
         conditions: _abc.Iterable[_condition_pb2.Condition] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_gap", b"_gap", "base", b"base", "gap", b"gap", "plan", b"plan", "runner_up", b"runner_up"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_base", b"_base", "_gap", b"_gap", "_runner_up", b"_runner_up", "base", b"base", "gap", b"gap", "plan", b"plan", "runner_up", b"runner_up"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_gap", b"_gap", "base", b"base", "bindings", b"bindings", "conditions", b"conditions", "gap", b"gap", "plan", b"plan", "runner_up", b"runner_up", "sentences", b"sentences", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_base", b"_base", "_gap", b"_gap", "_runner_up", b"_runner_up", "base", b"base", "bindings", b"bindings", "conditions", b"conditions", "gap", b"gap", "plan", b"plan", "runner_up", b"runner_up", "sentences", b"sentences", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__base: _TypeAlias = _typing.Literal["base"]  # noqa: Y015
+    _WhichOneofArgType__base: _TypeAlias = _typing.Literal["_base", b"_base"]  # noqa: Y015
     _WhichOneofReturnType__gap: _TypeAlias = _typing.Literal["gap"]  # noqa: Y015
     _WhichOneofArgType__gap: _TypeAlias = _typing.Literal["_gap", b"_gap"]  # noqa: Y015
+    _WhichOneofReturnType__runner_up: _TypeAlias = _typing.Literal["runner_up"]  # noqa: Y015
+    _WhichOneofArgType__runner_up: _TypeAlias = _typing.Literal["_runner_up", b"_runner_up"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__base) -> _WhichOneofReturnType__base | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__gap) -> _WhichOneofReturnType__gap | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__runner_up) -> _WhichOneofReturnType__runner_up | None: ...
 
 Global___Explanation: _TypeAlias = Explanation  # noqa: Y015
 
@@ -262,6 +273,8 @@ Global___Alternative: _TypeAlias = Alternative  # noqa: Y015
 
 @_typing.final
 class PlanDiff(_message.Message):
+    """How two plans differ."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     FROM_VERSION_FIELD_NUMBER: _builtins.int
@@ -326,6 +339,8 @@ Global___PlanDiff: _TypeAlias = PlanDiff  # noqa: Y015
 
 @_typing.final
 class ShareChange(_message.Message):
+    """A segment whose share changes."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     SEGMENT_ID_FIELD_NUMBER: _builtins.int
@@ -354,6 +369,8 @@ Global___ShareChange: _TypeAlias = ShareChange  # noqa: Y015
 
 @_typing.final
 class ClockChange(_message.Message):
+    """A GPU whose SM clock changes."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     GPU_UUID_FIELD_NUMBER: _builtins.int

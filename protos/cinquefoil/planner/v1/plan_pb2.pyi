@@ -58,6 +58,8 @@ Global___PlanState: _TypeAlias = PlanState  # noqa: Y015
 
 @_typing.final
 class Plan(_message.Message):
+    """Versioned desired state of the fleet, and why."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
@@ -162,16 +164,20 @@ class Plan(_message.Message):
         clocks_mhz: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         conditions: _abc.Iterable[_condition_pb2.Condition] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "inputs", b"inputs", "outcome", b"outcome", "prediction", b"prediction"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_outcome", b"_outcome", "created_at", b"created_at", "inputs", b"inputs", "outcome", b"outcome", "prediction", b"prediction"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clocks_mhz", b"clocks_mhz", "conditions", b"conditions", "created_at", b"created_at", "degraded", b"degraded", "failure", b"failure", "inputs", b"inputs", "outcome", b"outcome", "prediction", b"prediction", "reason", b"reason", "segments", b"segments", "slice_changes", b"slice_changes", "state", b"state", "steps", b"steps", "strategy", b"strategy", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_outcome", b"_outcome", "clocks_mhz", b"clocks_mhz", "conditions", b"conditions", "created_at", b"created_at", "degraded", b"degraded", "failure", b"failure", "inputs", b"inputs", "outcome", b"outcome", "prediction", b"prediction", "reason", b"reason", "segments", b"segments", "slice_changes", b"slice_changes", "state", b"state", "steps", b"steps", "strategy", b"strategy", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__outcome: _TypeAlias = _typing.Literal["outcome"]  # noqa: Y015
+    _WhichOneofArgType__outcome: _TypeAlias = _typing.Literal["_outcome", b"_outcome"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__outcome) -> _WhichOneofReturnType__outcome | None: ...
 
 Global___Plan: _TypeAlias = Plan  # noqa: Y015
 
 @_typing.final
 class PlanInputs(_message.Message):
+    """What was known when a plan was made."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
@@ -393,6 +399,8 @@ Global___LoadForecast: _TypeAlias = LoadForecast  # noqa: Y015
 
 @_typing.final
 class PlannedSegment(_message.Message):
+    """A segment of a plan."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     SPEC_FIELD_NUMBER: _builtins.int
@@ -434,6 +442,8 @@ Global___PlannedSegment: _TypeAlias = PlannedSegment  # noqa: Y015
 
 @_typing.final
 class Prediction(_message.Message):
+    """What a strategy expects of a plan."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
@@ -602,6 +612,8 @@ Global___Prediction: _TypeAlias = Prediction  # noqa: Y015
 
 @_typing.final
 class Outcome(_message.Message):
+    """Measurements while a plan was active."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
@@ -644,12 +656,34 @@ class Outcome(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class AnsweredEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     ACTIVE_S_FIELD_NUMBER: _builtins.int
     REQUESTS_FIELD_NUMBER: _builtins.int
     ENERGY_J_FIELD_NUMBER: _builtins.int
     CARBON_GCO2E_FIELD_NUMBER: _builtins.int
     LATENCY_S_FIELD_NUMBER: _builtins.int
     ACCURACY_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    ANSWERED_FIELD_NUMBER: _builtins.int
     active_s: _builtins.float
     """Time active so far. Unit: s."""
     requests: _builtins.int
@@ -666,6 +700,14 @@ class Outcome(_message.Message):
     def accuracy(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """Mean accuracy of the answers, in the models' unit, by model."""
 
+    @_builtins.property
+    def since(self) -> _timestamp_pb2.Timestamp:
+        """When the plan became active."""
+
+    @_builtins.property
+    def answered(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Answers that the accuracy is the mean of, by model."""
+
     def __init__(
         self,
         *,
@@ -675,10 +717,12 @@ class Outcome(_message.Message):
         carbon_gco2e: _builtins.float = ...,
         latency_s: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         accuracy: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        since: _timestamp_pb2.Timestamp | None = ...,
+        answered: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["since", b"since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy", b"accuracy", "active_s", b"active_s", "carbon_gco2e", b"carbon_gco2e", "energy_j", b"energy_j", "latency_s", b"latency_s", "requests", b"requests"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy", b"accuracy", "active_s", b"active_s", "answered", b"answered", "carbon_gco2e", b"carbon_gco2e", "energy_j", b"energy_j", "latency_s", b"latency_s", "requests", b"requests", "since", b"since"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -770,6 +814,8 @@ Global___RoutingChange: _TypeAlias = RoutingChange  # noqa: Y015
 
 @_typing.final
 class ModelRoutesChange(_message.Message):
+    """The difference between two versions of a model's routes."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ROUTES_FIELD_NUMBER: _builtins.int
@@ -824,6 +870,8 @@ Global___InstanceId: _TypeAlias = InstanceId  # noqa: Y015
 
 @_typing.final
 class ModelRoutes(_message.Message):
+    """Where requests for one model may go."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     MODEL_FIELD_NUMBER: _builtins.int

@@ -261,23 +261,29 @@ class WhatIf(_message.Message):
         without_gpus: _abc.Iterable[_builtins.str] | None = ...,
         added_gpus: _abc.Iterable[Global___AddedGpus] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_accuracy_floor", b"_accuracy_floor", "_carbon_weight", b"_carbon_weight", "accuracy_floor", b"accuracy_floor", "carbon_weight", b"carbon_weight", "goals", b"goals"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_accuracy_floor", b"_accuracy_floor", "_carbon_weight", b"_carbon_weight", "_goals", b"_goals", "accuracy_floor", b"accuracy_floor", "carbon_weight", b"carbon_weight", "goals", b"goals"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accuracy_floor", b"_accuracy_floor", "_carbon_weight", b"_carbon_weight", "accuracy_floor", b"accuracy_floor", "added_gpus", b"added_gpus", "carbon_weight", b"carbon_weight", "demand_rps", b"demand_rps", "goals", b"goals", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "strategy", b"strategy", "without_gpus", b"without_gpus"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accuracy_floor", b"_accuracy_floor", "_carbon_weight", b"_carbon_weight", "_goals", b"_goals", "accuracy_floor", b"accuracy_floor", "added_gpus", b"added_gpus", "carbon_weight", b"carbon_weight", "demand_rps", b"demand_rps", "goals", b"goals", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "strategy", b"strategy", "without_gpus", b"without_gpus"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__accuracy_floor: _TypeAlias = _typing.Literal["accuracy_floor"]  # noqa: Y015
     _WhichOneofArgType__accuracy_floor: _TypeAlias = _typing.Literal["_accuracy_floor", b"_accuracy_floor"]  # noqa: Y015
     _WhichOneofReturnType__carbon_weight: _TypeAlias = _typing.Literal["carbon_weight"]  # noqa: Y015
     _WhichOneofArgType__carbon_weight: _TypeAlias = _typing.Literal["_carbon_weight", b"_carbon_weight"]  # noqa: Y015
+    _WhichOneofReturnType__goals: _TypeAlias = _typing.Literal["goals"]  # noqa: Y015
+    _WhichOneofArgType__goals: _TypeAlias = _typing.Literal["_goals", b"_goals"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__accuracy_floor) -> _WhichOneofReturnType__accuracy_floor | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__carbon_weight) -> _WhichOneofReturnType__carbon_weight | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__goals) -> _WhichOneofReturnType__goals | None: ...
 
 Global___WhatIf: _TypeAlias = WhatIf  # noqa: Y015
 
 @_typing.final
 class AddedGpus(_message.Message):
+    """GPUs that are added to the fleet."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TYPE_FIELD_NUMBER: _builtins.int
@@ -970,6 +976,8 @@ Global___Leader: _TypeAlias = Leader  # noqa: Y015
 
 @_typing.final
 class FleetNode(_message.Message):
+    """A node of the fleet."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     NODE_FIELD_NUMBER: _builtins.int
@@ -1022,11 +1030,13 @@ class FleetNode(_message.Message):
         address: _builtins.str = ...,
         order: Global___NodeOrder | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "order", b"order"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_order", b"_order", "node", b"node", "order", b"order"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "config_digest", b"config_digest", "connected", b"connected", "drifts", b"drifts", "energy", b"energy", "joined", b"joined", "node", b"node", "order", b"order", "pue", b"pue"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_order", b"_order", "address", b"address", "config_digest", b"config_digest", "connected", b"connected", "drifts", b"drifts", "energy", b"energy", "joined", b"joined", "node", b"node", "order", b"order", "pue", b"pue"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__order: _TypeAlias = _typing.Literal["order"]  # noqa: Y015
+    _WhichOneofArgType__order: _TypeAlias = _typing.Literal["_order", b"_order"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__order) -> _WhichOneofReturnType__order | None: ...
 
 Global___FleetNode: _TypeAlias = FleetNode  # noqa: Y015
 
@@ -1513,6 +1523,8 @@ Global___ListChangedSettingsResponse: _TypeAlias = ListChangedSettingsResponse  
 
 @_typing.final
 class ChangedSetting(_message.Message):
+    """A setting that was changed at run time."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PATH_FIELD_NUMBER: _builtins.int
@@ -1817,6 +1829,8 @@ Global___ReportLoadRequest: _TypeAlias = ReportLoadRequest  # noqa: Y015
 
 @_typing.final
 class ModelLoad(_message.Message):
+    """The load of one model at one router."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final

@@ -151,6 +151,8 @@ Global___PredictResponse: _TypeAlias = PredictResponse  # noqa: Y015
 
 @_typing.final
 class Observation(_message.Message):
+    """The actual length of an answer."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     MODEL_FIELD_NUMBER: _builtins.int
@@ -327,6 +329,8 @@ Global___GetStatisticsResponse: _TypeAlias = GetStatisticsResponse  # noqa: Y015
 
 @_typing.final
 class ModelStatistics(_message.Message):
+    """Predictions for one model."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     MODEL_FIELD_NUMBER: _builtins.int
@@ -371,6 +375,8 @@ Global___ModelStatistics: _TypeAlias = ModelStatistics  # noqa: Y015
 
 @_typing.final
 class SourceStatistics(_message.Message):
+    """Predictions of one source."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     SOURCE_FIELD_NUMBER: _builtins.int

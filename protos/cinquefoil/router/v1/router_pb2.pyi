@@ -80,6 +80,8 @@ Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
 
 @_typing.final
 class ModelStatus(_message.Message):
+    """A model as a router sees it."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
@@ -194,6 +196,8 @@ Global___ModelStatus: _TypeAlias = ModelStatus  # noqa: Y015
 
 @_typing.final
 class InstanceStatus(_message.Message):
+    """An instance as a router sees it."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ENDPOINT_FIELD_NUMBER: _builtins.int

@@ -1,0 +1,78 @@
+"""Messages of `cinquefoil.condition.v1` as frozen values; written by `make protos`."""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class ConditionKind(IntEnum):
+    """What is wrong. docs/conditions.md has a row for each."""
+
+    UNSPECIFIED = 0
+    # The node's agent may only read: no plan can use its GPUs.
+    CONTROL_OFF = 1
+    # The node's agent has not joined, or its stream has ended.
+    NODE_AWAY = 2
+    # The node's agent has joined and has no GPU to offer.
+    GPU_MISSING = 3
+    # ONNX Runtime cannot compute on the node's GPUs: its build or a library is missing.
+    PROVIDER_MISSING = 4
+    # The node has no such file.
+    MODEL_FILE_MISSING = 5
+    # The model's file takes batches of one fixed size, and plans may choose larger ones.
+    FIXED_BATCH = 6
+    # A worker failed and is started again.
+    WORKER_FAILING = 7
+    # An agent gave up on a variant; plans leave it out for a while.
+    QUARANTINED = 8
+    # The disk that holds a service's state is nearly full.
+    DISK_FULL = 9
+    # No carbon intensity of a node's zone is known.
+    ZONE_UNKNOWN = 10
+    # The intensity of a zone is held or assumed, since its sources do not answer.
+    INTENSITY_STALE = 11
+    # No variant of a model is fast enough on any slice of the fleet.
+    NO_VARIANT_MEETS_SLO = 12
+    # No profile says how a model, or any model on a GPU type, runs there; or nothing fits.
+    PROFILE_MISSING = 13
+    # The fleet is too small for the demand.
+    CAPACITY_MISSING = 14
+    # The accuracy floor cannot be kept.
+    ACCURACY_FLOOR_MISSED = 15
+    # Every variant of a model is a pipeline, which the strategy does not plan.
+    STRATEGY_WITHOUT_PIPELINES = 16
+    # The rollout of the newest plan failed; the planner tries again.
+    ROLLOUT_FAILED = 17
+    # The planner could not decide; it tries again.
+    UNDECIDED = 18
+    # A model would not survive the loss of a GPU or node as it should, or has too few segments.
+    REDUNDANCY_MISSING = 19
+    # A file of state was damaged, set aside and begun again.
+    STATE_DAMAGED = 20
+    # The file on the node has another SHA-256 than the deployment file says: workers refuse it.
+    MODEL_FILE_DAMAGED = 21
+    # A model's texts are usually so long that no batch of them is in time: plans are for shorter ones.
+    TEXTS_TOO_LONG = 22
+
+    @classmethod
+    def _missing_(cls, value: object) -> "ConditionKind":
+        """Return UNSPECIFIED for a value that only newer programs know."""
+        return cls.UNSPECIFIED
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Condition:
+    """Something that is wrong, and the setting that changes it.
+
+    Attributes:
+        kind: What is wrong.
+        subject: What it concerns: "node/NAME", "gpu/TYPE", "model/NAME", "variant/MODEL/NAME",
+            "zone/NAME", "service/NAME", or "plan".
+        sentence: What is wrong, for a person.
+        setting: The key of the deployment file that changes it, for example "nodes.node-0.control".
+            Empty: none does.
+    """
+
+    kind: ConditionKind = ConditionKind.UNSPECIFIED
+    subject: str = ""
+    sentence: str = ""
+    setting: str = ""

@@ -1,0 +1,762 @@
+"""Messages of `cinquefoil.planner.v1` as frozen values; written by `make protos`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, UTC
+from enum import IntEnum
+from typing import Any
+
+from cinquefoil.condition.v1.records import Condition
+from cinquefoil.gpuagent.v1.records import GpuEnergy, Node, SegmentSpec
+
+
+class PlanState(IntEnum):
+    """Where a plan stands in its life."""
+
+    UNSPECIFIED = 0
+    # Stored, not yet begun.
+    PROPOSED = 1
+    # Steps are being executed.
+    ROLLING = 2
+    # The fleet is in the planned state.
+    ACTIVE = 3
+    # A later plan replaced it.
+    SUPERSEDED = 4
+    # A step failed; `failure` says which and why.
+    FAILED = 5
+
+    @classmethod
+    def _missing_(cls, value: object) -> "PlanState":
+        """Return UNSPECIFIED for a value that only newer programs know."""
+        return cls.UNSPECIFIED
+
+
+class AccountGrouping(IntEnum):
+    """What the entries of an hour are added up by."""
+
+    # Nothing: one entry per hour, zone, node and model.
+    UNSPECIFIED = 0
+    # The model; what no model used is one entry, without a model.
+    MODEL = 1
+    # The node.
+    NODE = 2
+    # The electricity zone.
+    ZONE = 3
+
+    @classmethod
+    def _missing_(cls, value: object) -> "AccountGrouping":
+        """Return UNSPECIFIED for a value that only newer programs know."""
+        return cls.UNSPECIFIED
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Goals:
+    """Weights of the goals in the objective; only their ratios matter.
+
+    Attributes:
+        clover: CLOVER's f: carbon against accuracy.
+        fewest_gpus: Fewest GPUs (ParvaGPU).
+        infadapter: Accuracy against resources and loading (InfAdapter, Eq. 1).
+    """
+
+    clover: float = 0.0
+    fewest_gpus: float = 0.0
+    infadapter: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class LoadForecast:
+    """The largest load expected within the next interval. Unit: requests per second.
+
+    Attributes:
+        mean_rps: Expected.
+        low_rps: Lower bound of the interval.
+        high_rps: Upper bound of the interval: what is provided for.
+    """
+
+    mean_rps: float = 0.0
+    low_rps: float = 0.0
+    high_rps: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PlanInputs:
+    """What was known when a plan was made.
+
+    Attributes:
+        intensity_gco2e_per_kwh: Carbon intensity by zone. Unit: gCO2e per kWh.
+        demand_rps: Demand by model. Unit: requests per second.
+        gpus: GPUs by type.
+        carbon_weight: CLOVER's lambda: weight of carbon against accuracy, 0..1.
+        accuracy_floor: Least mean accuracy relative to the best variant, 0..1.
+        goals: Weights of the goals in the objective.
+        load_forecast: Forecast behind `demand_rps`, by model; absent where the demand was
+            configured.
+        staleness_s: Age of each zone's newest intensity, grid time. Unit: seconds.
+    """
+
+    intensity_gco2e_per_kwh: Mapping[str, float] = field(default_factory=dict)
+    demand_rps: Mapping[str, float] = field(default_factory=dict)
+    gpus: Mapping[str, int] = field(default_factory=dict)
+    carbon_weight: float = 0.0
+    accuracy_floor: float = 0.0
+    goals: Goals = Goals()
+    load_forecast: Mapping[str, LoadForecast] = field(default_factory=dict)
+    staleness_s: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSegment:
+    """A segment of a plan.
+
+    Attributes:
+        spec: What and where.
+        node: Node it runs on.
+        share: Share of its stage's load, 0..1. At stage 0: of its model's load; the shares of all
+            stages 0 of a model sum to 1. At a later stage: of the requests that the stage before
+            passes on; the shares of that stage of that variant sum to 1.
+        throughput_rps: Requests per second it can take.
+        latency_s: Latency of one full batch. Unit: s.
+    """
+
+    spec: SegmentSpec = SegmentSpec()
+    node: str = ""
+    share: float = 0.0
+    throughput_rps: float = 0.0
+    latency_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What a strategy expects of a plan.
+
+    Attributes:
+        objective: CLOVER's f (Eq. 3), in percentage points; higher is better.
+        accuracy: Expected accuracy over all requests, in the models' unit, by model.
+        latency_s: Latency at the SLO's percentile, by model. Unit: s.
+        power_w: Fleet power. Unit: W.
+        carbon_gco2e_per_h: Fleet emissions. Unit: gCO2e per hour.
+        gpus: Powered GPUs.
+        gap: Proven optimality gap, relative: (bound - objective) / |objective|. Absent where
+            nothing is proven.
+        unserved_rps: Demand that the plan cannot serve within the SLO, by model. Unit: requests per
+            second.
+        solve_s: Time the strategy took. Unit: s.
+        parked_gpus: GPUs that the plan leaves empty, by UUID: their power may be cut.
+        parked_power_w: Their idle power, which cutting it would save. It is part of power_w, and of
+            the carbon, unless the objective has park_idle_gpus. Unit: W.
+        empty_nodes: Nodes on none of whose GPUs the plan runs anything, by name: an autoscaler may
+            remove them.
+        wanted_gpus: GPUs beyond the fleet that would serve unserved_rps, by type. The types are
+            alternatives: as many of any one of them suffice. Empty: nothing is missing, or no type
+            of the fleet would do.
+    """
+
+    objective: float = 0.0
+    accuracy: Mapping[str, float] = field(default_factory=dict)
+    latency_s: Mapping[str, float] = field(default_factory=dict)
+    power_w: float = 0.0
+    carbon_gco2e_per_h: float = 0.0
+    gpus: int = 0
+    gap: float | None = None
+    unserved_rps: Mapping[str, float] = field(default_factory=dict)
+    solve_s: float = 0.0
+    parked_gpus: tuple[str, ...] = ()
+    parked_power_w: float = 0.0
+    empty_nodes: tuple[str, ...] = ()
+    wanted_gpus: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Measurements while a plan was active.
+
+    Attributes:
+        active_s: Time active so far. Unit: s.
+        requests: Requests answered meanwhile.
+        energy_j: Fleet energy meanwhile. Unit: J.
+        carbon_gco2e: Its carbon, each joule at the intensity then in force. Unit: gCO2e.
+        latency_s: Latency at the SLO's percentile, by model, as the routers last reported. Unit: s.
+        accuracy: Mean accuracy of the answers, in the models' unit, by model.
+        since: When the plan became active.
+        answered: Answers that the accuracy is the mean of, by model.
+    """
+
+    active_s: float = 0.0
+    requests: int = 0
+    energy_j: float = 0.0
+    carbon_gco2e: float = 0.0
+    latency_s: Mapping[str, float] = field(default_factory=dict)
+    accuracy: Mapping[str, float] = field(default_factory=dict)
+    since: datetime = datetime.fromtimestamp(0, UTC)
+    answered: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Versioned desired state of the fleet, and why.
+
+    Attributes:
+        version: 1, 2, 3, ... in order of creation, over the deployment's whole life.
+        created_at: When it was decided.
+        state: Where it stands.
+        strategy: Strategy that made it, for example "exact".
+        reason: What caused it, for example "carbon: US-CAL 210.0 -> 180.5 gCO2e/kWh (-14.0 %)", or
+            "rollback to 3 (by spiffe://cinquefoil/operator/ada)".
+        inputs: Inputs of the decision.
+        segments: What runs where.
+        prediction: What the strategy expects.
+        outcome: Measurements while it was active; absent until then.
+        steps: Steps that its rollout took. 0: nothing had to change on a GPU.
+        slice_changes: Slices created or destroyed by its rollout.
+        failure: When FAILED: the step and its error.
+        degraded: Which objectives the plan cannot meet and why, for example "digits: 40.0 of 100.0
+            req/s are not served: 2 GPUs are too few". Empty: it meets all.
+        clocks_mhz: SM clock that each GPU is held at, by UUID; GPUs left out run at the driver's
+            own. Unit: MHz.
+        conditions: The same as `degraded`, typed.
+    """
+
+    version: int = 0
+    created_at: datetime = datetime.fromtimestamp(0, UTC)
+    state: PlanState = PlanState.UNSPECIFIED
+    strategy: str = ""
+    reason: str = ""
+    inputs: PlanInputs = PlanInputs()
+    segments: tuple[PlannedSegment, ...] = ()
+    prediction: Prediction = Prediction()
+    outcome: Outcome | None = None
+    steps: int = 0
+    slice_changes: int = 0
+    failure: str = ""
+    degraded: str = ""
+    clocks_mhz: Mapping[str, int] = field(default_factory=dict)
+    conditions: tuple[Condition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Instance:
+    """One worker process.
+
+    Attributes:
+        endpoint: Where to dial.
+        segment_id: Its segment.
+        variant: The variant it runs.
+        accuracy: The variant's accuracy, in the model's unit.
+        share: This process' share of its stage's load, 0..1; see PlannedSegment.share. In a
+            RoutingChange: relative to the shares in the table before; their sum may be another than
+            1.
+        credits: Requests that may be in flight.
+        zone: Electricity zone of its node.
+        pue: Power usage effectiveness of its node: wall energy per device energy, >= 1.
+        gpu_idle_power_w: Idle power of the whole GPU it is on; distinguishes high-end GPUs from
+            low-end ones. 0: not known. Unit: W.
+        stage: Which part of the variant it runs, from 0. Requests of clients go to stage 0 alone;
+            the answer of a stage is the request of the next.
+        stages: Stages of the variant; 0 or 1: it is in one piece.
+    """
+
+    endpoint: str = ""
+    segment_id: str = ""
+    variant: str = ""
+    accuracy: float = 0.0
+    share: float = 0.0
+    credits: int = 0
+    zone: str = ""
+    pue: float = 0.0
+    gpu_idle_power_w: float = 0.0
+    stage: int = 0
+    stages: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRoutes:
+    """Where requests for one model may go.
+
+    Attributes:
+        model: `model_name` of clients' requests.
+        accuracy_unit: Unit of accuracy, for example "top-1".
+        slo_latency_s: Latency objective. Unit: s.
+        slo_percentile: Percentile of the objective, for example 95.
+        instance_choice: Which instance takes the next request: "shares", "idle_longest",
+            "least_expected_completion"; for language models "prefix", "predicted_tokens" or
+            "consolidated"; where GPUs differ also "carbondis" or "carbon_aware".
+        instances: Workers that may take its requests.
+        discipline: Which request is next: "fcfs", "edf", "priority" or "ssjf". Empty: "fcfs".
+        intensity_threshold: CARBONDIS' CIT, 0.5..2: ratio of the carbon intensity to its average
+            above which "carbondis" counts it as high. Unset: 1.
+        slo_first_token_s: Objective of the time from a request's arrival to its first token. 0:
+            none. Unit: s.
+        slo_token_s: Objective of the mean time between the tokens of an answer. 0: none. Unit: s.
+    """
+
+    model: str = ""
+    accuracy_unit: str = ""
+    slo_latency_s: float = 0.0
+    slo_percentile: float = 0.0
+    instance_choice: str = ""
+    instances: tuple[Instance, ...] = ()
+    discipline: str = ""
+    intensity_threshold: float | None = None
+    slo_first_token_s: float = 0.0
+    slo_token_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingTable:
+    """Where requests may go now. Follows the rollout step by step, so it can differ from the plan.
+
+    Attributes:
+        revision: Increases with every change, over planner restarts too.
+        plan_version: The plan it serves.
+        models: Every model of the deployment, those without instances included.
+        term: Term of the planner that sends it: how often the planners of one database have taken
+            turns. A router refuses the tables of lower terms. 0: a planner that counts no terms.
+    """
+
+    revision: int = 0
+    plan_version: int = 0
+    models: tuple[ModelRoutes, ...] = ()
+    term: int = 0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class InstanceId:
+    """What distinguishes the instances of a table.
+
+    Attributes:
+        endpoint: Where it was dialled.
+        segment_id: Its segment.
+    """
+
+    endpoint: str = ""
+    segment_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRoutesChange:
+    """The difference between two versions of a model's routes.
+
+    Attributes:
+        routes: The model as it is now; of its instances those that are new or changed.
+        removed: Instances that are gone.
+    """
+
+    routes: ModelRoutes = ModelRoutes()
+    removed: tuple[InstanceId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingChange:
+    """The difference between two routing tables, to a client that has the first.
+
+    Attributes:
+        base_revision: Revision of the table that it changes.
+        revision: Revision of the table that comes of it.
+        plan_version: The plan that the new table serves.
+        models: Models that are new or changed.
+        removed_models: Models that are gone.
+        term: Term of the new table.
+    """
+
+    base_revision: int = 0
+    revision: int = 0
+    plan_version: int = 0
+    models: tuple[ModelRoutesChange, ...] = ()
+    removed_models: tuple[str, ...] = ()
+    term: int = 0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Binding:
+    """A constraint that is tight.
+
+    Attributes:
+        constraint: "fleet", "capacity", "accuracy_floor", "latency_rule", "time_limit" or
+            "reconfiguration_price".
+        subject: What it binds: a model, a pool of GPUs, ...; empty: the whole plan.
+        used: How much of it is used, 0..1.
+        sentence: For people.
+    """
+
+    constraint: str = ""
+    subject: str = ""
+    used: float = 0.0
+    sentence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """Predicted figures of a configuration.
+
+    Attributes:
+        objective: The score by which strategies are compared, percentage points; higher is better.
+        latency_s: Latency at the SLO's percentile, by model. Unit: s.
+        accuracy: Mean accuracy in the models' unit, by model.
+        power_w: Fleet power. Unit: W.
+        carbon_gco2e_per_h: Fleet emissions. Unit: gCO2e per hour.
+        gpus: Powered GPUs.
+        unserved_rps: Demand that is not served within the SLO, by model. Unit: requests per second.
+    """
+
+    objective: float = 0.0
+    latency_s: Mapping[str, float] = field(default_factory=dict)
+    accuracy: Mapping[str, float] = field(default_factory=dict)
+    power_w: float = 0.0
+    carbon_gco2e_per_h: float = 0.0
+    gpus: int = 0
+    unserved_rps: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """A configuration that could have been chosen instead.
+
+    Attributes:
+        description: What it is, for people, for example "mlp-512 on 3g.20gb instead of mlp-64".
+        outlook: Its predicted figures.
+        loses: How much worse its objective is than the plan's, percentage points.
+    """
+
+    description: str = ""
+    outlook: Outlook = Outlook()
+    loses: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a plan is as it is.
+
+    Attributes:
+        version: Plan version; 0 for a dry run.
+        bindings: Constraints that keep the plan from being better, the most binding first.
+        plan: Its predicted figures.
+        runner_up: The best configuration that differs from the plan; absent where there is none.
+        base: Each model's best variant on whole GPUs; absent where the fleet cannot hold it.
+        gap: Proven optimality gap, relative. Absent if none is proven.
+        sentences: The whole explanation in a few sentences, for people.
+        conditions: What the plan cannot keep, and which setting changes it.
+    """
+
+    version: int = 0
+    bindings: tuple[Binding, ...] = ()
+    plan: Outlook = Outlook()
+    runner_up: Alternative | None = None
+    base: Alternative | None = None
+    gap: float | None = None
+    sentences: tuple[str, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ShareChange:
+    """A segment whose share changes.
+
+    Attributes:
+        segment_id: The segment.
+        from_share: Its model's share before.
+        to_share: Its share after.
+    """
+
+    segment_id: str = ""
+    from_share: float = 0.0
+    to_share: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ClockChange:
+    """A GPU whose SM clock changes.
+
+    Attributes:
+        gpu_uuid: The GPU.
+        from_mhz: Clock before; 0: the driver's own. Unit: MHz.
+        to_mhz: Clock after. Unit: MHz.
+    """
+
+    gpu_uuid: str = ""
+    from_mhz: int = 0
+    to_mhz: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PlanDiff:
+    """How two plans differ.
+
+    Attributes:
+        from_version: Versions compared; 0: a dry run.
+        to_version: See from_version.
+        started: Segments that only the later plan has.
+        stopped: Segments that only the earlier plan has.
+        shares: Segments whose share changes.
+        clocks: GPUs whose clock changes.
+        from_outlook: Predicted figures of both.
+        to_outlook: See from_outlook.
+        kept: Segments that stay.
+    """
+
+    from_version: int = 0
+    to_version: int = 0
+    started: tuple[PlannedSegment, ...] = ()
+    stopped: tuple[PlannedSegment, ...] = ()
+    shares: tuple[ShareChange, ...] = ()
+    clocks: tuple[ClockChange, ...] = ()
+    from_outlook: Outlook = Outlook()
+    to_outlook: Outlook = Outlook()
+    kept: int = 0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class AddedGpus:
+    """GPUs that are added to the fleet.
+
+    Attributes:
+        type: GPU type; the fleet must have one of it.
+        node: A node of the deployment file, whose zone and PUE they get.
+        count: How many, >= 1.
+    """
+
+    type: str = ""
+    node: str = ""
+    count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """Circumstances that differ from the present; unset fields stay as at present.
+
+    Attributes:
+        demand_rps: Demand by model. Unit: requests per second.
+        intensity_gco2e_per_kwh: Carbon intensity by zone. Unit: gCO2e per kWh.
+        carbon_weight: CLOVER's lambda, 0..1.
+        accuracy_floor: Least mean accuracy relative to the best variant, 0..1.
+        goals: Weights of the goals.
+        strategy: Strategy name.
+        without_gpus: GPUs that are taken away, by UUID.
+        added_gpus: GPUs that are added.
+    """
+
+    demand_rps: Mapping[str, float] = field(default_factory=dict)
+    intensity_gco2e_per_kwh: Mapping[str, float] = field(default_factory=dict)
+    carbon_weight: float | None = None
+    accuracy_floor: float | None = None
+    goals: Goals | None = None
+    strategy: str = ""
+    without_gpus: tuple[str, ...] = ()
+    added_gpus: tuple[AddedGpus, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Only lost capacity is replaced for now: a freeze is on, or no maintenance window is open.
+
+    Attributes:
+        until: When it ends.
+        why: Why, with the operator's identity and reason.
+    """
+
+    until: datetime = datetime.fromtimestamp(0, UTC)
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Leader:
+    """Of several planners on one database, the one that plans.
+
+    Attributes:
+        holder: Its host and process, for a person.
+        term: Its term: increases whenever another process leads.
+    """
+
+    holder: str = ""
+    term: int = 0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ProfileDrift:
+    """A kind of segment whose measurements differ from its profile.
+
+    Attributes:
+        model: The model it serves.
+        variant: The variant it runs.
+        gpu: GPU type.
+        slice: Slice size.
+        batch_size: Its batch size.
+        processes: Its worker processes.
+        latency_ratio: Time of its batches relative to the profile, 1 where the profile is right.
+        energy_ratio: Their energy relative to the profile, 1 where the profile is right.
+    """
+
+    model: str = ""
+    variant: str = ""
+    gpu: str = ""
+    slice: str = ""
+    batch_size: int = 0
+    processes: int = 0
+    latency_ratio: float = 0.0
+    energy_ratio: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOrder:
+    """An operator took a node out of use.
+
+    Attributes:
+        drain: What runs there is moved now, not with the next plan.
+        principal: Identity of the operator; empty: identities are not checked.
+        at: When.
+    """
+
+    drain: bool = False
+    principal: str = ""
+    at: datetime = datetime.fromtimestamp(0, UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class FleetNode:
+    """A node of the fleet.
+
+    Attributes:
+        node: As last reported.
+        connected: Its stream is open.
+        energy: As last reported.
+        drifts: Profiles that are wrong there, as last reported.
+        pue: Power usage effectiveness in use: measured where `node.pue` is set, else as configured.
+            Unit: 1.
+        config_digest: Digest of its agent's deployment file, as last reported; empty: not known.
+        joined: It joined by itself: the deployment file does not name it.
+        address: "host:port" where others reach its agent.
+        order: What an operator ordered of it; unset: it may be used.
+    """
+
+    node: Node = Node()
+    connected: bool = False
+    energy: tuple[GpuEnergy, ...] = ()
+    drifts: tuple[ProfileDrift, ...] = ()
+    pue: float = 0.0
+    config_digest: str = ""
+    joined: bool = False
+    address: str = ""
+    order: NodeOrder | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AccountEntry:
+    """Energy and carbon of an hour. Entries of a window have the same sum in every grouping.
+
+    Attributes:
+        hour: When the hour began, UTC.
+        zone: Electricity zone. Empty: all zones.
+        node: Node. Empty: all nodes, or not known (of tokens).
+        model: Model. Empty: all models, or none: idle and unattributed energy.
+        energy_j: Metered, of GPUs (without PUE): active, idle and unattributed energy. Unit: J.
+        idle_j: Of it: idle energy. Unit: J.
+        unattributed_j: Of it: active energy that no segment's busy time explains. Unit: J.
+        carbon_gco2e: Operational carbon of energy_j: x PUE x the intensity in force. Unit: gCO2e.
+        idle_gco2e: Of it: of idle_j. Unit: gCO2e.
+        unattributed_gco2e: Of it: of unattributed_j. Unit: gCO2e.
+        idle_share_j: Idle energy that `nodes.<n>.idle_share` attributes to models: in addition to
+            energy_j of a model, never part of it. Unit: J.
+        idle_share_gco2e: Its operational carbon. Unit: gCO2e.
+        embodied_gco2e: Embodied carbon, of making the GPUs, by time and slice. 0: not counted.
+            Unit: gCO2e.
+        base_energy_j: What BASE (CLOVER 5.1: each model's best variant on whole GPUs) would have
+            drawn for the same requests on the same GPUs. Unit: J.
+        base_carbon_gco2e: Its operational carbon. Unit: gCO2e.
+        requests: Requests answered, as workers counted them.
+        input_tokens: Tokens of prompts, as routers counted them; not known by zone or node.
+        output_tokens: Tokens generated; as input_tokens.
+        profile_error_gco2e: By how much base_carbon_gco2e - carbon_gco2e, which is what was saved,
+            changes where the profiles that BASE is modelled by err by their half-width (95 %).
+            Signed, so that entries add up; the 95 % interval of a sum is saved +- the root of the
+            three sums' squares. Unit: gCO2e.
+        meter_error_gco2e: The same of the meters: counters, integrated power; 0 where energy was
+            not metered but comes of the profiles. Unit: gCO2e.
+        intensity_error_gco2e: The same of carbon intensities that were estimated, forecast, held or
+            assumed. Unit: gCO2e.
+    """
+
+    hour: datetime = datetime.fromtimestamp(0, UTC)
+    zone: str = ""
+    node: str = ""
+    model: str = ""
+    energy_j: float = 0.0
+    idle_j: float = 0.0
+    unattributed_j: float = 0.0
+    carbon_gco2e: float = 0.0
+    idle_gco2e: float = 0.0
+    unattributed_gco2e: float = 0.0
+    idle_share_j: float = 0.0
+    idle_share_gco2e: float = 0.0
+    embodied_gco2e: float = 0.0
+    base_energy_j: float = 0.0
+    base_carbon_gco2e: float = 0.0
+    requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    profile_error_gco2e: float = 0.0
+    meter_error_gco2e: float = 0.0
+    intensity_error_gco2e: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedSetting:
+    """A setting that was changed at run time.
+
+    Attributes:
+        path: Its path.
+        value: Its value. Null: the model or variant is not served.
+        principal: Identity of the operator that changed it; empty: identities are not checked.
+        at: When.
+    """
+
+    path: str = ""
+    value: Any = None
+    principal: str = ""
+    at: datetime = datetime.fromtimestamp(0, UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileDrifts:
+    """Each should be measured again: `cinquefoil gpuagent profile`.
+
+    Attributes:
+        drifts: All of them.
+    """
+
+    drifts: tuple[ProfileDrift, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLoad:
+    """The load of one model at one router.
+
+    Attributes:
+        model: The model.
+        arrivals: Requests that arrived in the window.
+        answered: Requests answered in the window.
+        failed: Requests that ended in an error in the window.
+        late: Answered, but later than the SLO.
+        queue_depth: Requests waiting for an instance now.
+        latency_s: Latency quantiles over the window, "50", "95", "99" and the SLO's percentile.
+            Unit: s.
+        answered_by_variant: Requests answered in the window, by variant.
+        refused: Of `failed`: refused, or dropped from the queue, because of overload.
+        overloaded_s: Time in the window in which the model was overloaded: new requests had to wait
+            for half of the SLO's latency or longer, and variants without a share served as well.
+            Unit: s.
+        input_tokens: Tokens of prompts that were answered since the router started.
+        output_tokens: Tokens generated since the router started.
+    """
+
+    model: str = ""
+    arrivals: int = 0
+    answered: int = 0
+    failed: int = 0
+    late: int = 0
+    queue_depth: int = 0
+    latency_s: Mapping[str, float] = field(default_factory=dict)
+    answered_by_variant: Mapping[str, int] = field(default_factory=dict)
+    refused: int = 0
+    overloaded_s: float = 0.0
+    input_tokens: int = 0
+    output_tokens: int = 0
