@@ -10,10 +10,10 @@ from functools import cache, partial
 from pathlib import Path
 from typing import ClassVar, Final
 
+from cinquefoil.condition.v1.records import Condition, ConditionKind
 from services.gpuagent.core.model import Segment
 from services.gpuagent.core.worker_config import ONNX_PROVIDERS
 from services.gpuagent.node_place import NodePlace
-from services.kit.conditions import Condition, ConditionKind
 from services.kit.config import Deployment, OnnxRuntime
 from services.kit.errors import FailedPrecondition
 from services.kit.package_data import require_sha256

@@ -4,10 +4,11 @@ Services compute them, status and `cinquefoil up` show them, errors of requests 
 docs/conditions.md lists them.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from enum import IntEnum, StrEnum
-from typing import Self
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Final
+
+from cinquefoil.condition.v1.records import Condition, ConditionKind
 
 
 class Effect(StrEnum):
@@ -22,74 +23,52 @@ class Effect(StrEnum):
     DEGRADES = "degrades"
 
 
-class ConditionKind(IntEnum):
-    """What is wrong; values are the wire's.
-
-    Attributes:
-        effect: What it does to its subject.
-    """
-
-    effect: Effect
-
-    CONTROL_OFF = 1, Effect.STOPS
-    NODE_AWAY = 2, Effect.WAITS
-    GPU_MISSING = 3, Effect.STOPS
-    PROVIDER_MISSING = 4, Effect.STOPS
-    MODEL_FILE_MISSING = 5, Effect.STOPS
-    FIXED_BATCH = 6, Effect.DEGRADES
-    WORKER_FAILING = 7, Effect.WAITS
-    QUARANTINED = 8, Effect.DEGRADES
-    DISK_FULL = 9, Effect.DEGRADES
-    ZONE_UNKNOWN = 10, Effect.WAITS
-    INTENSITY_STALE = 11, Effect.DEGRADES
-    NO_VARIANT_MEETS_SLO = 12, Effect.STOPS
-    PROFILE_MISSING = 13, Effect.STOPS
-    CAPACITY_MISSING = 14, Effect.DEGRADES
-    ACCURACY_FLOOR_MISSED = 15, Effect.DEGRADES
-    STRATEGY_WITHOUT_PIPELINES = 16, Effect.STOPS
-    ROLLOUT_FAILED = 17, Effect.WAITS
-    UNDECIDED = 18, Effect.WAITS
-    REDUNDANCY_MISSING = 19, Effect.DEGRADES
-    STATE_DAMAGED = 20, Effect.DEGRADES
-    MODEL_FILE_DAMAGED = 21, Effect.STOPS
-    TEXTS_TOO_LONG = 22, Effect.DEGRADES
-
-    def __new__(cls, number: int, effect: Effect) -> Self:
-        """Make a kind that is its number."""
-        kind = int.__new__(cls, number)
-        kind._value_, kind.effect = number, effect
-        return kind
+EFFECTS: Final[Mapping[ConditionKind, Effect]] = {
+    ConditionKind.CONTROL_OFF: Effect.STOPS,
+    ConditionKind.NODE_AWAY: Effect.WAITS,
+    ConditionKind.GPU_MISSING: Effect.STOPS,
+    ConditionKind.PROVIDER_MISSING: Effect.STOPS,
+    ConditionKind.MODEL_FILE_MISSING: Effect.STOPS,
+    ConditionKind.FIXED_BATCH: Effect.DEGRADES,
+    ConditionKind.WORKER_FAILING: Effect.WAITS,
+    ConditionKind.QUARANTINED: Effect.DEGRADES,
+    ConditionKind.DISK_FULL: Effect.DEGRADES,
+    ConditionKind.ZONE_UNKNOWN: Effect.WAITS,
+    ConditionKind.INTENSITY_STALE: Effect.DEGRADES,
+    ConditionKind.NO_VARIANT_MEETS_SLO: Effect.STOPS,
+    ConditionKind.PROFILE_MISSING: Effect.STOPS,
+    ConditionKind.CAPACITY_MISSING: Effect.DEGRADES,
+    ConditionKind.ACCURACY_FLOOR_MISSED: Effect.DEGRADES,
+    ConditionKind.STRATEGY_WITHOUT_PIPELINES: Effect.STOPS,
+    ConditionKind.ROLLOUT_FAILED: Effect.WAITS,
+    ConditionKind.UNDECIDED: Effect.WAITS,
+    ConditionKind.REDUNDANCY_MISSING: Effect.DEGRADES,
+    ConditionKind.STATE_DAMAGED: Effect.DEGRADES,
+    ConditionKind.MODEL_FILE_DAMAGED: Effect.STOPS,
+    ConditionKind.TEXTS_TOO_LONG: Effect.DEGRADES,
+}
+"""By kind; a kind that only a newer service knows has none."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Condition:
-    """One thing that is wrong; fields mirror `condition.proto`.
+def effect_of(condition: Condition) -> Effect:
+    """Return the effect of a condition on its subject."""
+    return EFFECTS[condition.kind]
 
-    Attributes:
-        kind: What is wrong.
-        subject: What it concerns, for example "node/node-0" or "model/digits".
-        sentence: What is wrong, for a person; it changes only where the condition does.
-        setting: The key of the deployment file that changes it; "": none does.
-    """
 
-    kind: ConditionKind
-    subject: str
-    sentence: str
-    setting: str = ""
+def concerns_variant(condition: Condition) -> bool:
+    """Return whether a condition concerns one variant of a model."""
+    return condition.subject.startswith("variant/")
 
-    @property
-    def effect(self) -> Effect:
-        """What it does to its subject."""
-        return self.kind.effect
 
-    @property
-    def of_variant(self) -> bool:
-        """Whether it concerns one variant of a model."""
-        return self.subject.startswith("variant/")
+def stops_model(condition: Condition) -> bool:
+    """Return whether a condition stops its model: one of a variant leaves the others."""
+    return effect_of(condition) is Effect.STOPS and not concerns_variant(condition)
 
-    def __str__(self) -> str:
-        setting = f" (setting: {self.setting})" if self.setting else ""
-        return f"{self.kind.name} {self.subject}: {self.sentence}{setting}"
+
+def described(condition: Condition) -> str:
+    """Return a condition as a line for a person."""
+    setting = f" (setting: {condition.setting})" if condition.setting else ""
+    return f"{condition.kind.name} {condition.subject}: {condition.sentence}{setting}"
 
 
 def control_off(node: str) -> Condition:
@@ -116,5 +95,4 @@ def concerning(model: str, conditions: Iterable[Condition]) -> tuple[Condition, 
     shared = tuple(
         each for each in conditions if not each.subject.startswith(("model/", "variant/"))
     )
-    stops = any(each.effect is Effect.STOPS and not each.of_variant for each in own)
-    return own if stops else (*own, *shared)
+    return own if any(map(stops_model, own)) else (*own, *shared)

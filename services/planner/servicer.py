@@ -9,6 +9,7 @@ from cinquefoil.gpuagent.v1 import inventory_pb2
 from cinquefoil.planner.v1 import explanation_pb2
 from cinquefoil.planner.v1 import planner_pb2 as pb
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceServicer
+from services.kit.conditions import described
 from services.kit.errors import InvalidArgument, NotFound, Unavailable
 from services.kit.net import host_of
 from services.kit.rpc import caller
@@ -96,7 +97,7 @@ class PlannerServicer(PlannerServiceServicer):
         except NotFound as error:
             if request.version:
                 raise
-            why = "".join(f"; {each}" for each in self._planner.publisher.conditions())
+            why = "".join(f"; {described(each)}" for each in self._planner.publisher.conditions())
             raise NotFound(f"{error.message}{why}") from error
         return pb.GetPlanResponse(plan=plan_to(plan))
 

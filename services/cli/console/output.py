@@ -13,7 +13,8 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
-from services.kit.conditions import Condition, Effect
+from cinquefoil.condition.v1.records import Condition
+from services.kit.conditions import Effect, described, effect_of
 
 _STYLES: Final = {Effect.STOPS: "red", Effect.WAITS: "yellow", Effect.DEGRADES: "yellow"}
 
@@ -85,10 +86,10 @@ def working(what: str) -> Status:
 
 def condition_lines(conditions: Iterable[Condition]) -> Iterator[Text]:
     """Yield a line for each condition, what stops something first."""
-    for each in sorted(conditions, key=lambda each: list(Effect).index(each.effect)):
+    for each in sorted(conditions, key=lambda each: list(Effect).index(effect_of(each))):
         yield condition_line(each)
 
 
 def condition_line(condition: Condition) -> Text:
     """Return a condition as a line."""
-    return Text(str(condition), style=_STYLES[condition.effect])
+    return Text(described(condition), style=_STYLES[effect_of(condition)])

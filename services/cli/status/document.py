@@ -14,6 +14,7 @@ from cinquefoil.planner.v1.planner_pb2 import FleetNode, GetFleetResponse, Hold
 from cinquefoil.predictor.v1.predictor_pb2 import SOURCE_EXACT, SOURCE_SEMANTIC, ModelStatistics
 from cinquefoil.router.v1.router_pb2 import GetStatusResponse, InstanceStatus, ModelStatus
 from services.cli.console.names import slice_name, word
+from services.kit.conditions import effect_of
 from services.kit.rpc.condition_messages import conditions_from
 
 Row = SimpleNamespace
@@ -70,7 +71,7 @@ def document(  # noqa: PLR0913  # one argument per service, and what they say
         conditions=[
             Row(
                 kind=each.kind.name,
-                effect=each.effect.value,
+                effect=effect_of(each).value,
                 subject=each.subject,
                 sentence=each.sentence,
                 setting=each.setting,

@@ -6,12 +6,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from cinquefoil.condition.v1.records import Condition, ConditionKind
 from services.cli.console.names import Namer, namer
 from services.cli.console.output import condition_line, table
 from services.cli.console.quantities import alternatives, carbon, duration, energy, percent
 from services.cli.console.slice_bars import SliceCells, bar, labels
 from services.cli.status.document import Row
-from services.kit.conditions import Condition, ConditionKind
 from services.kit.plurals import counted
 
 _POOR = ("held", "assumed")

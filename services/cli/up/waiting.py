@@ -7,11 +7,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from cinquefoil.condition.v1.records import Condition, ConditionKind
 from cinquefoil.planner.v1.plan_pb2 import PLAN_STATE_PROPOSED, PLAN_STATE_ROLLING, Plan
 from cinquefoil.planner.v1.planner_pb2 import GetFleetRequest, GetPlanRequest
 from inference.grpc_service_pb2 import ServerReadyRequest
 from services.cli.client import Clients
-from services.kit.conditions import Condition, ConditionKind, Effect
+from services.kit.conditions import Effect, effect_of
 from services.kit.errors import ServiceError
 from services.kit.rpc.condition_messages import conditions_from
 
@@ -51,7 +52,7 @@ class Progress:
 
     def patience_s(self) -> float:
         """Return how long it is worth waiting although nothing changes, s."""
-        effects = {each.effect for each in self.conditions}
+        effects = {effect_of(each) for each in self.conditions}
         if self.rolling_out or not self.conditions:
             return float("inf")
         return _STOPPED_S if effects - {Effect.WAITS} else _PASSING_S

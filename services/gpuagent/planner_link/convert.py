@@ -5,6 +5,7 @@ from dataclasses import asdict
 from datetime import timedelta
 from typing import Any, Final
 
+from cinquefoil.condition.v1.records import Condition
 from cinquefoil.gpuagent.v1 import gpuagent_pb2, steps_pb2
 from cinquefoil.gpuagent.v1 import inventory_pb2 as pb
 from cinquefoil.planner.v1 import planner_pb2
@@ -23,7 +24,6 @@ from services.gpuagent.core.reconcile import DesiredGpu
 from services.gpuagent.energy.core.account import Account
 from services.gpuagent.profile_drift.core.drift import DriftTrack, SegmentKind
 from services.gpuagent.reconfigure.transactions import Reconfigured
-from services.kit.conditions import Condition
 from services.kit.errors import InvalidArgument
 from services.kit.mig import Placement
 from services.kit.rpc.condition_messages import condition_messages

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 
 from cinquefoil.condition.v1 import condition_pb2 as pb
-from services.kit.conditions import Condition, ConditionKind
+from cinquefoil.condition.v1.records import Condition, ConditionKind
+from services.kit.conditions import EFFECTS
 from services.kit.rpc.record_mapping import from_message, to_message
 
 
@@ -14,5 +15,6 @@ def condition_messages(conditions: Iterable[Condition]) -> list[pb.Condition]:
 
 def conditions_from(messages: Iterable[pb.Condition]) -> tuple[Condition, ...]:
     """Return the conditions of messages, without kinds that only a newer peer knows."""
-    known = {kind.value for kind in ConditionKind}
-    return tuple(from_message(each, Condition) for each in messages if each.kind in known)
+    return tuple(
+        from_message(each, Condition) for each in messages if ConditionKind(each.kind) in EFFECTS
+    )

@@ -5,10 +5,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
+from cinquefoil.condition.v1.records import Condition
 from services.kit.backoff import Backoff
 from services.kit.broadcast import Broadcast
 from services.kit.clock import RealClock
-from services.kit.conditions import Condition
 from services.kit.config import Deployment
 from services.kit.errors import Unavailable
 from services.kit.grouping import summed

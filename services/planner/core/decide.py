@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from services.kit.conditions import Condition, ConditionKind
+from cinquefoil.condition.v1.records import Condition, ConditionKind
 from services.kit.config import Objective
 from services.kit.config import Planner as Settings
 from services.kit.errors import FailedPrecondition, InvalidArgument

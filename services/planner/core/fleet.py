@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
+from cinquefoil.condition.v1.records import Condition
 from services.kit import config
-from services.kit.conditions import Condition
 from services.kit.errors import FailedPrecondition
 from services.kit.mig import Placement
 from services.kit.segment import SegmentSpec, SegmentState, plain, some_of

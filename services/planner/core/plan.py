@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from services.kit.conditions import Condition
+from cinquefoil.condition.v1.records import Condition
 from services.kit.config import Goals
 from services.kit.segment import SegmentSpec
 from services.planner.core.model import Queue, Score, Segment, queue_of

@@ -9,7 +9,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
-from services.kit.conditions import Condition
+from cinquefoil.condition.v1.records import Condition
 from services.kit.config import Deployment, Discipline, InstanceChoice, Model
 from services.kit.grouping import grouped, summed
 from services.planner.core.model import Queue, queue_of

@@ -10,7 +10,8 @@ lead to the same plan.
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from services.kit.conditions import ConditionKind
+from cinquefoil.condition.v1.records import ConditionKind
+from services.kit.conditions import concerns_variant
 from services.kit.segment import SegmentState
 from services.planner.core.fleet import Node, RunningSegment
 from services.planner.core.model import Model
@@ -77,7 +78,7 @@ def absent_variants(
         missing = frozenset(
             _variant_of(each.subject)
             for each in node.conditions
-            if each.kind in _FILE_UNUSABLE and each.of_variant
+            if each.kind in _FILE_UNUSABLE and concerns_variant(each)
         )
         found = missing if found is None else found & missing
         if not found:

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from services.kit.conditions import Condition, Effect, concerning
+from cinquefoil.condition.v1.records import Condition
+from services.kit.conditions import Effect, concerning, described, effect_of, stops_model
 from services.kit.errors import Unavailable
 
 _RETRY_S = 5.0
@@ -23,11 +24,11 @@ class Readiness:
     @property
     def stopped(self) -> bool:
         """Whether something must be changed before there can be routes."""
-        return any(each.effect is Effect.STOPS for each in self.conditions)
+        return any(effect_of(each) is Effect.STOPS for each in self.conditions)
 
     def why(self, model: str) -> str:
         """Return why a model has no instance, to be appended to an error; "": it is not known."""
-        return "".join(f"; {each}" for each in concerning(model, self.conditions))
+        return "".join(f"; {described(each)}" for each in concerning(model, self.conditions))
 
     def refusal(self, model: str) -> Unavailable | None:
         """Return why a request of a model without instances would wait in vain; None: it may wait.
@@ -36,8 +37,8 @@ class Readiness:
         concerns one variant may leave others.
         """
         found = concerning(model, self.conditions)
-        stops = [each for each in found if each.effect is Effect.STOPS and not each.of_variant]
-        waits = any(each.effect is Effect.WAITS for each in found)
+        stops = list(filter(stops_model, found))
+        waits = any(effect_of(each) is Effect.WAITS for each in found)
         if self.rolling_out or waits or not stops:
             return None
         return Unavailable(

@@ -2,7 +2,8 @@
 
 import re
 
-from services.kit.conditions import Condition, ConditionKind
+from cinquefoil.condition.v1.records import ConditionKind
+from services.kit.conditions import EFFECTS
 from tests.support.paths import ROOT
 
 _ROW = re.compile(r"^\| `([A-Z_]+)` \| (\w+) \| .+ \| .+ \|$", re.MULTILINE)
@@ -11,9 +12,7 @@ _ROW = re.compile(r"^\| `([A-Z_]+)` \| (\w+) \| .+ \| .+ \|$", re.MULTILINE)
 def test_the_page_has_a_row_for_each_condition_with_its_effect() -> None:
     rows = _ROW.findall((ROOT / "docs/conditions.md").read_text())
 
-    assert sorted(rows) == sorted(
-        (kind.name, Condition(kind, "", "").effect.value) for kind in ConditionKind
-    )
+    assert sorted(rows) == sorted((kind.name, effect.value) for kind, effect in EFFECTS.items())
 
 
 _QUOTED = re.compile(r"`([^`]+)`")

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from cinquefoil.condition.v1.records import Condition, ConditionKind
 from services.kit import config
-from services.kit.conditions import Condition, ConditionKind
 from services.kit.config import Objective
 from services.kit.mig import WHOLE, Placement
 from services.kit.segment import SegmentSpec, SegmentState

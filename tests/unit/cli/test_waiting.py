@@ -1,7 +1,7 @@
 """How long `up` waits for a deployment that does not come about."""
 
+from cinquefoil.condition.v1.records import Condition, ConditionKind
 from services.cli.up.waiting import Patience, Progress
-from services.kit.conditions import Condition, ConditionKind
 
 
 def failed(version: int) -> Progress:

@@ -3,7 +3,8 @@
 import pytest
 
 from cinquefoil.condition.v1 import condition_pb2 as pb
-from services.kit.conditions import Condition, ConditionKind, Effect, concerning
+from cinquefoil.condition.v1.records import Condition, ConditionKind
+from services.kit.conditions import EFFECTS, Effect, concerning, described
 from services.kit.rpc.condition_messages import condition_messages, conditions_from
 
 OFF = Condition(ConditionKind.CONTROL_OFF, "node/n", "it only reads", "nodes.n.control")
@@ -11,16 +12,14 @@ SLOW = Condition(ConditionKind.NO_VARIANT_MEETS_SLO, "model/digits", "too slow")
 LOST = Condition(ConditionKind.MODEL_FILE_MISSING, "variant/digits/large", "no file")
 
 
-def test_every_kind_has_the_number_and_name_of_the_wire() -> None:
-    """The enum of the contract and that of the code are one list."""
-    names = {f"CONDITION_KIND_{kind.name}": kind.value for kind in ConditionKind}
-
-    assert dict(pb.ConditionKind.items()) == {"CONDITION_KIND_UNSPECIFIED": 0, **names}
+def test_every_kind_has_an_effect() -> None:
+    """A kind that is added to the contract cannot be forgotten here."""
+    assert set(EFFECTS) == set(ConditionKind) - {ConditionKind.UNSPECIFIED}
 
 
 def test_a_condition_says_which_setting_changes_it() -> None:
-    assert str(OFF) == "CONTROL_OFF node/n: it only reads (setting: nodes.n.control)"
-    assert str(SLOW) == "NO_VARIANT_MEETS_SLO model/digits: too slow"
+    assert described(OFF) == "CONTROL_OFF node/n: it only reads (setting: nodes.n.control)"
+    assert described(SLOW) == "NO_VARIANT_MEETS_SLO model/digits: too slow"
 
 
 def test_a_model_s_own_condition_explains_it() -> None:
@@ -44,7 +43,7 @@ def test_conditions_come_through_the_wire_and_newer_kinds_are_left_out() -> None
 
 
 def test_what_waits_or_degrades_stops_nothing() -> None:
-    assert {kind for kind in ConditionKind if Condition(kind, "", "").effect is Effect.STOPS} == {
+    assert {kind for kind, effect in EFFECTS.items() if effect is Effect.STOPS} == {
         ConditionKind.CONTROL_OFF,
         ConditionKind.GPU_MISSING,
         ConditionKind.PROVIDER_MISSING,

@@ -2,8 +2,8 @@
 
 from datetime import UTC, datetime
 
+from cinquefoil.condition.v1.records import Condition, ConditionKind
 from services.kit import config
-from services.kit.conditions import Condition, ConditionKind
 from services.kit.config import Objective
 from services.kit.mig import WHOLE, Geometry, Placement, SliceKind
 from services.kit.segment import SegmentSpec, SegmentState

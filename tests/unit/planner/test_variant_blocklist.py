@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.kit.conditions import Condition, ConditionKind
+from cinquefoil.condition.v1.records import Condition, ConditionKind
 from services.kit.config import Triggers
 from services.kit.mig import Placement
 from services.kit.segment import SegmentSpec, SegmentState

@@ -2,7 +2,8 @@
 
 import pytest
 
-from services.kit.conditions import Condition, ConditionKind, control_off
+from cinquefoil.condition.v1.records import Condition, ConditionKind
+from services.kit.conditions import control_off
 from services.router.core.readiness import Readiness
 
 AWAY = Condition(ConditionKind.NODE_AWAY, "node/m", "the agent of m has not joined yet")

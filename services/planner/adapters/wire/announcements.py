@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
+from cinquefoil.condition.v1.records import Condition
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
-from services.kit.conditions import Condition
 from services.kit.protobuf_wire import BYTES, varint
 from services.kit.rpc.condition_messages import condition_messages
 from services.planner.adapters.wire.convert import plan_to

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from services.kit.conditions import Condition
+from cinquefoil.condition.v1.records import Condition
 from services.kit.config import Deployment, Objective
 from services.kit.config import Planner as Settings
 from services.planner.core.cycle.environment import ChangeEvent, Clock

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from services.kit.conditions import Condition, ConditionKind
+from cinquefoil.condition.v1.records import Condition, ConditionKind
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.environment import Draft, Environment
 from services.planner.core.cycle.rollout_executor import (

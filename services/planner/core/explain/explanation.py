@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from services.kit.conditions import Condition
+from cinquefoil.condition.v1.records import Condition
 from services.kit.segment import SegmentSpec
 from services.planner.core.plan import Plan, PlannedSegment, Prediction
 

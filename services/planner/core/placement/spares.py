@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
-from services.kit.conditions import Condition, ConditionKind
+from cinquefoil.condition.v1.records import Condition, ConditionKind
 from services.kit.grouping import grouped
 from services.kit.mig import Placement
 from services.planner.core.model import Configuration, Gpu, Model, Problem, Segment, SegmentKind

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from services.kit.conditions import Condition, ConditionKind
+from cinquefoil.condition.v1.records import Condition, ConditionKind
 from services.kit.config import Objective
 from services.planner.core.model import GpuType, Model, Pool, Problem, Score, SegmentKind
 from services.planner.core.problem.catalog import Place, measure

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.kit.conditions import ConditionKind
+from cinquefoil.condition.v1.records import ConditionKind
 from services.kit.config import Spread
 from services.planner.core.decide import Decision, Snapshot, decide
 from services.planner.core.explain.explain import DecidedPlan, explain

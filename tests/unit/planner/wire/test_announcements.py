@@ -2,8 +2,8 @@
 
 import pytest
 
+from cinquefoil.condition.v1.records import Condition, ConditionKind
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
-from services.kit.conditions import Condition, ConditionKind
 from services.kit.rpc.condition_messages import condition_messages
 from services.planner.adapters.wire import announcements
 from services.planner.adapters.wire.announcements import AnnouncementEncoder
