@@ -57,7 +57,7 @@ LIBRARY = {
 }
 
 Names = defaultdict[str, set[str]]
-"""What a module imports, by module."""
+"""Imported names by module."""
 
 
 def main() -> None:

@@ -36,7 +36,7 @@ class _SignalEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Signal.ValueTy
     """Rank among the zone's own marginal intensities, 0 (clean) to 100; not a mass."""
 
 class Signal(_Signal, metaclass=_SignalEnumTypeWrapper):
-    """How a provider computed an intensity. Values of different signals are never mixed."""
+    """A provider's way of computing an intensity. Values of different signals are never mixed."""
 
 SIGNAL_UNSPECIFIED: Signal.ValueType  # 0
 SIGNAL_AVERAGE: Signal.ValueType  # 1
@@ -66,7 +66,7 @@ class _ProvenanceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Provenance
     """The last value is too old as well: a value from the deployment file."""
 
 class Provenance(_Provenance, metaclass=_ProvenanceEnumTypeWrapper):
-    """How a value was obtained."""
+    """The origin of a value."""
 
 PROVENANCE_UNSPECIFIED: Provenance.ValueType  # 0
 PROVENANCE_MEASURED: Provenance.ValueType  # 1

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Signal(IntEnum):
-    """How a provider computed an intensity. Values of different signals are never mixed."""
+    """A provider's way of computing an intensity. Values of different signals are never mixed."""
 
     UNSPECIFIED = 0
     # Mean over all generation in the zone.
@@ -23,7 +23,7 @@ class Signal(IntEnum):
 
 
 class Provenance(IntEnum):
-    """How a value was obtained."""
+    """The origin of a value."""
 
     UNSPECIFIED = 0
     # The source reports a measurement.

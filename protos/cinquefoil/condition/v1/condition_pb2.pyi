@@ -70,7 +70,7 @@ class _ConditionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Conditi
     """A model's texts are usually so long that no batch of them is in time: plans are for shorter ones."""
 
 class ConditionKind(_ConditionKind, metaclass=_ConditionKindEnumTypeWrapper):
-    """What is wrong. docs/conditions.md has a row for each."""
+    """Kinds of conditions; docs/conditions.md has a row for each."""
 
 CONDITION_KIND_UNSPECIFIED: ConditionKind.ValueType  # 0
 CONDITION_KIND_CONTROL_OFF: ConditionKind.ValueType  # 1

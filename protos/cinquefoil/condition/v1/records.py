@@ -5,7 +5,7 @@ from enum import IntEnum
 
 
 class ConditionKind(IntEnum):
-    """What is wrong. docs/conditions.md has a row for each."""
+    """Kinds of conditions; docs/conditions.md has a row for each."""
 
     UNSPECIFIED = 0
     # The node's agent may only read: no plan can use its GPUs.

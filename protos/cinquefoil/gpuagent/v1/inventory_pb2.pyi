@@ -347,7 +347,7 @@ Global___SegmentSpec: _TypeAlias = SegmentSpec  # noqa: Y015
 
 @_typing.final
 class MpsLimit(_message.Message):
-    """What one process may take of its slice, as MPS enforces it."""
+    """Limits of one process on its slice, as MPS enforces them."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

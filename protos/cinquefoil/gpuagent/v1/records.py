@@ -142,7 +142,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, order=True)
 class MpsLimit:
-    """What one process may take of its slice, as MPS enforces it.
+    """Limits of one process on its slice, as MPS enforces them.
 
     Attributes:
         thread_percentage: Share of the slice's streaming multiprocessors that it may occupy,

@@ -22,7 +22,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Explanation(_message.Message):
-    """Why a plan is as it is."""
+    """Reasons why a plan is as it is."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -273,7 +273,7 @@ Global___Alternative: _TypeAlias = Alternative  # noqa: Y015
 
 @_typing.final
 class PlanDiff(_message.Message):
-    """How two plans differ."""
+    """Differences between two plans."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

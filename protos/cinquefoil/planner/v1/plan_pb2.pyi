@@ -176,7 +176,7 @@ Global___Plan: _TypeAlias = Plan  # noqa: Y015
 
 @_typing.final
 class PlanInputs(_message.Message):
-    """What was known when a plan was made."""
+    """Inputs of a decision."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -442,7 +442,7 @@ Global___PlannedSegment: _TypeAlias = PlannedSegment  # noqa: Y015
 
 @_typing.final
 class Prediction(_message.Message):
-    """What a strategy expects of a plan."""
+    """Figures that a strategy expects of a plan."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -844,7 +844,7 @@ Global___ModelRoutesChange: _TypeAlias = ModelRoutesChange  # noqa: Y015
 
 @_typing.final
 class InstanceId(_message.Message):
-    """What distinguishes the instances of a table."""
+    """Identity of an instance in a table."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

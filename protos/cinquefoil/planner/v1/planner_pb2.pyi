@@ -43,7 +43,7 @@ class _AccountGroupingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Accou
     """The electricity zone."""
 
 class AccountGrouping(_AccountGrouping, metaclass=_AccountGroupingEnumTypeWrapper):
-    """What the entries of an hour are added up by."""
+    """Column by which the entries of an hour are added up."""
 
 ACCOUNT_GROUPING_UNSPECIFIED: AccountGrouping.ValueType  # 0
 """Nothing: one entry per hour, zone, node and model."""

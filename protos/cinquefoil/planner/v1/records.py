@@ -32,7 +32,7 @@ class PlanState(IntEnum):
 
 
 class AccountGrouping(IntEnum):
-    """What the entries of an hour are added up by."""
+    """Column by which the entries of an hour are added up."""
 
     # Nothing: one entry per hour, zone, node and model.
     UNSPECIFIED = 0
@@ -81,7 +81,7 @@ class LoadForecast:
 
 @dataclass(frozen=True, slots=True)
 class PlanInputs:
-    """What was known when a plan was made.
+    """Inputs of a decision.
 
     Attributes:
         intensity_gco2e_per_kwh: Carbon intensity by zone. Unit: gCO2e per kWh.
@@ -128,7 +128,7 @@ class PlannedSegment:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a strategy expects of a plan.
+    """Figures that a strategy expects of a plan.
 
     Attributes:
         objective: CLOVER's f (Eq. 3), in percentage points; higher is better.
@@ -322,7 +322,7 @@ class RoutingTable:
 
 @dataclass(frozen=True, slots=True, order=True)
 class InstanceId:
-    """What distinguishes the instances of a table.
+    """Identity of an instance in a table.
 
     Attributes:
         endpoint: Where it was dialled.
@@ -425,7 +425,7 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a plan is as it is.
+    """Reasons why a plan is as it is.
 
     Attributes:
         version: Plan version; 0 for a dry run.
@@ -480,7 +480,7 @@ class ClockChange:
 
 @dataclass(frozen=True, slots=True)
 class PlanDiff:
-    """How two plans differ.
+    """Differences between two plans.
 
     Attributes:
         from_version: Versions compared; 0: a dry run.

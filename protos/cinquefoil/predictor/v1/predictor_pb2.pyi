@@ -37,7 +37,7 @@ class _SourceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Source.ValueTy
     """The distribution of the model's answers, for any prompt."""
 
 class Source(_Source, metaclass=_SourceEnumTypeWrapper):
-    """What made a prediction."""
+    """The source of a prediction."""
 
 SOURCE_UNSPECIFIED: Source.ValueType  # 0
 SOURCE_EXACT: Source.ValueType  # 1

@@ -5,7 +5,7 @@ from enum import IntEnum
 
 
 class Source(IntEnum):
-    """What made a prediction."""
+    """The source of a prediction."""
 
     UNSPECIFIED = 0
     # The cache: the same prompt was answered before.

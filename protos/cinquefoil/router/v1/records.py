@@ -79,7 +79,8 @@ class ModelStatus:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What one answer cost, as in the receipt that its caller has. It names no client and no content.
+    """Energy and carbon of one answer, as in the receipt that its caller has. It names no client and
+    no content.
 
     Attributes:
         answered_at: When it was answered.

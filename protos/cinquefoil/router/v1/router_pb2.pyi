@@ -306,7 +306,7 @@ Global___WatchReceiptsResponse: _TypeAlias = WatchReceiptsResponse  # noqa: Y015
 
 @_typing.final
 class Receipt(_message.Message):
-    """What one answer cost, as in the receipt that its caller has. It names no client and no content."""
+    """Energy and carbon of one answer, as in the receipt that its caller has. It names no client and no content."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
