@@ -96,12 +96,18 @@ sbom: .venv-supply/.done ## write a bill of materials (CycloneDX) of lock.txt to
 wheels: $(VENV)/.run ## build the wheels of the suite and of its protos into dist
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist ./protos .
 
-# A tag is a promise to clients: fields are added after it, never changed or removed.
+# A release is a promise to older peers: see `breaking` in protos/buf.yaml.
+RELEASED = $(wildcard protos/released/*.txtpb)
 protos-compatible: $(VENV)/.dev
-	@tag=$$(git describe --tags --abbrev=0 2>/dev/null); \
-	if [ -z "$$tag" ]; then echo "buf breaking: no tag to compare the protos with"; exit 0; fi; \
-	before=$$(mktemp -d) && trap 'rm -rf "$$before"' EXIT && git archive "$$tag" protos | tar -x -C "$$before" \
-	&& echo "buf breaking: against $$tag" && $(BIN)/buf breaking protos --against "$$before/protos"
+	@test $(words $(RELEASED)) -eq 1 || { echo "protos/released: expected the snapshot of the last release," \
+		"found '$(RELEASED)': restore it from git; a release writes it by 'make protos-released'"; exit 1; }
+	@echo "buf breaking: against $(RELEASED)"
+	@$(BIN)/buf breaking protos --against $(RELEASED)
+
+protos-released: $(VENV)/.dev ## at a release: write the descriptors that later protos are compared with
+	@mkdir -p out
+	version=$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml) && $(BIN)/buf build protos --exclude-source-info \
+		-o out/$$version.txtpb && rm -f protos/released/* && mv out/$$version.txtpb protos/released/
 
 clean: ## remove what these targets made
 	rm -rf .venv .venv-gpu .venv-protos .venv-supply out dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
@@ -144,4 +150,4 @@ GPU_PIP := env -u PIP_CONSTRAINT .venv-gpu/bin/pip install --quiet $(if $(WHEELS
 	.venv-supply/bin/pip install --quiet --group supply
 	@touch $@
 
-.PHONY: help docs demo up test test-unit fuzz fuzz-transport check format bench chaos gpu-report protos protos-fresh protos-compatible lock sbom wheels clean
+.PHONY: help docs demo up test test-unit fuzz fuzz-transport check format bench chaos gpu-report protos protos-fresh protos-compatible protos-released lock sbom wheels clean
