@@ -13,7 +13,6 @@ from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
 from services.gpuagent.agent import Agent
 from services.gpuagent.devices.hardware import hardware_of
 from services.gpuagent.metrics import AgentCollector
-from services.gpuagent.metrics_aliases import ALIASES
 from services.gpuagent.node_place import NodePlace, joining, place_of
 from services.gpuagent.servicer import GpuAgentServicer
 from services.gpuagent.settings import config_builder_of
@@ -108,18 +107,16 @@ async def _served(
     deployment: Deployment, agent: Agent, started: Callable[[int], None] | None
 ) -> AsyncIterator[None]:
     """Answer calls and expose metrics while the block runs."""
-    place, readings = agent.place, agent.node.device.readings
+    place = agent.place
     servicer = GpuAgentServicer(agent.report, agent.transactions)
     governors = agent.clock_loop.governors
     collector = AgentCollector(agent.node, agent.accounts, agent.drift, governors)
     tls, access = deployment.identity("agent", place.name), Access.of(deployment)
     health = HealthServicer()
-    known = (agent.accounts.list, place.name, readings)
-    aliases = [ALIASES[name](*known) for name in place.settings.metrics_aliases]
     async with (
         metrics.exposed(
             place.settings.metrics,
-            [collector, *aliases],
+            [collector],
             service="gpuagent",
             tls=tls,
             access=access,

@@ -29,7 +29,6 @@ from services.router.adapters.predictor_client import PredictorClient
 from services.router.adapters.prometheus import RouterCollector, collectors_registry
 from services.router.adapters.routing_file import RoutingFile
 from services.router.adapters.tokens import TokenVerifier
-from services.router.adapters.triton_metrics import TritonCollector
 from services.router.adapters.worker_stream import WorkerStreams, links
 from services.router.core.accounting.account import Account
 from services.router.core.accounting.receipt_watchers import ReceiptWatchers
@@ -202,9 +201,8 @@ class _Router:
     def metrics(self) -> CollectorRegistry:
         """Return the registry that Prometheus scrapes."""
         accounts = self.engine.accounts
-        aliases = [TritonCollector(accounts)] if "triton" in self._settings.metrics_aliases else []
         overloads = self.engine.registry.overloads
-        return collectors_registry(RouterCollector(accounts, self._clock, overloads), *aliases)
+        return collectors_registry(RouterCollector(accounts, self._clock, overloads))
 
     def register(self, server: grpc.aio.Server) -> None:
         """Add the servicers."""

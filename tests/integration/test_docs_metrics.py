@@ -11,7 +11,7 @@ _PARAMETERS = {"cinquefoil_status", "cinquefoil_reason"}
 """Of streams' errors: no metrics."""
 
 
-def test_pages_name_only_metrics_that_there_are() -> None:
+def test_pages_and_rules_name_only_metrics_that_there_are() -> None:
     """By the name that Prometheus shows, so that it can be pasted into a query."""
     known = set(_PARAMETERS)
     for found in reference.families().values():
@@ -19,7 +19,7 @@ def test_pages_name_only_metrics_that_there_are() -> None:
             known |= {each.name, *each.series, *each.labels}
     unknown = {
         f"{path.relative_to(ROOT)}: {name}"
-        for path in (ROOT / "docs").rglob("*.md")
+        for path in (*(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy/prometheus").glob("*.yml"))
         for written in _NAME.findall(path.read_text())
         for name in _expanded(written)
         if not (

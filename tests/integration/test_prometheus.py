@@ -17,11 +17,12 @@ DASHBOARDS = sorted((ROOT / "deploy/grafana").glob("*.json"))
 
 
 @pytest.mark.skipif(PROMTOOL is None, reason="no promtool on the path: apt-get install prometheus")
-def test_alerts_fire_when_they_should() -> None:
-    """Those of alerts_test.yml: among others, fast burning of objectives of any percentile."""
+@pytest.mark.parametrize("tests", ["alerts_test.yml", "aliases_test.yml"])
+def test_rules_do_what_their_tests_say(tests: str) -> None:
+    """Alerts fire when they should; figures under other exporters' names have their units."""
     assert PROMTOOL is not None
     done = subprocess.run(
-        [PROMTOOL, "test", "rules", "alerts_test.yml"],
+        [PROMTOOL, "test", "rules", tests],
         cwd=ROOT / "deploy/prometheus",
         capture_output=True,
         text=True,

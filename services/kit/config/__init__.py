@@ -126,7 +126,6 @@ class Router(Endpoint):
             certificates the identity is "id:" and its `x-client-id`, or "ipv4:" and its host.
         token_listen: A second port, for inference clients that show a token (access.tokens)
             instead of a certificate; empty: none.
-        metrics_aliases: "triton": counts under `nv_inference_*` names, too.
         routing_file: Where the last routing table is kept: a router that restarts serves by it
             until a planner answers. Each router needs its own. Unset: it waits for a planner.
     """
@@ -152,7 +151,6 @@ class Router(Endpoint):
         3600.0,
         21600.0,
     )
-    metrics_aliases: tuple[Literal["triton"], ...] = ()
     max_requests: Annotated[int, Field(ge=1)] = 65_536
     max_connections: Annotated[int, Field(ge=1)] = 16_384
     max_connection_requests: Annotated[int, Field(ge=1)] = 4096

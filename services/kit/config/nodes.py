@@ -111,7 +111,6 @@ class Node(Endpoint):
             the SMs of its slice; "by_busy": by activity; "none": not at all.
         mps: How several processes share a slice. None: CUDA MPS of the driver on real GPUs;
             simulated ones need none.
-        metrics_aliases: "dcgm", "kepler": GPUs under the names of dcgm-exporter or of Kepler, too.
     """
 
     listen: Address = "127.0.0.1:8463"
@@ -133,7 +132,6 @@ class Node(Endpoint):
     workers: Workers = Workers()
     idle_share: Literal["none", "by_slice", "by_busy"] = "none"
     mps: Mps | None = None
-    metrics_aliases: tuple[Literal["dcgm", "kepler"], ...] = ()
 
     @property
     def controlled(self) -> bool:

@@ -44,6 +44,8 @@ _METRICS: Mapping[tuple[Callable[..., Any], tuple[str, ...]], Mapping[str, str]]
         " half of the objective, and cheaper variants take more.",
     },
     (CounterMetricFamily, ("model",)): {
+        "cinquefoil_items": "Items in the answered requests.",
+        "cinquefoil_batches": "Batches that answered requests ran in.",
         "cinquefoil_request_retries": "Requests given to one more worker.",
         "cinquefoil_unclaimed_energy_joules": "Active energy of work that failed, or whose caller"
         " had gone by its end.",
@@ -154,6 +156,8 @@ def _of_model(account: Account, now_s: float) -> Iterator[tuple[str, tuple[str, 
     """Yield names of metrics, their labels beside the model's, and values."""
     routes, stats = account.routes, account.stats
     yield "cinquefoil_pending_requests", (), stats.pending
+    yield "cinquefoil_items", (), stats.items
+    yield "cinquefoil_batches", (), stats.executions
     yield "cinquefoil_request_retries", (), stats.retried
     yield "cinquefoil_unclaimed_energy_joules", (), stats.unclaimed_j
     yield "cinquefoil_slo_latency_seconds", (), routes.slo_latency_s

@@ -123,7 +123,7 @@ NO_MEANING = {
         nodes.worker_host planner.listen planner.metrics router.listen router.metrics
         router.http_listen
         router.max_request_bytes router.max_stream_requests router.compression
-        router.metrics_aliases nodes.metrics_aliases router.slo_windows_s
+        router.slo_windows_s
         carbon.address nodes.address planner.address
         router.address router.token_listen router.quotas rpc.transport
         node router.max_requests router.max_connections router.max_connection_requests

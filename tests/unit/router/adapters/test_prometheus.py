@@ -12,7 +12,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from services.kit.clock import RealClock
 from services.kit.request_cost import Cost, Usage
 from services.router.adapters.prometheus import RouterCollector, collectors_registry
-from services.router.adapters.triton_metrics import TritonCollector
 from services.router.core.accounting.account import Account
 from services.router.core.dispatch.overload import Overload
 from services.router.core.model import Instance, ModelRoutes, Request
@@ -50,18 +49,17 @@ def play(account: Account, happened: list[tuple[Instance, float] | str]) -> None
             account.answer(request, event[0], Result(1, cost=cost), event[1])
 
 
-def scrape(account: Account, *, triton: bool = False, overload: Overload | None = None) -> Samples:
+def scrape(account: Account, *, overload: Overload | None = None) -> Samples:
     """Return samples by name and label values in the order of their names, "le" included."""
     accounts = {"m": account}
-    aliases = [TritonCollector(accounts)] if triton else []
     overloads = {"m": overload} if overload else {}
     collector = RouterCollector(accounts, RealClock(), lambda: overloads)
-    text = generate_latest(collectors_registry(collector, *aliases)).decode()
+    text = generate_latest(collectors_registry(collector)).decode()
     return {
         (sample.name, tuple(value for _, value in sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
-        if sample.name.startswith(("cinquefoil_", "gen_ai_", "nv_")) and "_rpc_" not in sample.name
+        if sample.name.startswith(("cinquefoil_", "gen_ai_")) and "_rpc_" not in sample.name
     }
 
 
@@ -153,27 +151,18 @@ def test_the_objective_is_judged_over_windows_with_prometheus_names() -> None:
     assert found["cinquefoil_slo_objective_ratio", ("m",)] == 0.95
 
 
-def test_triton_names_carry_the_same_counts() -> None:
+def test_items_and_batches_are_counted_beside_requests() -> None:
+    """Two answers of two items each, which shared one batch of two."""
     account = open_account()
     play(account, [(SMALL, 0.01), (LARGE, 0.03), "UNAVAILABLE"])
-    account.stats.arrivals += 1
 
-    found = scrape(account, triton=True)
+    found = scrape(account)
 
-    def value(name: str) -> float:
-        return found[f"nv_inference_{name}", ("m", "1")]
-
-    assert value("request_success") == 2
-    assert value("request_failure") == 1
-    assert value("count") == 4
-    assert value("exec_count") == 2
-    assert value("pending_request_count") == 1
-    assert value("request_duration_us") == 40_000
-    assert value("compute_infer_duration_us") == 8_000
-    assert value("compute_input_duration_us") == value("compute_output_duration_us") == 0
+    assert found["cinquefoil_items_total", ("m",)] == 4
+    assert found["cinquefoil_batches_total", ("m",)] == 2
 
 
-def test_tokens_and_their_times_are_counted_by_variant_and_under_tritons_names() -> None:
+def test_tokens_and_their_times_are_counted_by_variant() -> None:
     """One answer of 20 tokens, one of a single token, one of none; who has no text tells none."""
     account = open_account()
     play(account, [(LARGE, 0.03)])
@@ -184,7 +173,7 @@ def test_tokens_and_their_times_are_counted_by_variant_and_under_tritons_names()
     for source in ("exact", "semantic", "model"):
         account.stats.predictions[source].add(0.002)
 
-    found = scrape(account, triton=True)
+    found = scrape(account)
 
     small = ("m", "small")
     assert found["cinquefoil_input_tokens_total", small] == 15
@@ -195,19 +184,6 @@ def test_tokens_and_their_times_are_counted_by_variant_and_under_tritons_names()
     assert found["gen_ai_server_time_per_output_token_seconds_count", text] == 1
     assert found["gen_ai_server_time_per_output_token_seconds_sum", text] == 0.03
     assert not [name for name, labels in found if "token" in name and "large" in labels]
-    triton = ("m", "1")
-    assert found["nv_inference_first_response_histogram_ms_bucket", ("250", *triton)] == 1
-    assert found["nv_inference_first_response_histogram_ms_count", triton] == 2
-    assert found["nv_cache_num_hits_per_model", triton] == 2
-    assert found["nv_cache_num_misses_per_model", triton] == 1
-    assert found["nv_cache_hit_duration_per_model", triton] == 4000
-
-
-def test_without_the_alias_there_is_no_triton_name() -> None:
-    account = open_account()
-    play(account, [(SMALL, 0.01)])
-
-    assert not [name for name, _ in scrape(account) if name.startswith("nv_")]
 
 
 def test_overload_is_reported_while_it_lasts_and_its_time_stays() -> None:
