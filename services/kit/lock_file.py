@@ -7,11 +7,9 @@ import socket
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Self
 
 from services.kit.errors import FailedPrecondition
-
-_NOTE_BYTES: Final = 4096
 
 
 class LockFile:
@@ -20,45 +18,84 @@ class LockFile:
     Args:
         path: The file; its folder is made where it is missing.
         setting: The setting that says where it lies, for the message of an error.
-
-    Raises:
-        FailedPrecondition: It cannot be written.
     """
 
     def __init__(self, path: Path, setting: str) -> None:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise FailedPrecondition.at(
-                setting, f"{path} cannot be written: {error.strerror}", reason="STATE_NOT_WRITABLE"
-            ) from error
+        self._path = path
+        self._setting = setting
+        self._descriptor = -1
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
+        self.release()
 
     def take(self) -> bool:
-        """Take the lock and note who has it; return whether it was free."""
+        """Take the lock and note who has it; return whether it is held.
+
+        A file that was replaced meanwhile is another lock.
+
+        Raises:
+            FailedPrecondition: It cannot be written.
+        """
+        if self._descriptor >= 0 and self._is_the_file(self._descriptor):
+            return True
+        self.release()
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        note_holder(self._descriptor)
-        return True
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise FailedPrecondition.at(
+                self._setting,
+                f"{self._path} cannot be written: {error.strerror}",
+                reason="STATE_NOT_WRITABLE",
+            ) from error
+        with suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if self._is_the_file(descriptor):
+                self._descriptor = descriptor
+                _note_holder(descriptor)
+                return True
+        os.close(descriptor)
+        return False
+
+    def release(self) -> None:
+        """Let go of the lock."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def break_open(self) -> None:
+        """Have the next `take` put another file in its place: the holder's lock is no more."""
+        self._path.unlink(missing_ok=True)
 
     def holder(self) -> str:
         """Return who holds the lock, for a person: process, host, and since when."""
         try:
-            note = json.loads(os.pread(self._descriptor, _NOTE_BYTES, 0))
+            note = self._note()
             return f"process {note['pid']} on {note['host']}, since {note['since']}"
         except (OSError, ValueError, LookupError, TypeError):
             return "a process that did not note who it is"
 
+    def holder_pid(self) -> int:
+        """Return the id of the process that holds the lock, on this host.
 
-def note_holder(descriptor: int) -> None:
+        Raises:
+            OSError, ValueError, LookupError, TypeError: It did not note who it is.
+        """
+        return int(self._note()["pid"])
+
+    def _note(self) -> Any:
+        return json.loads(self._path.read_bytes())
+
+    def _is_the_file(self, descriptor: int) -> bool:
+        with suppress(FileNotFoundError):
+            return os.path.samestat(os.fstat(descriptor), self._path.stat())
+        return False
+
+
+def _note_holder(descriptor: int) -> None:
     """Note in an open lock file that this process has the lock."""
     since = datetime.now(UTC).isoformat(timespec="seconds")
     note = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since})

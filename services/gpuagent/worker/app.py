@@ -41,7 +41,6 @@ from services.kit.config import (
 )
 from services.kit.errors import FailedPrecondition
 from services.kit.package_data import require_sha256
-from services.kit.process.event_loop import Loop
 from services.kit.process.memory import collect_seldom, keep_large_blocks
 from services.kit.rpc import ADDRESS_TAKEN, Access, Limits, serve_until, serving
 from services.kit.telemetry import export, logs
@@ -226,7 +225,7 @@ def launch(path: Path) -> int:
             confine(starts_programs=starts_programs, user=spec.user)
             _bind(spec.cores)
             with export.exported("worker"):
-                uvloop.run(_until_stopped(spec, counters), loop_factory=Loop)
+                uvloop.run(_until_stopped(spec, counters))
     except AddressTaken:
         _log.warning("address in use", listen=spec.listen)
         return worker_spec.ADDRESS_TAKEN

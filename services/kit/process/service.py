@@ -12,7 +12,6 @@ import uvloop
 from services.kit.config import Deployment
 from services.kit.config.loader import ConfigError, config_path, load
 from services.kit.errors import ServiceError, leaves
-from services.kit.process.event_loop import Loop
 from services.kit.process.memory import collect_seldom
 from services.kit.process.reload import Reloads
 from services.kit.rpc import serve_until
@@ -66,7 +65,7 @@ def serve(service: str, run: Run, deployment: Deployment) -> None:
     logs.get("service").info("settings", settings=shown(deployment))
     collect_seldom()
     with export.exported(service):
-        uvloop.run(_until_stopped(run, deployment), loop_factory=Loop)
+        uvloop.run(_until_stopped(run, deployment))
 
 
 def shown(deployment: Deployment) -> dict[str, Any]:

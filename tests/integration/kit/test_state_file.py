@@ -116,6 +116,7 @@ def test_a_disk_that_takes_nothing_leaves_the_file_as_it_was(
 
 
 def test_who_is_refused_a_lock_learns_who_holds_it(tmp_path: Path) -> None:
+    """By process, host and time; a lock that was let go is free."""
     with LockFile(tmp_path / "lock", "s") as first, LockFile(tmp_path / "lock", "s") as second:
         assert first.take()
         assert not second.take()
@@ -124,8 +125,19 @@ def test_who_is_refused_a_lock_learns_who_holds_it(tmp_path: Path) -> None:
         assert third.take()
 
 
+def test_a_broken_lock_is_the_next_ones(tmp_path: Path) -> None:
+    """The holder of the file before finds that it holds nothing, and cannot take it back."""
+    with LockFile(tmp_path / "lock", "s") as first, LockFile(tmp_path / "lock", "s") as second:
+        assert first.take()
+        assert first.take(), "it has it still"
+        second.break_open()
+        assert second.take()
+        assert not first.take()
+        assert second.holder_pid() == os.getpid()
+
+
 def test_a_lock_that_cannot_be_made_names_the_setting(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     with pytest.raises(FailedPrecondition, match="file/lock cannot be written"):
-        LockFile(tmp_path / "file" / "lock", "nodes.n.state_dir")
+        LockFile(tmp_path / "file" / "lock", "nodes.n.state_dir").take()

@@ -12,8 +12,8 @@ from alembic.migration import MigrationContext
 from sqlalchemy import text
 
 from services.kit.errors import FailedPrecondition, InvalidArgument, Unavailable
+from services.kit.lock_file import LockFile
 from services.planner.adapters.store import open_store, schema
-from services.planner.adapters.store.leadership import FileLock
 from services.planner.adapters.store.opening import address, downgrade, shown
 from services.planner.adapters.store.tables import metadata, put
 from services.planner.adapters.wire.convert import plan_to, routing_to
@@ -176,8 +176,8 @@ async def test_a_planner_that_waits_takes_a_file_that_is_being_made_for_no_damag
     tmp_path: Path,
 ) -> None:
     """Two planners start together: the first has the lock, and its file is empty still."""
-    path, lock = tmp_path / "planner.sqlite3", FileLock(tmp_path / "planner.sqlite3")
-    assert lock.try_take()
+    path, lock = tmp_path / "planner.sqlite3", LockFile(tmp_path / "planner.sqlite3.lock", "s")
+    assert lock.take()
     path.touch()
 
     with pytest.raises(FailedPrecondition, match="another planner is using"):

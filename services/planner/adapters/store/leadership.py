@@ -6,7 +6,6 @@ planner that has lost the lease cannot write any more: each transaction looks at
 """
 
 import asyncio
-import fcntl
 import json
 import math
 import os
@@ -15,7 +14,6 @@ import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import asdict
-from pathlib import Path
 from typing import Final, TypeVar
 
 from sqlalchemy import inspect, text
@@ -24,7 +22,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.kit.clock import Clock
 from services.kit.errors import Cancelled, FailedPrecondition, Unavailable
-from services.kit.lock_file import note_holder
+from services.kit.lock_file import LockFile
 from services.kit.telemetry import logs
 from services.planner.adapters.store.tables import meta, put, value_of
 from services.planner.core.lease import Lease, Tenure, Vigil
@@ -53,47 +51,18 @@ class Deposed(Unavailable):
 
 
 class FileLock:
-    """A lock file beside an SQLite file."""
+    """A lock file beside an SQLite file; it goes with the process."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = Path(f"{path}.lock")
-        self._descriptor = -1
+    def __init__(self, file: LockFile) -> None:
+        self._file = file
 
-    async def take(self, connection: AsyncConnection) -> bool:  # noqa: ARG002 - PostgreSQL's needs it
-        """Take it; a file that was replaced meanwhile is another lock."""
-        return self.try_take()
-
-    def try_take(self) -> bool:
+    async def take(self, _connection: AsyncConnection) -> bool:
         """Take it, which needs no connection."""
-        if self._is_the_file(self._descriptor):
-            return True
-        self.release()
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        with suppress(BlockingIOError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if self._is_the_file(descriptor):
-                self._descriptor = descriptor
-                note_holder(descriptor)
-                return True
-        os.close(descriptor)
-        return False
+        return self._file.take()
 
-    async def break_open(self, connection: AsyncConnection) -> None:  # noqa: ARG002
-        """Put another file in its place: who holds the old one holds nothing."""
-        self._path.unlink(missing_ok=True)
-
-    def release(self) -> None:
-        """Let go of it."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-    def _is_the_file(self, descriptor: int) -> bool:
-        if descriptor < 0:
-            return False
-        with suppress(FileNotFoundError):
-            return os.path.samestat(os.fstat(descriptor), self._path.stat())
-        return False
+    async def break_open(self, _connection: AsyncConnection) -> None:
+        """Break it: the process that holds the old file holds nothing."""
+        self._file.break_open()
 
 
 class SessionLock:

@@ -11,7 +11,8 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.kit.clock import RealClock
-from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound
+from services.kit.errors import InvalidArgument, NotFound
+from services.kit.lock_file import LockFile
 from services.kit.state_file import Damaged
 from services.kit.telemetry import logs
 from services.planner.adapters.store import checks, schema
@@ -136,31 +137,10 @@ def _lock_of(url: URL) -> Iterator[Lock]:
         yield SessionLock()
         return
     path = Path(url.database or "")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FailedPrecondition.at(
-            "planner.database", f"{path.parent} cannot be made: {error.strerror}"
-        ) from error
-    lock = FileLock(path)
-    try:
-        if _taken(lock, path):  # else another planner may be making the file at this moment
+    with LockFile(Path(f"{path}.lock"), "planner.database") as file:
+        if file.take():  # else another planner may be making the database at this moment
             _refuse_empty(path)
-        yield lock
-    finally:
-        lock.release()
-
-
-def _taken(lock: FileLock, path: Path) -> bool:
-    """Take the lock; return whether it was free."""
-    try:
-        return lock.try_take()
-    except OSError as error:
-        raise FailedPrecondition.at(
-            "planner.database",
-            f"{path.parent} cannot be written: {error.strerror}",
-            reason="STATE_NOT_WRITABLE",
-        ) from error
+        yield FileLock(file)
 
 
 def _refuse_empty(path: Path) -> None:
