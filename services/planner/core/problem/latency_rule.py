@@ -18,27 +18,8 @@ from services.planner.core.problem.queueing import (
     Station,
     late_share,
     late_share_bound,
+    on_grid,
 )
-
-GRID = 1.02
-"""Demands are rounded up to a power of it, so that what was found for one serves its neighbours."""
-
-MANY = 24
-"""Processes that share a queue from which on the wait is short against a batch."""
-
-LIGHT = 0.85
-"""Utilisation up to which that holds: the wait in M/D/24 then exceeds a quarter of a service time
-in less than 5 of 100 cases."""
-
-LATE = 0.0499
-"""Share of late requests for which the two shortcuts below hold."""
-
-SPARSE = 0.25
-"""Utilisation at which even one worker keeps 95 of 100 waits below its service time: M/D/1 has
-(1 - u) e^u >= 0.95 up to u = 0.29; not used for higher percentiles."""
-
-FINE = 128
-"""Numbers of segments are distinguished to one part in it."""
 
 MAX_TIMES = 16
 """Times the segments that the utilisation needs, beyond which more do not help."""
@@ -74,11 +55,7 @@ def admissible_rps(objective: Objective, model: Model, kind: SegmentKind) -> flo
     time_s = model.slo_latency_s * stage.budget - stage.transfer_s
     if usable_rps <= 0 or model.demand_rps <= 0:
         return 0.0
-    long = time_s >= 2 * kind.latency_s and model.slo_percentile <= 100.0 * (1.0 - LATE)
-    processes = math.ceil(model.demand_rps / usable_rps) * kind.processes
-    if long and objective.max_utilisation <= LIGHT and processes >= MANY:
-        return usable_rps
-    demand_rps = GRID ** math.ceil(math.log(model.demand_rps, GRID) - 1e-9)
+    demand_rps = on_grid(model.demand_rps)
     return min(usable_rps, _share_rps(kind, usable_rps, demand_rps, time_s, model.slo_percentile))
 
 
@@ -94,9 +71,6 @@ def _share_rps(
         surely = late_share_bound(station, time_s) <= allowed
         return surely or late_share([station], time_s) <= allowed
 
-    sparse = allowed >= LATE and demand_rps <= SPARSE * kind.throughput_rps
-    if sparse and time_s >= 2 * kind.latency_s:
-        return usable_rps
     low = max(1, math.ceil(demand_rps / usable_rps - 1e-9))
     if keep(low):
         return usable_rps
@@ -105,7 +79,7 @@ def _share_rps(
         low, high = high, 2 * high
         if high > most:
             return 0.0
-    while high - low > max(1, high // FINE):
+    while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if keep(middle) else (middle, high)
     return demand_rps / high

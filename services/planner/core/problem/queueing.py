@@ -45,9 +45,6 @@ LONGEST = 16
 MOMENTS = 16
 """Of a batch's time, at which requests are taken to come."""
 
-MEANS = 64
-"""Means for which the counts of requests are computed; in between, they are mixed."""
-
 RATIOS = 40
 """Times of small batches are rounded up to so many parts of a full one's."""
 
@@ -63,21 +60,14 @@ MANY = 96
 NEARLY_FULL = 0.95
 """Utilisation beyond which no percentile is kept, and latencies are not distinguished."""
 
-STEPS = 128
-"""Utilisations that are distinguished; in between, the higher one."""
-
 GRID = 1.02
 """Ratio of neighbouring loads that are distinguished."""
 
-SOLVED = 80
-"""States up to which a chain is solved directly; beyond, threads of a solver cost more."""
-
 MOST_ITERATIONS = 1000
 
-ENOUGH = 0.02
-"""Change of the share of busy processes that makes no difference to a percentile."""
-
 ITERATIONS = 6
+"""Turns in which the share of busy processes and the batches' times settle."""
+
 NOTHING = 1e-9
 
 
@@ -191,13 +181,13 @@ class _OneByOne:
 
     def __init__(self, stations: Sequence[Station]) -> None:
         processes = sum(each.processes for each in stations)
-        self._load_rps = sum(each.load_rps for each in stations)
-        scale = max(1.0, processes / MANY)
-        count = round(processes / scale)
+        load_rps = sum(each.load_rps for each in stations)
         weights = [
-            each.load_rps / self._load_rps if self._load_rps > 0 else each.processes / processes
+            each.load_rps / load_rps if load_rps > 0 else each.processes / processes
             for each in stations
         ]
+        scale = max(1.0, processes / MANY)
+        count, load_rps = round(processes / scale), load_rps / scale
         shares = [_others_busy(count, min(each.kind.processes, count)) for each in stations]
         times = [np.array(each.kind.single_times_s) for each in stations]
         busy_s = sum(
@@ -205,7 +195,6 @@ class _OneByOne:
             for weight, others, time_s in zip(weights, shares, times, strict=True)
         )
         self._full_s = sum(w * float(t[-1]) for w, t in zip(weights, times, strict=True))
-        load_rps = self._load_rps / scale
         utilisation = min(load_rps * self._full_s / count, NEARLY_FULL)
         steps = np.log(np.maximum(load_rps * busy_s / np.arange(1, count + 1), 1e-300))
         states = np.concatenate([[0.0], np.cumsum(steps)])
@@ -213,7 +202,7 @@ class _OneByOne:
         waiting = found[-1] / (1.0 - utilisation)
         total = found[:-1].sum() + waiting
         self._waits = float(waiting / total)
-        self._longer = _md_c(count, math.ceil(utilisation * STEPS) / STEPS)
+        self._longer = _md_c(count, utilisation)
         at_once = found[:-1] / total
         self._branches = [
             (w, at_once @ others, t[: others.shape[1]], float(t[-1]))
@@ -248,24 +237,26 @@ class _Batches:
         self._rate, self._most, self._turns = max(rate, 1e-12), most, turns
         self._size = 3 * most + 9
         self._times = _by_items(np.array(times), most)
-        self._counts = _counts(turns, self._size, self._rate * float(self._times.max()))
         waiting = np.arange(self._size)
         self._items = np.clip(waiting, 1, most)
         self._left = np.maximum(waiting - self._items, 0)
         # By items and busy processes: what comes while a batch runs; and where it began with one
         # that found the worker idle, hence just after its turn.
-        came = self._counts.of(self._rate * self._times)
+        came = self._came(self._times)
         self._first = _in_turn(self._rate * self._times[0], turns, self._size, drawn=False)
         trials, busy = self._times.shape[1] - 1, 0.5
         self._ends = np.full(self._size, 1.0 / self._size)
-        for _ in range(ITERATIONS):
+        for _ in range(ITERATIONS if trials else 1):
             self._others = _binomial(trials, busy)
             self._ends = self._stationary(self._others @ self._first, self._others @ came)
             mean = float(self._ends @ (self._times @ self._others)[self._items - 1])
-            found = min(1.0, self._rate * mean / float(self._ends @ self._items))
-            if trials == 0 or abs(found - busy) < ENOUGH:
-                break
-            busy = found
+            busy = min(1.0, self._rate * mean / float(self._ends @ self._items))
+
+    def _came(self, times: Values) -> Values:
+        """Return the distributions of what comes in times, shape of `times` and then requests."""
+        means = self._rate * times
+        found = _in_turn(means.ravel(), self._turns, self._size, drawn=True)
+        return found.reshape(*means.shape, self._size)
 
     def _stationary(self, first: Values, came: Values) -> Values:
         """Return the distribution of what waits in a worker whenever a batch ends."""
@@ -295,7 +286,7 @@ class _Batches:
         waiting += 1
         which = self._items[waiting] - 1
         begun = self._times[which, busy]
-        came = self._counts.of(self._rate * begun) * np.arange(self._size)
+        came = self._came(begun) * np.arange(self._size)
         weights = _likely(likely[waiting, busy][:, None] * came)
         state, number = np.nonzero(weights > RARE)
         weight = weights[state, number]
@@ -349,7 +340,7 @@ def _batches(kind: SegmentKind, turns: int, rate_rps: float, *, roughly: bool = 
     if roughly and utilisation > 0:
         below = math.floor(math.log(NEARLY_FULL / utilisation, ROUGH_GRID) + NOTHING)
         utilisation = NEARLY_FULL / ROUGH_GRID**below
-    return _Scaled(_known_batches(ratios, kind.batch_size, turns, _on_grid(utilisation)), full_s)
+    return _Scaled(_known_batches(ratios, kind.batch_size, turns, on_grid(utilisation)), full_s)
 
 
 @lru_cache(maxsize=16384)
@@ -381,10 +372,10 @@ def _one_by_one(*stations: Station) -> _OneByOne:
 
 
 def _rounded(station: Station) -> Station:
-    return replace(station, load_rps=_on_grid(station.load_rps))
+    return replace(station, load_rps=on_grid(station.load_rps))
 
 
-def _on_grid(load_rps: float) -> float:
+def on_grid(load_rps: float) -> float:
     """Round a load up, by 2 % at most, so that what was found for one serves its neighbours."""
     return GRID ** math.ceil(math.log(load_rps, GRID) - NOTHING) if load_rps > 0 else 0.0
 
@@ -402,34 +393,6 @@ def _by_items(ends: Values, most: int) -> Values:
     found: Values = np.clip(middle + slope * (items - half), single, np.maximum(full, single))
     found[0] = single
     return np.maximum.accumulate(found)
-
-
-class _Counts:
-    """Distributions of the requests that come to one of `turns` processes, by their mean.
-
-    Args:
-        turns: Processes that requests are given to in turn.
-        size: Of each distribution.
-        most: Largest mean.
-    """
-
-    def __init__(self, turns: int, size: int, most: float) -> None:
-        self._step = max(most, 1e-9) / MEANS
-        means = np.arange(MEANS + 2, dtype=np.float64) * self._step
-        self._known = _in_turn(means, turns, size, drawn=True)
-
-    def of(self, means: Values) -> Values:
-        """Return the distributions, shape of `means` and then requests 0, 1, .."""
-        at = means / self._step
-        low = np.floor(at).astype(np.int64)
-        part = (at - low)[..., None]
-        found: Values = (1 - part) * self._known[low] + part * self._known[low + 1]
-        return found
-
-
-@lru_cache(maxsize=256)
-def _counts(turns: int, size: int, most: float) -> _Counts:
-    return _Counts(turns, size, most)
 
 
 def _add(found: Values, times: Values, weights: Values) -> None:
@@ -515,7 +478,7 @@ def _in_turn(means: Values, turns: int, size: int, *, drawn: bool) -> Values:
 
 def _poissons(means: Values, size: int) -> Values:
     """Return Poisson distributions, shape (means, size)."""
-    most = float(means.max())
+    most = float(means.max(initial=0.0))
     likely = min(size, math.ceil(most + 12 * math.sqrt(most) + 30))  # what is more, is below 1e-16
     found = np.zeros((len(means), size))
     logs = np.log(np.maximum(means, 1e-300))[:, None] * np.arange(likely) - _log_factorials(likely)
@@ -554,18 +517,6 @@ def _steady(moves: Values, near: Values | None = None) -> Values:
         near: A distribution near it, to begin with; None: any.
     """
     moves[:, -1] += np.maximum(0.0, 1.0 - moves.sum(axis=1))
-    states = len(moves)
-    if states > SOLVED:
-        return _iterated(moves, near)
-    system = moves.T - np.eye(states)
-    system[-1] = 1.0
-    target = np.eye(1, states, states - 1).ravel()
-    found: Values = np.clip(np.linalg.solve(system, target), 0.0, None)
-    return found / float(found.sum())
-
-
-def _iterated(moves: Values, near: Values | None) -> Values:
-    """Return the stationary distribution of a large chain, whose batches forget soon."""
     found: Values = np.full(len(moves), 1.0 / len(moves)) if near is None else near
     for _ in range(MOST_ITERATIONS):
         before, found = found, found @ moves
