@@ -2,13 +2,12 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import highspy
 import numpy as np
-from numpy.typing import NDArray
 
 from services.planner.core.solver.blocks import Blocks
 from services.planner.core.solver.decomposition import FEW, Decomposition
@@ -31,21 +30,6 @@ SLACK = 1e-9
 LARGE = 150
 """Integer columns from which quick answers save time."""
 
-BOX = 4
-"""By how much integers may stay below the relaxation's in a quick answer, or be above its 0."""
-
-SPARE = 100
-"""Further columns that it may use, at least."""
-
-TIMES = 4
-"""Further columns for each that the relaxation uses.
-
-Where demand stays uncovered, one does: all that may be used is mostly used by then.
-"""
-
-SPARE_OF_BLOCK = 6
-"""Further columns of each block, where those that cost least of all leave no room."""
-
 MANY = 100
 """Items per block from which a decomposition rarely finds better ones than a dive does."""
 
@@ -60,9 +44,6 @@ SKETCH = 0.3
 
 SKETCH_NODES = 50
 """Nodes of the search tree after which it is good enough."""
-
-SKETCH_TIME = 0.25
-"""Share of the time after which it is good enough."""
 
 MIN_TIME_S = 0.01
 """What a search gets whose time is over, so that it can at least take over a start, s."""
@@ -256,14 +237,14 @@ class Solver:
         """
         blocks = self._blocks
         if blocks is None or goal.nodes or not goal.tolerance:
-            return [self._near]
+            return []
         if self._held or self._lacking:
-            return [self._dived, self._near]
+            return [self._dived]
         items = float(relaxed.values[blocks.counts].sum()) / (int(blocks.block.max()) + 1)
         if items <= FEW:
-            return [self._decomposed, self._near]
+            return [self._decomposed]
         quick = [self._decomposed, self._dived]
-        return [*(reversed(quick) if items > MANY else quick), self._near]
+        return quick[::-1] if items > MANY else quick
 
     def _does(self, goal: Goal, outcome: GoalOutcome) -> bool:
         """Return whether a quick answer does: sooner in overload, where the proof takes longest."""
@@ -370,60 +351,6 @@ class Solver:
         values = found.values[: len(self._upper)]
         return Solution(values, (goal.outcome(goal.value(values), relaxed.value),))
 
-    def _near(
-        self, goal: Goal, relaxed: Relaxed, time_limit_s: float, start: Solution | None
-    ) -> Solution | None:
-        """Return a good answer near the relaxation's; None: none is at hand.
-
-        It uses the columns that the relaxation or the start uses, and others that hardly cost more.
-        In a program whose demands take many items, their best answer is nearly the best there is.
-        HiGHS finds the same kind of answer by itself, but only after seconds of cuts.
-        """
-        mine = self._integers
-        low, high = relaxed.values[mine], relaxed.values[mine]
-        if start is not None:
-            low, high = np.minimum(low, start.values[mine]), np.maximum(high, start.values[mine])
-        unused = high < SLACK
-        low = np.where(unused, 0.0, np.maximum(np.floor(low + SLACK) - BOX, 0.0))
-        high = np.minimum(np.where(unused, BOX, np.inf), self._allowed[mine])
-        rough = goal if goal.nodes else _rough(goal, 1.0 if self._held else SKETCH)
-        ends_s = min(time_limit_s, self.run_time_s + SKETCH_TIME * time_limit_s)
-        found = None
-        times = 1 if self._lacking and not goal.nodes else TIMES
-        for spare in self._spare(relaxed.prices[mine], unused, times):
-            most = np.where(unused & ~spare, 0.0, high)
-            self._highs.changeColsBounds(len(mine), mine, low, most)
-            found = self._run(rough, ends_s, start)
-            if found is not None:
-                break
-        self._bound(mine)
-        if found is None:
-            return None  # what is proven of other answers holds only near the relaxation's
-        outcome = goal.outcome(goal.value(found.values), relaxed.value)
-        return Solution(found.values, (outcome,))
-
-    def _spare(
-        self, prices: Values, unused: NDArray[np.bool_], times: int
-    ) -> Iterator[NDArray[np.bool_]]:
-        """Yield which integer columns a quick answer may use beside those that are used.
-
-        First those that cost least of all. Where no room is left for whole numbers, each block must
-        be able to do with less: then those that cost least of each.
-
-        Args:
-            prices: Reduced costs of the integer columns.
-            unused: Which of them the relaxation does not use.
-            times: How many of these, for each that it uses, at first.
-        """
-        cost = np.where(unused, np.abs(prices), np.inf)
-        kept = int((~unused).sum())
-        yield _rank(cost, np.zeros(len(cost))) < max(SPARE, times * kept)
-        if self._blocks is not None:
-            block = np.full(len(self._upper), -1)
-            block[self._blocks.counts] = self._blocks.block
-            own = block[self._integers]
-            yield (own < 0) | (_rank(cost, own) < SPARE_OF_BLOCK)
-
     def _decomposed(
         self, goal: Goal, relaxed: Relaxed, time_limit_s: float, start: Solution | None
     ) -> Solution | None:
@@ -467,15 +394,6 @@ class Solver:
         if proven and not math.isfinite(bound):  # a relaxation by itself has no such bound
             bound = value
         return Solution(np.array(highs.getSolution().col_value), (goal.outcome(value, bound),))
-
-
-def _rank(values: Values, groups: NDArray[Any]) -> NDArray[np.int64]:
-    """Return how many values of its group are less than each."""
-    order = np.lexsort((values, groups))
-    sorted_groups = groups[order]
-    rank = np.empty(len(values), dtype=np.int64)
-    rank[order] = np.arange(len(values)) - np.searchsorted(sorted_groups, sorted_groups)
-    return rank
 
 
 def _rough(goal: Goal, share: float) -> Goal:

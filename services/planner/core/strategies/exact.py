@@ -1,7 +1,6 @@
 """The exact strategy: one mixed-integer program for every objective, solved by HiGHS."""
 
 import time
-from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 
@@ -27,16 +26,12 @@ FEW_GPUS = 32
 RELATIVE_GAP = 1e-3
 """Closing the last 0.1 % takes minutes on a large fleet and changes nothing one could measure."""
 
-WIDE_GAP = 1e-2
-"""Gap on a large fleet above which other searches may find a better configuration."""
-
 
 def exact(problem: Problem) -> Configuration:
     """Solve one mixed-integer program: the best configuration there is, with its proven gap.
 
     Up to FEW_GPUS the gap is 0, and where time ends before, the other strategies get what is left
-    of it. Above, the proof may stop at RELATIVE_GAP, and the others run where more than WIDE_GAP is
-    left.
+    of it. Above, the proof may stop at RELATIVE_GAP, and the others run where nothing is proven.
 
     Raises:
         InvalidArgument: A number in the problem is not finite or negative.
@@ -49,26 +44,16 @@ def exact(problem: Problem) -> Configuration:
     if not kinds:
         return Configuration({}, {}, gap=0.0)
     found = Formulation(known, kinds).solve(time_limit_s=problem.time_limit_s, tolerance=tolerance)
-    if found is not None and fastest:
-        found = _saving_energy(known, found)
-    if found is not None and _near_optimum(known, found, tolerance) and _in_time(known, found):
+    if found is not None and _near_optimum(found, tolerance) and _in_time(known, found):
         return with_spare_slices(known, found)
     left_s = max(0.0, problem.time_limit_s - (time.monotonic() - started_s))
     plain = replace(without_pipelines(problem), time_limit_s=max(left_s, TINY))
     return _best(known, found, [strategy(plain) for strategy in (annealing, base, co2opt)])
 
 
-def _near_optimum(known: Prices, found: Configuration, tolerance: float) -> bool:
-    """Return whether no more than `WIDE_GAP` or one GPU can be gained; without tolerance, nothing.
-
-    Of a few GPUs, one is more than `WIDE_GAP`.
-    """
-    if found.gap is None or not tolerance:
-        return found.gap == 0.0
-    gpus = known.problem.pools
-    one = min(map(known.gpu_points, gpus)) if known.fewest_only else 0.0
-    objective = score(known.problem, found, known).objective
-    return found.gap <= max(WIDE_GAP, one / max(abs(objective), TINY) + TINY)
+def _near_optimum(found: Configuration, tolerance: float) -> bool:
+    """Return whether something is proven; without tolerance, that it is the optimum."""
+    return found.gap is not None and (tolerance > 0 or not found.gap)
 
 
 def _in_time(known: Prices, found: Configuration) -> bool:
@@ -109,29 +94,6 @@ def candidates(known: Prices, *, fastest_only: bool = False) -> Iterator[Segment
         if allowed and usable(problem, known.models.get(kind.model), kind):
             chosen.add(clocked)
             yield kind
-
-
-def _saving_energy(known: Prices, found: Configuration) -> Configuration:
-    """Return the same slices and loads with the kinds that need least energy for them.
-
-    What runs stays as it is.
-    """
-    segments: Counter[SegmentKind] = Counter()
-    load_rps: defaultdict[SegmentKind, float] = defaultdict(float)
-    alike = grouped((_place(kind), kind) for kind in known.problem.catalog)
-    for kind, count in found.segments.items():
-        each_rps = found.load_rps[kind] / count
-        model = known.models[kind.model]
-        enough = (
-            other
-            for other in sorted(alike.get(_place(kind), ()), key=lambda other: other.energy_j)
-            if usable(known.problem, model, other) and known.usable_rps(other) >= each_rps
-        )
-        runs = kind.stage.of > 1 or row(kind) in known.running
-        chosen = kind if runs else next(enough, kind)
-        segments[chosen] += count
-        load_rps[chosen] += found.load_rps[kind]
-    return replace(found, segments=dict(segments), load_rps=dict(load_rps))
 
 
 def _place(kind: SegmentKind) -> tuple[str, Pool, str, int]:
