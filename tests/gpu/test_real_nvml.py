@@ -14,9 +14,9 @@ from typing import Any
 import pynvml
 import pytest
 
-from services.gpuagent import survey
 from services.gpuagent.core import gpu_types
 from services.gpuagent.core.gpu_types import GpuInfo, GpuTable
+from services.gpuagent.devices.nvml import reading
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.kit.errors import FailedPrecondition, NotFound, PermissionDenied
 from services.kit.mig import WHOLE, Placement
@@ -54,7 +54,7 @@ def _settings(handle: Any) -> tuple[object, ...]:
         pynvml.nvmlDeviceGetPowerManagementLimit,
         pynvml.nvmlDeviceGetComputeMode,
         pynvml.nvmlDeviceGetPersistenceMode,
-        lambda device: tuple(survey.mig_devices(device)),
+        lambda device: [pynvml.nvmlDeviceGetUUID(each) for _, each in reading.mig_devices(device)],
     )
     return tuple(_or_none(ask, handle) for ask in asks)
 
@@ -158,15 +158,18 @@ def test_profiles_and_placements_are_the_tables(known: list[tuple[Any, GpuTable]
         pytest.skip("no GPU with MIG here")
     for handle, table in capable:
         try:
-            found = {profile.name: profile for profile in survey.profiles(handle)}
+            found = {
+                info.name.removeprefix("MIG "): (info, reading.possible_placements(handle, info.id))
+                for info in reading.profile_infos(handle)
+            }
         except pynvml.NVMLError_NoPermission:
             pytest.skip("this process may not read MIG placements")
         for kind in table.geometry.kinds:
-            real = found[kind.name]
-            assert (real.id, real.total) == (kind.gpu_instance_profile_id, kind.max_count)
-            assert (real.starts, real.size) == (kind.starts, kind.memory_slices)
-            assert real.sm_count == kind.sm_count
-            assert real.memory_mib == pytest.approx(kind.memory_bytes / 2**20, abs=256)
+            real, placements = found[kind.name]
+            assert (real.id, real.instanceCount) == (kind.gpu_instance_profile_id, kind.max_count)
+            assert placements == (kind.starts, kind.memory_slices)
+            assert real.multiprocessorCount == kind.sm_count
+            assert real.memorySizeMB == pytest.approx(kind.memory_bytes / 2**20, abs=256)
 
 
 def test_supported_clocks_are_the_tables(known: list[tuple[Any, GpuTable]]) -> None:

@@ -44,7 +44,7 @@ def config(config: Path) -> Path:
 def hardware(running: Running, folder: Path) -> FakeNvml:
     """The node's GPUs, seen beside its agent."""
     state = folder / "state" / NODE / "hardware"
-    return FakeNvml(NODE, TYPES, state_dir=state, read_only=True)
+    return FakeNvml(NODE, TYPES, state_dir=state)
 
 
 async def test_load_moves_off_a_lost_gpu_and_back_after_its_reset(

@@ -65,42 +65,12 @@ async def apply(  # noqa: PLR0913, PLR0917 - a command's options are its argumen
         await agent_calls.apply(config, name, file, allow_gap=allow_gap, as_json=json)
 
 
-@app.command("smi")
-def smi(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
-    config: Config = DEPLOYMENT,
-    node: NodeName = "",
-    gpus: Annotated[
-        bool, typer.Option("-L", "--list-gpus", help="As nvidia-smi -L: GPUs and MIG devices.")
-    ] = False,
-    instances: Annotated[
-        bool,
-        typer.Option("-lgi", "--list-gpu-instances", help="As nvidia-smi mig -lgi."),
-    ] = False,
-    profiles: Annotated[
-        bool,
-        typer.Option("-lgip", "--list-gpu-instance-profiles", help="As nvidia-smi mig -lgip."),
-    ] = False,
-    placements: Annotated[
-        bool,
-        typer.Option(
-            "-lgipp",
-            "--list-gpu-instance-possible-placements",
-            help="As nvidia-smi mig -lgipp.",
-        ),
-    ] = False,
-    json: Json = False,
-) -> None:
-    """Show a node's GPUs, real or simulated: clock, power, energy, slices and their segments.
+@app.command()
+async def show(config: Config = DEPLOYMENT, node: NodeName = "", json: Json = False) -> None:
+    """Show a node's GPUs: power, energy, clocks, slices, what runs there, and what is wrong."""
+    from services.cli.desired import agent_calls
 
-    Reads NVML itself and changes nothing; the agent need not run. Run it on the node.
-    """
-    from services.cli.smi.show import show
-
-    asked = (gpus, instances, profiles, placements)
-    if sum((*asked, json)) > 1:
-        raise typer.BadParameter("choose one list, or --json")
-    listing = asked.index(True) if any(asked) else None
-    show(config, named_node(node, config), listing, as_json=json)
+    await agent_calls.show_node(config, named_node(node, config), as_json=json)
 
 
 @app.command()

@@ -13,6 +13,13 @@ def milliseconds(latency_s: float | None) -> str:
     return f"{latency_s * 1e3:.0f} ms" if math.isfinite(latency_s) else "never"
 
 
+def seconds(length_s: float) -> str:
+    """Return a length of time, or a latency, in the unit that keeps it short."""
+    if not length_s or length_s >= 10:
+        return duration(length_s)
+    return f"{length_s * 1e3:.3g} ms" if length_s < 1 else f"{length_s:.2g} s"
+
+
 def percent(fraction: float) -> str:
     """Return a fraction of one in percent."""
     return f"{fraction:.1%}".replace("%", " %")

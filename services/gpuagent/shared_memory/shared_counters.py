@@ -23,7 +23,7 @@ from typing import Any, Final
 from services.gpuagent.core.worker_slot import Grant, Slot
 from services.gpuagent.shared_memory.latency_counters import LatencyCounters
 from services.gpuagent.shared_memory.records import Record
-from services.kit.errors import InvalidArgument, NotFound
+from services.kit.errors import InvalidArgument
 from services.kit.state_file import not_written, set_aside
 from services.kit.whole_file import replacing
 
@@ -52,23 +52,15 @@ class SharedCounters:
     Args:
         path: The file; made where it is missing. One of another format is set aside.
         now_s: CLOCK_MONOTONIC, s.
-        read_only: Only look at it; every write is a TypeError.
 
     Raises:
-        NotFound: There is none of our format, and it is only looked at.
         Unavailable: The disk has no room for it.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        now_s: Callable[[], float] = time.monotonic,
-        *,
-        read_only: bool = False,
-    ) -> None:
+    def __init__(self, path: Path, now_s: Callable[[], float] = time.monotonic) -> None:
         self.path = path
         self._now_s = now_s
-        self._memory = _map_to_read(path) if read_only else _map(path)
+        self._memory = _map(path)
         # One record each: the agent's loop writes the heartbeat, its NVML thread the clock.
         self._heartbeat = Record(self._memory, _HEARTBEAT_AT, _NUMBER)
         self._clock = Record(self._memory, _CLOCK_AT, _NUMBER)
@@ -210,14 +202,6 @@ def opened(path: Path, *, repaired: bool = False) -> Iterator[SharedCounters]:
         yield counters
     finally:
         counters.close()
-
-
-def _map_to_read(path: Path) -> mmap.mmap:
-    # ValueError: it is being made, and still too short
-    with suppress(FileNotFoundError, ValueError), path.open("rb") as file:
-        if file.read(len(_PREFIX)) == _PREFIX:
-            return mmap.mmap(file.fileno(), _FILE_BYTES, access=mmap.ACCESS_READ)
-    raise NotFound(f"{path} is no ledger")
 
 
 def _head(path: Path) -> bytes:

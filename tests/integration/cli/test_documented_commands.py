@@ -11,7 +11,14 @@ import typer
 from services.cli.main import app
 from tests.support.paths import ROOT
 
-PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*/README.md")]
+PAST = ROOT / "CHANGELOG.md"
+"""Names commands of past releases."""
+
+PAGES = [
+    *(page for page in ROOT.glob("*.md") if page != PAST),
+    *ROOT.glob("docs/**/*.md"),
+    *ROOT.glob("examples/*/README.md"),
+]
 COMMAND = re.compile(r"(?:^|`|\.venv/bin/)cinquefoil ([a-z][^`#\n|]*)", re.MULTILINE)
 
 

@@ -23,7 +23,7 @@ def test_what_a_worker_counts_the_agent_reads_and_no_other_slot_shows(tmp_path: 
     with opened(tmp_path / "gpu.ledger") as worker:
         for _ in range(3):
             worker.latencies(63).add(0.05)
-        agent = SharedCounters(tmp_path / "gpu.ledger", read_only=True)
+        agent = SharedCounters(tmp_path / "gpu.ledger")
         found = [int(agent.latencies(slot).read().sum()) for slot in range(64)]
         read = agent.latencies(63).read()
         agent.close()

@@ -1,5 +1,6 @@
-"""`cinquefoil gpuagent export|diff|apply` against a real agent of simulated GPUs."""
+"""`cinquefoil gpuagent show|export|diff|apply` against a real agent of simulated GPUs."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -29,10 +30,11 @@ class Console:
 
 
 @asynccontextmanager
-async def console(folder: Path) -> AsyncIterator[Console]:
+async def console(folder: Path, *, with_model: bool = True) -> AsyncIterator[Console]:
     """Run an agent that no planner joins."""
+    model = save_model(folder / "tiny.onnx") if with_model else folder / "none.onnx"
     listen = f"127.0.0.1:{free_port()}"
-    settings = deployment(folder, save_model(folder / "tiny.onnx"), "127.0.0.1:1", address=listen)
+    settings = deployment(folder, model, "127.0.0.1:1", address=listen)
     node = settings.nodes[NODE].model_copy(update={"listen": listen})
     settings = settings.model_copy(update={"nodes": {NODE: node}})
     config = folder / "cinquefoil.yaml"
@@ -103,3 +105,30 @@ async def test_a_file_that_cannot_be_is_told_with_its_line_or_its_reason(
 
     assert ended == status
     assert says in " ".join(said.split())
+
+
+async def test_show_has_slices_segments_clocks_and_power(tmp_path: Path) -> None:
+    """One table of what Cinquefoil knows of a node's GPUs, and all of it as JSON."""
+    async with console(tmp_path) as shell:
+        shell.file.write_text(DESIRED)
+        await shell.run("apply")
+        shown = await cinquefoil("gpuagent", "show", "-c", shell.config)
+        document = await cinquefoil("gpuagent", "show", "--json", "-c", shell.config)
+
+    rows = [line.split() for line in shown.out.splitlines()]
+    assert [f"{NODE}/0", "a100-40gb", "990/1410", "held", "on", "3g.20gb@0", "m/v", "4x1"] in [
+        [*row[:2], *row[4:10]] for row in rows
+    ]
+    assert [*("2g.10gb@4", "-", "-", "-", "-")] in rows
+    found = json.loads(document.out)
+    assert found["node"]["segments"][0]["spec"]["segment_id"] == "s-0"
+    assert found["energy"][0]["gpu_uuid"] == GPU
+    assert found["energy"][0]["power_w"] > 0
+
+
+async def test_show_says_what_keeps_the_node_from_working(tmp_path: Path) -> None:
+    """A model's file that is not there is a condition of the node, under the table."""
+    async with console(tmp_path, with_model=False) as shell:
+        shown = await cinquefoil("gpuagent", "show", "-c", shell.config)
+
+    assert "none.onnx" in shown.out

@@ -10,7 +10,8 @@ import pytest
 
 from cinquefoil.gpuagent.v1 import inventory_pb2
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
-from services.gpuagent.survey import survey
+from services.gpuagent.devices.fake_nvml.core.gpu_state import GpuState
+from services.gpuagent.state_store import Store
 from services.kit.config import Deployment
 from services.kit.state_file import read_parsed
 from tests.support.gpuagent.agent_process import agent_process
@@ -133,7 +134,7 @@ async def test_kill_dash_9_leaves_no_clock_that_no_plan_holds(
             await start_segment(planner)
             assert (await planner.lock_clock(plan_mhz)).ok
             async with asked(planner, waited_s=0.0):
-                await _clock_falls_below(settings, (plan_mhz or FULL_MHZ) - 50)
+                await _clock_falls_below(tmp_path, (plan_mhz or FULL_MHZ) - 50)
                 first.kill()
                 await first.wait()
         assert _written(tmp_path)["lowered"] == [GPU]
@@ -145,21 +146,20 @@ async def test_kill_dash_9_leaves_no_clock_that_no_plan_holds(
         written = _written(tmp_path)
 
     assert written == {"version": 1, "held_mhz": {}, "lowered": []}
-    assert await _clock_mhz(settings) == FULL_MHZ
+    assert _clock_mhz(tmp_path) == FULL_MHZ
 
 
-async def _clock_falls_below(settings: Deployment, clock_mhz: int) -> None:
+async def _clock_falls_below(folder: Path, clock_mhz: int) -> None:
     async with asyncio.timeout(PATIENCE_S):
-        while await _clock_mhz(settings) >= clock_mhz:  # noqa: ASYNC110 - another process's
+        while _clock_mhz(folder) >= clock_mhz:  # noqa: ASYNC110 - another process's
             await asyncio.sleep(0.2)
 
 
-async def _clock_mhz(settings: Deployment) -> int:
-    """Return the GPU's clock as anybody on the machine can read it."""
-    gpus = await asyncio.to_thread(survey, NODE, settings.nodes[NODE])
-    gauges = next(gpu.gauges for gpu in gpus if gpu.uuid == GPU)
-    assert gauges is not None
-    return gauges.clock_mhz
+def _clock_mhz(folder: Path) -> int:
+    """Return the GPU's clock as the simulated hardware has it, with or without an agent."""
+    state = Store(folder / NODE / "hardware" / f"{GPU}.json", GpuState).load()
+    assert state is not None
+    return state.locked_mhz[1] if state.locked_mhz else FULL_MHZ
 
 
 def _written(folder: Path) -> dict[str, Any]:

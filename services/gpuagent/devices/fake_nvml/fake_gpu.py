@@ -55,7 +55,6 @@ class Environment:
         boot: Identifies this run of the machine.
         new_uuid: A fresh UUID.
         passthrough: It is in a virtual machine, which cannot reset it to change its MIG mode.
-        read_only: Another process owns the hardware; this one writes nothing.
     """
 
     store: Store[GpuState]
@@ -66,7 +65,6 @@ class Environment:
     boot: str
     new_uuid: Callable[[], UUID]
     passthrough: bool = False
-    read_only: bool = False
 
 
 class FakeGpu:
@@ -82,11 +80,10 @@ class FakeGpu:
 
     def power_on(self) -> None:
         """Boot, if this is the first time, and bring the clock back to where it was locked."""
-        self._owned = not self._environment.read_only
-        if self._owned:
-            state = self._switched_on()
-            if state != self._environment.store.load():
-                self._environment.store.save(state)
+        self._owned = True
+        state = self._switched_on()
+        if state != self._environment.store.load():
+            self._environment.store.save(state)
         self.sensors.start(self.state)
         self._tell_clock()
 

@@ -36,9 +36,9 @@ def gpu_uuid(node: str, index: int, gpu_type: str) -> str:
 class FakeNvml:
     """A node's GPUs behind NVML's C functions, each an attribute under its C name.
 
-    Hardware state lives in files that one process writes. Any other may look on (`read_only`),
-    and may cause incidents (`lose`, `reset`): the owner of the hardware meets them at its next
-    call, as an agent does whose GPU falls off the bus.
+    Hardware state lives in files that one process writes. Any other may cause incidents (`lose`,
+    `reset`): the owner of the hardware meets them at its next call, as an agent does whose GPU
+    falls off the bus.
 
     Args:
         node: Node name; with index and type it gives each GPU its UUID.
@@ -49,7 +49,6 @@ class FakeNvml:
         new_uuid: Gives fresh UUIDs.
         rights: What the calling process may do, `UNPRIVILEGED` to `ROOT`.
         passthrough: The node is a virtual machine: a change of MIG mode waits for a reset.
-        read_only: Another process owns the hardware; nothing is written, rights to change void.
 
     Raises:
         NotFound: No table for one of `types`.
@@ -67,7 +66,6 @@ class FakeNvml:
         new_uuid: Callable[[], UUID] = uuid4,
         rights: Right = ROOT,
         passthrough: bool = False,
-        read_only: bool = False,
     ) -> None:
         boot = _BOOT_ID.read_text().strip()
 
@@ -82,13 +80,11 @@ class FakeNvml:
                 boot,
                 new_uuid,
                 passthrough=passthrough,
-                read_only=read_only,
             )
             return FakeGpu(uuid, index, gpu_types.load(gpu_type), environment)
 
         gpus = [build(index, gpu_type) for index, gpu_type in enumerate(types)]
-        held = rights & Right.MONITOR if read_only else rights
-        self._node = FakeNode(gpus, rights=held)
+        self._node = FakeNode(gpus, rights=rights)
         self._functions = {export.symbol: export.bind(self._node) for export in EXPORTS}
         self._functions["nvmlErrorString"] = _error_string()
 

@@ -1,1 +1,0 @@
-"""`cinquefoil gpuagent smi`: a node's GPUs, as `nvidia-smi` prints them."""
