@@ -1,18 +1,18 @@
 """Fetches the account and shows it."""
 
-import csv
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Final
 
 from rich.console import Console
 
 from cinquefoil.planner.v1 import planner_pb2 as pb
 from services.cli.account.render import render
-from services.cli.account.report import FIGURES, KEYS, by_hour, rows
+from services.cli.account.report import by_hour, rows
 from services.cli.client import connected
+from services.cli.console.messages import write_csv
 from services.cli.console.output import print_json
 from services.console.page import Account, Report, write
 from services.kit.config.loader import load
@@ -57,7 +57,7 @@ async def show(
         write_page(entries, by, span, page)
     match form:
         case "csv":
-            write_csv(entries, sys.stdout)
+            write_csv(entries, pb.AccountEntry, sys.stdout)
         case "json":
             print_json(
                 {
@@ -65,7 +65,7 @@ async def show(
                     "until": until.isoformat(),
                     "by": by,
                     "rows": rows(entries, by),
-                    "hours": [hour(entry) for entry in entries],
+                    "hours": entries,
                 }
             )
         case _:
@@ -76,19 +76,3 @@ def write_page(entries: Sequence[pb.AccountEntry], by: str, span: str, path: Pat
     """Write the account as one HTML file, as the console shows it."""
     account = Account(by, rows(entries, by), by_hour(entries, by))
     write(Report("Carbon account", "", f"{span}.", [account]), path)
-
-
-def write_csv(entries: Iterable[pb.AccountEntry], file: TextIO) -> None:
-    """Write one line per hour and entry; units are in the header's names."""
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow((*KEYS, *FIGURES))
-    writer.writerows(hour(entry).values() for entry in entries)
-
-
-def hour(entry: pb.AccountEntry) -> dict[str, str | float]:
-    """Return an entry as it is written, in order of KEYS and FIGURES."""
-    began = f"{entry.hour.ToDatetime():%Y-%m-%dT%H:%M:%SZ}"
-    return {
-        "hour": began,
-        **{name: getattr(entry, name) for name in (*KEYS[1:], *FIGURES)},
-    }

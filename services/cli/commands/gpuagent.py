@@ -68,9 +68,9 @@ async def apply(  # noqa: PLR0913, PLR0917 - a command's options are its argumen
 @app.command()
 async def show(config: Config = DEPLOYMENT, node: NodeName = "", json: Json = False) -> None:
     """Show a node's GPUs: power, energy, clocks, slices, what runs there, and what is wrong."""
-    from services.cli.desired import agent_calls
+    from services.cli.nodes.run import show_gpus
 
-    await agent_calls.show_node(config, named_node(node, config), as_json=json)
+    await show_gpus(config, named_node(node, config), as_json=json)
 
 
 @app.command()

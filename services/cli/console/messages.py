@@ -53,6 +53,7 @@ _QUANTITIES: Final[Mapping[str, Words]] = {
 }
 """By the last word of a field's name: quantities without a unit."""
 
+_ABBREVIATIONS: Final = re.compile(r"\b(gpu|id|mig|pue|slo)(s?)\b")
 _MORE_IS_BETTER: Final = ("objective", "accuracy")
 _CONDITION: Final = "cinquefoil.condition.v1.Condition"
 
@@ -72,22 +73,19 @@ class Fact:
 
     Attributes:
         path: Of its field, from the message.
-        key: Of a map's entry; "": the field is no map.
+        label: Titles of the fields that lead to it, and the key in a map.
+        key: The key in a map; "": the field is no map.
         field: The field.
         value: The value.
         text: The value, for people.
     """
 
     path: str
+    label: str
     key: str
     field: Field
     value: Any
     text: str
-
-    @property
-    def label(self) -> str:
-        """The field's title, with the key."""
-        return f"{title(self.field)} {self.key}".rstrip()
 
     @property
     def more_is_better(self) -> bool:
@@ -105,7 +103,8 @@ def write_csv(messages: Sequence[Message], kind: type[Message], file: TextIO) ->
 def title(field: Field) -> str:
     """Return a field's name for people, without its unit."""
     name: str = field.name
-    return name.removesuffix(_suffix(name)).replace("_", " ")
+    words = name.removesuffix(_suffix(name)).replace("_", " ")
+    return _ABBREVIATIONS.sub(lambda found: f"{found[1].upper()}{found[2]}", words)
 
 
 def word(enum: Any, number: int) -> str:
@@ -113,7 +112,19 @@ def word(enum: Any, number: int) -> str:
     prefix = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", enum.name).upper() + "_"
     known = enum.values_by_number.get(number)
     name = known.name.removeprefix(prefix) if known else str(number)
-    return "-" if name == "UNSPECIFIED" else name.lower().replace("_", " ")
+    return "" if name == "UNSPECIFIED" else name.lower().replace("_", " ")
+
+
+def values(message: Message) -> dict[str, Any]:
+    """Return the values of a message itself for JSON: enums as words, None for what is not set."""
+    found: dict[str, Any] = {}
+    for field in _all(message):
+        if field.message_type is None and not field.is_repeated:
+            value = getattr(message, field.name)
+            unset = field.has_presence and not message.HasField(field.name)
+            shown = word(field.enum_type, value) if field.enum_type else value
+            found[field.name] = None if unset else shown
+    return found
 
 
 class Messages:
@@ -178,7 +189,7 @@ class Messages:
         messages: Mapping[str, Message | None],
         last: tuple[str, Callable[[Fact, Fact], RenderableType]] | None = None,
     ) -> Table:
-        """Return a column per message, for messages of one kind; a row for each of their fields.
+        """Return a column per message, for messages of one kind; a row per field that is not 0.
 
         Args:
             heading: Above the table.
@@ -192,6 +203,8 @@ class Messages:
         order = {path: n for n, path in enumerate(dict.fromkeys(f.path for f in known.values()))}
         for label in sorted(known, key=lambda each: (order[known[each].path], known[each].key)):
             found = [column.get(label) for column in columns]
+            if not any(fact and (fact.value or fact.field.has_presence) for fact in found):
+                continue
             cells: list[RenderableType] = [fact.text if fact else "-" for fact in found]
             if last:
                 one, other = found[:2]
@@ -200,22 +213,29 @@ class Messages:
         return rows
 
     def facts(
-        self, message: Message, hide: frozenset[str] = frozenset(), at: str = ""
+        self, message: Message, hide: frozenset[str] = frozenset(), at: tuple[str, str] = ("", "")
     ) -> Iterator[Fact]:
-        """Yield the set values of a message in order of its fields, those of nested ones too."""
+        """Yield the set values of a message in order of its fields, those of nested ones too.
+
+        Args:
+            message: The message.
+            hide: Paths to leave out.
+            at: What paths and labels begin with.
+        """
         for field, value in _set(message):
-            path = f"{at}{field.name}"
+            path, label = f"{at[0]}{field.name}", f"{at[1]}{title(field)}"
             if path in hide or (_nests(field) and field.is_repeated):
                 continue
             if _is_map(field):
                 of = field.message_type.fields_by_name["value"]
                 for key in sorted(value):
                     text = self._text(of, value[key], field.name)
-                    yield Fact(path, self._names.get(str(key), str(key)), field, value[key], text)
+                    name = self._names.get(str(key), str(key))
+                    yield Fact(path, f"{label} {name}", name, field, value[key], text)
             elif _nests(field):
-                yield from self.facts(value, hide, f"{path}.")
+                yield from self.facts(value, hide, (f"{path}.", f"{label} "))
             else:
-                yield Fact(path, "", field, value, self._text(field, value))
+                yield Fact(path, label, "", field, value, self._text(field, value))
 
     def _by_label(self, message: Message) -> dict[str, Fact]:
         return {each.label: each for each in self.facts(message)}
@@ -241,7 +261,7 @@ class Messages:
         if field.message_type is not None:
             return _MESSAGES.get(field.message_type.full_name, self._inline)(value)
         if field.enum_type is not None:
-            return word(field.enum_type, value)
+            return word(field.enum_type, value) or "-"
         if isinstance(value, float) and not math.isfinite(value):
             return "never" if name.endswith("_s") else "-"
         words = _UNITS.get(_suffix(name)) or _QUANTITIES.get(name.rpartition("_")[2])
@@ -262,6 +282,10 @@ class Messages:
 
     def _inline(self, message: Message) -> str:
         return ", ".join(f"{each.label} {each.text}" for each in self.facts(message))
+
+
+def _all(message: Message) -> Sequence[Field]:
+    return message.DESCRIPTOR.fields
 
 
 def _set(message: Message) -> Sequence[tuple[Field, Any]]:

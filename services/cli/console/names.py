@@ -50,8 +50,3 @@ def namer(parts: Iterable[Part]) -> Namer:
 def slice_name(placement: Placement) -> str:
     """Return a slice's name, for example "3g.20gb@4"."""
     return f"{placement.profile}@{placement.start}"
-
-
-def word(enum_name: str, prefix: str) -> str:
-    """Return an enum value's name for people: PLAN_STATE_ACTIVE -> active."""
-    return enum_name.removeprefix(prefix).lower()

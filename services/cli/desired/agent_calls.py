@@ -1,4 +1,4 @@
-"""Shows a node's GPUs, and brings them to a desired state, through the node's agent."""
+"""Brings a node's GPUs to a desired state through its agent, and says what was done."""
 
 from pathlib import Path
 
@@ -9,33 +9,13 @@ from rich.text import Text
 
 from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
 from cinquefoil.gpuagent.v1 import steps_pb2
-from cinquefoil.planner.v1.planner_pb2 import FleetNode
-from services.cli.client import ask, connected, deployment_with
-from services.cli.console.gpus import gpu_bars, gpu_table
+from services.cli.client import ask
 from services.cli.console.names import slice_name
-from services.cli.console.output import condition_lines, document, show
+from services.cli.console.output import show
 from services.cli.desired.desired_state import read, written
-from services.kit.rpc.condition_messages import conditions_from
 
 APPLY_S = 900.0
 """Workers may take a minute each to load, and slices are changed one after another."""
-
-
-async def show_node(config: Path, node: str, *, as_json: bool) -> None:
-    """Print a node's GPUs, slices and segments, and the conditions of the node."""
-    async with connected(await deployment_with(config, node)) as clients:
-        found = await clients.agents[node].GetNode(pb.GetNodeRequest())
-        energy = (await clients.agents[node].GetEnergy(pb.GetEnergyRequest())).gpus
-    each = FleetNode(node=found.node, energy=energy)
-    show(
-        {**document(found), "energy": list(energy)},
-        lambda: Group(
-            gpu_table([each], detailed=True),
-            gpu_bars([each]),
-            *condition_lines(conditions_from(found.node.conditions)),
-        ),
-        as_json=as_json,
-    )
 
 
 async def export(config: Path, node: str) -> None:

@@ -1,20 +1,24 @@
 """Lists nodes, and gives the planner orders about them."""
 
 import asyncio
-from datetime import UTC
 from pathlib import Path
 
 import typer
-from rich.console import Console
+from rich.console import Group
 
+from cinquefoil.gpuagent.v1.gpuagent_pb2 import GetEnergyRequest, GetNodeRequest
 from cinquefoil.planner.v1 import planner_pb2 as pb
-from services.cli.client import Clients, ask, connected
+from services.cli.client import Clients, ask, connected, deployment_with
+from services.cli.console.messages import Cell, Messages
 from services.cli.console.names import gpu_names
-from services.cli.console.output import print_json, show, table, working
+from services.cli.console.output import condition_lines, document, show, working
 from services.cli.plan.orders import ORDER_S
-from services.cli.plan.render_explanation import proposal
+from services.cli.plan.render import proposal
+from services.cli.status.document import gpus_of
+from services.cli.status.render import gpu_bars, gpu_table
 from services.kit.config.loader import load
 from services.kit.errors import NotFound
+from services.kit.rpc.condition_messages import conditions_from
 
 _LOOK_S = 1.0
 
@@ -23,22 +27,16 @@ async def show_list(config: Path, *, as_json: bool) -> None:
     """Print every node."""
     fleet = await ask(config, lambda clients: clients.planner.GetFleet(pb.GetFleetRequest()))
     nodes = sorted(fleet.nodes, key=lambda each: each.node.name)
-    if as_json:
-        print_json([_row(each) for each in nodes])
-        return
-    rows = table("", "node", "zone", ">GPUs", ">segments", "state", "known by", "agent")
-    for each in nodes:
-        state = "connected" if each.connected else "away"
-        rows.add_row(
-            each.node.name,
-            each.node.zone,
-            str(len(each.node.gpus)),
-            str(len(each.node.segments)),
-            f"{state}{_ordered(each)}",
-            "itself" if each.joined else "file",
-            each.address,
-        )
-    Console().print(rows)
+    columns: dict[str, Cell] = {
+        "node": "node.name",
+        "zone": "node.zone",
+        ">GPUs": lambda each: str(len(each.node.gpus)),
+        ">segments": lambda each: str(len(each.node.segments)),
+        "state": lambda each: f"{'connected' if each.connected else 'away'}{_ordered(each)}",
+        "known by": lambda each: "itself" if each.joined else "file",
+        "agent": "address",
+    }
+    show(nodes, lambda: Messages().table("", nodes, columns), as_json=as_json)
 
 
 def _ordered(each: pb.FleetNode) -> str:
@@ -48,20 +46,18 @@ def _ordered(each: pb.FleetNode) -> str:
     return f", {'drain' if each.order.drain else 'cordon'}{by}"
 
 
-def _row(each: pb.FleetNode) -> dict[str, str | int | bool | None]:
-    ordered = each.HasField("order")
-    return {
-        "node": each.node.name,
-        "zone": each.node.zone,
-        "gpus": len(each.node.gpus),
-        "segments": len(each.node.segments),
-        "connected": each.connected,
-        "joined": each.joined,
-        "address": each.address,
-        "order": ("drain" if each.order.drain else "cordon") if ordered else "",
-        "ordered_by": each.order.principal,
-        "ordered_at": each.order.at.ToDatetime(UTC).isoformat() if ordered else None,
-    }
+async def show_gpus(config: Path, node: str, *, as_json: bool) -> None:
+    """Print the GPUs of a node, as its agent knows them, and the conditions of the node."""
+    async with connected(await deployment_with(config, node)) as clients:
+        found = await clients.agents[node].GetNode(GetNodeRequest())
+        energy = (await clients.agents[node].GetEnergy(GetEnergyRequest())).gpus
+    gpus = list(gpus_of(pb.FleetNode(node=found.node, energy=energy, connected=True)))
+    conditions = conditions_from(found.node.conditions)
+    show(
+        document(found) | {"energy": list(energy)},
+        lambda: Group(gpu_table(gpus, detailed=True), gpu_bars(gpus), *condition_lines(conditions)),
+        as_json=as_json,
+    )
 
 
 async def dry_run(config: Path, node: str, *, as_json: bool) -> None:

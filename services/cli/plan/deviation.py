@@ -1,61 +1,79 @@
-"""What a plan expected, beside what was seen of it."""
+"""Expected figures of a plan beside what was observed."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
-from cinquefoil.planner.v1.plan_pb2 import Plan
+from cinquefoil.planner.v1.plan_pb2 import Plan, Prediction
+from services.cli.console.messages import Fact, Messages
 from services.kit.units import S_PER_H
+
+_COMPARED = ("power_w", "carbon_gco2e_per_h", "latency_s", "accuracy")
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One quantity of a plan.
+    """One quantity of a plan. Attributes: expected, seen (None: it was not observed)."""
 
-    Attributes:
-        name: As in planner.v1.Prediction.
-        model: Of which model; "": of the fleet.
-        expected: Predicted.
-        seen: Observed; None: nothing was.
-    """
-
-    name: str
-    model: str
-    expected: float
-    seen: float | None
+    expected: Fact
+    seen: Fact | None
 
     @property
     def deviation(self) -> float | None:
-        """By how much what was seen is above what was expected, relative."""
-        if self.seen is None or not self.expected or not math.isfinite(self.expected):
-            return None
-        return self.seen / self.expected - 1.0
+        """By how much the observed value is above the expected one, relative."""
+        return None if self.seen is None else deviation(self.expected, self.seen)
+
+
+def deviation(expected: Fact, seen: Fact) -> float | None:
+    """Return by how much a value is above the expected one, relative; None: not comparable."""
+    values = (expected.value, seen.value)
+    if not all(isinstance(each, int | float) for each in values):
+        return None
+    known = expected.value and math.isfinite(expected.value)
+    return float(seen.value / expected.value - 1.0) if known else None
+
+
+def observed(plan: Plan) -> Prediction | None:
+    """Return the observed figures in the terms of the prediction; None: it never ran."""
+    outcome = plan.outcome
+    if not plan.HasField("outcome"):
+        return None
+    found = Prediction(latency_s=outcome.latency_s, accuracy=outcome.accuracy)
+    if outcome.active_s > 0:
+        found.power_w = outcome.energy_j / outcome.active_s
+        found.carbon_gco2e_per_h = outcome.carbon_gco2e / outcome.active_s * S_PER_H
+    return found
 
 
 def measures(plan: Plan) -> tuple[Measure, ...]:
-    """Return what can be compared: power, emissions, and each model's latency and accuracy."""
+    """Return the figures that can be compared: power, emissions, latencies and accuracies."""
     return tuple(_measures(plan))
 
 
 def largest(found: tuple[Measure, ...], name: str) -> Measure | None:
     """Return the measure of that name, of the model that deviates most."""
-    named = (each for each in found if each.name == name)
+    named = (each for each in found if each.expected.path == name)
     return max(named, key=lambda each: abs(each.deviation or 0.0), default=None)
 
 
+def documents(plan: Plan) -> list[dict[str, Any]]:
+    """Return the measures for JSON."""
+    return [
+        {
+            "name": each.expected.path,
+            "model": each.expected.key,
+            "expected": each.expected.value,
+            "seen": None if each.seen is None else each.seen.value,
+            "deviation": each.deviation,
+        }
+        for each in measures(plan)
+    ]
+
+
 def _measures(plan: Plan) -> Iterator[Measure]:
-    expected, seen = plan.prediction, plan.outcome
-    lived = plan.HasField("outcome") and seen.active_s > 0
-    power_w = seen.energy_j / seen.active_s if lived else None
-    per_h = seen.carbon_gco2e / seen.active_s * S_PER_H if lived else None
-    yield Measure("power_w", "", expected.power_w, power_w)
-    yield Measure("carbon_gco2e_per_h", "", expected.carbon_gco2e_per_h, per_h)
-    yield from _by_model("latency_s", expected.latency_s, seen.latency_s)
-    yield from _by_model("accuracy", expected.accuracy, seen.accuracy)
-
-
-def _by_model(
-    name: str, expected: Mapping[str, float], seen: Mapping[str, float]
-) -> Iterator[Measure]:
-    for model in sorted(expected):
-        yield Measure(name, model, expected[model], seen.get(model))
+    view, seen = Messages(), observed(plan)
+    known = {each.label: each for each in view.facts(seen)} if seen else {}
+    for each in view.facts(plan.prediction):
+        if each.path in _COMPARED:
+            yield Measure(each, known.get(each.label))

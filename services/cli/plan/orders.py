@@ -7,12 +7,12 @@ from typing import Any
 
 import typer
 from google.protobuf.message import Message
-from rich.console import Console
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.cli.client import ask, connected, first
 from services.cli.console.durations import later
-from services.cli.console.output import document, print_json, table
+from services.cli.console.messages import Messages
+from services.cli.console.output import document, print_json, show
 from services.kit.config.loader import load
 
 ORDER_S = 60.0
@@ -72,16 +72,14 @@ async def list_policies(config: Path, *, as_json: bool) -> None:
     request = planner_pb2.WatchRequest()
     async with connected(load(config)) as clients:
         found = await first(clients.planner.Watch(request))
-    routes = found.routing.models if found is not None else ()
-    if as_json:
-        names = ("model", "discipline", "instance_choice", "intensity_threshold")
-        print_json([{name: getattr(each, name) for name in names} for each in routes])
-        return
-    rows = table("", "model", "discipline", "instance choice", ">threshold")
-    for each in routes:
-        used = f"{each.intensity_threshold:g}" if each.instance_choice == "carbondis" else "-"
-        rows.add_row(each.model, each.discipline, each.instance_choice, used)
-    Console().print(rows)
+    routes = list(found.routing.models) if found is not None else []
+    columns = {
+        "model": "model",
+        "discipline": "discipline",
+        "instance choice": "instance_choice",
+        ">threshold": "intensity_threshold",
+    }
+    show(routes, lambda: Messages().table("", routes, columns), as_json=as_json)
 
 
 def report_plan(plan: plan_pb2.Plan, sentence: str, *, as_json: bool) -> None:

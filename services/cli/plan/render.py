@@ -1,57 +1,55 @@
-"""Plans as tables."""
+"""Plans, explanations, differences and proposals as tables and sentences.
 
-from collections.abc import Callable, Iterable, Sequence
+Tables of segments and lists have chosen columns; whatever else a message has is shown from its
+descriptor, so that a new field of a plan needs nothing here.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from cinquefoil.planner.v1 import explanation_pb2, planner_pb2
 from cinquefoil.planner.v1.plan_pb2 import Plan, PlannedSegment, PlanState
-from services.cli.console.names import GpuNames, gpu_name, namer, slice_name, word
-from services.cli.console.output import table as new_table
-from services.cli.console.quantities import (
-    alternatives,
-    carbon,
-    duration,
-    energy,
-    milliseconds,
-    percent,
-)
-from services.cli.plan.deviation import Measure, largest, measures
+from services.cli.console.messages import Cell, Fact, Messages, word
+from services.cli.console.names import GpuNames, gpu_name, namer, slice_name
+from services.cli.console.output import condition_lines, table
+from services.cli.console.quantities import alternatives, change, percent
+from services.cli.plan.deviation import Measure, deviation, largest, measures, observed
 from services.kit.plurals import counted
-from services.kit.units import J_PER_KWH
+from services.kit.rpc.condition_messages import conditions_from
 
 _STYLES: Final = {"failed": "red", "active": "green", "rolling": "yellow"}
 
-_MEASURES: Final[dict[str, tuple[str, Callable[[float], str]]]] = {
-    "power_w": ("power", "{:.0f} W".format),
-    "carbon_gco2e_per_h": ("emissions per hour", carbon),
-    "latency_s": ("latency", milliseconds),
-    "accuracy": ("accuracy", "{:.4f}".format),
+_LISTED: Final[Mapping[str, str]] = {
+    ">latency": "latency_s",
+    ">accuracy": "accuracy",
+    ">power": "power_w",
+    ">carbon": "carbon_gco2e_per_h",
 }
+"""Columns of the list of plans: expected, seen and the deviation of a field of predictions."""
+
+_HEAD: Final = frozenset(
+    ("version", "created_at", "state", "strategy", "reason", "steps", "slice_changes", "failure")
+) | {"degraded", "conditions", "inputs", "segments", "prediction", "outcome"}
+"""Fields of a plan that `one` shows in lines and tables of their own."""
 
 
-def table(plans: Iterable[Plan], pinned_version: int = 0, pinned_by: str = "") -> RenderableType:
+def listed(plans: Iterable[Plan], pinned_version: int = 0, pinned_by: str = "") -> RenderableType:
     """Return some lines per plan: what it expected, what was seen, and the deviation.
 
     Of several models, the one that deviates most is shown.
     """
-    rows = new_table(
-        "",
-        *("plan", "made (UTC)"),
-        *(">latency", ">accuracy", ">power", ">per hour", "because"),
-    )
+    rows = table("", "plan", "made (UTC)", *_LISTED, "because")
     for plan in plans:
         found = measures(plan)
         held = " pinned" if plan.version == pinned_version else ""
         rows.add_row(
             Text.assemble(f"{plan.version}{held}\n", state(plan)),
             f"{plan.created_at.ToDatetime():%m-%d %H:%M:%S}\n{plan.strategy}",
-            _pair(largest(found, "latency_s"), milliseconds),
-            _pair(largest(found, "accuracy"), "{:.4g}".format),
-            _pair(largest(found, "power_w"), "{:.0f} W".format),
-            _pair(largest(found, "carbon_gco2e_per_h"), carbon),
+            *(_pair(largest(found, name)) for name in _LISTED.values()),
             Text(plan.reason),
         )
     for column in rows.columns[:2]:
@@ -63,134 +61,210 @@ def table(plans: Iterable[Plan], pinned_version: int = 0, pinned_by: str = "") -
     return Group(rows, Text(f"Plan {pinned_version} is held by {pinned_by}."))
 
 
-def _pair(measure: Measure | None, words: Callable[[float], str]) -> str:
-    """Return what was expected, below it what was seen, and by how much that differs."""
-    if measure is None:
-        return "-"
-    lines = [words(measure.expected)]
-    if measure.seen is not None:
-        lines += [words(measure.seen), _percent(measure.deviation)]
-    return "\n".join(filter(None, lines))
-
-
-def _percent(deviation: float | None) -> str:
-    return "" if deviation is None else f"{deviation:+.0%}".replace("%", " %")
-
-
 def one(plan: Plan, gpus: GpuNames) -> RenderableType:
     """Return why a plan was made, what it expected, what came of it, and what runs where."""
     made = f"{plan.created_at.ToDatetime():%Y-%m-%d %H:%M:%S} UTC"
-    parts: list[RenderableType] = [
+    head: list[RenderableType] = [
         Text.assemble(
             (f"Plan {plan.version}", "bold"), f" by {plan.strategy}, {made}: ", state(plan)
         ),
         Text(f"because {plan.reason}"),
         Text(
             f"rollout: {counted(plan.steps, 'step')}, {counted(plan.slice_changes, 'slice')} "
-            "created or destroyed; "
-            f"solved in {plan.prediction.solve_s:.2f} s, gap {_gap(plan)}"
+            "created or destroyed"
         ),
     ]
     if plan.degraded:
-        parts.append(Text(f"degraded: {plan.degraded}", style="yellow"))
+        head.append(Text(f"degraded: {plan.degraded}", style="yellow"))
     if plan.failure:
-        parts.append(Text(plan.failure, style="red"))
-    return Group(*parts, _known(plan), _expected(plan), _segments(plan, gpus))
-
-
-def _known(plan: Plan) -> Table:
-    rows = new_table("Known when it was made", "input", "value")
-    for zone, intensity in sorted(plan.inputs.intensity_gco2e_per_kwh.items()):
-        rows.add_row(f"intensity {zone}", f"{intensity:.1f} gCO2e/kWh{_age(plan, zone)}")
-    for model, demand_rps in sorted(plan.inputs.demand_rps.items()):
-        rows.add_row(f"demand {model}", f"{demand_rps:.1f} req/s{_forecast(plan, model)}")
-    for gpu, count in sorted(plan.inputs.gpus.items()):
-        rows.add_row(f"GPUs {gpu}", str(count))
-    rows.add_row("carbon weight", f"{plan.inputs.carbon_weight:g}")
-    rows.add_row("accuracy floor", percent(plan.inputs.accuracy_floor))
-    for goal, weight in plan.inputs.goals.ListFields():
-        rows.add_row(f"goal {goal.name}", f"{weight:g}")
-    return rows
-
-
-def _age(plan: Plan, zone: str) -> str:
-    if zone not in plan.inputs.staleness_s:
-        return ""
-    return f" ({duration(plan.inputs.staleness_s[zone])} old)"
-
-
-def _forecast(plan: Plan, model: str) -> str:
-    if model not in plan.inputs.load_forecast:
-        return ""
-    of = plan.inputs.load_forecast[model]
-    return f" (forecast {of.mean_rps:.1f}, {of.low_rps:.1f}..{of.high_rps:.1f})"
-
-
-def _expected(plan: Plan) -> Table:
-    rows = new_table("Expected, and what came of it", "", ">expected", ">seen", ">deviation")
-    for measure in measures(plan):
-        label, words = _MEASURES[measure.name]
-        rows.add_row(
-            f"{label} {measure.model}".rstrip(),
-            words(measure.expected),
-            "-" if measure.seen is None else words(measure.seen),
-            _percent(measure.deviation) or "-",
-        )
-    seen, expected = plan.outcome, plan.prediction
-    for model, unserved_rps in sorted(expected.unserved_rps.items()):
-        if unserved_rps > 0:
-            rows.add_row(f"not served {model}", f"{unserved_rps:.1f} req/s", "-", "-")
-    if expected.parked_gpus:
-        label = f"parked GPUs: {len(expected.parked_gpus)}"
-        rows.add_row(label, f"{expected.parked_power_w:.0f} W idle", "-", "-")
-    if expected.empty_nodes:
-        rows.add_row("empty nodes", ", ".join(expected.empty_nodes), "-", "-")
-    if expected.wanted_gpus:
-        rows.add_row("GPUs wanted", alternatives(expected.wanted_gpus), "-", "-")
-    if plan.HasField("outcome") and seen.active_s > 0:
-        rows.add_row("requests", "", f"{seen.requests} in {seen.active_s:.0f} s", "")
-        kwh = f"{seen.energy_j / J_PER_KWH:.3g} kWh"
-        rows.add_row("energy", "", f"{energy(seen.energy_j)} ({kwh})", "")
-    rows.add_row("objective", f"{expected.objective:.2f} points", "-", "-")
-    return rows
-
-
-def _segments(plan: Plan, gpus: GpuNames) -> Table:
-    rows = segments("Segments", plan.segments, gpus)
-    if plan.clocks_mhz:
-        clocks = sorted((gpu_name(gpus, uuid), mhz) for uuid, mhz in plan.clocks_mhz.items())
-        held = ", ".join(f"{gpu} {mhz} MHz" for gpu, mhz in clocks)
-        rows.caption, rows.caption_justify = f"clocks held: {held}", "left"
-    return rows
+        head.append(Text(plan.failure, style="red"))
+    view = Messages(gpus)
+    return Group(
+        *head,
+        view.details(plan, hide=_HEAD),
+        view.details(plan.inputs, "Known when it was made"),
+        view.compared(
+            "Expected, and what came of it",
+            {"expected": plan.prediction, "seen": observed(plan)},
+            ("deviation", lambda expected, seen: _percent(deviation(expected, seen))),
+        ),
+        view.details(plan.outcome, "While it was active", hide=("latency_s", "accuracy")),
+        segments("Segments", plan.segments, gpus),
+    )
 
 
 def segments(title: str, planned: Sequence[PlannedSegment], gpus: GpuNames) -> Table:
     """Return one row per segment."""
-    rows = new_table(
-        title,
-        *("GPU", "slice", "runs"),
-        *(">batch", ">share", ">req/s", ">latency"),
-    )
     runs = namer((each.spec.model, each.spec.variant, each.spec.stage) for each in planned)
-    for segment in planned:
-        spec = segment.spec
-        rows.add_row(
-            gpu_name(gpus, spec.gpu_uuid, segment.node),
-            slice_name(spec.placement),
-            runs(spec.model, spec.variant, spec.stage),
-            f"{spec.batch_size}x{spec.processes}",
-            percent(segment.share),
-            f"{segment.throughput_rps:.0f}",
-            milliseconds(segment.latency_s),
-        )
-    return rows
+    return Messages(gpus).table(
+        title,
+        planned,
+        {
+            "GPU": lambda each: gpu_name(gpus, each.spec.gpu_uuid, each.node),
+            "slice": "spec.placement",
+            "runs": lambda each: runs(each.spec.model, each.spec.variant, each.spec.stage),
+            ">batch": lambda each: f"{each.spec.batch_size}x{each.spec.processes}",
+            ">share": "share",
+            ">req/s": lambda each: f"{each.throughput_rps:.0f}",
+            ">latency": "latency_s",
+        },
+    )
 
 
 def state(plan: Plan) -> Text:
     """Return where a plan stands, as a word."""
-    name = word(PlanState.Name(plan.state), "PLAN_STATE_")
+    name = word(PlanState.DESCRIPTOR, plan.state)
     return Text(name, style=_STYLES.get(name, ""))
 
 
-def _gap(plan: Plan) -> str:
-    return percent(plan.prediction.gap) if plan.prediction.HasField("gap") else "-"
+def proposal(
+    answer: planner_pb2.DryRunResponse, gpus: GpuNames, applied: int | None = None
+) -> RenderableType:
+    """Return what would be decided, why, and how to have it.
+
+    Args:
+        answer: The dry run's.
+        gpus: Names of the fleet's.
+        applied: Version under which the plan was applied; None: it was not.
+    """
+    plan = answer.plan
+    parts: list[RenderableType] = [
+        Text.assemble(("Would be decided", "bold"), f" by {plan.strategy}: {plan.reason}")
+    ]
+    if plan.degraded:
+        parts.append(Text(f"degraded: {plan.degraded}", style="yellow"))
+    # What changes leads; why follows.
+    if answer.HasField("diff"):
+        parts.append(difference(answer.diff, plan.segments, gpus))
+    else:
+        parts.append(segments("Segments", plan.segments, gpus))
+    parts.append(explanation(answer.explanation))
+    parts.append(Messages(gpus).details(plan, hide=_HEAD))
+    if plan.prediction.parked_gpus:
+        parts.append(Text(_parked(plan, gpus)))
+    if plan.prediction.wanted_gpus:
+        wanted = alternatives(plan.prediction.wanted_gpus)
+        parts.append(Text(f"\nWanted beyond the fleet, to serve all: {wanted}.", style="yellow"))
+    return Group(*parts, Text(f"\n{_what_next(answer.proposal_id, applied)}"))
+
+
+def explanation(answer: explanation_pb2.Explanation) -> RenderableType:
+    """Return what binds a plan, what it promises, and what else there was."""
+    title = f"Why plan {answer.version} is as it is" if answer.version else "Why"
+    view = Messages()
+    bindings: RenderableType = Text("\nNo constraint binds it.")
+    if answer.bindings:
+        columns: dict[str, Cell] = {
+            "constraint": lambda each: each.constraint.replace("_", " "),
+            ">used": "used",
+            "how": "sentence",
+        }
+        bindings = view.table("What keeps it from being better", answer.bindings, columns)
+    promises = {
+        "plan": answer.plan,
+        **({"runner-up": answer.runner_up.outlook} if answer.HasField("runner_up") else {}),
+        **({"BASE": answer.base.outlook} if answer.HasField("base") else {}),
+    }
+    return Group(
+        Text(f"\n{title}", style="bold"),
+        *(Text(sentence) for sentence in answer.sentences),
+        *condition_lines(conditions_from(answer.conditions)),
+        bindings,
+        view.compared("What it promises, and what else would", promises),
+    )
+
+
+def difference(
+    answer: explanation_pb2.PlanDiff, planned: Sequence[PlannedSegment], gpus: GpuNames
+) -> RenderableType:
+    """Return what changes between two plans.
+
+    Args:
+        answer: The difference.
+        planned: Segments of the second.
+        gpus: Names of the fleet's.
+    """
+    names = [f"plan {version}" if version else "the dry run" for version in _versions(answer)]
+    summary = (
+        f"\nFrom {names[0]} to {names[1]}: of the segments, {len(answer.started)} start, "
+        f"{len(answer.stopped)} stop and {answer.kept} stay."
+    )
+    parts: list[RenderableType] = [Text(summary)]
+    parts += [segments("Start", answer.started, gpus)] if answer.started else []
+    parts += [segments("Stop", answer.stopped, gpus)] if answer.stopped else []
+    if answer.shares or answer.clocks:
+        parts.append(_changes(answer, planned, gpus))
+    if names[0] == names[1]:
+        return Group(*parts)
+    promises = dict(zip(names, (answer.from_outlook, answer.to_outlook), strict=True))
+    return Group(
+        *parts, Messages(gpus).compared("What they promise", promises, ("change", _change))
+    )
+
+
+def _versions(answer: explanation_pb2.PlanDiff) -> tuple[int, int]:
+    return answer.from_version, answer.to_version
+
+
+def _change(before: Fact, after: Fact) -> RenderableType:
+    return change(before.value, after.value, more_is_better=before.more_is_better)
+
+
+def _pair(measure: Measure | None) -> str:
+    """Return the expected value, below it the observed one, and by how much that differs."""
+    if measure is None:
+        return "-"
+    lines = [measure.expected.text]
+    if measure.seen is not None:
+        lines += [measure.seen.text, _percent(measure.deviation)]
+    return "\n".join(filter(None, lines))
+
+
+def _percent(found: float | None) -> str:
+    return "" if found is None else f"{found:+.0%}".replace("%", " %")
+
+
+def _parked(plan: Plan, gpus: GpuNames) -> str:
+    """Return which GPUs the plan leaves empty, so that their power could be cut."""
+    prediction = plan.prediction
+    parked = ", ".join(gpu_name(gpus, uuid) for uuid in prediction.parked_gpus)
+    nodes = ", ".join(prediction.empty_nodes)
+    return (
+        f"\nParked: {parked}; {prediction.parked_power_w:.0f} W idle, which could be cut."
+        f"{f' Empty nodes: {nodes}.' if nodes else ''}"
+    )
+
+
+def _what_next(proposal_id: str, applied: int | None) -> str:
+    if applied is not None:
+        return (
+            f"Plan {applied} is being rolled out. The next cause to plan may replace it; "
+            "`cinquefoil plan pin` holds it."
+        )
+    if proposal_id:
+        return f"Nothing was changed. Within 10 minutes: cinquefoil plan apply {proposal_id}"
+    return "Nothing was changed. This plan is for other circumstances and cannot be applied."
+
+
+def _changes(
+    answer: explanation_pb2.PlanDiff, planned: Sequence[PlannedSegment], gpus: GpuNames
+) -> Table:
+    rows = table("Changes of what stays", "what", ">from", ">to")
+    known = {each.spec.segment_id: each for each in planned}
+    for share in answer.shares:
+        name = _segment(known.get(share.segment_id), gpus) or f"segment {share.segment_id}"
+        rows.add_row(f"share of {name}", percent(share.from_share), percent(share.to_share))
+    for clock in answer.clocks:
+        rows.add_row(
+            f"clock of {gpu_name(gpus, clock.gpu_uuid)}",
+            *(f"{mhz} MHz" if mhz else "driver's" for mhz in (clock.from_mhz, clock.to_mhz)),
+        )
+    return rows
+
+
+def _segment(planned: PlannedSegment | None, gpus: GpuNames) -> str:
+    if planned is None:
+        return ""
+    spec = planned.spec
+    gpu = gpu_name(gpus, spec.gpu_uuid, planned.node)
+    return f"{spec.model}/{spec.variant} on {gpu} {slice_name(spec.placement)}"

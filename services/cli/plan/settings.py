@@ -2,21 +2,21 @@
 
 import json
 from collections.abc import Collection, Mapping
-from datetime import UTC
 from pathlib import Path
 from typing import Any
 
 import typer
 import yaml
-from google.protobuf.json_format import MessageToDict, Parse
+from google.protobuf.json_format import Parse
 from rich.console import Console
 
 from cinquefoil.planner.v1 import planner_pb2
 from services.cli.client import ask, connected
+from services.cli.console.messages import Messages
 from services.cli.console.names import gpu_names
-from services.cli.console.output import print_json, table, working
+from services.cli.console.output import print_json, working
 from services.cli.plan.orders import ORDER_S
-from services.cli.plan.render_explanation import proposal
+from services.cli.plan.render import proposal
 from services.kit.config.loader import load
 
 
@@ -75,8 +75,5 @@ async def show_changed(config: Path, *, as_json: bool) -> None:
     if not answer.settings:
         typer.echo("Every setting is as the deployment file says.")
         return
-    rows = table("Changed at run time", "setting", "value", "by", "at")
-    for each in answer.settings:
-        at = each.at.ToDatetime(UTC).isoformat(timespec="seconds")
-        rows.add_row(each.path, json.dumps(MessageToDict(each.value)), each.principal or "-", at)
-    Console().print(rows)
+    columns = {"setting": "path", "value": "value", "by": "principal", "at (UTC)": "at"}
+    Console().print(Messages().table("Changed at run time", answer.settings, columns))

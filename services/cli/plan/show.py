@@ -1,6 +1,5 @@
 """Queries plans, explanations, differences and proposals of the planner, and shows them."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,8 @@ from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.cli.client import ask, connected
 from services.cli.console.names import gpu_names
 from services.cli.console.output import document, print_json, show, working
-from services.cli.plan.deviation import measures
-from services.cli.plan.render import one, table
-from services.cli.plan.render_explanation import difference, explanation, proposal
+from services.cli.plan.deviation import documents
+from services.cli.plan.render import difference, explanation, listed, one, proposal
 from services.kit.config.loader import load
 from services.kit.errors import FailedPrecondition
 
@@ -25,8 +23,8 @@ async def show_list(config: Path, *, limit: int, as_json: bool) -> None:
     request = planner_pb2.ListPlansRequest(page_size=limit)
     response = await ask(config, lambda clients: clients.planner.ListPlans(request))
     show(
-        [listed(plan, response) for plan in response.plans],
-        lambda: table(response.plans, response.pinned_version, response.pinned_by),
+        [with_measures(plan, response) for plan in response.plans],
+        lambda: listed(response.plans, response.pinned_version, response.pinned_by),
         as_json=as_json,
     )
 
@@ -90,16 +88,12 @@ async def diff(config: Path, from_version: int, to_version: int, *, as_json: boo
     Console().print(difference(found, segments, gpus))
 
 
-def listed(plan: plan_pb2.Plan, listed: planner_pb2.ListPlansResponse) -> dict[str, Any]:
-    """Return a plan with more facts: whether it is pinned, and by whom; and how it deviates."""
+def with_measures(
+    plan: plan_pb2.Plan, listed: planner_pb2.ListPlansResponse | None = None
+) -> dict[str, Any]:
+    """Return a plan for JSON, with its measures; one of a list with who pinned it, if any did."""
+    found = document(plan) | {"measures": documents(plan)}
+    if listed is None:
+        return found
     pinned = plan.version == listed.pinned_version
-    return document(plan) | {
-        "pinned": pinned,
-        "pinned_by": listed.pinned_by if pinned else "",
-        **measured(plan),
-    }
-
-
-def measured(plan: plan_pb2.Plan) -> dict[str, Any]:
-    """Return what a plan expected beside what was seen, for JSON."""
-    return {"measures": [asdict(each) | {"deviation": each.deviation} for each in measures(plan)]}
+    return found | {"pinned": pinned, "pinned_by": listed.pinned_by if pinned else ""}

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from cinquefoil.predictor.v1 import predictor_pb2 as pb
 from cinquefoil.predictor.v1 import predictor_pb2_grpc as pb_grpc
 from services.cli.client import Clients, ask
-from services.cli.console.names import word
+from services.cli.console.messages import word
 from services.cli.console.output import show, table
 from services.cli.console.quantities import percent
 from services.kit.errors import NotFound
@@ -56,7 +56,7 @@ def render(models: Iterable[pb.ModelStatistics]) -> RenderableType:
         for each in model.sources:
             mean_ms = each.total_s / each.predictions * 1e3 if each.predictions else 0.0
             right = percent(each.right / each.judged) if each.judged else "-"
-            source = word(pb.Source.Name(each.source), "SOURCE_")
+            source = word(pb.Source.DESCRIPTOR, each.source)
             rows.add_row(*head, source, str(each.predictions), f"{mean_ms:.2f}", right)
             head = ("", "", "")
         if not model.sources:

@@ -1,4 +1,7 @@
-"""The status as `cinquefoil status --json` prints it, made of the services' messages."""
+"""The status as `cinquefoil status --json` prints it: values of the services' messages, joined.
+
+Every value that a message has itself is taken over by its name, so that a new one appears.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC
@@ -7,35 +10,19 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from cinquefoil.carbon.v1.carbon_pb2 import Intensity, Provenance, Signal
-from cinquefoil.gpuagent.v1.inventory_pb2 import Gpu, GpuEnergy, Node, Segment, SegmentState
-from cinquefoil.planner.v1.plan_pb2 import Plan, PlanState
-from cinquefoil.planner.v1.planner_pb2 import FleetNode, GetFleetResponse, Hold
+from cinquefoil.carbon.v1.carbon_pb2 import Intensity
+from cinquefoil.gpuagent.v1.inventory_pb2 import Gpu, GpuEnergy, Node, Segment
+from cinquefoil.planner.v1.plan_pb2 import Plan
+from cinquefoil.planner.v1.planner_pb2 import FleetNode, GetFleetResponse
 from cinquefoil.predictor.v1.predictor_pb2 import SOURCE_EXACT, SOURCE_SEMANTIC, ModelStatistics
 from cinquefoil.router.v1.router_pb2 import GetStatusResponse, InstanceStatus, ModelStatus
-from services.cli.console.names import slice_name, word
+from services.cli.console.messages import values
+from services.cli.console.names import slice_name
 from services.kit.conditions import effect_of
 from services.kit.rpc.condition_messages import conditions_from
 
 Row = SimpleNamespace
 """An object of the document; `json.dumps(..., default=vars)` writes it."""
-
-_RUNS = ("model", "variant", "stage", "batch_size", "processes")
-_COUNTS = (
-    "rate_rps",
-    "queue_depth",
-    "in_flight",
-    "answered",
-    "failed",
-    "retried",
-    "late",
-    "accuracy",
-    "energy_j",
-    "carbon_gco2e",
-    "input_tokens",
-    "output_tokens",
-    "output_tokens_per_s",
-)
 
 
 def document(  # noqa: PLR0913  # one argument per service, and what they say
@@ -61,8 +48,8 @@ def document(  # noqa: PLR0913  # one argument per service, and what they say
     """
     nodes = fleet.nodes if fleet else ()
     return Row(
-        zones=[_zone(value) for value in zones],
-        gpus=[gpu for node in nodes for gpu in _gpus(node)],
+        zones=[_row(each, staleness_s=each.staleness.ToNanoseconds() / 1e9) for each in zones],
+        gpus=[gpu for node in nodes for gpu in gpus_of(node)],
         pues=[
             Row(node=each.node.name, pue=each.pue, measured=each.node.HasField("pue"))
             for each in nodes
@@ -79,59 +66,38 @@ def document(  # noqa: PLR0913  # one argument per service, and what they say
             for each in conditions_from(fleet.conditions if fleet else ())
         ],
         away=[each.node.name for each in nodes if not each.connected],
-        orders=[
-            Row(node=each.node.name, drain=each.order.drain, principal=each.order.principal)
-            for each in nodes
-            if each.HasField("order")
-        ],
-        drifts=[
-            Row(
-                node=each.node.name,
-                **_copied(drift, "model", "variant", "gpu", "slice", "batch_size", "processes"),
-                **_copied(drift, "latency_ratio", "energy_ratio"),
-            )
-            for each in nodes
-            for drift in each.drifts
-        ],
+        orders=[_row(each.order, node=each.node.name) for each in nodes if each.HasField("order")],
+        drifts=[_row(drift, node=each.node.name) for each in nodes for drift in each.drifts],
         models=[_model(status) for status in (router.models if router else ())],
         lengths=[_lengths(statistics) for statistics in lengths],
         plan=_plan(plan) if plan else None,
-        leader=Row(**_copied(fleet.leader, "holder", "term"))
-        if fleet and fleet.HasField("leader")
+        leader=_row(fleet.leader) if fleet and fleet.HasField("leader") else None,
+        hold=_row(fleet.hold, until=fleet.hold.until.ToDatetime(UTC).isoformat(timespec="seconds"))
+        if fleet and fleet.HasField("hold")
         else None,
-        hold=_hold(fleet.hold) if fleet and fleet.HasField("hold") else None,
-        totals=Row(**_copied(fleet, "energy_j", "carbon_gco2e")) if fleet else None,
+        totals=_row(fleet) if fleet else None,
         digests=_digests(file, fleet, router),
         problems=sorted(problems),
     )
 
 
-def _copied(message: Message, *names: str) -> dict[str, Any]:
-    return {name: getattr(message, name) for name in names}
+def _row(*messages: Message, **more: Any) -> Row:
+    """Return the values of messages, and more beside them."""
+    return Row(**{name: value for each in messages for name, value in values(each).items()} | more)
 
 
-def _zone(value: Intensity) -> Row:
-    return Row(
-        zone=value.zone,
-        signal=word(Signal.Name(value.signal), "SIGNAL_"),
-        **_copied(value, "intensity_gco2e_per_kwh", "average_gco2e_per_kwh", "ratio", "source"),
-        staleness_s=value.staleness.ToNanoseconds() / 1e9,
-        provenance=word(Provenance.Name(value.provenance), "PROVENANCE_"),
-        percentile=value.percentile if value.HasField("percentile") else None,
-    )
-
-
-def _gpus(fleet: FleetNode) -> Iterator[Row]:
+def gpus_of(fleet: FleetNode) -> Iterator[Row]:
     """Yield a node's GPUs in order of index."""
     accounts = {entry.gpu_uuid: entry for entry in fleet.energy}
     for gpu in sorted(fleet.node.gpus, key=lambda gpu: gpu.index):
         account = accounts.get(gpu.uuid, GpuEnergy())
-        yield Row(
+        yield _row(
+            gpu,
             node=fleet.node.name,
             connected=fleet.connected,
             simulated=fleet.node.simulated,
-            **_copied(gpu, "index", "uuid"),
             type=gpu.type.name,
+            max_clock_mhz=gpu.type.max_clock_mhz,
             power_w=account.power_w,
             energy_j=account.total_j,
             compute_slices=max((kind.compute_slices for kind in gpu.type.profiles), default=1),
@@ -150,23 +116,20 @@ def _slices(node: Node, gpu: Gpu) -> Iterator[Row]:
     for each in gpu.slices:
         name = slice_name(each.placement)
         segment = running.get(name, Segment())
-        state = word(SegmentState.Name(segment.state), "SEGMENT_STATE_") if name in running else ""
-        yield Row(
+        yield _row(
+            segment.spec,
+            segment,
             placement=name,
             start=each.placement.start,
             compute_slices=widths.get(each.placement.profile, max(widths.values(), default=1)),
-            **_copied(segment.spec, *_RUNS),
-            state=state,
-            **_copied(segment, "restarts", "reason", "execution_provider"),
         )
 
 
 def _model(status: ModelStatus) -> Row:
-    return Row(
-        **_copied(status, "model", "slo_latency_s"),
+    return _row(
+        status,
         p50_s=status.latency_s.get("50"),
         p95_s=status.latency_s.get("95"),
-        **_copied(status, *_COUNTS),
         variants=list(_variants(status.instances)),
     )
 
@@ -184,10 +147,8 @@ def _variants(instances: Sequence[InstanceStatus]) -> Iterator[Row]:
 
 
 def _plan(plan: Plan) -> Row:
-    return Row(
-        version=plan.version,
-        state=word(PlanState.Name(plan.state), "PLAN_STATE_"),
-        **_copied(plan, "strategy", "reason"),
+    return _row(
+        plan,
         parked=list(plan.prediction.parked_gpus),
         empty_nodes=list(plan.prediction.empty_nodes),
         wanted_gpus=dict(plan.prediction.wanted_gpus),
@@ -207,18 +168,13 @@ def _digests(
     return {name: digest for name, digest in found.items() if digest}
 
 
-def _hold(hold: Hold) -> Row:
-    until = hold.until.ToDatetime(UTC).isoformat(timespec="seconds")
-    return Row(until=until, **_copied(hold, "why"))
-
-
 def _lengths(statistics: ModelStatistics) -> Row:
     """Return how well lengths are predicted; `class_right` is null before any is known."""
     hits = (SOURCE_EXACT, SOURCE_SEMANTIC)
     judged = sum(each.judged for each in statistics.sources)
     right = sum(each.right for each in statistics.sources)
-    return Row(
-        model=statistics.model,
+    return _row(
+        statistics,
         predictions=sum(each.predictions for each in statistics.sources),
         cache_hits=sum(each.predictions for each in statistics.sources if each.source in hits),
         class_right=right / judged if judged else None,

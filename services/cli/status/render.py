@@ -1,6 +1,6 @@
 """Tables of a status, `status.document`."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -24,8 +24,7 @@ def render(status: Row) -> RenderableType:
     if status.zones:
         parts.append(_zones(status))
     if status.gpus:
-        parts.append(_gpus(status))
-        parts.append(_bars(status))
+        parts += [gpu_table(status.gpus), gpu_bars(status.gpus)]
     if status.models:
         parts.append(_models(status))
     parts += _summary(status)
@@ -66,26 +65,41 @@ def _figures(zone: Row) -> tuple[str, str, str]:
     )
 
 
-def _gpus(status: Row) -> Table:
-    simulated = " (simulated)" if all(gpu.simulated for gpu in status.gpus) else ""
-    title = f"GPUs{simulated}"
-    runs = namer(
-        (each.model, each.variant, each.stage) for gpu in status.gpus for each in gpu.slices
-    )
-    rows = (row for gpu in status.gpus for row in _rows_of_gpu(gpu, runs))
-    columns = ("GPU", "type", ">power", ">energy", "slice", "runs", ">batch", "state")
-    return table(title, *columns, rows=rows)
+def gpu_table(gpus: Sequence[Row], *, detailed: bool = False) -> Table:
+    """Return a row for each slice.
+
+    Args:
+        gpus: As `document.gpus_of` returns them.
+        detailed: Show clocks, MIG modes and segments, too.
+    """
+    simulated = " (simulated)" if all(gpu.simulated for gpu in gpus) else ""
+    runs = namer((each.model, each.variant, each.stage) for gpu in gpus for each in gpu.slices)
+    columns = ["GPU", "type", ">power", ">energy", "slice", "runs", ">batch", "state"]
+    if detailed:
+        columns[3:4] = [">clock MHz", "MIG"]
+        columns.append("segment")
+    rows = (row for gpu in gpus for row in _rows_of_gpu(gpu, runs, detailed=detailed))
+    return table(f"GPUs{simulated}", *columns, rows=rows)
 
 
-def _rows_of_gpu(gpu: Row, runs: Namer) -> Iterator[tuple[str, ...]]:
-    head = (f"{gpu.node}/{gpu.index}", gpu.type, f"{gpu.power_w:.0f} W", energy(gpu.energy_j))
-    for each in gpu.slices:
-        name = runs(each.model, each.variant, each.stage) if each.model else "-"
-        size = f"{each.batch_size}x{each.processes}" if each.model else "-"
-        yield (*head, each.placement, name, size, _state(each))
-        head = ("", "", "", "")
-    if not gpu.slices:
-        yield (*head, "-", "-", "-", "-")
+def _rows_of_gpu(gpu: Row, runs: Namer, *, detailed: bool) -> Iterator[tuple[str, ...]]:
+    head = [f"{gpu.node}/{gpu.index}", gpu.type, f"{gpu.power_w:.0f} W"]
+    if detailed:
+        held = " held" if gpu.locked_clock_mhz else ""
+        mode = "on" if gpu.mig_enabled else "off"
+        head += [f"{gpu.clock_mhz}/{gpu.max_clock_mhz}{held}", mode]
+    else:
+        head.append(energy(gpu.energy_j))
+    for each in gpu.slices or [None]:
+        cells = ["-"] * 5
+        if each is not None:
+            cells[0], cells[3] = each.placement, _state(each)
+            if each.model:
+                cells[1] = runs(each.model, each.variant, each.stage)
+                cells[2] = f"{each.batch_size}x{each.processes}"
+                cells[4] = each.segment_id
+        yield (*head, *(cells if detailed else cells[:4]))
+        head = [""] * len(head)
 
 
 def _state(piece: Row) -> str:
@@ -95,12 +109,12 @@ def _state(piece: Row) -> str:
     return f"{piece.state or '-'}{shown}"
 
 
-def _bars(status: Row) -> Table:
+def gpu_bars(gpus: Sequence[Row]) -> Table:
     """Return one bar per GPU, a cell for each compute slice."""
     rows = Table.grid(padding=(0, 2))
-    known = labels(f"{s.model}/{s.variant}" for g in status.gpus for s in g.slices if s.model)
+    known = labels(f"{s.model}/{s.variant}" for g in gpus for s in g.slices if s.model)
     rows.add_row()
-    for gpu in status.gpus:
+    for gpu in gpus:
         pieces = (
             SliceCells(s.start, s.compute_slices, f"{s.model}/{s.variant}" if s.model else "")
             for s in gpu.slices

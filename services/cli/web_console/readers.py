@@ -12,7 +12,7 @@ from services.cli.account.report import by_hour, rows
 from services.cli.client import Clients, first
 from services.cli.console.output import document
 from services.cli.infer.receipts import received
-from services.cli.plan.show import SOLVE_S, listed, measured
+from services.cli.plan.show import SOLVE_S, with_measures
 from services.cli.status.show import fetch
 from services.cli.web_console.cached import Cached
 from services.console.documents import Document
@@ -82,7 +82,7 @@ class ServiceReaders:
     async def plans(self) -> Document:
         """Return the newest plans."""
         answer = await self._clients.planner.ListPlans(planner_pb2.ListPlansRequest())
-        return {"plans": [listed(plan, answer) for plan in answer.plans]}
+        return {"plans": [with_measures(plan, answer) for plan in answer.plans]}
 
     async def history(self) -> Document:
         """Return `plans` of the last day that came to run, oldest first: what ran where."""
@@ -92,7 +92,7 @@ class ServiceReaders:
         """Return one plan, 0: the newest; and what it expected beside what was seen."""
         request = planner_pb2.GetPlanRequest(version=version)
         plan = (await self._clients.planner.GetPlan(request)).plan
-        return document(plan) | measured(plan)
+        return with_measures(plan)
 
     async def explanation(self, version: int) -> Document:
         """Return why a plan is as it is; recomputed, which takes seconds on large fleets."""

@@ -90,8 +90,9 @@ async def test_plan_show_sets_what_was_expected_beside_what_was_seen(config: Pat
     async with suite(config):
         ended = await cinquefoil("plan", "show", "7", "-c", config)
     assert ended.status == 0
-    for said in ("115 W", "120 W", "21.6 gCO2e", "90 ms", "80 ms", "0.0 %", "600 in 10 s"):
+    for said in ("115 W", "120 W", "21.6 gCO2e", "90 ms", "80 ms", "0.0 %", "1.2 kJ"):
         assert said in ended.out
+    assert ["requests", "600"] in [line.split() for line in ended.out.splitlines()]
     assert "digits/svc" in ended.out
 
 

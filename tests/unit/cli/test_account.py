@@ -10,8 +10,8 @@ from rich.console import Console
 from cinquefoil.planner.v1.planner_pb2 import AccountEntry
 from services.cli.account.render import render
 from services.cli.account.report import FIGURES, by_hour, rows
-from services.cli.account.show import write_csv
 from services.cli.console.durations import instant
+from services.cli.console.messages import write_csv
 
 NOW = datetime(2026, 3, 8, 12, 30, tzinfo=UTC)
 
@@ -117,8 +117,9 @@ def test_an_empty_account_says_so() -> None:
 
 
 def test_lines_have_every_figure_under_its_unit() -> None:
+    """What a spreadsheet reads: ISO times, names of fields with their units as a header."""
     file = StringIO()
-    write_csv(ENTRIES, file)
+    write_csv(ENTRIES, AccountEntry, file)
     lines = list(csv.DictReader(StringIO(file.getvalue())))
 
     assert lines[2]["hour"] == "2026-03-01T01:00:00Z"

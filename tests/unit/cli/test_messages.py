@@ -76,12 +76,12 @@ def test_details_have_maps_nested_messages_lists_and_conditions() -> None:
 
     for line in (
         "state active",
-        "intensity US-CAL 180.5 gCO2e/kWh",
-        "load forecast digits mean 60.0 req/s, low 50.0 req/s, high 70.0 req/s",
-        "accuracy floor 95.0 %",
-        "latency digits 90 ms",
-        "power 115 W",
-        "parked gpus node-0/1",
+        "inputs intensity US-CAL 180.5 gCO2e/kWh",
+        "inputs load forecast digits mean 60.0 req/s, low 50.0 req/s, high 70.0 req/s",
+        "inputs accuracy floor 95.0 %",
+        "prediction latency digits 90 ms",
+        "prediction power 115 W",
+        "prediction parked GPUs node-0/1",
         "node share",
         "node-0 50.0 %",
     ):
@@ -146,7 +146,7 @@ def test_csv_has_a_column_per_field_and_a_line_per_message() -> None:
 
 @pytest.mark.parametrize(
     ("number", "said"),
-    [(plan_pb2.PLAN_STATE_ROLLING, "rolling"), (0, "-"), (99, "99")],
+    [(plan_pb2.PLAN_STATE_ROLLING, "rolling"), (0, ""), (99, "99")],
 )
 def test_an_enum_is_a_word_without_its_prefix(number: int, said: str) -> None:
     """A value that only a newer peer knows is its number."""

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cinquefoil.planner.v1 import plan_pb2
-from services.cli.plan.deviation import largest, measures
+from services.cli.plan.deviation import documents, largest, measures
 from services.cli.plan.what_if import added_gpus, numbers
 from services.kit.errors import InvalidArgument
 
@@ -63,7 +63,7 @@ def test_a_demand_that_cannot_be_read_is_refused(text: str) -> None:
 
 
 def test_deviations_are_relative_to_what_was_expected() -> None:
-    found = {(each.name, each.model): each.deviation for each in measures(PLAN)}
+    found = {(each["name"], each["model"]): each["deviation"] for each in documents(PLAN)}
 
     assert found == {
         ("power_w", ""): pytest.approx(0.1),
@@ -79,7 +79,7 @@ def test_the_model_that_deviates_most_speaks_for_the_plan() -> None:
     found = largest(measures(PLAN), "latency_s")
 
     assert found is not None
-    assert found.model == "faces"
+    assert found.expected.key == "faces"
 
 
 def test_a_plan_that_never_lived_was_not_seen() -> None:
@@ -94,7 +94,10 @@ def test_nothing_deviates_from_zero_or_from_infinity(expected: float) -> None:
     plan = plan_pb2.Plan()
     plan.CopyFrom(PLAN)
     plan.prediction.latency_s["digits"] = expected
-    found = {each.model: each for each in measures(plan) if each.name == "latency_s"}
+    found = {
+        each.expected.key: each for each in measures(plan) if each.expected.path == "latency_s"
+    }
 
     assert found["digits"].deviation is None
-    assert found["digits"].seen == 0.11
+    assert found["digits"].seen is not None
+    assert found["digits"].seen.value == 0.11
