@@ -17,7 +17,7 @@ from tests.support.router.router_service import World
 from tests.support.router.router_service import running as router_running
 
 if TYPE_CHECKING:
-    from playwright.async_api import Page
+    from playwright.async_api import Page, Route
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
 api = pytest.importorskip("playwright.async_api", reason="pip install playwright")
@@ -191,3 +191,25 @@ async def test_no_page_is_wider_than_the_screen(page: "Page", reading: str, widt
         await expect(page.locator("h1")).to_be_visible()
         wide = await page.evaluate("document.documentElement.scrollWidth")
         assert wide <= width, name
+
+
+async def test_a_field_of_a_newer_planner_is_shown_with_its_unit(
+    page: "Page", reading: str
+) -> None:
+    """A plan's page names most fields; those that it does not know have a row, too."""
+
+    async def newer(route: "Route") -> None:
+        answer = await route.fetch()
+        plan = await answer.json()
+        plan |= {"water_j": 1500.0, "spot": {"spot_share": 0.25}}
+        plan["prediction"]["ambient_w"] = {"rack-7": 12}
+        await route.fulfill(response=answer, json=plan)
+
+    await page.route("**/api/plans/1", newer)
+    await page.goto(f"{reading}/#/plans/1")
+
+    for label, value in (
+        *(("water", "1500 J"), ("spot spot share", "25.0 %")),
+        ("ambient rack-7", "12 W"),
+    ):
+        await expect(page.get_by_role("row", name=label)).to_contain_text(value)

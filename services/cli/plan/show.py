@@ -91,7 +91,7 @@ async def diff(config: Path, from_version: int, to_version: int, *, as_json: boo
 def with_measures(
     plan: plan_pb2.Plan, listed: planner_pb2.ListPlansResponse | None = None
 ) -> dict[str, Any]:
-    """Return a plan for JSON, with its measures; one of a list with who pinned it, if any did."""
+    """Return a plan for JSON, with its measures; one of a list also says by whom it is pinned."""
     found = document(plan) | {"measures": documents(plan)}
     if listed is None:
         return found

@@ -1,30 +1,10 @@
 // What plans promise, side by side, and where their segments run.
 import { h, table } from "./dom.js";
 import { colours, gpuBar } from "./pictures.js";
-import { carbon, fixed, gpuName, ms, percent } from "./units.js";
+import { fixed, gpuName, ms, percent } from "./units.js";
 
 export const finite = (value) => (value === "Infinity" || value === "NaN" ? null : value);
 const slice = ({ placement }) => `${placement.profile}@${placement.start}`;
-
-export function promises(caption, outlooks) {
-  const known = Object.entries(outlooks).filter(([, each]) => each);
-  const models = [...new Set(known.flatMap(([, each]) => Object.keys(each.accuracy)))].sort();
-  const rows = [
-    ["objective", (each) => fixed(finite(each.objective), 2, " points")],
-    ["power", (each) => fixed(each.power_w, 0, " W")],
-    ["emissions per hour", (each) => carbon(each.carbon_gco2e_per_h)],
-    ["GPUs powered", (each) => String(each.gpus)],
-    ...models.flatMap((model) => [
-      [`latency ${model}`, (each) => ms(finite(each.latency_s[model]))],
-      [`accuracy ${model}`, (each) => fixed(each.accuracy[model], 4)],
-      [`not served ${model}`, (each) => fixed(each.unserved_rps[model] ?? 0, 1, " req/s")],
-    ]),
-  ];
-  return table(caption, [
-    ["quantity", ([name]) => name],
-    ...known.map(([name, each]) => [name, ([, words]) => words(each), "number"]),
-  ], rows, "");
-}
 
 // The name of a GPU by its UUID, as people say it; of one that has left, its node's and the beginning of its UUID.
 export function gpuNames(gpus) {

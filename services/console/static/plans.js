@@ -1,8 +1,9 @@
 // Plans: the list, one plan's story, and how two differ.
 import { h, Later, read, table } from "./dom.js";
-import { finite, gpuNames, promises, segments } from "./outlook.js";
+import { compared, shown, title, values } from "./fields.js";
+import { finite, gpuNames, segments } from "./outlook.js";
 import { Order } from "./session.js";
-import { carbon, counted, fixed, ms, percent, time, word } from "./units.js";
+import { carbon, counted, fixed, gpuName, percent, time, word } from "./units.js";
 
 const state = (plan) => word(plan.state, "PLAN_STATE_");
 
@@ -41,12 +42,14 @@ function compare(plans) {
 export async function planPage(version) {
   const [plan, now] = await Promise.all([read(`/api/plans/${version}`), read("/api/now")]);
   const before = Number(plan.version) - 1;
+  const names = Object.fromEntries(now.status.gpus.map((gpu) => [gpu.uuid, gpuName(gpu)]));
   return h("div", {},
     h("p", {}, h("a", { href: "#/plans" }, "All plans"), before > 0 ? [" · ", h("a", { href: `#/plans/${before}..${plan.version}` }, `what changed since plan ${before}`)] : null),
     h("h1", {}, `Plan ${plan.version}`),
     h("p", { class: "headline" }, `Made ${time(plan.created_at)} UTC by ${plan.strategy}, because ${plan.reason}. It is ${state(plan)}; its rollout takes ${counted(plan.steps, "step")} and changes ${counted(plan.slice_changes, "slice")}.`),
     plan.degraded && h("p", { class: "warning" }, `▲ ${plan.degraded}`),
     plan.failure && h("p", { class: "problem" }, `✕ ${plan.failure}`),
+    values("More of the plan", plan, STORY, names),
     h(Order, { id: "pin", key: plan.version, label: `Pin plan ${plan.version}: hold it while it is active`, name: "pin", body: { version: plan.version }, command: `cinquefoil plan pin ${plan.version}` }),
     h("h2", {}, "Why"),
     h("div", { "aria-live": "polite" }, h(Later, {
@@ -55,32 +58,20 @@ export async function planPage(version) {
     })),
     h("h2", {}, "Expected, and what came of it"),
     table("Deviation: of what was seen from what was expected", [
-      ["quantity", (each) => `${LABELS[each.name][0]} ${each.model}`],
-      ["expected", (each) => LABELS[each.name][1](each.expected), "number"],
-      ["seen", (each) => LABELS[each.name][1](each.seen), "number"],
+      ["quantity", (each) => `${title(each.name)} ${each.model}`],
+      ["expected", (each) => shown(each.name, each.expected), "number"],
+      ["seen", (each) => shown(each.name, each.seen), "number"],
       ["deviation", (each) => percent(each.deviation), "number"],
     ], plan.measures, "Nothing was predicted."),
-    h("h2", {}, "Known when it was made"), inputs(plan.inputs),
+    values("What else it predicts", plan.prediction, MEASURED, names),
+    values("While it was active", plan.outcome, ["latency_s", "accuracy"], names),
+    h("h2", {}, "Known when it was made"), values("Inputs", plan.inputs, [], names),
     h("h2", {}, "What runs where"), segments("Segments", plan.segments, gpuNames(now.status.gpus)));
 }
 
-const LABELS = {
-  power_w: ["power", (value) => fixed(value, 0, " W")],
-  carbon_gco2e_per_h: ["emissions per hour", carbon],
-  latency_s: ["latency", ms],
-  accuracy: ["accuracy", (value) => fixed(value, 4)],
-};
-
-function inputs(known) {
-  const rows = [
-    ...Object.entries(known.intensity_gco2e_per_kwh).map(([zone, value]) => [`intensity ${zone}`, fixed(value, 1, " gCO₂e/kWh")]),
-    ...Object.entries(known.demand_rps).map(([model, value]) => [`demand ${model}`, fixed(value, 1, " req/s")]),
-    ...Object.entries(known.gpus).map(([kind, count]) => [`GPUs ${kind}`, String(count)]),
-    ["carbon weight", String(known.carbon_weight)],
-    ["accuracy floor", percent(known.accuracy_floor, 1)],
-  ];
-  return table("Inputs", [["input", ([name]) => name], ["value", ([, value]) => value, "number"]], rows, "");
-}
+// Fields that the page shows in words and tables of their own.
+const STORY = ["version", "created_at", "state", "strategy", "reason", "steps", "slice_changes", "degraded", "failure", "inputs", "prediction", "outcome"];
+const MEASURED = ["power_w", "carbon_gco2e_per_h", "latency_s", "accuracy"];
 
 function explanation(found) {
   const outlooks = { plan: found.plan, "runner-up": found.runner_up?.outlook, BASE: found.base?.outlook };
@@ -91,7 +82,7 @@ function explanation(found) {
       ["used", (each) => percent(finite(each.used)), "number"],
       ["how", (each) => each.sentence],
     ], found.bindings, "No constraint binds it."),
-    promises("What it promises, and what else would", outlooks));
+    compared("What it promises, and what else would", outlooks));
 }
 
 // From the newest plan to an earlier one is what a rollback would do.
@@ -119,5 +110,5 @@ export async function differencePage(from, to) {
       ["to", (each) => (each.to_mhz ? `${each.to_mhz} MHz` : "driver's"), "number"],
     ], diff.clocks, ""),
     h("h2", {}, "What they promise"),
-    promises("Predicted when each was made", { [names[0]]: diff.from_outlook, [names[1]]: diff.to_outlook }));
+    compared("Predicted when each was made", { [names[0]]: diff.from_outlook, [names[1]]: diff.to_outlook }));
 }

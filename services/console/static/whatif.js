@@ -1,6 +1,7 @@
 // What if: the plan for other circumstances, beside the present one. Nothing changes until it is applied.
 import { Component, failure, h, Later, read, table } from "./dom.js";
-import { ghosts, gpuNames, promises, segments } from "./outlook.js";
+import { compared } from "./fields.js";
+import { ghosts, gpuNames, segments } from "./outlook.js";
 import { frontPicture } from "./pictures.js";
 import { Order, session } from "./session.js";
 import { carbon, fixed, gpuName, percent, time } from "./units.js";
@@ -17,7 +18,7 @@ const SLIDERS = [
 
 const reasons = ({ explanation }) => h("div", {},
   explanation.sentences.map((each) => h("p", {}, each)),
-  promises("The plan, and what else there was", { then: explanation.plan, "runner-up": explanation.runner_up?.outlook, BASE: explanation.base?.outlook }));
+  compared("The plan, and what else there was", { then: explanation.plan, "runner-up": explanation.runner_up?.outlook, BASE: explanation.base?.outlook }));
 
 const unset = (slider, inputs) => slider.unset ?? inputs[slider.name];
 
@@ -135,7 +136,7 @@ export class WhatIf extends Component {
       plan.degraded && h("p", { class: "warning" }, `▲ ${plan.degraded}`),
       explanation.conditions.map((each) => h("p", { class: "warning" }, `▲ ${each.sentence}`, each.setting ? [" Setting: ", h("code", {}, each.setting)] : null)),
       ghosts(gpus, plan.segments),
-      promises("What is promised", { "active plan, when made": diff?.from_outlook, then: explanation.plan }),
+      compared("What is promised", { "active plan, when made": diff?.from_outlook, then: explanation.plan }),
       h("h2", {}, "Apply"),
       this.apply(proposal_id, until, expired),
       h("details", { id: "what-changes" }, h("summary", {}, "Segments that start and stop"),
