@@ -8,6 +8,9 @@ from its bytes to its answer: head, dispatcher, account and receipt, future and 
 worker that answers at once; `served` adds the guard that is around every call. `caller's role` and
 `identity` are what mutual TLS adds: whether the bearer of the certificate may call the method, and
 who takes turns, from the context of a real call.
+
+The second table is of a small request through a real router and a real worker: see
+`benchmarks.request_path`, which lists the calls of each module.
 """
 
 import asyncio
@@ -21,6 +24,7 @@ import grpc
 import uvloop
 import yaml
 
+from benchmarks import request_path
 from benchmarks.harness import Figures, main
 from benchmarks.router import messages
 from benchmarks.router.backend import raw
@@ -76,7 +80,10 @@ def measure() -> list[Figures]:
     rows += uvloop.run(_whole())
     with TemporaryDirectory(prefix="bench-cost-") as folder:
         rows += uvloop.run(_checks(Path(folder)))
-    return [Figures("CPU time per request", rows, f"The least of {_ROUNDS} rounds.")]
+    return [
+        Figures("CPU time per request", rows, f"The least of {_ROUNDS} rounds."),
+        Figures("Python calls per request, router and worker", [request_path.measured().totals()]),
+    ]
 
 
 def _least_us(once: Callable[[], object]) -> float:
