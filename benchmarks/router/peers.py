@@ -54,17 +54,16 @@ class InstantWorker:
         self.credits = credits_
 
     async def Execute(  # noqa: N802 - gRPC's name
-        self, request_iterator: AsyncIterator[Frame], _: Context, /
-    ) -> Responses:
+        self, request_iterator: AsyncIterator[Frame], context: Context, /
+    ) -> None:
         """Turn each frame into one frame of results."""
-        yield _hello(self.segment_id, self.credits)
+        await context.write(_hello(self.segment_id, self.credits))
         async for frame in request_iterator:
-            yield worker_pb2.ExecuteResponse(
-                results=[
-                    worker_pb2.Result(id=work.id, response=_ANSWER, receipt=_RECEIPT)
-                    for work, _ in frame.work
-                ]
-            )
+            results = [
+                worker_pb2.Result(id=work.id, response=_ANSWER, receipt=_RECEIPT)
+                for work, _ in frame.work
+            ]
+            await context.write(worker_pb2.ExecuteResponse(results=results))
 
 
 class TimedWorker(WorkerServiceServicer):

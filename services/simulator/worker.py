@@ -6,11 +6,12 @@ time: the same batcher decides what runs together, and the same table says what 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from simpy import Event
 
 from services.gpuagent.core.batch_costs import Costs
-from services.gpuagent.worker.core.batcher import Batcher, Pending
+from services.gpuagent.worker.core.batcher import Batcher
 from services.kit.errors import DeadlineExceeded
 from services.kit.request_cost import Cost
 from services.router.core.model import InstanceId, Request
@@ -19,10 +20,19 @@ from services.simulator.device import Device, Ledger
 from services.simulator.text_worker import Results
 from services.simulator.timeline import Timeline, Waiting
 
-_ONE_KIND = "one"
-"""All requests for a model have the same shape here: they may share a batch."""
-
 _RESPONSE = b"response"
+
+
+class _Waiting(NamedTuple):
+    """A request that waits for a batch: all of a model have the same shape here, and may share one.
+
+    Attributes: number, deadline_s, kind, items.
+    """
+
+    number: int
+    deadline_s: float
+    kind: str = "one"
+    items: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +72,7 @@ class Worker:
         self._time = timeline
         self._results = results
         self._link_s = link_s
-        self._batcher: Batcher[int] = Batcher(job.batch_size, bound=2 * job.batch_size)
+        self._batcher: Batcher[_Waiting] = Batcher(job.batch_size, bound=2 * job.batch_size)
         self._work: Event | None = None  # what it sleeps on
 
     @property
@@ -77,17 +87,16 @@ class Worker:
 
     def deliver(self, request: Request) -> None:
         """Take in a request; the batcher decides when it runs."""
-        now_s = self._time.now_s
-        self._batcher.add(Pending(request.number, _ONE_KIND, 1, now_s, request.deadline_s))
+        self._batcher.add(_Waiting(request.number, request.deadline_s))
         if self._work is not None:
             self._work.succeed()
             self._work = None
 
     def withdraw(self, number: int) -> None:
         """Drop a request whose caller has gone, unless it is in a batch already."""
-        dropped = self._batcher.remove(lambda waiting: waiting == number)
+        dropped = self._batcher.remove(lambda waiting: waiting.number == number)
         if dropped:
-            self._answer(dropped, None)
+            self._answer([number], None)
 
     def clock_changes(self) -> None:
         """Note that the GPU's clock is about to change: the next batch runs at the new one."""
@@ -97,9 +106,9 @@ class Worker:
         while True:
             chosen = self._batcher.take(self._time.now_s)
             if chosen.expired:
-                self._answer([pending.work for pending in chosen.expired], None)
+                self._answer([waiting.number for waiting in chosen.expired], None)
             if chosen.batch:
-                yield from self._execute([pending.work for pending in chosen.batch])
+                yield from self._execute([waiting.number for waiting in chosen.batch])
             else:
                 self._work = self._time.env.event()
                 yield self._work

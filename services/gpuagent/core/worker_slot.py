@@ -70,7 +70,7 @@ class Slot:
             requests: Requests that it answered.
             profiled: What the profile says of it; None: nothing.
         """
-        busy_s = self.busy_at(now_s)
+        busy_s = self.busy_s + self._elapsed_s(now_s)
         compared_s = busy_s - self.busy_s if profiled else 0.0
         cost = profiled or BatchCost(0.0, 0.0)
         return replace(

@@ -36,7 +36,7 @@ class Record:
 
     def write(self, *values: object) -> None:
         """Replace the record; only one process may ever write at a time."""
-        sequence = max(self._copy(offset) for offset in self._offsets)[0] + 1
+        sequence = max(map(self._copy, self._offsets))[0] + 1
         payload = self._layout.pack(*values)
         checksum = zlib.crc32(payload, zlib.crc32(sequence.to_bytes(8, "little")))
         start = self._offsets[sequence % 2]
@@ -48,11 +48,11 @@ class Record:
         """Return the newest whole record, or None where none was ever written."""
         seen = 0
         for _ in range(_TRIES):
-            copies = [self._copy(offset) for offset in self._offsets]
+            copies = first, second = tuple(map(self._copy, self._offsets))
             sequence, payload = max(copies)
             # With one copy torn, the whole one may be of long ago: a writer can pass a reader who
             # was put to sleep between the two. Found twice, it is the newest there is.
-            if sequence and (all(whole for whole, _ in copies) or sequence == seen):
+            if sequence and ((first[0] and second[0]) or sequence == seen):
                 return self._layout.unpack(payload)
             if not sequence and self._blank():
                 return None

@@ -123,9 +123,14 @@ class SharedCounters:
             InvalidArgument: A name is too long.
         """
         pid, slice_uuid, segment_id, *rest = _FIELDS(slot)
-        self._slots[number].write(
-            pid, _name("slice_uuid", slice_uuid), _name("segment_id", segment_id), *rest
-        )
+        slice_name, segment_name = slice_uuid.encode(), segment_id.encode()
+        if len(slice_name) > NAME_BYTES or len(segment_name) > NAME_BYTES:
+            field = "slice_uuid" if len(slice_name) > NAME_BYTES else "segment_id"
+            raise InvalidArgument(
+                f"{field} may take {NAME_BYTES} bytes, got {slice_uuid!r}, {segment_id!r}",
+                field=field,
+            )
+        self._slots[number].write(pid, slice_name, segment_name, *rest)
 
     def settle(self, number: int) -> None:
         """Close the account of a dead worker: what it had begun is counted up to now.
@@ -243,15 +248,6 @@ def _allocate(descriptor: int) -> None:
     status = os.fstat(descriptor)
     if status.st_blocks * _BLOCK_BYTES < status.st_size:
         os.posix_fallocate(descriptor, 0, _FILE_BYTES)
-
-
-def _name(field: str, value: str) -> bytes:
-    data = value.encode()
-    if len(data) > NAME_BYTES:
-        raise InvalidArgument(
-            f"{field} may take {NAME_BYTES} bytes, {value!r} takes {len(data)}", field=field
-        )
-    return data
 
 
 def _text(data: bytes) -> str:

@@ -125,10 +125,9 @@ class ExternalModel(Model[Forwarded]):
 
     async def compute(self, requests: Sequence[Forwarded], send: SendPart) -> Answers:
         """Send a batch's requests at the same time; the server joins them as it likes."""
-        outcomes = await asyncio.gather(
+        return await asyncio.gather(
             *(self._ask(request, partial(send, place)) for place, request in enumerate(requests))
         )
-        return lambda: outcomes
 
     async def failure(self) -> str:
         """Wait until the server has ended, or says several times that it is not ready."""

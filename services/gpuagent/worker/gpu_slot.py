@@ -5,7 +5,7 @@ costs as much, as the profile says. A computation slower than the profile is rec
 real time, at the profile's power.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -112,8 +112,8 @@ class WorkerDevice:
             latency_s = binding_latency_s(self._spec.slo, latency_s, usage)
         self._latencies.add(latency_s)
 
-    async def run(self, batch: Batch, compute: Callable[[], Awaitable[Outputs]]) -> Ran[Outputs]:
-        """Run one batch; whatever `compute` raises leaves the slot idle and the time counted."""
+    async def run(self, batch: Batch, computing: Awaitable[Outputs]) -> Ran[Outputs]:
+        """Run one batch; whatever `computing` raises leaves the slot idle and the time counted."""
         before = self._slot
         # Back to back, a batch starts when the one before ended: the time that this process took
         # to wake up and answer is no time of the GPU.
@@ -124,7 +124,7 @@ class WorkerDevice:
         grant = self._counters.grant(self._spec.slot)
         power_w, method = self._tariff(profiled, grant)
         try:
-            outputs = await compute()
+            outputs = await computing
         except BaseException:
             now_s = self._clock.monotonic()
             self._write(self._slot.ended(now_s, power_w * (now_s - started_s), 0))
@@ -134,7 +134,8 @@ class WorkerDevice:
         ended_s = started_s + cost.latency_s + late_s
         energy_j = cost.energy_j + power_w * late_s
         try:
-            await self._clock.sleep(ended_s - computed_s)
+            if ended_s > computed_s:
+                await self._clock.sleep(ended_s - computed_s)
         finally:
             known = profiled if batch.items <= self._spec.batch_size else None
             self._write(self._slot.ended(ended_s, energy_j, batch.requests, known))

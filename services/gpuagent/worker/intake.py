@@ -1,13 +1,13 @@
-"""What every worker's core has: streams of work in, and answers out, whatever computes them."""
+"""The part that every worker's core has: streams of work in, answers out."""
 
 import asyncio
 import math
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, TypeVar
 
 from cinquefoil.gpuagent.v1.worker_pb2 import Work
-from services.gpuagent.worker.core.batcher import Batcher, Pending
+from services.gpuagent.worker.core.batcher import Batcher
 from services.gpuagent.worker.core.credits import Credits
 from services.gpuagent.worker.gpu_slot import WorkerDevice
 from services.gpuagent.worker.model_port import R, Reader
@@ -15,7 +15,6 @@ from services.gpuagent.worker.session import Answer, Session
 from services.gpuagent.worker.work_messages import Body
 from services.kit.clock import Clock
 from services.kit.errors import Cancelled, DeadlineExceeded, ServiceError, Unavailable
-from services.kit.request_cost import Usage
 
 M = TypeVar("M", bound=Reader[Any])
 D = TypeVar("D", bound=WorkerDevice)
@@ -26,20 +25,27 @@ INTAKE_BYTES: Final = 256 * 2**20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Job(Generic[R]):
-    """A request with the stream that wants its answer.
+    """A request from its arrival until it is answered.
 
     Attributes:
-        session: The stream.
+        session: The stream that wants its answer.
         id: The work's id there.
         request: The request.
+        kind, items: The request's, by which it shares batches.
         came_s: When it came to the router.
+        arrived_s: When it came here.
+        deadline_s: When its answer is of no use any more.
         in_parts: Its caller takes an answer in parts.
     """
 
     session: Session
     id: int
     request: R
+    kind: Hashable
+    items: int
     came_s: float
+    arrived_s: float
+    deadline_s: float
     in_parts: bool = False
 
 
@@ -102,7 +108,7 @@ class Intake(Generic[R, D, M]):
 
     # ---- work ----------------------------------------------------------------------------------
 
-    def submit(self, session: Session, work: Work, request: Body) -> None:
+    def submit(self, session: Session, work: Work, request: Body, now_s: float) -> None:
         """Queue a request; whatever is wrong with it is answered on the stream.
 
         Args:
@@ -110,92 +116,99 @@ class Intake(Generic[R, D, M]):
             work: Its id there, how long it has waited and may wait, and whether its caller takes an
                 answer in parts.
             request: A serialized ModelInferRequest.
+            now_s: When it came.
         """
-        now_s = self.clock.monotonic()
+        work_id, waited_s = work.id, work.waited_s
         try:
             if self._draining:
                 raise Unavailable("this worker drains; try another")
-            session.take_in(work.id, len(request))
+            session.take_in(work_id, len(request))
         except ServiceError as error:
-            session.send(Answer(work.id, error))
+            session.send(Answer(work_id, error))
             return
-        self.credits_.take(session.share, work.waited_s, now_s)
-        self._divide(now_s)
+        if self.credits_.take(session.share, waited_s, now_s):
+            self._send_credits()
         try:
             deadline_s = now_s + work.remaining_s if work.remaining_s else math.inf
             read = self.model.read(request, deadline_s)
-            job = Job(session, work.id, read, now_s - work.waited_s, work.in_parts)
-            self.batcher.add(Pending(job, read.kind, read.items, now_s, deadline_s))
+            self.batcher.add(
+                Job(
+                    session,
+                    work_id,
+                    read,
+                    read.kind,
+                    read.items,
+                    now_s - waited_s,
+                    now_s,
+                    deadline_s,
+                    work.in_parts,
+                )
+            )
         except ServiceError as error:
-            self._end(session, Answer(work.id, error))
+            self._end(session, Answer(work_id, error), now_s)
         else:
             self._arrived.set()
 
     def cancel(self, session: Session, work_ids: Iterable[int]) -> None:
         """Take in whose callers have gone: their work is not started, or not sent."""
-        gone = frozenset(work_ids)
+        gone, now_s = frozenset(work_ids), self.clock.monotonic()
         for job in self.batcher.remove(lambda job: job.session is session and job.id in gone):
-            self._end(session, Answer(job.id, Cancelled("cancelled before it started")))
+            self._end(session, _cancelled(job), now_s)
         session.cancel(gone)
 
     async def run(self) -> None:
         """Do the work until cancelled."""
         raise NotImplementedError
 
-    async def _next(self) -> tuple[Pending[Job[R]], ...]:
+    async def _next(self) -> tuple[Job[R], ...]:
         """Wait for room and the next batch; requests past their deadline are answered so."""
         while True:
-            self._arrived.clear()
+            if not len(self.batcher):
+                self._arrived.clear()
+                await self._arrived.wait()
             await self.model.room()
-            chosen = self.batcher.take(self.clock.monotonic())
-            for pending in chosen.expired:
-                self._expire(pending)
+            now_s = self.clock.monotonic()
+            chosen = self.batcher.take(now_s)
+            for job in chosen.expired:
+                self._expire(job, now_s)
             if chosen.batch:
                 return chosen.batch
-            await self._arrived.wait()
 
     # ---- answers -------------------------------------------------------------------------------
 
-    def _to_start(self, pending: Pending[Job[R]]) -> bool:
+    def _to_start(self, job: Job[R]) -> bool:
         """Return whether work may start; answer it where no client waits for it any more."""
-        job = pending.work
+        now_s = self.clock.monotonic()
         if not job.session.wants(job.id):
-            self._end(job.session, Answer(job.id, Cancelled("cancelled before it started")))
+            self._end(job.session, _cancelled(job), now_s)
             return False
-        if pending.deadline_s <= self.clock.monotonic():
-            self._expire(pending)
+        if job.deadline_s <= now_s:
+            self._expire(job, now_s)
             return False
         return True
 
-    def _expire(self, pending: Pending[Job[R]]) -> None:
+    def _expire(self, job: Job[R], now_s: float) -> None:
         late = DeadlineExceeded("the deadline passed before it started")
-        self._end(pending.work.session, Answer(pending.work.id, late))
-        self._count(pending)  # too late is the worst latency there is
+        self._end(job.session, Answer(job.id, late), now_s)
+        self.device.answered(now_s - job.came_s)  # too late is the worst latency there is
 
-    def _done(self, pending: Pending[Job[R]], answer: Answer) -> None:
-        """Send an answer, or only what it cost where no client waits for it any more."""
-        job = pending.work
-        if not job.session.wants(job.id):
-            gone = Cancelled("cancelled while it was computed")
-            answer = replace(answer, error=gone, response=b"")
-        elif pending.deadline_s <= self.clock.monotonic():
+    def _done(self, job: Job[R], answer: Answer, now_s: float) -> None:
+        """Send an answer, or only what it cost where it comes too late."""
+        if job.deadline_s <= now_s:
             late = DeadlineExceeded("the deadline passed while it was computed")
             answer = replace(answer, error=late, response=b"")
-        self._end(job.session, answer)
-        self._count(pending, answer.cost.usage if answer.cost else None)
+        self._end(job.session, answer, now_s)
+        self.device.answered(now_s - job.came_s, answer.cost.usage if answer.cost else None)
 
-    def _end(self, session: Session, answer: Answer) -> None:
+    def _end(self, session: Session, answer: Answer, now_s: float) -> None:
         """Answer a piece of work; its credit is free again."""
-        if session.answer(answer):
-            self.credits_.give_back(session.share, self.clock.monotonic())
-
-    def _divide(self, now_s: float) -> None:
-        if self.credits_.divide(now_s):
+        if session.answer(answer) and self.credits_.give_back(session.share, now_s):
             self._send_credits()
 
     def _send_credits(self) -> None:
         for session in self._sessions:
-            session.look_at_credits()
+            session.note_credits()
 
-    def _count(self, pending: Pending[Job[R]], usage: Usage | None = None) -> None:
-        self.device.answered(self.clock.monotonic() - pending.work.came_s, usage)
+
+def _cancelled(job: Job[Any]) -> Answer:
+    return Answer(job.id, Cancelled("cancelled before it started"))

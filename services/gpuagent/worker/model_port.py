@@ -2,7 +2,7 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Generic, NamedTuple, TypeVar
 
@@ -18,10 +18,10 @@ class Text(NamedTuple):
     tokens: TextTokens
 
 
-Answers = Callable[[], Sequence["bytes | Text | ServiceError"]]
-"""Gives each request's serialized ModelInferResponse, or what was wrong with it.
+Answers = Iterable["bytes | Text | ServiceError"]
+"""Each request's serialized ModelInferResponse, or its error.
 
-A call, because writing answers is no time of the GPU.
+Answers are written as they are taken, because that is no time of the GPU.
 """
 
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,15 +37,24 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a model takes and gives."""
+    """The tensors that a model takes and gives.
+
+    Attributes:
+        inputs, outputs: In the order of the file.
+        by_name: The inputs.
+        batches: The first dimension of every tensor is free: requests may share a run.
+    """
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    by_name: Mapping[str, TensorSpec] = field(init=False, repr=False, compare=False)
+    batches: bool = field(init=False, repr=False, compare=False)
 
-    @property
-    def batches(self) -> bool:
-        """Whether the first dimension of every tensor is free: requests may share a run."""
-        return all(spec.shape[:1] == (-1,) for spec in (*self.inputs, *self.outputs))
+    def __post_init__(self) -> None:
+        fixed = object.__setattr__
+        fixed(self, "by_name", {spec.name: spec for spec in self.inputs})
+        tensors = (*self.inputs, *self.outputs)
+        fixed(self, "batches", all(spec.shape[:1] == (-1,) for spec in tensors))
 
 
 class Engine:

@@ -1,7 +1,7 @@
 """A model that this process runs itself, with ONNX Runtime."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from concurrent.futures import Executor
 from typing import Final
 
@@ -60,10 +60,7 @@ class LocalModel(Model[Inference]):
             Exception: Whatever ONNX Runtime makes of the inputs; its classes share no base.
         """
         outputs = await self._run(requests)
-        parts = _split(outputs, [request.items for request in requests])
-        return lambda: [
-            self._answer(request, part) for request, part in zip(requests, parts, strict=True)
-        ]
+        return map(self._answer, requests, _split(outputs, requests))
 
     async def failure(self) -> str:
         """Wait until the model answers nothing but NaN."""
@@ -73,10 +70,9 @@ class LocalModel(Model[Inference]):
                 return "it answers NaN to requests without any"
             self._suspected.clear()
 
-    async def _run(self, inferences: Sequence[Inference]) -> Sequence[Array]:
+    def _run(self, inferences: Sequence[Inference]) -> Awaitable[Sequence[Array]]:
         """Run a batch on the device's thread, which also copies what must be: maybe gigabytes."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(
+        return asyncio.get_running_loop().run_in_executor(
             self._thread, lambda: self._engine.run(_joined(inferences))
         )
 
@@ -98,7 +94,10 @@ class LocalModel(Model[Inference]):
 
 
 def _nan(arrays: Iterable[Array]) -> bool:
-    return any(array.dtype.kind == "f" and bool(np.isnan(array).any()) for array in arrays)
+    for array in arrays:  # noqa: SIM110 - a generator would double the cost of small answers
+        if array.dtype.kind == "f" and np.isnan(array).any():
+            return True
+    return False
 
 
 def _joined(inferences: Sequence[Inference]) -> dict[str, Array]:
@@ -115,14 +114,15 @@ def _joined(inferences: Sequence[Inference]) -> dict[str, Array]:
     }
 
 
-def _split(outputs: Sequence[Array], items: Sequence[int]) -> list[list[Array]]:
+def _split(outputs: Sequence[Array], requests: Sequence[Inference]) -> list[list[Array]]:
     """Return each request's part of the outputs.
 
     Raises:
         ValueError: An output has not one row per item: the model mixes requests.
     """
-    if len(items) == 1:
+    if len(requests) == 1:
         return [list(outputs)]
+    items = [request.items for request in requests]
     if any(len(output) != sum(items) for output in outputs):
         raise ValueError("an output of the batch has not one row per item")
     ends = np.cumsum(items)[:-1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 Requests = AsyncIterator[Frame]
 
 
-Execute = Callable[
-    [Requests, grpc.aio.ServicerContext[Any, Any]], AsyncIterator[pb.ExecuteResponse]
-]
-"""Says hello, then answers work."""
+Execute = Callable[[Requests, grpc.aio.ServicerContext[Any, Any]], Awaitable[None]]
+"""Writes a hello, then answers to work."""
 
 
 def add_worker(execute: Execute, server: grpc.aio.Server) -> None:
@@ -57,21 +55,22 @@ class WorkerServicer:
         self,
         request_iterator: Requests,
         context: grpc.aio.ServicerContext[Any, Any],
-    ) -> AsyncIterator[pb.ExecuteResponse]:
-        """Say hello, then answer work until the router ends the stream or this worker drains."""
+    ) -> None:
+        """Write a hello, then answers until the router ends the stream or this worker drains."""
         session, spans = self._executor.open(), WorkSpans()
         try:
-            hello = pb.Hello(credits=session.greet())
+            hello = pb.Hello(credits=session.first_credits())
             hello.MergeFrom(self._hello)
-            yield pb.ExecuteResponse(hello=hello)
+            await context.write(pb.ExecuteResponse(hello=hello))
             async with _beside(self._take_in(request_iterator, session, spans)):
-                while (news := await session.news()) is not None:
-                    spans.end(news.answers)
-                    yield pb.ExecuteResponse(
-                        results=[_result(answer) for answer in news.answers],
-                        draining=news.draining,
-                        credits=news.credits,
+                while (update := await session.next_update()) is not None:
+                    spans.end(update.answers)
+                    response = pb.ExecuteResponse(
+                        results=map(_result, update.answers),
+                        draining=update.draining,
+                        credits=update.credits,
                     )
+                    await context.write(response)
         finally:
             spans.close()
             self._executor.close(session)
@@ -79,9 +78,11 @@ class WorkerServicer:
     async def _take_in(self, incoming: Requests, session: Session, spans: WorkSpans) -> None:
         try:
             async for frame in incoming:
+                now_s, recording = self._executor.clock.monotonic(), tracing.recording()
                 for work, body in frame.work:
-                    spans.begin(work)
-                    self._executor.submit(session, work, body)
+                    if recording:
+                        spans.begin(work)
+                    self._executor.submit(session, work, body, now_s)
                 if frame.cancelled_ids:
                     self._executor.cancel(session, frame.cancelled_ids)
                 await session.room()  # what is not read waits at its router, by flow control
@@ -91,9 +92,9 @@ class WorkerServicer:
 
 @asynccontextmanager
 async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run `work` beside the block; leaving ends it, and shows its error where it had one.
+    """Run `work` beside the block; leaving ends it, and raises its error where it had one.
 
-    A TaskGroup would be the way, but this block yields to gRPC, which may close it from elsewhere.
+    Unlike a TaskGroup it raises the error itself, which the guard around the call knows.
     """
     task = asyncio.create_task(work, name="worker.take-in")
     try:
@@ -133,17 +134,13 @@ class WorkSpans:
 
     def begin(self, work: pb.Work) -> None:
         """Begin the span of a piece of work that has come."""
-        if not tracing.recording():
-            return
         span = tracing.begin_for("worker.execute", work.traceparent, work.tracestate)
         if span is not None:
             self._open[work.id] = span
 
     def end(self, answers: Iterable[Answer]) -> None:
         """End the spans of work that has its last answer."""
-        if not self._open:
-            return
-        for answer in answers:
+        for answer in answers if self._open else ():
             span = None if answer.more else self._open.pop(answer.id, None)
             if span is not None:
                 _end(span, answer)

@@ -2,17 +2,17 @@
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from services.gpuagent.worker.core.credits import Share
-from services.kit.errors import InvalidArgument, ServiceError
+from services.kit.errors import Cancelled, InvalidArgument, ServiceError
 from services.kit.request_cost import Cost
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How a piece of work ended: an error, or a response; and its cost, where it was started.
+    """The end of a piece of work: an error, or a response; and its cost, where it was started.
 
     With `more` it is a part of the response, and the work continues.
     """
@@ -23,25 +23,17 @@ class Answer:
     cost: Cost | None = None
     more: bool = False
 
-    @classmethod
-    def of(cls, work_id: int, outcome: bytes | ServiceError, cost: Cost) -> Self:
-        """Return how work ended that was started."""
-        if isinstance(outcome, ServiceError):
-            return cls(work_id, error=outcome, cost=cost)
-        return cls(work_id, response=outcome, cost=cost)
 
-
-@dataclass(frozen=True, slots=True)
-class News:
-    """What a stream is sent next.
+class StreamUpdate(NamedTuple):
+    """The next message of a stream.
 
     Attributes:
         answers: To work.
-        draining: No more work is taken; said once.
+        draining: No more work is taken; sent once.
         credits: Requests that may be in flight from now on; 0: as before.
     """
 
-    answers: tuple[Answer, ...]
+    answers: list[Answer]
     draining: bool = False
     credits: int = 0
 
@@ -73,10 +65,6 @@ class Session:
         self._draining_sent = False
         self._input_ended = False
 
-    @property
-    def _most_bytes(self) -> int:
-        return self.share.credits * self._credit_bytes
-
     # ---- what comes in -------------------------------------------------------------------------
 
     def take_in(self, work_id: int, size_bytes: int) -> None:
@@ -93,7 +81,7 @@ class Session:
     def cancel(self, work_ids: Iterable[int]) -> None:
         """Note that no client waits for these answers any more."""
         self._unwanted |= self._open.keys() & work_ids
-        self._freed.set()  # who waits to tell a part waits in vain
+        self._freed.set()  # wake send_part(): its client has gone
 
     def wants(self, work_id: int) -> bool:
         """Return whether a client waits for an answer to a piece of work."""
@@ -101,7 +89,7 @@ class Session:
 
     async def room(self) -> None:
         """Wait until more may be taken in."""
-        while self._in_bytes + self._out_bytes >= self._most_bytes:
+        while self._in_bytes + self._out_bytes >= self.share.credits * self._credit_bytes:
             self._freed.clear()
             await self._freed.wait()
 
@@ -119,11 +107,17 @@ class Session:
     # ---- what goes out -------------------------------------------------------------------------
 
     def answer(self, answer: Answer) -> bool:
-        """Queue the answer to a piece of work; False: nothing waits for one, it is dropped."""
+        """Queue the answer to a piece of work; False: nothing waits for one, it is dropped.
+
+        Where its client has gone, only its cost is sent.
+        """
         size_bytes = self._open.pop(answer.id, None)
         if size_bytes is None:
             return False
-        self._unwanted.discard(answer.id)
+        if answer.id in self._unwanted:
+            self._unwanted.discard(answer.id)
+            gone = answer.error or Cancelled("cancelled while it was computed")
+            answer = replace(answer, error=gone, response=b"")
         self._in_bytes -= size_bytes
         self._freed.set()
         self.send(answer)
@@ -131,38 +125,40 @@ class Session:
 
     async def send_part(self, answer: Answer) -> bool:
         """Queue a part of an answer when there is room; False: no client waits for it any more."""
-        while self.wants(answer.id) and self._out_bytes >= self._most_bytes:
+        most_bytes = self.share.credits * self._credit_bytes
+        while self.wants(answer.id) and self._out_bytes >= most_bytes:
             self._freed.clear()
             await self._freed.wait()
+            most_bytes = self.share.credits * self._credit_bytes
         wanted = self.wants(answer.id)
         if wanted:
             self.send(answer)
         return wanted
 
     def send(self, answer: Answer) -> None:
-        """Queue what is said of work without ending it, or of work that was never taken in."""
+        """Queue a part of an answer, or the refusal of work that was never taken in."""
         self._out_bytes += len(answer.response)
         self._answers.append(answer)
         self._changed.set()
 
     def drain(self) -> None:
-        """Say that no more work is taken."""
+        """Take no more work, and say so."""
         self._draining = True
         self._changed.set()
 
-    def look_at_credits(self) -> None:
-        """Send the credits where they differ from what was sent last."""
+    def note_credits(self) -> None:
+        """Send the credits where they differ from those that were sent last."""
         if self.share.credits != self._sent_credits:
             self._changed.set()
             self._freed.set()
 
-    def greet(self) -> int:
+    def first_credits(self) -> int:
         """Return the credits to begin with."""
         self._sent_credits = self.share.credits
         return self._sent_credits
 
-    async def news(self) -> News | None:
-        """Wait for something to send; None: all is said and done.
+    async def next_update(self) -> StreamUpdate | None:
+        """Wait for something to send; None: the stream is complete.
 
         Call it again once that is sent: only then it counts as held no more.
         """
@@ -178,13 +174,9 @@ class Session:
                 return None
             self._changed.clear()
             await self._changed.wait()
-        changed = self.share.credits != self._sent_credits
-        told = News(
-            answers=tuple(self._answers),
-            draining=self._draining and not self._draining_sent,
-            credits=self.greet() if changed else 0,
-        )
-        self._answers.clear()
-        self._draining_sent = self._draining
-        self._sending_bytes = sum(len(answer.response) for answer in told.answers)
-        return told
+        answers, self._answers = self._answers, []
+        draining = self._draining and not self._draining_sent
+        credits_ = self.share.credits if self.share.credits != self._sent_credits else 0
+        self._sent_credits, self._draining_sent = self.share.credits, self._draining
+        self._sending_bytes = self._out_bytes
+        return StreamUpdate(answers, draining, credits_)

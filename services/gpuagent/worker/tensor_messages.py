@@ -1,8 +1,8 @@
 """The Open Inference Protocol's messages <-> arrays."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from google.protobuf.message import DecodeError
 
@@ -30,17 +30,14 @@ class Inference(Request):
     Attributes:
         model: As the client named it.
         feeds: One array per input of the model; `items` is their first dimension.
+        size_bytes: Size of the inputs, bytes.
         outputs: Which outputs of the signature are wanted.
     """
 
     model: str
     feeds: Mapping[str, Array]
-    outputs: tuple[int, ...]
-
-    @property
-    def size_bytes(self) -> int:
-        """Size of the inputs, bytes."""
-        return sum(array.nbytes for array in self.feeds.values())
+    size_bytes: int
+    outputs: Sequence[int]
 
 
 def parse(data: Body, signature: Signature, *, every_output: bool = False) -> Inference:
@@ -100,16 +97,47 @@ def check(
     Raises:
         InvalidArgument: It is not for this signature; `field` says where.
     """
-    feeds = dict(_feeds(request, signature, request.raw_input_contents if raw is None else raw))
-    items = _items(request, feeds, signature)
-    shapes = tuple(sorted((name, array.shape[1:]) for name, array in feeds.items()))
+    inputs, known = request.inputs, signature.by_name
+    raw = request.raw_input_contents if raw is None else raw
+    if raw and len(raw) != len(inputs):
+        raise InvalidArgument(
+            f"raw_input_contents must have one entry per input, {len(inputs)}, got {len(raw)}",
+            field="raw_input_contents",
+        )
+    feeds: dict[str, Array] = {}
+    sizes: dict[str, int] = {}
+    shapes: list[tuple[str, tuple[int, ...]]] = []
+    size_bytes = 0
+    for number, tensor in enumerate(inputs):
+        name = tensor.name
+        if name not in known:
+            has = ", ".join(known)
+            raise InvalidArgument.at(
+                f"inputs[{number}].name", f"no input {name!r}; the model has {has}"
+            )
+        if name in feeds:
+            raise InvalidArgument.at(f"inputs[{number}].name", f"{name!r} is given twice")
+        array = feeds[name] = _array(tensor, known[name], number, raw[number] if raw else None)
+        shape = array.shape
+        if shape:
+            sizes[name] = shape[0]
+        shapes.append((name, shape[1:]))
+        size_bytes += array.nbytes
+    if len(feeds) != len(known):
+        missing = ", ".join(name for name in known if name not in feeds)
+        raise InvalidArgument.at("inputs", f"{missing} missing")
+    items = {*sizes.values()} or {1}
+    if len(items) > 1 and signature.batches:
+        raise InvalidArgument.at("inputs", f"all must bring the same number of items, got {sizes}")
+    shapes.sort()
     return Inference(
         request.model_name,
         feeds,
-        _outputs(request, signature),
+        size_bytes,
+        _outputs(request, signature) if request.outputs else range(len(signature.outputs)),
         id=request.id,
-        items=items,
-        kind=shapes if signature.batches else None,
+        items=max(items),
+        kind=tuple(shapes) if signature.batches else None,
     )
 
 
@@ -185,101 +213,83 @@ def metadata(signature: Signature, platform: str = PLATFORM) -> bytes:
     ).SerializeToString()
 
 
-def _feeds(
-    request: pb.ModelInferRequest, signature: Signature, raw: Sequence[Body]
-) -> Iterator[tuple[str, Array]]:
-    known = {spec.name: spec for spec in signature.inputs}
-    if raw and len(raw) != len(request.inputs):
-        raise InvalidArgument(
-            f"raw_input_contents must have one entry per input, {len(request.inputs)}, "
-            f"got {len(raw)}",
-            field="raw_input_contents",
-        )
-    seen: set[str] = set()
-    for number, tensor in enumerate(request.inputs):
-        field = f"inputs[{number}]"
-        if tensor.name not in known:
-            raise InvalidArgument.at(
-                f"{field}.name", f"no input {tensor.name!r}; the model has {', '.join(known)}"
-            )
-        if tensor.name in seen:
-            raise InvalidArgument.at(f"{field}.name", f"{tensor.name!r} is given twice")
-        seen.add(tensor.name)
-        _check(tensor, known[tensor.name], field)
-        if raw and tensor.HasField("contents"):
-            raise InvalidArgument.at(
-                f"{field}.contents",
-                f"{tensor.name!r}: give raw_input_contents or contents, not both",
-            )
-        yield tensor.name, _array(tensor, raw[number] if raw else None, number)
-    missing = [name for name in known if name not in seen]
-    if missing:
-        raise InvalidArgument.at("inputs", f"{', '.join(missing)} missing")
-
-
-def _check(tensor: pb.ModelInferRequest.InferInputTensor, spec: TensorSpec, field: str) -> None:
-    if tensor.datatype != spec.datatype:
-        raise InvalidArgument.at(
-            f"{field}.datatype", f"{spec.name!r} takes {spec.datatype}, got {tensor.datatype!r}"
-        )
-    shape = list(tensor.shape)
-    fits = len(shape) == len(spec.shape) and all(
-        size >= 0 and allowed in (-1, size) for size, allowed in zip(shape, spec.shape, strict=True)
-    )
-    if not fits:
-        raise InvalidArgument.at(
-            f"{field}.shape", f"{spec.name!r} takes {list(spec.shape)} (-1: any size), got {shape}"
-        )
-
-
-def _array(tensor: pb.ModelInferRequest.InferInputTensor, raw: Body | None, number: int) -> Array:
-    if raw is not None:
-        field = f"raw_input_contents[{number}]"
-        return _named(tensor, tensors.decode, raw, field)
-    contents = tensors.DATATYPES[tensor.datatype].contents
-    if not contents:
-        raise InvalidArgument(
-            f"inputs[{number}] ({tensor.name!r}): "
-            f"{tensor.datatype} travels as raw_input_contents only",
-            field="raw_input_contents",
-        )
-    elements = getattr(tensor.contents, contents)
-    field = f"inputs[{number}].contents.{contents}"
-    return _named(tensor, tensors.from_elements, elements, field)
-
-
-def _named(
-    tensor: pb.ModelInferRequest.InferInputTensor,
-    read: Callable[..., Array],
-    given: Body | Sequence[Any],
-    field: str,
+def _array(
+    tensor: pb.ModelInferRequest.InferInputTensor, spec: TensorSpec, number: int, raw: Body | None
 ) -> Array:
-    """Return the array that `read` makes of what is given; its errors name the tensor."""
+    """Return an input's array.
+
+    Args:
+        tensor: The input.
+        spec: Its entry in the signature.
+        number: Its place in the request.
+        raw: Its entry of raw_input_contents; None: it is in `contents`.
+
+    Raises:
+        InvalidArgument: It does not fit the signature, or is not what it says.
+    """
+    shape, datatype = tuple(tensor.shape), spec.datatype
+    if tensor.datatype != datatype or not _fits(shape, spec.shape):
+        raise _unfit(tensor, spec, number)
+    if raw is not None and tensor.HasField("contents"):
+        raise InvalidArgument.at(
+            f"inputs[{number}].contents",
+            f"{tensor.name!r}: give raw_input_contents or contents, not both",
+        )
+    field = f"raw_input_contents[{number}]"
     try:
-        return read(given, tensor.datatype, tensor.shape, field=field)
+        if raw is not None:
+            return tensors.decode(raw, datatype, shape, field=field)
+        contents = tensors.DATATYPES[datatype].contents
+        if contents:
+            field = f"inputs[{number}].contents.{contents}"
+            elements = getattr(tensor.contents, contents)
+            return tensors.from_elements(elements, datatype, shape, field=field)
     except InvalidArgument as error:
         problem = error.message.removeprefix(f"{field}: ")
         raise InvalidArgument(f"{field} ({tensor.name!r}): {problem}", field=field) from None
+    raise InvalidArgument(
+        f"inputs[{number}] ({tensor.name!r}): {datatype} travels as raw_input_contents only",
+        field="raw_input_contents",
+    )
 
 
-def _items(request: pb.ModelInferRequest, feeds: Mapping[str, Array], signature: Signature) -> int:
-    sizes = {name: array.shape[0] for name, array in feeds.items() if array.ndim}
-    for number, tensor in enumerate(request.inputs):
-        if sizes.get(tensor.name, 1) < 1:
-            field = f"inputs[{number}].shape"
-            problem = f"the first size of {tensor.name!r} must be >= 1, got 0"
-            raise InvalidArgument.at(field, problem)
-    if signature.batches and len(set(sizes.values())) > 1:
-        raise InvalidArgument.at("inputs", f"all must bring the same number of items, got {sizes}")
-    return max(sizes.values(), default=1)
+def _fits(shape: Sequence[int], allowed: Sequence[int]) -> bool:
+    """Return whether a shape is allowed; its first size is the number of items, >= 1."""
+    if len(shape) != len(allowed):
+        return False
+    least = 1
+    for size, only in zip(shape, allowed, strict=True):
+        if size < least or only not in (-1, size):
+            return False
+        least = 0
+    return True
 
 
-def _outputs(request: pb.ModelInferRequest, signature: Signature) -> tuple[int, ...]:
-    numbers = {spec.name: number for number, spec in enumerate(signature.outputs)}
+def _unfit(
+    tensor: pb.ModelInferRequest.InferInputTensor, spec: TensorSpec, number: int
+) -> InvalidArgument:
+    """Return the error of an input of another datatype or shape than the signature's."""
+    field, shape = f"inputs[{number}]", list(tensor.shape)
+    if tensor.datatype != spec.datatype:
+        return InvalidArgument.at(
+            f"{field}.datatype", f"{spec.name!r} takes {spec.datatype}, got {tensor.datatype!r}"
+        )
+    if shape[:1] == [0] and _fits((1, *shape[1:]), (-1, *spec.shape[1:])):
+        return InvalidArgument.at(
+            f"{field}.shape", f"the first size of {spec.name!r} must be >= 1, got 0"
+        )
+    return InvalidArgument.at(
+        f"{field}.shape", f"{spec.name!r} takes {list(spec.shape)} (-1: any size), got {shape}"
+    )
+
+
+def _outputs(request: pb.ModelInferRequest, signature: Signature) -> list[int]:
+    """Return the places of the outputs that a request names."""
+    places = {spec.name: place for place, spec in enumerate(signature.outputs)}
     for at, wanted in enumerate(request.outputs):
-        if wanted.name not in numbers:
+        if wanted.name not in places:
             field = f"outputs[{at}].name"
             raise InvalidArgument.at(
-                field, f"no output {wanted.name!r}; the model has {', '.join(numbers)}"
+                field, f"no output {wanted.name!r}; the model has {', '.join(places)}"
             )
-    return tuple(numbers[wanted.name] for wanted in request.outputs) or tuple(numbers.values())
+    return [places[wanted.name] for wanted in request.outputs]

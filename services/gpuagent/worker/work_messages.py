@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Final, NamedTuple, TypeAlias
 
 from google.protobuf.message import DecodeError
@@ -20,6 +21,9 @@ _WORK, _REQUEST = (
     pb.ExecuteRequest.DESCRIPTOR.fields_by_name["work"].number,
     pb.Work.DESCRIPTOR.fields_by_name["request"].number,
 )
+
+
+_BODY = attrgetter("request")
 
 
 class Frame(NamedTuple):
@@ -42,7 +46,8 @@ def read_frame(data: bytes | bytearray) -> Frame:
     """
     if len(data) < LARGE_BYTES:
         whole = pb.ExecuteRequest.FromString(data)  # type: ignore[arg-type]  # a bytearray, too
-        return Frame([(work, work.request) for work in whole.work], whole.cancelled_ids)
+        bodies = map(_BODY, whole.work)
+        return Frame(tuple(zip(whole.work, bodies, strict=True)), whole.cancelled_ids)
     try:
         rest, work = taken_out(memoryview(data), _WORK)
         return Frame(list(map(_read_work, work)), pb.ExecuteRequest.FromString(rest).cancelled_ids)

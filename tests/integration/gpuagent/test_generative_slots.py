@@ -88,13 +88,13 @@ async def serve(ledger_file: Path, slots: int, requests: int, order: list[int]) 
         session = executor.open()
         running = asyncio.create_task(executor.run())
         for number in range(requests):
-            executor.submit(session, Work(id=number), request())
+            executor.submit(session, Work(id=number), request(), clock.monotonic())
         for left in range(requests, 0, -1):
             await settled()
             assert len(model.ends) == min(slots, left)
             model.ends[order[left - 1] % len(model.ends)].set()
         await settled()
-        news = await session.news()
+        news = await session.next_update()
         assert news is not None
         answered += [answer.id for answer in news.answers if not answer.more]
         executor.close(session)

@@ -5,13 +5,13 @@ import asyncio
 import pytest
 
 from services.gpuagent.worker.core.credits import Share
-from services.gpuagent.worker.session import Answer, News, Session
+from services.gpuagent.worker.session import Answer, Session, StreamUpdate
 
 
 def session(room_bytes: int = 10) -> Session:
     """A stream with one piece of work, number 1, of 4 bytes."""
     made = Session(Share(), room_bytes)
-    made.greet()
+    made.first_credits()
     made.take_in(1, 4)
     return made
 
@@ -20,8 +20,8 @@ def part(text: bytes) -> Answer:
     return Answer(1, response=text, more=True)
 
 
-async def told(stream: Session) -> News:
-    news = await stream.news()
+async def told(stream: Session) -> StreamUpdate:
+    news = await stream.next_update()
     assert news is not None
     return news
 
@@ -50,7 +50,7 @@ async def test_a_part_waits_until_those_before_it_are_sent() -> None:
     await told(stream)
     await asyncio.sleep(0)
     assert not waiting.done(), "what is being sent still takes its room"
-    following = asyncio.create_task(stream.news())
+    following = asyncio.create_task(stream.next_update())
 
     assert await waiting
     news = await following

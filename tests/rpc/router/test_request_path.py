@@ -4,9 +4,9 @@ from typing import Final
 
 from benchmarks import request_path
 
-CALLS: Final = 387
-RETURNS: Final = 159
-MODULES: Final = 58
+CALLS: Final = 295
+RETURNS: Final = 139
+MODULES: Final = 57
 _MARGIN: Final = 1.05
 
 

@@ -4,45 +4,43 @@ While a batch executes, arrivals queue; then the next batch takes what is there,
 size, and never waits to fill. The oldest request always goes first, so none starves.
 """
 
-import math
 from collections import deque
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from services.kit.errors import InvalidArgument, ResourceExhausted
 
-Work = TypeVar("Work")
+
+class Queued(Protocol):
+    """A request that waits."""
+
+    @property
+    def kind(self) -> Hashable:
+        """Return the kind: requests of equal kind may share a batch; None: it runs alone."""
+        ...
+
+    @property
+    def items(self) -> int:
+        """Return the number of its items, >= 1. A request is never split."""
+        ...
+
+    @property
+    def deadline_s(self) -> float:
+        """Return when its answer is of no use any more."""
+        ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Pending(Generic[Work]):
-    """A request that waits.
-
-    Attributes:
-        work: What to hand back.
-        kind: Requests of equal kind may share a batch; None: it runs alone.
-        items: Items it brings, >= 1. A request is never split.
-        arrived_s: When it came.
-        deadline_s: When its answer is of no use any more.
-    """
-
-    work: Work
-    kind: Hashable
-    items: int
-    arrived_s: float
-    deadline_s: float = math.inf
+J = TypeVar("J", bound=Queued)
 
 
-@dataclass(frozen=True, slots=True)
-class Next(Generic[Work]):
-    """What to do next. Attributes: batch (run together), expired (not to be started)."""
+class Next(NamedTuple, Generic[J]):
+    """Requests to run together, and those that are not to be started: their deadline has passed."""
 
-    batch: tuple[Pending[Work], ...]
-    expired: tuple[Pending[Work], ...]
+    batch: tuple[J, ...]
+    expired: tuple[J, ...]
 
 
-class Batcher(Generic[Work]):
+class Batcher(Generic[J]):
     """A queue of requests.
 
     Args:
@@ -55,12 +53,12 @@ class Batcher(Generic[Work]):
             raise InvalidArgument(f"batch_size must be >= 1, got {batch_size}")
         self._batch_size = batch_size
         self._bound = bound
-        self._queue: deque[Pending[Work]] = deque()
+        self._queue: deque[J] = deque()
 
     def __len__(self) -> int:
         return len(self._queue)
 
-    def add(self, pending: Pending[Work]) -> None:
+    def add(self, queued: J) -> None:
         """Queue a request.
 
         Raises:
@@ -68,30 +66,31 @@ class Batcher(Generic[Work]):
         """
         if len(self._queue) >= self._bound:
             raise ResourceExhausted(f"{self._bound} requests wait already", retry_after_s=0.05)
-        self._queue.append(pending)
+        self._queue.append(queued)
 
-    def remove(self, chosen: Callable[[Work], bool]) -> tuple[Work, ...]:
+    def remove(self, chosen: Callable[[J], bool]) -> tuple[J, ...]:
         """Take the chosen requests out of the queue and return them, oldest first."""
-        removed = tuple(pending.work for pending in self._queue if chosen(pending.work))
-        self._queue = deque(pending for pending in self._queue if not chosen(pending.work))
+        removed = tuple(queued for queued in self._queue if chosen(queued))
+        self._queue = deque(queued for queued in self._queue if not chosen(queued))
         return removed
 
-    def take(self, now_s: float) -> Next[Work]:
+    def take(self, now_s: float) -> Next[J]:
         """Take the next batch: the oldest request and, in order, those that fit beside it."""
-        expired = tuple(pending for pending in self._queue if pending.deadline_s <= now_s)
-        alive = [pending for pending in self._queue if pending.deadline_s > now_s]
-        batch: list[Pending[Work]] = []
-        rest: deque[Pending[Work]] = deque()
+        batch: list[J] = []
+        expired: list[J] = []
+        rest: deque[J] = deque()
         room = self._batch_size
-        for pending in alive:
-            if not batch or (pending.kind == batch[0].kind and pending.items <= room):
-                batch.append(pending)
+        for queued in self._queue:
+            if queued.deadline_s <= now_s:
+                expired.append(queued)
+            elif not batch or (queued.kind == batch[0].kind and queued.items <= room):
+                batch.append(queued)
                 # Alone: nothing may join it. Otherwise one that does not fit closes the batch
                 # for its kind, or a small late request would overtake it again and again.
-                room = 0 if pending.kind is None else room - pending.items
+                room = 0 if queued.kind is None else room - queued.items
             else:
-                if pending.kind == batch[0].kind:
+                if queued.kind == batch[0].kind:
                     room = 0
-                rest.append(pending)
+                rest.append(queued)
         self._queue = rest
-        return Next(tuple(batch), expired)
+        return Next(tuple(batch), tuple(expired))

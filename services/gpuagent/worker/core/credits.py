@@ -91,20 +91,27 @@ class Credits:
         self._shares.remove(share)
         self._divide(now_s)
 
-    def take(self, share: Share, waited_s: float, now_s: float) -> None:
-        """A request came in, `waited_s` after it came to its router."""
-        self._count(now_s)
+    def take(self, share: Share, waited_s: float, now_s: float) -> bool:
+        """Count a request in, `waited_s` after it came to its router; return as `divide` does."""
+        if now_s > self._counted_s:
+            self._count(now_s)
         share.in_flight += 1
         share.demand += max(waited_s, 0.0) / MEMORY_S
+        return now_s - self._divided_s >= PERIOD_S and self.divide(now_s)
 
-    def give_back(self, share: Share, now_s: float) -> None:
-        """A request was answered."""
-        self._count(now_s)
+    def give_back(self, share: Share, now_s: float) -> bool:
+        """Count a request out, which was answered; return as `divide` does."""
+        if now_s > self._counted_s:
+            self._count(now_s)
         share.in_flight -= 1
+        return now_s - self._divided_s >= PERIOD_S and self.divide(now_s)
 
     def divide(self, now_s: float) -> bool:
         """Divide again when it is time to; return whether a share changed."""
-        if len(self._shares) < 2 or now_s - self._divided_s < PERIOD_S:
+        if now_s - self._divided_s < PERIOD_S:
+            return False
+        if len(self._shares) < 2:
+            self._divided_s = now_s
             return False
         self._count(now_s)
         return self._divide(now_s)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from services.gpuagent.worker.core.batcher import Pending
 from services.gpuagent.worker.generative.generation import Generation, TextModel
 from services.gpuagent.worker.generative.prompts import Prompt
 from services.gpuagent.worker.generative.shared_device import SharedDevice
@@ -51,26 +50,25 @@ class SlotExecutor(Intake[Prompt, SharedDevice, TextModel]):
         async with asyncio.TaskGroup() as tasks:
             while True:
                 await self._slots.acquire()
-                (pending,) = await self._next()
-                tasks.create_task(self._serve(pending), name="worker.generate")
+                (job,) = await self._next()
+                tasks.create_task(self._serve(job), name="worker.generate")
 
-    async def _serve(self, pending: Pending[Job[Prompt]]) -> None:
+    async def _serve(self, job: Job[Prompt]) -> None:
         try:
-            if self._to_start(pending):
-                self._done(pending, await self._answer(pending))
+            if self._to_start(job):
+                self._done(job, await self._answer(job), self.clock.monotonic())
         finally:
             self._slots.release()
-            self._divide(self.clock.monotonic())
 
-    async def _answer(self, pending: Pending[Job[Prompt]]) -> Answer:
+    async def _answer(self, job: Job[Prompt]) -> Answer:
         """Generate, and hand text on as it comes where it is taken in parts."""
-        job, stay = pending.work, self.device.begin()
+        stay = self.device.begin()
         generation = Generation(
             lambda: self.clock.monotonic() - job.came_s,
             lambda tokens: self.device.count(stay, tokens),
         )
         self._running[job] = generation
-        left_s = min(pending.deadline_s - self.clock.monotonic(), _LONGEST_S)
+        left_s = min(job.deadline_s - self.clock.monotonic(), _LONGEST_S)
         timer = asyncio.get_running_loop().call_later(left_s, generation.stop)
         async with asyncio.TaskGroup() as tasks:
             sending = tasks.create_task(_send(job, generation), name="worker.tell")
@@ -81,10 +79,10 @@ class SlotExecutor(Intake[Prompt, SharedDevice, TextModel]):
                 timer.cancel()
                 self._running.pop(job)
                 generation.end()
-        cost = ran.cost(pending.arrived_s, usage=generation.usage)
+        cost = ran.cost(job.arrived_s, usage=generation.usage)
         if isinstance(ended, ServiceError):
-            return Answer.of(job.id, ended, cost)
-        return Answer.of(job.id, job.request.answer(sending.result(), ended), cost)
+            return Answer(job.id, ended, cost=cost)
+        return Answer(job.id, response=job.request.answer(sending.result(), ended), cost=cost)
 
     async def _generate(self, prompt: Prompt, generation: Generation) -> str | ServiceError:
         """Return why the text ended, or what was wrong."""

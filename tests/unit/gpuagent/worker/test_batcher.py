@@ -1,25 +1,36 @@
 """Dynamic batching: never split, never starved, never waiting to fill."""
 
 import math
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.worker.core.batcher import Batcher, Next, Pending
+from services.gpuagent.worker.core.batcher import Batcher, Next
 from services.kit.errors import InvalidArgument, ResourceExhausted
+
+
+class Waiting(NamedTuple):
+    """A request."""
+
+    number: int
+    kind: str | None
+    items: int
+    deadline_s: float = math.inf
+
 
 REQUESTS = st.lists(st.tuples(st.integers(1, 12), st.sampled_from(["a", "b", None])), max_size=30)
 
 
-def _batcher(requests: list[tuple[int, str | None]], batch_size: int) -> Batcher[int]:
-    batcher = Batcher[int](batch_size, bound=100)
+def _batcher(requests: list[tuple[int, str | None]], batch_size: int) -> Batcher[Waiting]:
+    batcher = Batcher[Waiting](batch_size, bound=100)
     for number, (items, kind) in enumerate(requests):
-        batcher.add(Pending(number, kind, items, arrived_s=float(number)))
+        batcher.add(Waiting(number, kind, items))
     return batcher
 
 
-def _drain(batcher: Batcher[int]) -> list[Next[int]]:
+def _drain(batcher: Batcher[Waiting]) -> list[Next[Waiting]]:
     taken = []
     while len(batcher):
         taken.append(batcher.take(0.0))
@@ -30,7 +41,7 @@ def _drain(batcher: Batcher[int]) -> list[Next[int]]:
 def test_every_request_runs_exactly_once(
     requests: list[tuple[int, str | None]], batch_size: int
 ) -> None:
-    ran = [p.work for taken in _drain(_batcher(requests, batch_size)) for p in taken.batch]
+    ran = [p.number for taken in _drain(_batcher(requests, batch_size)) for p in taken.batch]
 
     assert sorted(ran) == list(range(len(requests)))
 
@@ -61,7 +72,7 @@ def test_the_oldest_goes_first_and_each_kind_keeps_its_order(
     waiting = list(range(len(requests)))
     ran: list[int] = []
     while len(batcher):
-        batch = [p.work for p in batcher.take(0.0).batch]
+        batch = [p.number for p in batcher.take(0.0).batch]
         assert batch[0] == waiting[0]
         waiting = [number for number in waiting if number not in batch]
         ran += batch
@@ -79,7 +90,7 @@ def test_a_batch_is_as_full_as_order_allows(
     waiting = list(enumerate(requests))
     while len(batcher):
         batch = batcher.take(0.0).batch
-        waiting = [entry for entry in waiting if entry[0] not in {p.work for p in batch}]
+        waiting = [entry for entry in waiting if entry[0] not in {p.number for p in batch}]
         kind, items = batch[0].kind, sum(p.items for p in batch)
         following = [size for _, (size, other) in waiting if other == kind and kind is not None]
         assert not following or items + following[0] > batch_size
@@ -87,14 +98,14 @@ def test_a_batch_is_as_full_as_order_allows(
 
 @given(st.lists(st.floats(0.0, 10.0), max_size=20), st.floats(0.0, 10.0))
 def test_expired_requests_never_start(deadlines_s: list[float], now_s: float) -> None:
-    batcher = Batcher[int](4, bound=100)
+    batcher = Batcher[Waiting](4, bound=100)
     for number, deadline_s in enumerate(deadlines_s):
-        batcher.add(Pending(number, "a", 1, 0.0, deadline_s))
+        batcher.add(Waiting(number, "a", 1, deadline_s))
 
     taken = batcher.take(now_s)
 
     assert all(pending.deadline_s > now_s for pending in taken.batch)
-    assert {p.work for p in taken.expired} == {
+    assert {p.number for p in taken.expired} == {
         number for number, deadline_s in enumerate(deadlines_s) if deadline_s <= now_s
     }
 
@@ -106,19 +117,20 @@ def test_one_request_that_waits_is_taken_at_once() -> None:
 def test_removed_requests_do_not_run() -> None:
     batcher = _batcher([(1, "a")] * 4, 8)
 
-    assert batcher.remove(lambda number: number % 2 == 0) == (0, 2)
-    assert [p.work for p in batcher.take(0.0).batch] == [1, 3]
+    removed = batcher.remove(lambda waiting: waiting.number % 2 == 0)
+    assert [waiting.number for waiting in removed] == [0, 2]
+    assert [p.number for p in batcher.take(0.0).batch] == [1, 3]
 
 
 def test_a_full_queue_refuses_and_says_when_to_come_back() -> None:
-    batcher = Batcher[int](1, bound=1)
-    batcher.add(Pending(0, "a", 1, 0.0))
+    batcher = Batcher[Waiting](1, bound=1)
+    batcher.add(Waiting(0, "a", 1))
 
     with pytest.raises(ResourceExhausted) as refusal:
-        batcher.add(Pending(1, "a", 1, 0.0))
+        batcher.add(Waiting(1, "a", 1))
     assert refusal.value.retry_after_s is not None
 
 
 def test_a_batch_size_below_one_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="batch_size must be >= 1"):
-        Batcher[int](0, bound=1)
+        Batcher[Waiting](0, bound=1)

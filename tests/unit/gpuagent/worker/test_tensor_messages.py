@@ -53,7 +53,7 @@ def test_typed_and_raw_contents_mean_the_same(make: Callable[[], pb.ModelInferRe
     assert inference.feeds["x"].tolist() == [[1, 2], [3, 4]]
     assert inference.feeds["text"].tolist() == ["a", "ö"]
     assert (inference.id, inference.model, inference.items) == ("q", "m", 2)
-    assert inference.outputs == (0, 1)
+    assert list(inference.outputs) == [0, 1]
 
 
 def _change(path: str, value: Any) -> Callable[[pb.ModelInferRequest], None]:
