@@ -17,7 +17,7 @@ from benchmarks.harness import Figures, main
 from services.kit.clock import RealClock
 from services.kit.request_cost import Cost
 from services.router.adapters.prometheus import RouterCollector
-from services.router.core.accounting.account import Account
+from services.router.core.accounting.account import Account, Outcome
 from services.router.core.model import Instance, ModelRoutes, Request
 from services.router.core.pending_request import PendingRequest
 from services.router.core.worker_port import Result
@@ -34,9 +34,15 @@ _ANSWERS = [
         PendingRequest(
             Request(n, "m", b"", arrived_s=1.0, deadline_s=31.0), assigned_s=1.0 + n / 1e5
         ),
-        _INSTANCES[n % len(_INSTANCES)],
-        Result(n, response=bytes(200), cost=Cost(3.6 + n, 0.5, "model", 1e-4 * n, 4e-3, 1 + n % 8)),
-        1.01 + n / 200,
+        Outcome(
+            _INSTANCES[n % len(_INSTANCES)],
+            Result(
+                n,
+                response=bytes(200),
+                cost=Cost(3.6 + n, 0.5, "model", 1e-4 * n, 4e-3, 1 + n % 8),
+            ),
+            1.01 + n / 200,
+        ),
     )
     for n in range(64)
 ]
@@ -84,7 +90,7 @@ def _library() -> Callable[[], object]:
     counters = [Counter(name, name, ["m"], registry=registry).labels("m") for name in "def"]
 
     def once() -> None:
-        cost = next(answers)[2].cost
+        cost = next(answers)[1].result.cost
         if cost is not None:
             for histogram in histograms:
                 histogram.observe(cost.queue_s)

@@ -165,17 +165,18 @@ class AsRouter:
                     pending.begin_answer(state.instance.id, self._trace[each].first_s)
         arrived_s, body = request.arrived_s, bytes(TEXT_BYTES * request.input_tokens)
         pending = PendingRequest(RouterRequest(number, "text", body, arrived_s, math.inf))
-        chosen = self._pool.free(pending=pending)
+        chosen = self._pool.free(pending)
         if chosen is None:
             raise RuntimeError("no replica has room: the router would let the request wait")
-        pending.assign(chosen.instance.id, self._pool.hold(chosen, pending), arrived_s)
+        self._pool.hold(chosen, pending, arrived_s)
         return replicas[states.index(chosen)]
 
     def _learn(self, state: InstanceState, pending: PendingRequest) -> None:
         ended = self._trace[pending.request.number]
         usage = Usage(ended.input_tokens, ended.output_tokens, ended.ttft_s, ended.tpot_s)
         hold_s = ended.ended_s - ended.arrived_s
-        self._pool.learn(state, pending, hold_s, Cost(0.0, 0.0, "model", 0.0, hold_s, 1, 1, usage))
+        cost = Cost(0.0, 0.0, "model", 0.0, hold_s, 1, 1, usage)
+        self._pool.learn(state, pending, ended.ended_s, cost)
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ def _after_body(request: Request, now_s: float) -> bytes:
     remaining_s = max(request.deadline_s - now_s, _MIN_REMAINING_S)
     waited_s = max(now_s - request.arrived_s, 0.0)
     times = _TIMES.pack(_REMAINING, remaining_s, _WAITED, waited_s)
-    if request.receiver is not None:
+    if request.in_parts:
         times += _IN_PARTS
     if not request.traceparent:
         return times

@@ -41,6 +41,7 @@ class Instance:
         stage: Index of the stage it runs, where the variant is a pipeline; from 0.
         stages: Number of stages of the variant; 1: no pipeline.
         id: Identity from one routing table to the next.
+        feeds_next_stage: Its answers are the inputs of a next stage.
     """
 
     endpoint: str
@@ -56,14 +57,11 @@ class Instance:
     stage: int = 0
     stages: int = 1
     id: InstanceId = field(init=False, repr=False, compare=False)
+    feeds_next_stage: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "id", InstanceId(self.endpoint, self.segment_id))
-
-    @property
-    def feeds_next_stage(self) -> bool:
-        """Whether its answers are the inputs of a next stage."""
-        return self.stage + 1 < self.stages
+        object.__setattr__(self, "feeds_next_stage", self.stage + 1 < self.stages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +206,7 @@ class Request(NamedTuple):
         tracestate: The vendor part of the trace context, or "".
         priority: As Triton's parameter: lower is sooner, 0 is the default.
         client: Returns the client's identity, for fairness; None: all clients are one.
-        receiver: Takes an answer in several responses; None: the caller wants a single one.
+        in_parts: Its caller takes an answer in several responses.
         accuracy_floor: Least accuracy of the variant that answers, in the model's unit.
         max_tokens: Tokens that the answer may have at most; 0: not known.
     """
@@ -222,6 +220,6 @@ class Request(NamedTuple):
     tracestate: str = ""
     priority: int = 0
     client: Callable[[], str] | None = None
-    receiver: ResponseReceiver | None = None
+    in_parts: bool = False
     accuracy_floor: float = 0.0
     max_tokens: int = 0

@@ -120,11 +120,6 @@ class ModelRegistry:
             )
         return found
 
-    def refusal(self, dispatcher: Dispatcher) -> Unavailable | None:
-        """Return why a request would wait in vain for an instance; None: it may wait for one."""
-        routes = dispatcher.routes
-        return None if routes.instances else self.readiness.refusal(routes.model)
-
     def explained(self, dispatcher: Dispatcher, error: ServiceError) -> ServiceError:
         """Return an error; where a deadline passed for lack of any instance, with what is known."""
         routes = dispatcher.routes

@@ -53,6 +53,7 @@ class PendingRequest:
         known_prefix: Names of its prompt's blocks (`prefix_cache.chain`), once they were needed.
         prompt_bytes: Bodies, its own included, that its instance had still to read when it came
             there, where the instance choice is "consolidated".
+        receiver: What takes its responses; None: a single response is expected, and none has come.
         holders: Who is to follow its changes.
     """
 
@@ -76,9 +77,9 @@ class PendingRequest:
     known_client: str = ""
     known_prefix: tuple[int, ...] | None = None
     prompt_bytes: int = 0
+    receiver: ResponseReceiver | None = None
     holders: tuple[Holder, ...] = ()
-    _responded_s: float = 0.0
-    _single: SingleResponse | None = None
+    _responded_s: float = 0.0  # or, before that, given to a worker
 
     # ---- what others read ----------------------------------------------------------------------
 
@@ -93,11 +94,6 @@ class PendingRequest:
         if self.pipeline is None:
             return self.assigned_s - self.request.arrived_s
         return self.pipeline.waited_s((self.stand_in or self).assigned_s)
-
-    @property
-    def receiver(self) -> ResponseReceiver | None:
-        """What takes its responses; None: a single response is expected, and none has come."""
-        return self.request.receiver or self._single
 
     def client(self) -> str:
         """Return the client's identity, determined when it is first needed."""
@@ -151,7 +147,7 @@ class PendingRequest:
             self.holder = instance
         self.load = load
         self.attempts += 1
-        self.assigned_s = now_s
+        self.assigned_s = self._responded_s = now_s
 
     def queue_behind(self, prompt_bytes: int) -> None:
         """Note what its instance has to read before it answers, its own body included."""
@@ -177,15 +173,15 @@ class PendingRequest:
         if self.hedge == instance:
             self.holder, self.hedge = instance, self.holder
         self.answering = True
-        self._count_response(now_s)
-        self._report_change()
+        self.respond(now_s, last=False)
         if self.receiver is None:
-            self._single = SingleResponse(self.request.model)
+            self.receiver = SingleResponse(self.request.model)
 
-    def answer(self, now_s: float) -> None:
-        """Take its last response."""
-        self.ended = True
-        self._count_response(now_s)
+    def respond(self, now_s: float, *, last: bool) -> None:
+        """Count a response."""
+        self.ended = last
+        self.response_gap_s, self._responded_s = now_s - self._responded_s, now_s
+        self.responses += 1
         if self.holders:  # requests for other than texts have none
             self._report_change()
 
@@ -219,14 +215,10 @@ class PendingRequest:
             boost_s=origin.boost_s,
             predicted_tokens=origin.predicted_tokens,
             known_client=origin.known_client,
+            receiver=origin.receiver,
         )
         return origin.stand_in
 
     def _report_change(self) -> None:
         for holder in self.holders:
             holder.recount(self)
-
-    def _count_response(self, now_s: float) -> None:
-        self.response_gap_s = now_s - (self._responded_s if self.responses else self.assigned_s)
-        self.responses += 1
-        self._responded_s = now_s

@@ -13,7 +13,7 @@ from aiohttp import web
 from services.kit.errors import InvalidArgument
 from services.kit.http.context import HttpContext
 from services.kit.rpc import caller
-from services.router.core.accounting.account import Answer
+from services.router.core.accounting.receipts import Answer
 from services.router.core.model import ResponseReceiver
 from services.router.core.wire import Head
 from services.router.frontend import messages

@@ -18,7 +18,7 @@ from pydantic_core import to_json
 from inference import grpc_service_pb2 as pb
 from services.kit.errors import InvalidArgument, ResourceExhausted, ServiceError
 from services.kit.http.slow_clients import write
-from services.router.core.accounting.account import Answer
+from services.router.core.accounting.receipts import Answer
 from services.router.core.model import Instance
 from services.router.edge import openai_messages
 from services.router.edge.calls import Calls

@@ -170,34 +170,51 @@ class DecisionExecutor:
             )
             if result.cost and not (decisions and isinstance(decisions[0], Reply)):
                 self.accounts[instance.model].count_unclaimed(instance, result.cost)
-            self.execute(decisions, result)
-        self._settle(instance, now_s)
+            self.execute(decisions, result, now_s)
+        if instance.stages > 1:
+            self._settle(instance, now_s)
 
     # ---- decisions -----------------------------------------------------------------------------
 
-    def execute(self, decisions: Iterable[Decision], result: Result | None = None) -> None:
-        """Execute decisions of the core; `result` is the worker's answer that they follow from."""
+    def execute(
+        self, decisions: Iterable[Decision], result: Result | None = None, now_s: float = 0.0
+    ) -> None:
+        """Execute decisions of the core.
+
+        Args:
+            decisions: What to do.
+            result: The worker's answer that they follow from.
+            now_s: When that came.
+        """
         for decision in decisions:
             match decision:
                 case Send(instance, pending):
-                    self._send(instance, pending)
+                    if pending.attempts > 1:
+                        self.accounts[instance.model].stats.retried += 1
+                    self._streams[instance.id].port.send(pending.request)
                 case Reply() if result is not None:
-                    self._reply(decision, result)
-                case Restart(pending):
-                    self._restart(pending)
+                    self._reply(decision, result, now_s)
                 case Fail(pending, error):
                     self._end(pending, error)
-                case Withdraw(instance, pending):
-                    self._streams[instance.id].port.withdraw(pending.request.number)
-                case Dial(instance):
-                    self._dial(instance)
-                case Release(instance):
-                    self._streams.pop(instance.id).port.close()
-                case Reconsider(model, at_s):
-                    wait_s = max(at_s - self.monotonic(), 0.0)
-                    self.call_later(wait_s, self._reconsider, model)
+                case _:
+                    self._execute_other(decision)
 
     # ---- inside --------------------------------------------------------------------------------
+
+    def _execute_other(self, decision: Decision) -> None:
+        """Execute a decision that not every request leads to."""
+        match decision:
+            case Restart(pending):
+                self._restart(pending)
+            case Withdraw(instance, pending):
+                self._streams[instance.id].port.withdraw(pending.request.number)
+            case Dial(instance):
+                self._dial(instance)
+            case Release(instance):
+                self._streams.pop(instance.id).port.close()
+            case Reconsider(model, at_s):
+                wait_s = max(at_s - self.monotonic(), 0.0)
+                self.call_later(wait_s, self._reconsider, model)
 
     def _report(
         self, instance: Instance, event: Callable[..., list[Decision]], *values: object
@@ -207,17 +224,12 @@ class DecisionExecutor:
         if stream:
             now_s = self.monotonic()
             self.execute(event(stream.dispatcher, instance.id, *values, now_s=now_s))
-            self._settle(instance, now_s)
+            if instance.stages > 1:
+                self._settle(instance, now_s)
 
     def _settle(self, instance: Instance, now_s: float) -> None:
         """Have pipelines follow an event of an instance of one of their stages."""
-        if instance.stages > 1:
-            self.execute(self.registry.settle(instance.model, now_s))
-
-    def _send(self, instance: Instance, pending: PendingRequest) -> None:
-        if pending.attempts > 1:
-            self.accounts[instance.model].stats.retried += 1
-        self._streams[instance.id].port.send(pending.request)
+        self.execute(self.registry.settle(instance.model, now_s))
 
     def _dial(self, instance: Instance) -> None:
         dispatcher = self.registry.of(instance)
@@ -227,7 +239,7 @@ class DecisionExecutor:
         now_s = self.monotonic()
         self.execute(self.registry.restart(pending, next(self.numbers), now_s))
 
-    def _reply(self, reply: Reply, result: Result) -> None:
+    def _reply(self, reply: Reply, result: Result, now_s: float) -> None:
         """Give a result to the request's caller, or to the next stage."""
         instance, pending = reply.instance, reply.pending
         if instance.feeds_next_stage and not result.status:
@@ -236,7 +248,7 @@ class DecisionExecutor:
                 result,
                 number=next(self.numbers),
                 inputs=self._stage_metadata.inputs_after(instance),
-                now_s=self.monotonic(),
+                now_s=now_s,
             )
             self.execute(forwarded)
             return
@@ -244,7 +256,7 @@ class DecisionExecutor:
         account = self.accounts[model]
         if self.hellos[model].decoupled:
             account.stats.response(pending, result)
-        self._end(pending, account.outcome(pending, instance, result))
+        self._end(pending, account.outcome(pending, instance, result, now_s))
 
     def _part(
         self, dispatcher: Dispatcher, instance: Instance, result: Result, now_s: float

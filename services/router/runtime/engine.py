@@ -11,7 +11,8 @@ from typing import Protocol
 from services.kit.clock import Clock
 from services.kit.errors import ServiceError, Unavailable
 from services.kit.telemetry import logs, tracing
-from services.router.core.accounting.account import Account, Answer, Ended
+from services.router.core.accounting.account import Account, Ended
+from services.router.core.accounting.receipts import Answer
 from services.router.core.dispatch.decisions import Decision
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.model import ModelRoutes, Request, ResponseReceiver, RoutingTable
@@ -131,11 +132,11 @@ class Engine:
             tracing.tracestate.get(),
             head.priority,
             client,
-            receiver,
+            receiver is not None,
             head.accuracy_floor,
             head.max_tokens,
         )
-        pending = PendingRequest(request)
+        pending = PendingRequest(request, receiver=receiver)
         who = ""
         if client is not None and self._quotas is not None:
             who = client()
@@ -173,7 +174,7 @@ class Engine:
                 self._lengths.end(pending, output_tokens, last)
             if tick:
                 self._deadlines.drop(tick, request.number)
-        return account.answer(pending, ended.instance, ended.result, self._clock.monotonic())
+        return account.answer(pending, ended)
 
     def hello(self, model: str) -> Hello:
         """Return the newest hello of a model's workers.
@@ -214,9 +215,10 @@ class Engine:
         """Accept a request; return the future of its end."""
         if self.closing.is_set():
             raise shutting_down()
-        refusal = self.registry.refusal(dispatcher)
-        if refusal is not None:
-            raise refusal
+        if not dispatcher.routes.instances:
+            refusal = self.registry.readiness.refusal(dispatcher.routes.model)
+            if refusal is not None:
+                raise refusal
         loop = asyncio.get_running_loop()
         future = self._callers[pending.request.number] = loop.create_future()
         self._executor.execute(dispatcher.offer(pending))

@@ -4,9 +4,9 @@ from typing import Final
 
 from benchmarks import request_path
 
-CALLS: Final = 295
-RETURNS: Final = 139
-MODULES: Final = 57
+CALLS: Final = 267
+RETURNS: Final = 121
+MODULES: Final = 52
 _MARGIN: Final = 1.05
 
 

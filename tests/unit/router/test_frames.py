@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from services.router.core.frames import frame, take
 from services.router.core.model import Request
-from services.router.core.single_response import SingleResponse
 
 numbers = st.integers(1, 2**64 - 1)
 requests = st.builds(
@@ -23,7 +22,7 @@ requests = st.builds(
     traceparent=st.sampled_from(["", "00-" + "1" * 32 + "-" + "2" * 16 + "-01"]),
     tracestate=st.sampled_from(["", "vendor=" + "x" * 200]),
     client=st.none(),
-    receiver=st.sampled_from([None, SingleResponse("m")]),
+    in_parts=st.booleans(),
 )
 
 
@@ -56,7 +55,7 @@ def test_protobuf_reads_a_frame_as_what_was_put_into_it(
     assert len(parsed.work) == len(work)
     for request, read in zip(work, parsed.work, strict=True):
         assert (read.id, read.request) == (request.number, request.body)
-        assert read.in_parts == (request.receiver is not None)
+        assert read.in_parts == request.in_parts
         assert read.traceparent == request.traceparent
         assert read.tracestate == (request.tracestate if request.traceparent else "")
         assert read.remaining_s == max(request.deadline_s - now_s, 0.001)

@@ -8,6 +8,7 @@ from services.kit.telemetry import tracing
 from services.router.core.accounting.model_stats import ModelStats
 from services.router.core.accounting.receipt_watchers import Receipt, ReceiptWatchers
 from services.router.core.accounting.receipts import (
+    Answer,
     Intensity,
     Receipts,
     Trailers,
@@ -17,23 +18,17 @@ from services.router.core.accounting.receipts import (
 from services.router.core.accounting.service_level import WINDOWS_S
 from services.router.core.model import Instance, ModelRoutes
 from services.router.core.pending_request import PendingRequest
-from services.router.core.pipeline.pipeline_request import StageCost
+from services.router.core.pipeline.pipeline_request import PipelineRequest, StageCost
 from services.router.core.single_response import SingleResponse
 from services.router.core.worker_port import Result
 
 
-class Answer(NamedTuple):
-    """The answer to the caller: a serialized response, and trailing metadata."""
-
-    body: bytes
-    trailers: Trailers
-
-
 class Outcome(NamedTuple):
-    """The answer to a request, before it is counted."""
+    """The answer to a request, before it is counted; and when it came, monotonic s."""
 
     instance: Instance
     result: Result
+    answered_s: float
 
 
 Ended = Outcome | ServiceError
@@ -61,21 +56,25 @@ class Account:
         self._watchers = watchers
         self._receipts: dict[str, Receipts] = {}
 
-    def answer(
-        self, pending: PendingRequest, instance: Instance, result: Result, now_s: float
-    ) -> Answer:
+    def answer(self, pending: PendingRequest, outcome: Outcome) -> Answer:
         """Count an answer, and return it with its receipt."""
+        instance, result, now_s = outcome
         receipts = self._receipts.get(instance.variant)
         if receipts is None or receipts.accuracy != instance.accuracy:
             receipts = Receipts(instance.variant, instance.accuracy)
             self._receipts[instance.variant] = receipts
-        cost, carbon, queue_s = result.cost, None, pending.queue_s
-        if pending.pipeline is not None:
-            cost = pending.pipeline.total_cost(cost)
+        cost, carbon, arrived_s = result.cost, None, pending.request.arrived_s
+        if pending.pipeline is None:
+            queue_s = pending.assigned_s - arrived_s
+            if cost is not None:
+                carbon = carbon_gco2e(instance, cost.energy_j, self._intensity)
+        else:
+            queue_s, last, cost = pending.queue_s, cost, pending.pipeline.total_cost(cost)
+            if cost is not None:
+                carbon = self._pipeline_carbon_gco2e(pending.pipeline, instance, last)
         if cost is not None:
             queue_s += cost.queue_s
-            carbon = self._carbon_gco2e(pending, instance, result.cost)
-        latency_s = now_s - pending.request.arrived_s
+        latency_s = now_s - arrived_s
         receipt = Receipt(now_s, instance, latency_s, queue_s, cost, carbon)
         self.stats.answer(
             receipt,
@@ -86,17 +85,17 @@ class Account:
             tracing.annotate(_attributes(pending, receipt))
         if self._watchers is not None and self._watchers.present:
             self._watchers.offer(receipt)
-        return Answer(
-            result.response + receipts.parameters(cost, carbon), receipts.trailers(cost, carbon)
-        )
+        return receipts.add(result.response, cost, carbon)
 
-    def outcome(self, pending: PendingRequest, instance: Instance, result: Result) -> Ended:
+    def outcome(
+        self, pending: PendingRequest, instance: Instance, result: Result, now_s: float
+    ) -> Ended:
         """Return what the caller is given for the last result; an error carries its cost."""
         receiver = pending.receiver
         if result.status:
             error = from_status(result.status, result.message)
         elif receiver is None and result.response:
-            return Outcome(instance, result)
+            return Outcome(instance, result, now_s)
         else:
             receiver = receiver or SingleResponse(pending.request.model)
             try:
@@ -104,7 +103,7 @@ class Account:
             except ServiceError as refusal:
                 error = refusal
             else:
-                return Outcome(instance, result)
+                return Outcome(instance, result, now_s)
         error.trailers = self.count_unclaimed(instance, result.cost)
         return error
 
@@ -125,15 +124,13 @@ class Account:
         self.stats.unclaimed_j += cost.energy_j
         return cost_trailers(cost, carbon_gco2e(instance, cost.energy_j, self._intensity))
 
-    def _carbon_gco2e(
-        self, pending: PendingRequest, last: Instance, cost: Cost | None
+    def _pipeline_carbon_gco2e(
+        self, pipeline: PipelineRequest, last: Instance, cost: Cost | None
     ) -> float | None:
         """Price a request's energy where it was used, by stage; None: not all can be priced."""
-        if pending.pipeline is None:
-            return None if cost is None else carbon_gco2e(last, cost.energy_j, self._intensity)
         priced = [
             carbon_gco2e(stage.instance, stage.cost.energy_j, self._intensity)
-            for stage in (*pending.pipeline.stage_costs, StageCost(last, cost))
+            for stage in (*pipeline.stage_costs, StageCost(last, cost))
             if stage.cost is not None
         ]
         return None if None in priced else sum(each for each in priced if each is not None)

@@ -65,9 +65,9 @@ class ModelStats:
             in_time: Whether it met every objective.
             traceparent: Trace context of the request, or "".
         """
-        variant = self.variants[receipt.instance.variant]
-        self._sample(receipt.answered_s)
-        self.last_answer_s = receipt.answered_s
+        variant, now_s = self.variants[receipt.instance.variant], receipt.answered_s
+        self._sample(now_s)
+        self.last_answer_s = now_s
         if in_time:
             variant.in_time += 1
         else:
@@ -85,7 +85,9 @@ class ModelStats:
         variant.compute.add(cost.compute_s)
         if cost.usage is not None:
             variant.tokens.add(cost.usage)
-        self._by_size[cost.batch_size].add(cost.compute_s, cost.items)
+        items = self._by_size[cost.batch_size]
+        items.count += cost.items
+        items.total_s += cost.compute_s * cost.items
 
     def failure(self, status: str, now_s: float, latency_s: float) -> None:
         """Count a request that ended in an error after `latency_s`."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import lru_cache
 from struct import Struct
+from typing import NamedTuple
 
 from services.kit.request_cost import Cost, Usage
 from services.kit.units import J_PER_KWH
@@ -18,6 +19,13 @@ Intensity = Callable[[str], float | None]
 """From a zone to its carbon intensity now, gCO2e/kWh; None where it is not known."""
 
 Trailers = tuple[tuple[str, str], ...]
+
+
+class Answer(NamedTuple):
+    """The answer to the caller: a serialized response, and trailing metadata."""
+
+    body: bytes
+    trailers: Trailers
 
 
 def carbon_gco2e(instance: Instance, energy_j: float, intensity: Intensity) -> float | None:
@@ -54,30 +62,25 @@ class Receipts:
         self._variant = ("cinquefoil-variant", variant)
         self._methods: dict[str, bytes] = {}
 
-    def parameters(self, cost: Cost | None, carbon: float | None) -> bytes:
-        """Return what to append to a serialized ModelInferResponse.
+    def add(self, response: bytes, cost: Cost | None, carbon: float | None) -> Answer:
+        """Return a serialized ModelInferResponse with its receipt.
 
         Args:
+            response: The response.
             cost: Cost that the worker reported, if it did.
             carbon: Carbon of the active energy, gCO2e; None: not known.
         """
         if cost is None:
-            return self._base
-        fixed = self._methods.get(cost.method) or self._fixed(cost.method)
+            return Answer(response + self._base, (self._variant,))
+        receipt = self._methods.get(cost.method) or self._fixed(cost.method)
         if cost.usage is not None:
-            fixed += tokens(cost, cost.usage, carbon)
+            receipt += tokens(cost, cost.usage, carbon)
+        energy_j, idle_energy_j = cost.energy_j, cost.idle_energy_j
         if carbon is None:
-            numbers = _UNPRICED.pack(_ENERGY, cost.energy_j, _IDLE, cost.idle_energy_j)
-            return fixed + numbers + _CARBON_UNKNOWN
-        return fixed + _PRICED.pack(
-            _ENERGY, cost.energy_j, _IDLE, cost.idle_energy_j, _CARBON, carbon
-        )
-
-    def trailers(self, cost: Cost | None, carbon: float | None) -> Trailers:
-        """Return the receipt as trailing metadata, for callers that do not read parameters."""
-        if cost is None:
-            return (self._variant,)
-        return (self._variant, *cost_trailers(cost, carbon))
+            receipt += _UNPRICED.pack(_ENERGY, energy_j, _IDLE, idle_energy_j) + _CARBON_UNKNOWN
+        else:
+            receipt += _PRICED.pack(_ENERGY, energy_j, _IDLE, idle_energy_j, _CARBON, carbon)
+        return Answer(response + receipt, (self._variant, *cost_trailers(cost, carbon)))
 
     def _fixed(self, method: str) -> bytes:
         known = self._base + string_parameter("energy_method", method)

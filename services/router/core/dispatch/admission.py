@@ -1,16 +1,15 @@
 """Admission to one model's queue: which requests may wait, and which wait in vain."""
 
 from services.kit.errors import DeadlineExceeded, FailedPrecondition, ResourceExhausted
-from services.router.core.dispatch.instance_pool import InstancePool
+from services.router.core.dispatch.instance_pool import Capacity
 from services.router.core.dispatch.overload import SHED_AT, Overload
-from services.router.core.instance_state import InstanceState
 from services.router.core.model import Limits, ModelRoutes
 from services.router.core.pending_request import PendingRequest
 from services.router.core.queue.request_queue import DISCIPLINES, ByteBudget, RequestQueue
 
 
 class Admission:
-    """A bounded queue with an estimate of the waiting time.
+    """The requests that wait, within bounds.
 
     Attributes:
         queue: The requests that wait.
@@ -32,13 +31,16 @@ class Admission:
     @property
     def depth(self) -> int:
         """Requests that wait."""
-        return len(self.queue) + len(self.choosy) + len(self.suspects)
+        return len(self.queue.places) + len(self.choosy.places) + len(self.suspects.places)
 
-    def queue_of(self, pending: PendingRequest) -> RequestQueue:
-        """Return where a request waits."""
+    def push(self, pending: PendingRequest) -> None:
+        """Let a request wait, new or returned."""
         if pending.deaths:
-            return self.suspects
-        return self.choosy if pending.request.accuracy_floor else self.queue
+            self.suspects.push(pending)
+        elif pending.request.accuracy_floor:
+            self.choosy.push(pending)
+        else:
+            self.queue.push(pending)
 
     def remove(self, pending: PendingRequest) -> None:
         """Remove a request from where it waits; nothing happens where it does not."""
@@ -56,9 +58,14 @@ class Admission:
         self.queue.arrange(DISCIPLINES[routes.discipline], fair=fair)
 
     def admit(
-        self, pending: PendingRequest, pool: InstancePool, now_s: float
+        self, pending: PendingRequest, capacity: Capacity, now_s: float
     ) -> PendingRequest | None:
-        """Let a request wait.
+        """Let a new request wait.
+
+        Args:
+            pending: The request.
+            capacity: The capacity of the model's instances.
+            now_s: The time.
 
         Returns:
             The request that had to make room for it; None: none had to.
@@ -67,7 +74,6 @@ class Admission:
             ResourceExhausted: It cannot be answered in time, or there is no room; the error says
                 when there will be.
         """
-        capacity = pool.capacity(now_s, self._routes.slo_latency_s)
         rate_rps = capacity.rate_rps
         if rate_rps > 0:
             self._check_in_time(pending, rate_rps, capacity.likely_s, now_s)
@@ -85,16 +91,13 @@ class Admission:
                 raise self._full("QUEUE_FULL", "requests wait", self.depth, rate_rps)
             self.queue.remove(displaced)
             self.overload.refused += 1
-        self.queue_of(pending).push(pending)
+        self.push(pending)
         return displaced
 
-    def becomes_overloaded(self, pool: InstancePool, now_s: float) -> bool:
+    def becomes_overloaded(self, capacity: Capacity, now_s: float) -> bool:
         """Return whether the model has just become overloaded, and note it."""
-        if self.overload.active:
-            return False
-        slo_s = self._routes.slo_latency_s
-        rate_rps = pool.capacity(now_s, slo_s).rate_rps
-        if rate_rps <= 0 or len(self.queue) <= SHED_AT * slo_s * rate_rps:
+        longest = SHED_AT * self._routes.slo_latency_s * capacity.rate_rps
+        if self.overload.active or capacity.rate_rps <= 0 or len(self.queue.places) <= longest:
             return False
         self.overload.begin(now_s)
         return True
@@ -108,19 +111,8 @@ class Admission:
             retry_after_s=self._routes.slo_latency_s,
         )
 
-    def too_late(
-        self, pending: PendingRequest, state: InstanceState, pool: InstancePool, now_s: float
-    ) -> DeadlineExceeded | None:
-        """Return why a request is not worth an instance's time any more; None: it is.
-
-        It is not where no instance could answer in time; where another one could, this one may
-        try. An idle instance takes any request whose deadline has not passed: no other request
-        loses by that, and it shows whether the instance is still as slow as it was.
-        """
-        left_s = pending.request.deadline_s - now_s
-        soonest_s = pool.capacity(now_s, self._routes.slo_latency_s).soonest_s
-        if left_s > 0 and (left_s >= soonest_s or not state.in_flight):
-            return None
+    def too_late(self, pending: PendingRequest, now_s: float) -> DeadlineExceeded:
+        """Return the error of a request that waited until it could not be answered in time."""
         self.overload.refused += 1
         return DeadlineExceeded(
             f"the request waited {now_s - pending.request.arrived_s:.3f} s for an instance of model"
@@ -147,7 +139,7 @@ class Admission:
     def _full(self, reason: str, what: str, count: int, rate_rps: float) -> ResourceExhausted:
         self.overload.refused += 1
         # Without a rate: a queue that keeps its objective has been served once by then.
-        served_s = len(self.queue) / rate_rps if rate_rps > 0 else 0.0
+        served_s = len(self.queue.places) / rate_rps if rate_rps > 0 else 0.0
         return ResourceExhausted(
             f"{count} {what} for model {self._routes.model!r}, the most that may",
             reason=reason,

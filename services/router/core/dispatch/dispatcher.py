@@ -14,17 +14,26 @@ that a worker died with are suspects, and no instance holds two of them: if one 
 worker as well, it is known which, and those that were with it the first time are answered.
 """
 
-from collections.abc import Container, Iterable
+import math
+from collections.abc import Container
 from dataclasses import replace
 
 from services.kit.errors import DeadlineExceeded, NotFound
 from services.kit.request_cost import Cost
 from services.router.core.balancing.weigher import CarbonSignal
-from services.router.core.dispatch.admission import Admission, too_inaccurate
-from services.router.core.dispatch.assigner import Assigner
-from services.router.core.dispatch.decisions import Decision, Dial, Fail, Release, Withdraw, fail
-from services.router.core.dispatch.instance_pool import InstancePool
-from services.router.core.dispatch.retry_hedge import RetryHedge
+from services.router.core.dispatch.admission import too_inaccurate
+from services.router.core.dispatch.assignment import Assignment
+from services.router.core.dispatch.decisions import (
+    Decision,
+    Dial,
+    Fail,
+    Release,
+    Reply,
+    Send,
+    Withdraw,
+    fail,
+)
+from services.router.core.dispatch.retry_budget import RetryBudget
 from services.router.core.instance_state import InstanceState
 from services.router.core.model import InstanceId, Limits, ModelRoutes
 from services.router.core.pending_request import PendingRequest
@@ -33,14 +42,8 @@ from services.router.core.queue.request_queue import ByteBudget
 from services.router.core.worker_port import Hello
 
 
-class Dispatcher:
-    """Decides for the requests of one model.
-
-    Attributes:
-        states: Every instance that is dialled, by identity.
-        overload: Whether it has more requests than it can answer.
-        now_s: The newest time given by any event.
-    """
+class Dispatcher(Assignment):
+    """Decides for the requests of one model: every event about them or its instances comes here."""
 
     def __init__(
         self,
@@ -49,27 +52,13 @@ class Dispatcher:
         byte_budget: ByteBudget | None = None,
         carbon: CarbonSignal | None = None,
     ) -> None:
-        self.routes = routes
-        self.limits = limits
-        self._pool = InstancePool(routes.instance_choice, carbon)
-        self.states = self._pool.states
-        self._admission = Admission(routes, limits, byte_budget or ByteBudget())
-        self.overload = self._admission.overload
-        self._assigner = Assigner(self._admission, self._pool, routes)
-        self._queue = self._admission.queue
-        self._retry_hedge = RetryHedge(self._admission, self._pool, limits)
+        super().__init__(routes, limits, byte_budget, carbon)
+        self._budget = RetryBudget(limits)
         self._shortest_first = ShortestFirst(limits.overtaking_s)
         self._broken: frozenset[str] = frozenset()
         self._retired = False
-        # The newest time given by any event. Late is safe: requests are then given up later.
-        self.now_s = 0.0
 
     # ---- state ---------------------------------------------------------------------------------
-
-    @property
-    def queue_depth(self) -> int:
-        """Requests that wait for an instance."""
-        return self._admission.depth
 
     @property
     def in_flight(self) -> int:
@@ -83,11 +72,6 @@ class Dispatcher:
             state.takes_requests and state.instance.variant not in self._broken
             for state in self.states.values()
         )
-
-    @property
-    def slots(self) -> int:
-        """Requests that instances may hold together."""
-        return self._pool.slots
 
     @property
     def occupied(self) -> bool:
@@ -111,46 +95,52 @@ class Dispatcher:
             ResourceExhausted: There is no room for it, or it could not be answered in time.
             FailedPrecondition: No variant has the accuracy that it requires.
         """
-        if (error := too_inaccurate(self.routes, pending)) is not None:
-            raise error
-        self._retry_hedge.offered += 1
-        self.now_s = max(self.now_s, pending.request.arrived_s)
-        choosy = pending.request.accuracy_floor > 0
-        weighs = self._assigner.weighs and not choosy
-        if not self._admission.queue_of(pending):
-            state = self._pool.free(pending=pending)
-            if state is not None and weighs:
-                self._queue.push(pending)
-                return self._assigner.weigh(self.now_s)
-            if state is not None:
-                return [self._assigner.assign(state, pending, self.now_s)]
-        displaced = self._admission.admit(pending, self._pool, self.now_s)
-        if self._admission.becomes_overloaded(self._pool, self.now_s):
-            return [*self._end_displaced(displaced), *self._refresh()]
-        decisions = self._end_displaced(displaced)
-        if choosy:
-            decisions += self._assigner.assign_choosy(self.now_s)
+        request, pool, waiting = pending.request, self._pool, self._waiting
+        queue = waiting.queue
+        if request.accuracy_floor:
+            queue = waiting.choosy
+            if (error := too_inaccurate(self.routes, pending)) is not None:
+                raise error
+        self._budget.offered += 1
+        self.now_s = now_s = max(self.now_s, request.arrived_s)
+        weighs = pool.weigher is not None and queue is waiting.queue
+        if not queue.places and (state := pool.free(pending)) is not None:
+            if weighs:
+                queue.push(pending)
+                return self._weigh()
+            pool.hold(state, pending, now_s)
+            return [Send(state.instance, pending)]
+        capacity = pool.capacity(now_s, self.routes.slo_latency_s)
+        displaced = waiting.admit(pending, capacity, now_s)
+        decisions: list[Decision] = []
+        if displaced is not None:
+            decisions.append(fail(displaced, waiting.displaced()))
+        if waiting.becomes_overloaded(capacity, now_s):
+            decisions += self._refresh()
+        elif queue is waiting.choosy:
+            decisions += self._assign_choosy()
         elif weighs:
-            decisions += self._assigner.weigh(self.now_s)
+            decisions += self._weigh()
         return decisions
 
     def resume(self, pending: PendingRequest, now_s: float) -> list[Decision]:
         """Take a request that was begun elsewhere: it is never refused for lack of room."""
-        self._retry_hedge.offered += 1
+        self._budget.offered += 1
         self._see(now_s)
-        self._admission.queue_of(pending).push(pending)
+        self._waiting.push(pending)
         if self._retired:
             return self._expel()
-        return [*self._assigner.end_hopeless(), *self._assigner.assign_waiting(self.now_s)]
+        return [*self._end_hopeless(), *self._assign_waiting()]
 
     def give_up(self) -> list[PendingRequest]:
         """Remove every waiting request, and return them."""
-        return self._admission.clear()
+        return self._waiting.clear()
 
     def reconsider(self, now_s: float) -> list[Decision]:
         """Decide again about requests that wait by choice, at the time that a `Reconsider` said."""
         self._see(now_s)
-        return self._assigner.reconsider(self.now_s)
+        self._reconsider_s = math.inf
+        return self._assign_waiting() if self._waiting.queue.places else []
 
     def predict_length(
         self, pending: PendingRequest, length_decile: int, tokens: float = 0.0
@@ -167,7 +157,7 @@ class Dispatcher:
         pending.predict_tokens(tokens)
         if pending.holder is None:
             self._shortest_first.rank(pending, length_decile)
-            self._queue.reorder(pending)
+            self._waiting.queue.reorder(pending)
 
     def cancel(self, pending: PendingRequest) -> list[Decision]:
         """Drop a request whose caller has gone."""
@@ -175,7 +165,7 @@ class Dispatcher:
             return []
         pending.end()
         if pending.holder is None:
-            self._admission.remove(pending)
+            self._waiting.remove(pending)
             return []
         return [
             Withdraw(self.states[key].instance, pending)
@@ -196,10 +186,18 @@ class Dispatcher:
     def hedge(self, pending: PendingRequest, now_s: float = 0.0) -> list[Decision]:
         """Give a request that takes long to a second instance as well.
 
+        Only where an instance has a credit that no waiting request needs, and within the budget.
         The first to answer wins; the request is withdrawn from the other.
         """
         self._see(now_s)
-        return self._retry_hedge.hedge(pending, self.now_s)
+        held = not (pending.ended or pending.answering or pending.hedge or pending.holder is None)
+        if not held or self._waiting.depth or pending.deaths:
+            return []
+        state = self._pool.free(pending, besides=pending.holder)
+        if state is None or not self._budget.take():
+            return []
+        self._pool.hold(state, pending, self.now_s, hedge=True)
+        return [Send(state.instance, pending)]
 
     def part(self, instance: InstanceId, number: int, now_s: float = 0.0) -> PendingRequest | None:
         """Take a response of an instance that is not its last.
@@ -239,17 +237,24 @@ class Dispatcher:
         pending = state.release(number) if state else None
         if state is None or pending is None:
             return []
-        self._see(now_s)
+        self.now_s = now_s = max(self.now_s, now_s)
         self._pool.touch(state)
         decisions: list[Decision] = []
         if refused:
-            decisions += self._return(pending, state)
+            decisions = self._return(pending, state)
         elif not pending.ended and (not pending.answering or pending.holder == instance):
-            self._pool.learn(state, pending, self.now_s - pending.assigned_s, cost)
-            decisions += self._answer(pending, state)
-        if self._admission.depth:
-            decisions += self._assigner.assign_waiting(self.now_s)
-        return [*decisions, *self._leave(state)] if state.leaving else decisions
+            self._pool.learn(state, pending, now_s, cost)
+            pending.respond(now_s, last=True)
+            decisions.append(Reply(state.instance, pending))
+            if pending.hedge is not None:
+                decisions += self._withdraw_from_other(pending, instance)
+            elif pending.length_decile is not None:
+                self._shortest_first.learn(pending, now_s, self._pool.slots)
+        if self._waiting.depth:
+            decisions += self._assign_waiting()
+        if state.leaving:
+            decisions += self._leave(state)
+        return decisions
 
     # ---- instances -----------------------------------------------------------------------------
 
@@ -355,36 +360,43 @@ class Dispatcher:
     def _see(self, now_s: float) -> None:
         self.now_s = max(self.now_s, now_s)
 
-    def _refresh(self) -> list[Decision]:
-        return self._assigner.refresh(self.routes, self.now_s)
-
-    def _answer(self, pending: PendingRequest, state: InstanceState) -> Iterable[Decision]:
-        pending.answer(self.now_s)
-        state.answered += 1
-        if pending.hedge is None:
-            state.latency.observe(self.now_s - pending.assigned_s, pending.load)
-            self._shortest_first.learn(pending, self.now_s, self._pool.slots)
-        return self._retry_hedge.settle(pending, state)
-
-    def _end_displaced(self, pending: PendingRequest | None) -> list[Decision]:
-        return [] if pending is None else [fail(pending, self._admission.displaced())]
+    def _withdraw_from_other(self, pending: PendingRequest, instance: InstanceId) -> list[Decision]:
+        """Withdraw a request, which an instance has answered, from the other that has it."""
+        loser = pending.hedge if pending.holder == instance else pending.holder
+        return [] if loser is None else [Withdraw(self.states[loser].instance, pending)]
 
     def _return(
         self, pending: PendingRequest, state: InstanceState, *, unseen: bool = False
-    ) -> Iterable[Decision]:
-        decisions = self._retry_hedge.retry(
-            pending, state, unseen=unseen, retry_after_s=self.routes.slo_latency_s
-        )
-        ended = self._expel() if self._retired else self._assigner.end_hopeless()
-        return [*decisions, *ended]
+    ) -> list[Decision]:
+        """Put a request back in its place, or end it where it has had too many instances.
+
+        Where a second instance has it as well, that one continues.
+
+        Args:
+            pending: The request.
+            state: The instance that did not answer it.
+            unseen: The request never left for this instance.
+        """
+        decisions: list[Decision] = []
+        if not pending.lose(state.instance.id) and not pending.ended:
+            error = self._budget.refusal(
+                pending,
+                free=state.draining or unseen,
+                retry_after_s=self.routes.slo_latency_s,
+            )
+            if error is None:
+                self._waiting.push(pending)
+            else:
+                decisions.append(fail(pending, error))
+        return [*decisions, *(self._expel() if self._retired else self._end_hopeless())]
 
     def _expel(self) -> list[Decision]:
         why = f"model {self.routes.model!r} is no longer served"
         return [fail(each, NotFound(why, reason="MODEL_REMOVED")) for each in self.give_up()]
 
-    def _leave(self, state: InstanceState) -> Iterable[Decision]:
+    def _leave(self, state: InstanceState) -> list[Decision]:
         """Release an instance that left the table and holds nothing."""
         if not state.leaving or state.in_flight or state.instance.id not in self.states:
-            return ()
+            return []
         del self.states[state.instance.id]
-        return (Release(state.instance),)
+        return [Release(state.instance)]

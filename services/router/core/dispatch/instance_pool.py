@@ -137,25 +137,24 @@ class InstancePool:
 
     def free(
         self,
+        pending: PendingRequest,
         besides: InstanceId | None = None,
         *,
         unsuspected: bool = False,
-        pending: PendingRequest | None = None,
     ) -> InstanceState | None:
-        """Return the instance that takes the next request; None: none has room.
+        """Return the instance that takes a request; None: none has room.
 
         Where none has a credit left, one that runs batches takes it for its next batch. So no time
         passes between full batches, and a request is bound to a busy instance only where no other
         is free.
 
         Args:
+            pending: The request: it may require an accuracy, and the choice may depend on it.
             besides: An instance that is not to be returned; its credits alone count then.
             unsuspected: Only instances without a request that another worker died with.
-            pending: The request, where the choice may depend on it: it requires an accuracy, or
-                has a prompt.
         """
         states = self.eligible
-        if pending is not None and (floor := pending.request.accuracy_floor):
+        if floor := pending.request.accuracy_floor:
             states = _accurate(states, floor) or _accurate(self._working, floor)
         if unsuspected:
             states = tuple(state for state in states if not state.holds_suspect)
@@ -164,13 +163,15 @@ class InstancePool:
             free = [state for state in free if state.instance.id != besides]
         elif not free:
             free = [state for state in states if len(state.in_flight) < state.most]
-        if pending is not None and self._kv_bounded:
+        if self._kv_bounded:
             free = [state for state in free if state.has_tokens_for(pending)]
-        if pending is not None and self.by_prefix and len(free) > 1 and pending.prefix():
+        if len(free) < 2:
+            return free[0] if free else None
+        if self.by_prefix and pending.prefix():
             return by_prefix(free, pending)
-        if pending is not None and self._tokens is not None and free:
+        if self._tokens is not None:
             return consolidated(free, pending, self._tokens)
-        return self._choose(free) if free else None
+        return self._choose(free)
 
     def least_accuracy(self, floor: float) -> float:
         """Return the least accuracy at work that is `floor` or more; infinite: there is none.
@@ -183,10 +184,25 @@ class InstancePool:
         """Note that an instance had an event."""
         state.used_at = next(self._ticks)
 
-    def learn(
-        self, state: InstanceState, pending: PendingRequest, hold_s: float, cost: Cost | None
+    def hold(
+        self, state: InstanceState, pending: PendingRequest, now_s: float, *, hedge: bool = False
     ) -> None:
-        """Learn from an answer's tokens; its time and energy are the policy's to learn."""
+        """Let an instance hold a request; a hedge: a second instance."""
+        if self._tokens is not None:
+            held = state.with_one_more(len(pending.request.body))
+            pending.queue_behind(held.prompt_bytes)
+        state.hold(pending, counted=self._counts)
+        if self.by_prefix:
+            state.prefixes.add(pending.prefix())
+        state.used_at = next(self._ticks)
+        pending.assign(state.instance.id, len(state.in_flight), now_s, hedge=hedge)
+
+    def learn(
+        self, state: InstanceState, pending: PendingRequest, now_s: float, cost: Cost | None
+    ) -> None:
+        """Learn from an answer: its time, its energy, and its tokens."""
+        state.answered += 1
+        hold_s = now_s - pending.assigned_s
         if cost is not None and cost.usage is not None and cost.output_tokens:
             state.learn_length(cost.output_tokens)
             answers = (pending.load + len(state.in_flight) + 1) / 2  # as it came, and as it ends
@@ -196,20 +212,11 @@ class InstancePool:
                 cost.usage.first_token_s - waited_s,
                 cost.usage.token_s,
             )
-        if self.weigher is not None and pending.hedge is None:
-            energy_j = 0.0 if cost is None else cost.energy_j
-            self.weigher.learn(state, pending.request, hold_s, energy_j)
-
-    def hold(self, state: InstanceState, pending: PendingRequest) -> int:
-        """Let an instance hold a request; return how many it then holds."""
-        if self._tokens is not None:
-            held = state.with_one_more(len(pending.request.body))
-            pending.queue_behind(held.prompt_bytes)
-        state.hold(pending, counted=self._counts)
-        if self.by_prefix:
-            state.prefixes.add(pending.prefix())
-        state.used_at = next(self._ticks)
-        return len(state.in_flight)
+        if pending.hedge is None:
+            state.latency.observe(hold_s, pending.load)
+            if self.weigher is not None:
+                energy_j = 0.0 if cost is None else cost.energy_j
+                self.weigher.learn(state, pending.request, hold_s, energy_j)
 
     def capacity(self, now_s: float, slo_latency_s: float) -> Capacity:
         """Return the capacity of all instances together while they hold all that they may.

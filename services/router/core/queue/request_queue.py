@@ -105,6 +105,7 @@ class RequestQueue:
         byte_budget: Budget of all models that the waiting bodies count against.
 
     Attributes:
+        places: Where each waiting request is, by number.
         size_bytes: Size of the waiting bodies.
     """
 
@@ -113,7 +114,7 @@ class RequestQueue:
         self._byte_budget = byte_budget or ByteBudget()
         self._key = key
         self._fair = False
-        self._places: dict[int, tuple[_Flow, _Entry]] = {}
+        self.places: dict[int, tuple[_Flow, _Entry]] = {}
         self._flows: dict[str, _Flow] = {}
         self._turns: SortedKeyList[_Flow, tuple[float, int]] = SortedKeyList(key=_turn)
         self._numbers = count()
@@ -121,10 +122,10 @@ class RequestQueue:
         self._served: dict[str, float] = {}  # next start of flows that just became empty
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self.places)
 
     def __iter__(self) -> Iterator[PendingRequest]:
-        return (entry[2] for _, entry in self._places.values())
+        return (entry[2] for _, entry in self.places.values())
 
     # ---- coming and going ----------------------------------------------------------------------
 
@@ -133,7 +134,7 @@ class RequestQueue:
         flow = self._flow(pending)
         entry = (self._key(pending), pending.order, pending)
         flow.entries.add(entry)
-        self._places[pending.request.number] = flow, entry
+        self.places[pending.request.number] = flow, entry
         self._weigh(len(pending.request.body))
 
     def pop(self) -> PendingRequest:
@@ -152,7 +153,7 @@ class RequestQueue:
 
     def remove(self, pending: PendingRequest) -> None:
         """Remove a request; nothing happens where it does not wait."""
-        place = self._places.pop(pending.request.number, None)
+        place = self.places.pop(pending.request.number, None)
         if place is None:
             return
         flow, entry = place
@@ -169,7 +170,7 @@ class RequestQueue:
 
     def reorder(self, pending: PendingRequest) -> None:
         """Place a request again because its key has changed."""
-        if pending.request.number in self._places:
+        if pending.request.number in self.places:
             self.remove(pending)
             self.push(pending)
 
@@ -180,7 +181,7 @@ class RequestQueue:
         waiting = list(self)
         self._weigh(-self.size_bytes)
         self._key, self._fair, self._now = key, fair, 0.0
-        for kept in (self._places, self._flows, self._turns, self._served):
+        for kept in (self.places, self._flows, self._turns, self._served):
             kept.clear()
         for pending in waiting:
             self.push(pending)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from inference import grpc_service_pb2 as pb
 from services.kit.request_cost import Cost, Usage
-from services.router.core.accounting.account import Account
+from services.router.core.accounting.account import Account, Outcome
 from services.router.core.accounting.receipts import Trailers
 from services.router.core.model import Instance, ModelRoutes, Request
 from services.router.core.pending_request import PendingRequest
@@ -52,7 +52,7 @@ def test_receipts_and_unclaimed_energy_add_up_to_what_workers_granted(
         result = Result(number, cost=granted(energy_j, idle_j))
         account.stats.arrivals += 1
         if end == "answer":
-            answer = account.answer(request(number), instance, result, now_s=2.0)
+            answer = account.answer(request(number), Outcome(instance, result, 2.0))
             parameters = pb.ModelInferResponse.FromString(answer.body).parameters
             receipts_j += parameters["energy_j"].double_param
             receipts_g += parameters["carbon_gco2e"].double_param
@@ -80,7 +80,7 @@ def test_receipts_and_unclaimed_energy_add_up_to_what_workers_granted(
 def test_times_are_those_of_the_router_and_of_the_worker() -> None:
     account = Account(ROUTES, INTENSITY)
 
-    account.answer(request(1), INSTANCES[0], Result(1, cost=granted(1.0)), now_s=3.0)
+    account.answer(request(1), Outcome(INSTANCES[0], Result(1, cost=granted(1.0)), 3.0))
 
     total = account.stats.total
     assert total.latency.total_s == pytest.approx(2.0)
@@ -93,7 +93,7 @@ def test_work_that_says_no_cost_spends_nothing() -> None:
     account = Account(ROUTES, INTENSITY)
 
     assert account.count_unclaimed(INSTANCES[0], None) == ()
-    answer = account.answer(request(1), INSTANCES[0], Result(1, response=b""), now_s=2.0)
+    answer = account.answer(request(1), Outcome(INSTANCES[0], Result(1, response=b""), 2.0))
 
     assert answer.trailers == (("cinquefoil-variant", "small"),)
     assert (account.stats.total.energy_j, account.stats.unclaimed_j) == (0.0, 0.0)
@@ -101,10 +101,10 @@ def test_work_that_says_no_cost_spends_nothing() -> None:
 
 def test_a_new_table_changes_what_is_late_and_keeps_the_counts() -> None:
     account = Account(ROUTES, INTENSITY)
-    account.answer(request(1), INSTANCES[0], Result(1), now_s=2.0)
+    account.answer(request(1), Outcome(INSTANCES[0], Result(1), 2.0))
 
     account.routes = ModelRoutes("m", 5.0, 99.0, "shares")
-    account.answer(request(2), INSTANCES[0], Result(2), now_s=2.0)
+    account.answer(request(2), Outcome(INSTANCES[0], Result(2), 2.0))
 
     assert account.stats.good_and_bad == (1, 1)
 
@@ -114,7 +114,7 @@ def test_an_accuracy_that_a_plan_corrects_is_reported_from_then_on() -> None:
     corrected = Instance("h:1", "s1", "m", "small", 0.85, 0.7, 4)
 
     bodies = [
-        account.answer(request(1), instance, Result(1), now_s=2.0).body
+        account.answer(request(1), Outcome(instance, Result(1), 2.0)).body
         for instance in (INSTANCES[0], corrected)
     ]
 
@@ -134,6 +134,6 @@ def test_a_text_is_late_where_its_first_token_or_the_pace_of_the_others_is(
     account = Account(routes, INTENSITY)
     cost = Cost(1.0, 0.0, "model", 0.0, 1.0, 1, usage=Usage(5, 20, first_token_s, token_s))
 
-    account.answer(request(1), INSTANCES[0], Result(1, cost=cost), 3.0)
+    account.answer(request(1), Outcome(INSTANCES[0], Result(1, cost=cost), 3.0))
 
     assert account.stats.since_start().late == late

@@ -7,7 +7,7 @@ import pytest
 
 from services.kit.errors import InvalidArgument, ResourceExhausted
 from services.kit.request_cost import Cost
-from services.router.core.accounting.account import Account
+from services.router.core.accounting.account import Account, Outcome
 from services.router.core.accounting.receipt_watchers import (
     MOST_KEPT,
     MOST_WATCHERS,
@@ -35,7 +35,7 @@ def test_an_answers_receipt_says_what_its_caller_was_told() -> None:
     pending = PendingRequest(Request(1, "m", b"", 1.0, deadline_s=31.0), assigned_s=1.25)
     cost = Cost(3.6e6, 0.0, "model", queue_s=0.5, compute_s=0.25, batch_size=1)
     with everybody.watching(1.0) as watcher:
-        account.answer(pending, SMALL, Result(1, cost=cost), now_s=3.0)
+        account.answer(pending, Outcome(SMALL, Result(1, cost=cost), 3.0))
 
     assert watcher.take() == ([Receipt(3.0, SMALL, 2.0, 0.75, cost, 360.0)], 0)
 

@@ -34,7 +34,7 @@ def test_carbon_is_energy_times_intensity_times_pue(
     carbon = carbon_gco2e(INSTANCE, energy_j, {"US-CAL": intensity}.get)
 
     assert carbon == energy_j / 3.6e6 * intensity * 1.2
-    assert read(RECEIPTS.parameters(cost(energy_j, method), carbon)) == {
+    assert read(RECEIPTS.add(b"", cost(energy_j, method), carbon).body) == {
         "model_variant": "small",
         "accuracy": 0.9,
         "energy_j": energy_j,
@@ -47,7 +47,7 @@ def test_carbon_is_energy_times_intensity_times_pue(
 @given(st.binary(max_size=200).map(lambda data: pb.ModelInferResponse(raw_output_contents=[data])))
 def test_a_receipt_leaves_the_answer_as_it_was(answer: pb.ModelInferResponse) -> None:
     """Appending to serialized bytes is merging messages."""
-    told = answer.SerializeToString() + RECEIPTS.parameters(cost(1.0), 0.1)
+    told = answer.SerializeToString() + RECEIPTS.add(b"", cost(1.0), 0.1).body
 
     parsed = pb.ModelInferResponse.FromString(told)
 
@@ -59,19 +59,19 @@ def test_carbon_without_a_known_intensity_is_unknown_not_zero() -> None:
     carbon = carbon_gco2e(INSTANCE, 1.0, {"DE": 300.0}.get)
 
     assert carbon is None
-    told = read(RECEIPTS.parameters(cost(1.0, "counter"), carbon))
+    told = read(RECEIPTS.add(b"", cost(1.0, "counter"), carbon).body)
     assert told["carbon_status"] == "unknown"
     assert told["energy_method"] == "counter"
     assert "carbon_gco2e" not in told
-    assert [key for key, _ in RECEIPTS.trailers(cost(1.0), carbon)] == [
+    assert [key for key, _ in RECEIPTS.add(b"", cost(1.0), carbon).trailers] == [
         "cinquefoil-variant",
         "cinquefoil-energy-j",
     ]
 
 
 def test_a_worker_that_says_no_cost_gets_none_invented() -> None:
-    assert read(RECEIPTS.parameters(None, None)) == {"model_variant": "small", "accuracy": 0.9}
-    assert RECEIPTS.trailers(None, None) == (("cinquefoil-variant", "small"),)
+    assert read(RECEIPTS.add(b"", None, None).body) == {"model_variant": "small", "accuracy": 0.9}
+    assert RECEIPTS.add(b"", None, None).trailers == (("cinquefoil-variant", "small"),)
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e3))
@@ -87,7 +87,7 @@ def test_a_language_models_receipt_tells_tokens_and_what_each_generated_one_cost
     carbon: float | None,
 ) -> None:
     used = replace(cost(8.0), usage=Usage(30, 4, first_token_s=0.5, token_s=0.02))
-    told = read(RECEIPTS.parameters(used, carbon))
+    told = read(RECEIPTS.add(b"", used, carbon).body)
 
     assert (told["input_tokens"], told["output_tokens"]) == (30, 4)
     assert (told["first_token_s"], told["token_s"], told["energy_j_per_token"]) == (0.5, 0.02, 2.0)
@@ -95,7 +95,7 @@ def test_a_language_models_receipt_tells_tokens_and_what_each_generated_one_cost
 
 
 def test_a_prompt_that_was_answered_with_no_token_has_no_cost_per_token() -> None:
-    told = read(RECEIPTS.parameters(replace(cost(8.0), usage=Usage(30, 0, 0.0, 0.0)), 0.8))
+    told = read(RECEIPTS.add(b"", replace(cost(8.0), usage=Usage(30, 0, 0.0, 0.0)), 0.8).body)
 
     assert (told["input_tokens"], told["output_tokens"]) == (30, 0)
     assert not {"first_token_s", "token_s", "energy_j_per_token"} & told.keys()

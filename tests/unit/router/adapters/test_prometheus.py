@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from services.kit.clock import RealClock
 from services.kit.request_cost import Cost, Usage
 from services.router.adapters.prometheus import RouterCollector, collectors_registry
-from services.router.core.accounting.account import Account
+from services.router.core.accounting.account import Account, Outcome
 from services.router.core.dispatch.overload import Overload
 from services.router.core.model import Instance, ModelRoutes, Request
 from services.router.core.pending_request import PendingRequest
@@ -46,7 +46,7 @@ def play(account: Account, happened: list[tuple[Instance, float] | str]) -> None
             account.failure(request, event, 0.5)
         else:
             cost = Cost(2.0, 1.0, "model", 0.001, 0.004, batch_size=2, items=2)
-            account.answer(request, event[0], Result(1, cost=cost), event[1])
+            account.answer(request, Outcome(event[0], Result(1, cost=cost), event[1]))
 
 
 def scrape(account: Account, *, overload: Overload | None = None) -> Samples:
@@ -121,7 +121,7 @@ def test_shares_wanted_come_from_the_plan_and_shares_served_from_the_answers() -
     now_s = RealClock().monotonic()
     for instance in (SMALL, SMALL, SMALL, SMALL, LARGE):
         request = PendingRequest(Request(1, "m", b"", arrived_s=now_s, deadline_s=now_s + 1))
-        account.answer(request, instance, Result(1), now_s)
+        account.answer(request, Outcome(instance, Result(1), now_s))
 
     found = scrape(account)
 
@@ -138,7 +138,7 @@ def test_the_objective_is_judged_over_windows_with_prometheus_names() -> None:
         request = PendingRequest(
             Request(1, "m", b"", arrived_s=now_s - latency_s, deadline_s=now_s + 1)
         )
-        account.answer(request, SMALL, Result(1), now_s)
+        account.answer(request, Outcome(SMALL, Result(1), now_s))
 
     found = scrape(account)
 
@@ -169,7 +169,7 @@ def test_tokens_and_their_times_are_counted_by_variant() -> None:
     for usage in (Usage(7, 20, 0.2, 0.03), Usage(5, 1, 0.4, 0.0), Usage(3, 0, 0.0, 0.0)):
         request = PendingRequest(Request(1, "m", b"", arrived_s=0.0, deadline_s=30.0))
         cost = Cost(2.0, 1.0, "model", 0.001, 0.9, batch_size=1, usage=usage)
-        account.answer(request, SMALL, Result(1, cost=cost), 1.0)
+        account.answer(request, Outcome(SMALL, Result(1, cost=cost), 1.0))
     for source in ("exact", "semantic", "model"):
         account.stats.predictions[source].add(0.002)
 

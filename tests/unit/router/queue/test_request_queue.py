@@ -170,6 +170,6 @@ def test_requests_that_left_early_do_not_stay_in_memory(fair: bool) -> None:
         queue.push(gone)
         queue.remove(gone)
 
-    kept = (queue._places, queue._flows, queue._turns)
+    kept = (queue.places, queue._flows, queue._turns)
     assert [len(each) for each in kept] == [1, 1, 1]
     assert len(queue._served) <= 1024
