@@ -61,13 +61,13 @@ class LockFile:
         return False
 
     def release(self) -> None:
-        """Let go of the lock."""
+        """Release the lock."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
     def break_open(self) -> None:
-        """Have the next `take` put another file in its place: the holder's lock is no more."""
+        """Make the next `take` put another file in its place: the holder's lock is no more."""
         self._path.unlink(missing_ok=True)
 
     def holder(self) -> str:

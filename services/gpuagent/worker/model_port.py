@@ -21,7 +21,7 @@ class Text(NamedTuple):
 Answers = Iterable["bytes | Text | ServiceError"]
 """Each request's serialized ModelInferResponse, or its error.
 
-Answers are written as they are taken, because that is no time of the GPU.
+Answers are written as they are taken: the time for that is not the GPU's.
 """
 
 

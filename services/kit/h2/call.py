@@ -50,14 +50,12 @@ class Carrier(Protocol):
     Attributes:
         peer_name: The caller's address as gRPC writes it.
         identity: The names in its verified certificate.
+        peer_stream_window: The window that the peer gives to a new stream.
     """
 
     peer_name: str
     identity: Mapping[str, Sequence[bytes]]
-
-    def new_send_window(self) -> int:
-        """Return the window that the peer gives to a new stream."""
-        ...
+    peer_stream_window: int
 
     def send(self, call: "Call", message: bytes) -> None:
         """Send one message, as far as the caller's windows let it."""
@@ -94,7 +92,7 @@ class Call(Stream):
     )
 
     def __init__(self, number: int, head: RequestHead, connection: Carrier) -> None:
-        super().__init__(number, connection.new_send_window())
+        super().__init__(number, connection.peer_stream_window)
         self._connection = connection
         self._code: grpc.StatusCode | None = None
         self._details = ""

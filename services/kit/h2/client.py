@@ -69,12 +69,18 @@ class ClientStream(Connection[Fields, Stream]):
             + frame(HEADERS, END_HEADERS, _STREAM, block)
         )
         self.last_stream = _STREAM
-        self._stream = self.streams[_STREAM] = Stream(_STREAM, self.new_send_window())
+        self._stream = self.streams[_STREAM] = Stream(_STREAM, self.peer_stream_window)
 
     @property
     def ready(self) -> bool:
         """Whether a message would leave at once."""
-        return self._stream is not None and not self._stream.over and self.has_room(self._stream)
+        stream = self._stream
+        return (
+            stream is not None
+            and not (stream.over or stream.outbox or self.write_paused)
+            and stream.send_window > 0
+            and self.send_window > 0
+        )
 
     def send(self, pieces: Sequence[bytes], size: int) -> None:
         """Send a message of `size` bytes in pieces; only while `ready`, else it waits for room."""

@@ -164,12 +164,6 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
             self._watch.cancel()
         self.lost()
 
-    def finish(self, stream: Streams) -> None:
-        """Forget a stream on which all is said."""
-        super().finish(stream)
-        if self._direct is stream:
-            self._direct = None
-
     def eof_received(self) -> bool:
         """Close, as HTTP/2 knows no half-closed connection."""
         return False
@@ -177,13 +171,13 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return where to read to: large messages go straight to where they stay."""
         stream = self._direct
-        if stream is not None:
+        if stream is not None and not stream.over:
             partial = stream.reader.partial if stream.reader is not None else None
             if partial is not None and self._rest >= _DIRECT_BYTES:
                 end = min(partial.received + self._rest, partial.size)
                 if end - partial.received >= _DIRECT_BYTES:
                     return partial.view[partial.received : end]
-            self._direct = None
+        self._direct = None
         left = self._left
         if left:
             _read_buffer.data[: len(left)] = left
@@ -248,9 +242,11 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
             if stop > end:
                 position = self._begin_large(kind, flags, number, view, start, stop, end, position)
                 break
-            self._check_order(kind)
+            if self._block is not None or not self._settings_seen:
+                self._check_order(kind)
             if kind == DATA:
-                if not flags and (gathered := self._gather(view, position, end)) > position:
+                more = end - stop >= HEAD_BYTES and not flags
+                if more and (gathered := self._gather(view, position, end)) > position:
                     position = gathered
                     continue
                 self._whole_data(flags, number, view, start, stop)
@@ -260,8 +256,7 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
             else:
                 self._control(kind, flags, number & frames.MAX_WINDOW, bytes(view[start:stop]))
             position = stop
-        if position < end:
-            self._left = bytes(view[position:end])
+        self._left = bytes(view[position:end])
 
     def _read_preface(self, opening: bytes) -> int:
         """Return how long it was; 0: it is not all there, or the peer speaks something else."""
@@ -496,7 +491,10 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
         if not more:
             raise ConnectionFault(frames.PROTOCOL_ERROR, "WINDOW_UPDATE of 0")
         if more < HEAD_BYTES:
-            self._lose_nudge()
+            if self.nudges:
+                self.nudges -= 1
+            else:
+                self.lose_patience("WINDOW_UPDATE of few bytes")
         if number and number not in self.streams:
             if number > self.last_stream:
                 raise ConnectionFault(frames.PROTOCOL_ERROR, "WINDOW_UPDATE of no stream")
@@ -569,12 +567,6 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
             self._patience_s = now_s
             if self._patience < 0:
                 raise ConnectionFault(frames.ENHANCE_YOUR_CALM, f"too many times {reason}")
-
-    def _lose_nudge(self) -> None:
-        if self.nudges:
-            self.nudges -= 1
-        else:
-            self.lose_patience("WINDOW_UPDATE of few bytes")
 
     def regain_patience(self) -> None:
         """Count an answer: a client that gets answers may also withdraw requests."""

@@ -139,7 +139,8 @@ class HeaderBlocks(Generic[Parsed]):
 
 def literal(name: str, value: bytes) -> bytes:
     """Return a header field that no table takes in (RFC 7541, 6.2.2)."""
-    return b"%b%b%b" % (_name(name), _length(len(value)), value)
+    length = len(value)
+    return b"%b%b%b" % (_name(name), _SHORT[length] if length < 0x7F else _length(length), value)
 
 
 @lru_cache(maxsize=256)

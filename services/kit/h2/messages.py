@@ -116,7 +116,12 @@ class MessageReader:
             start = self._begin(view, start, stop, size, compressed)
         while stop - start >= PREFIX_BYTES:
             compressed, size = PREFIX.unpack_from(view, start)
-            start = self._begin(view, start + PREFIX_BYTES, stop, size, compressed)
+            start += PREFIX_BYTES
+            if compressed or size > self._most_bytes or size > stop - start:
+                start = self._begin(view, start, stop, size, compressed)
+            else:  # the usual case
+                self._take(bytes(view[start : start + size]))
+                start += size
         if start < stop:
             self._prefix = bytes(view[start:stop])
 

@@ -67,6 +67,7 @@ class SendingSide(Generic[Streams]):
         streams: Those that are open, by number.
         transport: Set once connected.
         send_window: Bytes of DATA that the peer takes on all streams.
+        peer_stream_window: The window that the peer gives to a new stream.
         write_paused: Whether the peer has to read first.
     """
 
@@ -78,7 +79,7 @@ class SendingSide(Generic[Streams]):
         self.streams: dict[int, Streams] = {}
         self.send_window = DEFAULT_WINDOW
         self.write_paused = False
-        self._peer_stream_window = DEFAULT_WINDOW
+        self.peer_stream_window = DEFAULT_WINDOW
         self._peer_frame_bytes = frames.DEFAULT_FRAME_BYTES
         self._unwritten: list[bytes] = []
         self._unwritten_bytes = 0
@@ -105,7 +106,8 @@ class SendingSide(Generic[Streams]):
             self.send_window += more
             if self.send_window > frames.MAX_WINDOW:
                 raise _too_wide()
-            self.send_waiting()
+            if self.send_window <= more:  # it was closed
+                self.send_waiting()
             return
         stream = self.streams[number]
         stream.send_window += more
@@ -113,7 +115,9 @@ class SendingSide(Generic[Streams]):
             raise _too_wide()
         if stream.outbox:
             self.drain(stream)
-        self.writable()
+            self.writable()
+        elif stream.send_window <= more:
+            self.writable()
 
     def resize_windows(self, size: int) -> None:
         """Take the window that the peer's settings give to every stream.
@@ -123,7 +127,7 @@ class SendingSide(Generic[Streams]):
         """
         if size > frames.MAX_WINDOW:
             raise _too_wide()
-        more, self._peer_stream_window = size - self._peer_stream_window, size
+        more, self.peer_stream_window = size - self.peer_stream_window, size
         for stream in self.streams.values():
             stream.send_window += more
             if stream.send_window > frames.MAX_WINDOW:
@@ -178,19 +182,6 @@ class SendingSide(Generic[Streams]):
         self._write_out()
         if not self.transport.is_closing():  # asyncio's TLS, closed twice, cannot be aborted
             self.transport.close()
-
-    def new_send_window(self) -> int:
-        """Return the window that the peer gives to a new stream."""
-        return self._peer_stream_window
-
-    def has_room(self, stream: Stream) -> bool:
-        """Whether DATA would leave at once."""
-        return (
-            not self.write_paused
-            and not stream.outbox
-            and stream.send_window > 0
-            and self.send_window > 0
-        )
 
     def send_message(self, stream: Streams, pieces: Sequence[bytes], size: int) -> None:
         """Send a message of `size` bytes, which nothing copies if it is large."""

@@ -226,7 +226,8 @@ class ServerConnection(Connection[RequestHead, Call]):
         """Take a request that came in one frame: the usual case."""
         if stream.inbox is not None or stop - start < PREFIX_BYTES:
             return False
-        self._check_open(stream)
+        if stream.ended or stream.task is not None:
+            self._check_open(stream)
         compressed, size = PREFIX.unpack_from(view, start)
         if compressed or size != stop - start - PREFIX_BYTES or size > self._limits.message_bytes:
             return False
@@ -319,9 +320,11 @@ class ServerConnection(Connection[RequestHead, Call]):
     # ---- the handlers
 
     def _begin(self, call: Call, message: bytes | bytearray) -> None:
-        self.release(call, call.reserved)
+        if call.reserved:
+            self.release(call, call.reserved)
         call.reader = call.message = None
-        self._start_timer(call)
+        if call.head.timeout_s is not None:
+            self._start_timer(call)
         run = self._answer_stream if call.head.handler.response_streaming else self._answer_one
         call.task = self.loop.create_task(run(call, message))
 
@@ -486,7 +489,8 @@ class ServerConnection(Connection[RequestHead, Call]):
         if stream.over:
             return
         super().finish(stream)
-        self.release(stream, stream.reserved)
+        if stream.reserved:
+            self.release(stream, stream.reserved)
         # They refer to one another; a large request must not wait for the garbage collector.
         stream.reader = stream.message = None
         self._server.active -= 1
@@ -568,9 +572,13 @@ def _timeout_s(value: bytes) -> float:
 
 
 def _fields(metadata: Metadata) -> bytes:
-    return b"".join(
-        literal(key, encoded(value, binary=key.endswith("-bin"))) for key, value in metadata
-    )
+    block = b""
+    for key, value in metadata:
+        if isinstance(value, bytes) or key.endswith("-bin"):
+            block += literal(key, encoded(value, binary=key.endswith("-bin")))
+        else:
+            block += literal(key, value.encode())
+    return block
 
 
 def _identity(secure: ssl.SSLObject) -> Mapping[str, Sequence[bytes]]:
