@@ -159,13 +159,13 @@ class Running:
         return await asyncio.wait_for(self.process.wait(), 15)
 
 
-def worker_spec(folder: Path, model: Path, **changes: Any) -> WorkerSpec:
+def worker_spec(folder: Path, file: Path, /, **changes: Any) -> WorkerSpec:
     """Return the spec of a worker of one process."""
     usual: dict[str, Any] = {
         "segment_id": "s-1",
         "model": "m",
         "variant": "v",
-        "file": model,
+        "file": file,
         "batch_size": 4,
         "listen": f"127.0.0.1:{free_port()}",
         "ledger": folder / "gpu.ledger",
