@@ -45,7 +45,10 @@ _COMPRESSIONS = {
 Register = Callable[[grpc.aio.Server], None]
 
 Transport = Literal["own", "grpcio"]
-"""What carries calls: `services.kit.h2`, or gRPC's C core."""
+"""Transport of calls: `services.kit.h2`, or gRPC's C core (decision 32 says where which)."""
+
+Bind = Callable[[str, "Tls | None"], int]
+"""Binds an address, with TLS or in plaintext, and returns the port."""
 
 
 _USUAL = Limits()
@@ -120,12 +123,8 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
     """
     if access is None and not is_loopback(address):
         _log.warning("every caller that reaches this address may do everything", address=address)
-    if transport == "own":
-        own = _own_server(access, limits, compression)
-        server, bind = cast("grpc.aio.Server", own), partial(_bound, own, shared=shared_port)
-    else:
-        server = _grpcio_server(access, limits, compression, shared=shared_port)
-        bind = partial(_grpcio_bound, server)
+    make = partial(_own if transport == "own" else _grpcio, shared=shared_port)
+    server, bind = make(access, limits, compression)
     register(server)
     servicer = health_servicer or HealthServicer()
     servicer.begin()
@@ -138,16 +137,16 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
             reflection.aio.ReflectionServicer(shown, pool=pool), server
         )
     host, _ = split_address(address)
-    prober = _own_server(None, _PROBED, "none") if probes else None
+    prober, bind_prober = make(None, _PROBED, "none") if probes else (None, None)
     try:
         # Inside the try: a cancellation during start must stop the server, too.
         port = bind(address, tls)
         if token_address:
             shown_tls = tls and tls.model_copy(update={"require_client_certificate": False})
             bind(token_address, shown_tls)
-        if prober is not None:
-            add_health(servicer, cast("grpc.aio.Server", prober))
-            _bound(prober, probes, None, shared=shared_port)
+        if prober is not None and bind_prober is not None:
+            add_health(servicer, prober)
+            bind_prober(probes, None)
             await prober.start()
         running = Serving(port, servicer, tuple(names))
         await running.set_ready(ready=ready)  # before the first call
@@ -161,25 +160,27 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
             await prober.stop(0)
 
 
-def _own_server(access: Access | None, limits: Limits, compression: str) -> h2.Server:
-    encoding = "" if compression == "none" else compression
-    return h2.Server(lambda name, handler: guard(name, handler, access), limits, encoding)
-
-
-def _bound(server: h2.Server, address: str, tls: Tls | None, *, shared: bool) -> int:
-    try:
-        return server.listen(address, None if tls is None else server_context(tls), shared=shared)
-    except OSError as error:
-        raise _taken(address) from error
-
-
-def _taken(address: str) -> FailedPrecondition:
-    return FailedPrecondition(f"cannot listen at {address}: is it in use?", reason=ADDRESS_TAKEN)
-
-
-def _grpcio_server(
+def _own(
     access: Access | None, limits: Limits, compression: str, *, shared: bool
-) -> grpc.aio.Server:
+) -> tuple[grpc.aio.Server, Bind]:
+    """Return a server of `services.kit.h2`, and the function that binds it."""
+    encoding = "" if compression == "none" else compression
+    server = h2.Server(lambda name, handler: guard(name, handler, access), limits, encoding)
+
+    def bind(address: str, tls: Tls | None) -> int:
+        context = None if tls is None else server_context(tls)
+        try:
+            return server.listen(address, context, shared=shared)
+        except OSError as error:
+            raise _taken(address) from error
+
+    return cast("grpc.aio.Server", server), bind
+
+
+def _grpcio(
+    access: Access | None, limits: Limits, compression: str, *, shared: bool
+) -> tuple[grpc.aio.Server, Bind]:
+    """Return a server of gRPC's C core, and the function that binds it."""
     options = (
         ("grpc.max_send_message_length", max(limits.message_bytes, MAX_MESSAGE_BYTES)),
         ("grpc.max_receive_message_length", limits.message_bytes),
@@ -193,21 +194,26 @@ def _grpcio_server(
         ("grpc.http2.min_ping_interval_without_data_ms", 1_000),  # `dial` pings no faster
         *keepalive(limits.dead_after_s),
     )
-    return grpc.aio.server(
+    server = grpc.aio.server(
         interceptors=[GuardInterceptor(access)],
         maximum_concurrent_rpcs=limits.calls,
         options=options,
         compression=_COMPRESSIONS[compression],
     )
 
+    def bind(address: str, tls: Tls | None) -> int:
+        try:
+            if tls is None:
+                return server.add_insecure_port(address)
+            return server.add_secure_port(address, _server_credentials(tls))
+        except RuntimeError as error:  # grpc raises it for every cause
+            raise _taken(address) from error
 
-def _grpcio_bound(server: grpc.aio.Server, address: str, tls: Tls | None) -> int:
-    try:
-        if tls is None:
-            return server.add_insecure_port(address)
-        return server.add_secure_port(address, _server_credentials(tls))
-    except RuntimeError as error:  # grpc raises it for every cause
-        raise _taken(address) from error
+    return server, bind
+
+
+def _taken(address: str) -> FailedPrecondition:
+    return FailedPrecondition(f"cannot listen at {address}: is it in use?", reason=ADDRESS_TAKEN)
 
 
 def _server_credentials(tls: Tls) -> grpc.ServerCredentials:
