@@ -18,8 +18,10 @@ from prometheus_client import Counter, Gauge
 from services.kit.backoff import Backoff
 from services.kit.clock import Clock
 from services.kit.config import Mqtt
+from services.kit.errors import FailedPrecondition
 from services.kit.mqtt.payload import MAX_BYTES, Message, Refused, to_json
 from services.kit.net import split_address
+from services.kit.rpc.certificates import client_context
 from services.kit.rpc.reconnect import Reconnector, raise_if_cancelled
 from services.kit.telemetry import logs
 
@@ -67,7 +69,7 @@ class BrokerConnection:
             clock,
             backoff=Backoff(maximum_s=_STEADY_S),
             steady_s=_STEADY_S,
-            errors=(aiomqtt.MqttError, OSError),
+            errors=(aiomqtt.MqttError, OSError, FailedPrecondition),
         )
         self._status = self.topic("status", service)
         self._retained: dict[str, bytes] = {self._status: self._state(online=True)}
@@ -191,18 +193,13 @@ def _credentials(settings: Mqtt) -> tuple[ssl.SSLContext | None, str | None]:
     """Read TLS and password, for each connection, so that files may be replaced. Blocks.
 
     Raises:
-        OSError: A file cannot be read, or is no certificate.
+        OSError: The password cannot be read.
+        FailedPrecondition: A certificate cannot be read.
     """
     password = None
     if settings.password_file is not None:
         password = settings.password_file.read_text(encoding="utf-8").rstrip("\r\n")
-    tls = settings.tls
-    if tls is None:
-        return None, password
-    context = ssl.create_default_context(cafile=tls.ca_file)
-    if tls.certificate_file is not None:
-        context.load_cert_chain(tls.certificate_file, tls.key_file)
-    return context, password
+    return None if settings.tls is None else client_context(settings.tls), password
 
 
 def _value(reason: Any) -> int:

@@ -16,7 +16,7 @@ from services.kit.net import is_ip, split_address
 from services.kit.telemetry import logs
 
 if TYPE_CHECKING:
-    from services.kit.config import Tls
+    from services.kit.config import ClientTls, Tls
 
 CHECK_INTERVAL_S: Final = 1.0
 """Minimum time between two looks at the files, s."""
@@ -61,7 +61,7 @@ class CertificateFiles:
         ca: Certificates of the authority, PEM; None: the system's.
     """
 
-    def __init__(self, tls: Tls, clock: Clock | None = None) -> None:
+    def __init__(self, tls: Tls | ClientTls, clock: Clock | None = None) -> None:
         """Read the files.
 
         Raises:
@@ -163,7 +163,7 @@ def _load_pair(context: ssl.SSLContext, pair: _Pair) -> None:
         context.load_cert_chain(chain, key)
 
 
-def _refusal(tls: Tls, error: OSError) -> FailedPrecondition:
+def _refusal(tls: Tls | ClientTls, error: OSError) -> FailedPrecondition:
     if isinstance(error, ssl.SSLError):
         files = f"{tls.certificate_file} and {tls.key_file}"
         return FailedPrecondition(f"tls: {files} are no pair, PEM: {error.reason}")
@@ -206,22 +206,25 @@ def server_context(tls: Tls, protocol: str = "h2", *, required: bool = True) -> 
     return first
 
 
-def client_context(tls: Tls) -> ssl.SSLContext:
-    """Return TLS for HTTP/2 with what the files hold now.
+def client_context(tls: Tls | ClientTls, *protocols: str) -> ssl.SSLContext:
+    """Return TLS of a client with what the files hold now.
+
+    Args:
+        tls: The files; without an authority the system's are trusted.
+        protocols: Protocols that are spoken over it, by their ALPN names; none: no ALPN.
 
     Raises:
         FailedPrecondition: A file cannot be read.
     """
     files = CertificateFiles(tls)
     if files.ca is None:
-        return _filled(ssl.create_default_context(), files)
-    return _filled(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), files)
+        return _filled(ssl.create_default_context(), files, *protocols)
+    return _filled(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), files, *protocols)
 
 
-def _filled(
-    context: ssl.SSLContext, files: CertificateFiles, protocol: str = "h2"
-) -> ssl.SSLContext:
+def _filled(context: ssl.SSLContext, files: CertificateFiles, *protocols: str) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols([protocol])
+    if protocols:
+        context.set_alpn_protocols(protocols)
     files.load_into(context)
     return context

@@ -46,7 +46,7 @@ def links(tls: Tls | None, *, dead_after_s: float, message_bytes: int) -> OpenLi
             _EXECUTE,
             on_message,
             on_room,
-            context=None if tls is None else client_context(tls),
+            context=None if tls is None else client_context(tls, "h2"),
             server_name=None if tls is None else server_name(tls, endpoint),
             message_bytes=message_bytes,
             dead_after_s=dead_after_s,

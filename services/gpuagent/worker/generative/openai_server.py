@@ -23,7 +23,8 @@ from services.gpuagent.worker.generative.prompts import Prompt
 from services.gpuagent.worker.generative.server_load import ServerLoad, parse
 from services.gpuagent.worker.model_port import ModelFailed
 from services.kit.config import ClientTls, OpenAiRuntime
-from services.kit.errors import InvalidArgument, ServiceError, Unavailable
+from services.kit.errors import FailedPrecondition, InvalidArgument, ServiceError, Unavailable
+from services.kit.rpc.certificates import client_context
 from services.kit.telemetry import logs
 
 PLATFORM: Final = "openai"
@@ -295,9 +296,6 @@ def _context(tls: ClientTls | None) -> ssl.SSLContext | bool:
     if tls is None:
         return True  # aiohttp's default, which plain HTTP does not use
     try:
-        context = ssl.create_default_context(cafile=tls.ca_file)
-        if tls.certificate_file is not None:
-            context.load_cert_chain(tls.certificate_file, tls.key_file)
-    except OSError as error:
-        raise RuntimeError(f"runtime.tls: {error}") from error
-    return context
+        return client_context(tls)
+    except FailedPrecondition as error:
+        raise RuntimeError(f"runtime.{error}") from error
