@@ -88,7 +88,7 @@ async def connected(deployment: Deployment) -> AsyncIterator[Clients]:
         )
 
 
-async def ask(
+async def query(
     config: Path, call: Callable[[Clients], Awaitable[Message]], node: str = ""
 ) -> Message:
     """Return what a service of a deployment file answers to one call.
@@ -225,7 +225,7 @@ def _meaning(
 ) -> ServiceError:
     """Return what a failed call means to a person; `mistrust`: of certificates, see `_mistrust`."""
     status = error.code().name
-    # Our services attach details to every status: without them nobody of ours answered.
+    # Our services attach details to every status: without them no service of ours answered.
     ours = any(key == DETAILS_KEY for key, _ in error.trailing_metadata() or ())
     if status == "UNAVAILABLE" and not ours:
         if mistrust:

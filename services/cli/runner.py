@@ -1,4 +1,4 @@
-"""How a command ends: expected failures as one sentence, signals as cancellation."""
+"""End of a command: expected failures as one sentence, signals as cancellation."""
 
 import asyncio
 import errno

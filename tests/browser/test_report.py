@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cinquefoil.planner.v1.planner_pb2 import AccountEntry
-from services.cli.account.report import by_hour, rows
+from services.cli.account import by_hour, rows
 from services.console.page import Account, Chart, Line, Report, Table, write
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ async def report(  # noqa: PLR0913  # one argument per option
 
     Hours are whole: the first is the one that --since lies in.
     """
-    from services.cli.account.show import show
+    from services.cli.account import show_account
     from services.cli.console.durations import instant
 
     now = datetime.now(UTC)
@@ -46,4 +46,4 @@ async def report(  # noqa: PLR0913  # one argument per option
         window = instant(since, now), instant(until, now) if until else now
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    await show(config, window, by, form, html)
+    await show_account(config, window, by, form, html)

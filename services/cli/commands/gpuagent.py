@@ -23,9 +23,9 @@ File = Annotated[
 @app.command()
 async def export(config: Config = DEPLOYMENT, node: NodeName = "") -> None:
     """Print a node's slices, segments and clocks as a file that `gpuagent apply` reads."""
-    from services.cli.desired import agent_calls
+    from services.cli import desired
 
-    await agent_calls.export(config, named_node(node, config))
+    await desired.export(config, named_node(node, config))
 
 
 @app.command()
@@ -33,10 +33,10 @@ async def diff(
     file: File, config: Config = DEPLOYMENT, node: NodeName = "", json: Json = False
 ) -> None:
     """Print the steps from the present state to FILE's; exit status 3 where there are any."""
-    from services.cli.desired import agent_calls
+    from services.cli import desired
 
     name = named_node(node, config)
-    if await agent_calls.diff(config, name, file, as_json=json):
+    if await desired.diff(config, name, file, as_json=json):
         raise typer.Exit(DIFFERS)
 
 
@@ -56,19 +56,19 @@ async def apply(  # noqa: PLR0913, PLR0917 - a command's options are its argumen
     If a step fails, or on ctrl-c, all steps are undone. A running planner re-plans from what it
     finds: pin its plan or stop it first.
     """
-    from services.cli.desired import agent_calls
+    from services.cli import desired
 
     name = named_node(node, config)
     if dry_run:
-        await agent_calls.diff(config, name, file, as_json=json)
+        await desired.diff(config, name, file, as_json=json)
     else:
-        await agent_calls.apply(config, name, file, allow_gap=allow_gap, as_json=json)
+        await desired.apply(config, name, file, allow_gap=allow_gap, as_json=json)
 
 
 @app.command()
 async def show(config: Config = DEPLOYMENT, node: NodeName = "", json: Json = False) -> None:
     """Show a node's GPUs: power, energy, clocks, slices, what runs there, and what is wrong."""
-    from services.cli.nodes.run import show_gpus
+    from services.cli.nodes import show_gpus
 
     await show_gpus(config, named_node(node, config), as_json=json)
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Precision(StrEnum):
-    """What a network's weights can be reduced to."""
+    """Precisions that a network's weights can be reduced to."""
 
     FP16 = "fp16"
     INT8 = "int8"

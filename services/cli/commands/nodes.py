@@ -14,14 +14,14 @@ Node = Annotated[str, typer.Argument(help="Name of the node.")]
 @app.command("list")
 async def list_(config: Config = DEPLOYMENT, json: Json = False) -> None:
     """List the nodes of the deployment file and those that joined, with orders about them."""
-    from services.cli.nodes.run import show_list
+    from services.cli.nodes import show_list
 
     await show_list(config, as_json=json)
 
 
 @app.command()
 async def cordon(node: Node, config: Config = DEPLOYMENT) -> None:
-    """Have the next plan, whatever causes it, leave a node out; over restarts of the planner too.
+    """Leave a node out of the next plan, whatever causes it; over restarts of the planner too.
 
     What runs there serves until then.
     """
@@ -47,17 +47,17 @@ async def drain(
 
     --json is for --dry-run.
     """
-    from services.cli.nodes import run
+    from services.cli import nodes
 
     if dry_run:
-        await run.dry_run(config, node, as_json=json)
+        await nodes.dry_run(config, node, as_json=json)
     else:
-        await run.drain(config, node, wait=wait)
+        await nodes.drain(config, node, wait=wait)
 
 
 @app.command()
 async def uncordon(node: Node, config: Config = DEPLOYMENT) -> None:
-    """Let plans use a node again."""
+    """Return a node to the plans' use."""
     from cinquefoil.planner.v1.planner_pb2 import UncordonNodeRequest
     from services.cli.plan.orders import give
 

@@ -47,7 +47,7 @@ def partition(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     written. Times are those of `gpuagent sensitivity`: measured ones where the database has
     them for all operators, else the data sheet's.
     """
-    from services.cli.partition import run
+    from services.cli.partition import partition as work
     from services.kit.operators.random_inputs import Sizes
     from services.kit.units import BYTES_PER_MIB
     from services.planner.core.partitioning.model import CutRules
@@ -61,4 +61,4 @@ def partition(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
         CutRules(max_tensors, max_kib * 1024),
     )
     sizes = Sizes(batch, length)
-    run.partition(model, wanted, gpu=gpu, sizes=sizes, database=database, out=out, as_json=json)
+    work(model, wanted, gpu=gpu, sizes=sizes, database=database, out=out, as_json=json)

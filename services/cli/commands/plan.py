@@ -119,10 +119,10 @@ async def dry_run(  # noqa: PLR0913, PLR0917 - a command's options are its argum
     """
     from cinquefoil.planner.v1.plan_pb2 import Goals
     from cinquefoil.planner.v1.planner_pb2 import WhatIf
-    from services.cli.plan.show import dry_run as ask
+    from services.cli.plan.show import dry_run as work
     from services.cli.plan.what_if import added_gpus, numbers
 
-    asked = WhatIf(
+    what_if = WhatIf(
         demand_rps=numbers("--demand", "MODEL=RPS", demand),
         intensity_gco2e_per_kwh=numbers("--intensity", "ZONE=GRAMS", intensity),
         carbon_weight=carbon_weight,
@@ -132,7 +132,7 @@ async def dry_run(  # noqa: PLR0913, PLR0917 - a command's options are its argum
         without_gpus=without_gpu,
         added_gpus=map(added_gpus, add_gpus or ()),
     )
-    await ask(config, asked, apply=apply, as_json=json)
+    await work(config, what_if, apply=apply, as_json=json)
 
 
 @app.command()
@@ -142,9 +142,9 @@ async def explain(
     json: Json = False,
 ) -> None:
     """Explain a plan: what binds it, what it promises, the runner-up, and BASE beside it."""
-    from services.cli.plan.show import explain as ask
+    from services.cli.plan.show import explain as work
 
-    await ask(config, version=version, as_json=json)
+    await work(config, version=version, as_json=json)
 
 
 @app.command()
@@ -169,9 +169,9 @@ async def diff(
     - `cinquefoil plan diff 7`: plan 7 and the newest
     - `cinquefoil plan diff 7 8`
     """
-    from services.cli.plan.show import diff as ask
+    from services.cli.plan.show import diff as work
 
-    await ask(config, from_version, to_version, as_json=json)
+    await work(config, from_version, to_version, as_json=json)
 
 
 @app.command()
@@ -211,7 +211,7 @@ async def pin(
 
 @app.command()
 async def unpin(config: Config = DEPLOYMENT, json: Json = False) -> None:
-    """Let the planner re-plan by itself again."""
+    """Release a pinned plan: the planner re-plans by itself again."""
     from cinquefoil.planner.v1.planner_pb2 import UnpinRequest
     from services.cli.plan.orders import give, report
 

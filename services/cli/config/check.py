@@ -26,10 +26,10 @@ from services.local.endpoints import endpoints
 _TOLERANCE = 0.002
 
 TRAINS = "`cinquefoil up` trains it"
-"""What a mistake says of a file of the demo's that does not exist yet."""
+"""Part of a mistake about a file of the demo's that does not exist yet."""
 
 FETCHES = "`cinquefoil models fetch` brings it"
-"""What a mistake says of a file that has a URI and does not exist yet."""
+"""Part of a mistake about a file that has a URI and does not exist yet."""
 
 Where = tuple[str, ...]
 Finding = tuple[Where, str]

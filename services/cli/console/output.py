@@ -1,4 +1,4 @@
-"""What several commands print: JSON, tables, conditions, and what shows that a command works."""
+"""Output that several commands share: JSON, tables, conditions, and a sign of work."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence

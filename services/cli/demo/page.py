@@ -75,15 +75,16 @@ def rates(
         Grid times at the middle of each window, and the account's growth per `per` seconds.
     """
     # Agents report at their own pace: a reading that brought nothing new is no measurement.
-    told = [later for earlier, later in pairwise(samples) if account(later) != account(earlier)]
-    step = min(_SMOOTH, len(told) - 1)
+    news = [later for earlier, later in pairwise(samples) if account(later) != account(earlier)]
+    step = min(_SMOOTH, len(news) - 1)
     if step < 1:
         return [], np.zeros(0)
-    values = np.array([account(reading) for reading in told], dtype=np.float64)
-    seconds = np.array([reading.seconds for reading in told])
+    values = np.array([account(reading) for reading in news], dtype=np.float64)
+    seconds = np.array([reading.seconds for reading in news])
     slope = (values[step:] - values[:-step]) / np.maximum(seconds[step:] - seconds[:-step], 1e-9)
     middle = [
-        first.at + (last.at - first.at) / 2 for first, last in zip(told, told[step:], strict=False)
+        first.at + (last.at - first.at) / 2
+        for first, last in zip(news, news[step:], strict=False)
     ]
     return middle, slope * per
 

@@ -1,4 +1,4 @@
-"""What a day cost: figures, savings, JSON, and the table."""
+"""Costs of a day: figures, savings, JSON, and the table."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ TITLE: Final = "A day of the grid"
 COLUMNS: Final = ("equal load", ">BASE", ">Cinquefoil")
 
 Row = tuple[str, str, str]
-"""What a row is about, BASE's figure, and Cinquefoil's."""
+"""A label, BASE's figure, and Cinquefoil's."""
 
 
 @dataclass(frozen=True, slots=True)

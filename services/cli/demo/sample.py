@@ -1,4 +1,4 @@
-"""What a suite's planner says at one moment; the grid's time and intensity at any."""
+"""A suite at one moment, by its planner; the grid's time and intensity at any."""
 
 from collections import defaultdict
 from collections.abc import Sequence

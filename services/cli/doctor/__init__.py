@@ -1,1 +1,1 @@
-"""Whether this machine can run a deployment."""
+"""Checks of a machine that is to run a deployment."""

@@ -1,11 +1,11 @@
-"""What one check of the doctor found."""
+"""Findings of the doctor's checks."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """How good it is."""
+    """Verdict of a check."""
 
     FINE = "fine"
     NOTE = "note"

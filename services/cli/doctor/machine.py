@@ -124,9 +124,9 @@ def _mig(subject: str, device: Any) -> Finding:
     return fine(subject, "on")
 
 
-def _unless_missing(ask: Callable[[Any], Any], device: Any) -> Any:
+def _unless_missing(read: Callable[[Any], Any], device: Any) -> Any:
     try:
-        return ask(device)
+        return read(device)
     except (
         pynvml.NVMLError_NotSupported,
         pynvml.NVMLError_NoPermission,

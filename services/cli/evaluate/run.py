@@ -47,7 +47,7 @@ _Z: Final = 1.96
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a variant did.
+    """Answers of a variant, counted.
 
     Attributes:
         variant: The variant.
@@ -123,7 +123,7 @@ async def evaluate(  # noqa: PLR0913 - a command's options are its arguments
         for name in wanted:
             bar = _Bar(bars, bars.add_task(name, total=count), name)
             results.append(await _of_variant(deployment, model, shown, posed, bar))
-    _tell(model, results, seed, as_json=as_json)
+    _print(model, results, seed, as_json=as_json)
     if save:
         keep(config, model, results, seed)
 
@@ -153,7 +153,7 @@ def _wanted(deployment: Deployment, model: str, chosen: Sequence[str]) -> Sequen
 
 @dataclass(slots=True)
 class _Bar:
-    """How far one variant is. Attributes: bars (those of all), task, name, said (at last)."""
+    """Progress of one variant. Attributes: bars (those of all), task, name, said (at last)."""
 
     bars: progress.Progress
     task: progress.TaskID
@@ -304,7 +304,7 @@ def keep(config: Path, model: str, results: Sequence[Result], seed: int) -> None
             )
 
 
-def _tell(model: str, results: Sequence[Result], seed: int, *, as_json: bool) -> None:
+def _print(model: str, results: Sequence[Result], seed: int, *, as_json: bool) -> None:
     if as_json:
         variants = [
             {**asdict(each), "accuracy": each.accuracy, "interval": each.interval}

@@ -23,7 +23,7 @@ INPUT, OUTPUT = "text_input", "text_output"
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How text is generated; None: as the model's deployment says."""
+    """Sampling of generated text; None: as the model's deployment says."""
 
     max_tokens: int | None = None
     temperature: float | None = None
@@ -61,14 +61,14 @@ async def generate(
 def request(model: str, prompt: str, sampling: Sampling) -> oip.ModelInferRequest:
     """Return a request for text."""
     data = prompt.encode()
-    asked = oip.ModelInferRequest(model_name=model)
-    asked.inputs.add(name=INPUT, datatype="BYTES", shape=[1])
-    asked.raw_input_contents.append(len(data).to_bytes(4, "little") + data)
+    message = oip.ModelInferRequest(model_name=model)
+    message.inputs.add(name=INPUT, datatype="BYTES", shape=[1])
+    message.raw_input_contents.append(len(data).to_bytes(4, "little") + data)
     kinds: dict[type, str] = {int: "int64_param", float: "double_param", str: "string_param"}
     for name, value in asdict(sampling).items():
         if value is not None:
-            setattr(asked.parameters[name], kinds[type(value)], value)
-    return asked
+            setattr(message.parameters[name], kinds[type(value)], value)
+    return message
 
 
 async def responses(

@@ -93,10 +93,10 @@ async def _round(streams: list[_Stream]) -> list[router_pb2.WatchReceiptsRespons
     """Return the next response of each stream; empty: one has ended."""
     try:
         async with asyncio.TaskGroup() as tasks:
-            asked = [tasks.create_task(_next(each), name="receipts") for each in streams]
+            reads = [tasks.create_task(_next(each), name="receipts") for each in streams]
     except ExceptionGroup as group:
         raise next(leaves(group)) from group
-    found = [each.result() for each in asked]
+    found = [each.result() for each in reads]
     return [] if None in found else [each for each in found if each is not None]
 
 

@@ -1,4 +1,4 @@
-"""What a machine can compute on: its NVIDIA GPUs, or else its cores."""
+"""Devices of a machine: its NVIDIA GPUs, or else its cores."""
 
 import os
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ _NAME_WIDTH = 40
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """What was found. Attributes: gpus (product names by UUID), cores (that this process has)."""
+    """Devices found. Attributes: gpus (product names by UUID), cores (that this process has)."""
 
     gpus: dict[str, str]
     cores: int

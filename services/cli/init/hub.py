@@ -30,7 +30,7 @@ _TIMEOUT_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to take. Attributes: repository, revision (None: its newest), file (None: all)."""
+    """Selection of files. Attributes: repository, revision (None: its newest), file (None: all)."""
 
     repository: str
     revision: str | None

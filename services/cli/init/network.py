@@ -1,4 +1,4 @@
-"""What a network's file shows: signature, arithmetic, memory, speed here, and its accuracy."""
+"""Examination of a network's file: signature, arithmetic, memory, speed here, and its accuracy."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def _of_files(
 
 @dataclass
 class _Inputs:
-    """What is known of a network's inputs: by --shape, or from the validation set."""
+    """Knowledge of a network's inputs: by --shape, or from the validation set."""
 
     options: Options
     _samples: dict[tuple[str, ...], Samples] = field(default_factory=dict)

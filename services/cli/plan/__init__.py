@@ -1,1 +1,1 @@
-"""What was decided, and why."""
+"""Plans: decisions and their reasons."""

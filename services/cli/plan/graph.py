@@ -12,7 +12,7 @@ import networkx as nx
 import typer
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
-from services.cli.client import ask
+from services.cli.client import query
 from services.planner.core.problem.configuration_graph import (
     Edge,
     Graph,
@@ -35,8 +35,8 @@ async def show_graph(config: Path, *, version: int, format_: str, out: Path | No
         out: The file to write; None: standard output, for all but "png".
     """
     request, fleet = planner_pb2.GetPlanRequest(version=version), planner_pb2.GetFleetRequest()
-    plan = (await ask(config, lambda clients: clients.planner.GetPlan(request))).plan
-    nodes = (await ask(config, lambda clients: clients.planner.GetFleet(fleet))).nodes
+    plan = (await query(config, lambda clients: clients.planner.GetPlan(request))).plan
+    nodes = (await query(config, lambda clients: clients.planner.GetFleet(fleet))).nodes
     write(graph_of(plan, list(nodes)), f"plan {plan.version} ({plan.strategy})", format_, out)
 
 

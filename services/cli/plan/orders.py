@@ -9,7 +9,7 @@ import typer
 from google.protobuf.message import Message
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
-from services.cli.client import ask, connected, first
+from services.cli.client import connected, first, query
 from services.cli.console.durations import later
 from services.cli.console.messages import Messages
 from services.cli.console.output import document, print_json, show
@@ -36,7 +36,7 @@ async def give(config: Path, request: Message) -> Any:
     Raises:
         ServiceError: The planner refuses, or does not answer.
     """
-    return await ask(
+    return await query(
         config, lambda clients: method(clients.planner, request)(request, timeout=ORDER_S)
     )
 

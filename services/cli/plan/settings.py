@@ -11,7 +11,7 @@ from google.protobuf.json_format import Parse
 from rich.console import Console
 
 from cinquefoil.planner.v1 import planner_pb2
-from services.cli.client import ask, connected
+from services.cli.client import connected, query
 from services.cli.console.messages import Messages
 from services.cli.console.names import gpu_names
 from services.cli.console.output import print_json, working
@@ -68,7 +68,7 @@ async def change(
 async def show_changed(config: Path, *, as_json: bool) -> None:
     """List what was changed at run time."""
     request = planner_pb2.ListChangedSettingsRequest()
-    answer = await ask(config, lambda clients: clients.planner.ListChangedSettings(request))
+    answer = await query(config, lambda clients: clients.planner.ListChangedSettings(request))
     if as_json:
         print_json(answer)
         return

@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
-from services.cli.client import ask, connected
+from services.cli.client import connected, query
 from services.cli.console.names import gpu_names
 from services.cli.console.output import document, print_json, show, working
 from services.cli.plan.deviation import documents
@@ -21,7 +21,7 @@ SOLVE_S = 120.0
 async def show_list(config: Path, *, limit: int, as_json: bool) -> None:
     """Print the newest plans, newest first; JSON adds to planner.v1.Plan."""
     request = planner_pb2.ListPlansRequest(page_size=limit)
-    response = await ask(config, lambda clients: clients.planner.ListPlans(request))
+    response = await query(config, lambda clients: clients.planner.ListPlans(request))
     show(
         [with_measures(plan, response) for plan in response.plans],
         lambda: listed(response.plans, response.pinned_version, response.pinned_by),
@@ -68,7 +68,7 @@ async def explain(config: Path, *, version: int, as_json: bool) -> None:
     """Print why a plan is as it is."""
     request = planner_pb2.ExplainRequest(version=version)
     with working("The planner solves for what else there is"):
-        answer = await ask(
+        answer = await query(
             config, lambda clients: clients.planner.Explain(request, timeout=SOLVE_S)
         )
     show(answer.explanation, lambda: explanation(answer.explanation), as_json=as_json)

@@ -40,7 +40,7 @@ async def follow(config: Path, *, after: int | None, as_json: bool) -> None:
 
 
 class _Reader:
-    """What was printed so far. Attributes: connected (a response has come)."""
+    """Printer of the plans, each state once. Attributes: connected (a response has come)."""
 
     def __init__(self, after: int | None, *, as_json: bool) -> None:
         self._after = after

@@ -1,1 +1,1 @@
-"""What `cinquefoil predictor` does."""
+"""Work of `cinquefoil predictor`."""

@@ -1,4 +1,4 @@
-"""Which class was taken for which, as a picture."""
+"""The confusion matrix of length classes, as a picture."""
 
 from pathlib import Path
 from typing import Any, Final

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 
 from cinquefoil.predictor.v1 import predictor_pb2 as pb
 from cinquefoil.predictor.v1 import predictor_pb2_grpc as pb_grpc
-from services.cli.client import Clients, ask
+from services.cli.client import Clients, query
 from services.cli.console.messages import word
 from services.cli.console.output import show, table
 from services.cli.console.quantities import percent
@@ -25,17 +25,17 @@ async def status(config: Path, *, as_json: bool) -> None:
         ServiceError: The deployment has no predictor, or it does not answer.
     """
     request = pb.GetStatisticsRequest()
-    found = await ask(config, lambda clients: _predictor(clients).GetStatistics(request))
+    found = await query(config, lambda clients: _predictor(clients).GetStatistics(request))
     show(list(found.models), lambda: render(found.models), as_json=as_json)
 
 
 async def forget(config: Path, request: pb.ForgetRequest) -> None:
-    """Have prompts forgotten, and print how many.
+    """Make the predictor forget prompts, and print how many.
 
     Raises:
         ServiceError: The deployment has no predictor, or it does not answer.
     """
-    answer = await ask(config, lambda clients: _predictor(clients).Forget(request))
+    answer = await query(config, lambda clients: _predictor(clients).Forget(request))
     typer.echo(f"forgotten: {counted(answer.forgotten, 'prompt')}")
 
 

@@ -1,9 +1,12 @@
-"""Where two profiles differ. Pure."""
+"""Points of which two tables of measurements differ."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from rich.table import Table
+
+from services.cli.console.output import table
 from services.kit.profiles.core.measurement import Measurement
 
 
@@ -78,3 +81,28 @@ def _differs(each: Difference, tolerance: float) -> bool:
 
 def _close(ratio: float, tolerance: float) -> bool:
     return 1 / (1 + tolerance) <= ratio <= 1 + tolerance
+
+
+def difference_table(found: Sequence[Difference], names: tuple[str, str]) -> Table:
+    """Return a table of the points that differ; ratios are the second file's over the first's."""
+    one, other = names
+    rows = table("", "GPU", "slice", ">batch", ">clock", f">{one} ms", f">{other} ms",
+                 ">latency", ">energy")  # fmt: skip
+    for each in found:
+        at = each.at
+        prompts = f" of {at.prompt_tokens}" if at.prompt_tokens else ""
+        size = f"{at.batch_size}x{at.processes}{prompts}"
+        ratios = map(_ratio, (each.latency_ratio, each.energy_ratio))
+        clock = f"{at.clock_ratio:.2f}"
+        rows.add_row(at.gpu, at.profile, size, clock, *map(_ms, each.latencies_s), *ratios)
+    return rows
+
+
+def _ms(latency_s: float | None) -> str:
+    if latency_s is None:
+        return "-"
+    return f"{latency_s * 1e3:.2f}" if latency_s else "did not run"
+
+
+def _ratio(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.2f} x"

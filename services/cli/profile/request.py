@@ -1,4 +1,4 @@
-"""What shall be measured: the command line, completed from the deployment and the GPU."""
+"""Measurements to take: the command line, completed from the deployment and the GPU."""
 
 import math
 from collections.abc import Iterator, Sequence

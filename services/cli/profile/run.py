@@ -16,8 +16,7 @@ from ruamel.yaml.comments import CommentedMap
 from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
 from cinquefoil.gpuagent.v1 import gpuagent_pb2_grpc as pb_grpc
 from services.cli.client import deployment_with, explaining
-from services.cli.profile import render
-from services.cli.profile.compare import differences
+from services.cli.profile.compare import difference_table, differences
 from services.cli.profile.request import (
     Request,
     Target,
@@ -28,13 +27,14 @@ from services.cli.profile.request import (
 )
 from services.cli.profile.steps import fitted
 from services.cli.yaml_file import beside, edited
-from services.gpuagent.profiling.core.sweep import Sweep
+from services.gpuagent.profiling.core.sweep import Point, Sweep
 from services.gpuagent.profiling.profiler import logbook
 from services.gpuagent.profiling.profiler.logbook import Logbook
 from services.gpuagent.profiling.profiler.profiler import ProfileProgress, Profiler
 from services.gpuagent.profiling.profiler.rig import Rig, reserved
 from services.kit.clock import RealClock
 from services.kit.config import Deployment, LanguageProfile
+from services.kit.profiles.core.measurement import Measurement
 from services.kit.profiles.table_file import read_fingerprint, read_measurements, write_table
 from services.kit.rpc import dial
 
@@ -70,7 +70,7 @@ async def profile(config: Path, node: str, request: Request) -> None:
         _save(config, wanted, request.out, deployment, rig.gpu.type.name)
         typer.echo(f"{config} uses the tables from now on; reload it")
     else:
-        _tell(wanted, request.out, deployment, rig.gpu.type.name)
+        _print_use(wanted, request.out, deployment, rig.gpu.type.name)
 
 
 def compare(one: Path, other: Path, tolerance: float) -> bool:
@@ -83,7 +83,7 @@ def compare(one: Path, other: Path, tolerance: float) -> bool:
     for path in (one, other):
         typer.echo(f"{path}: {_machine(path)}")
     if found:
-        Console().print(render.differences(found, ("first", "second")))
+        Console().print(difference_table(found, ("first", "second")))
     else:
         typer.echo(f"no point differs by more than {tolerance:.0%}")
     return bool(found)
@@ -99,7 +99,7 @@ async def _measure(
     points = grid(request, deployment.planner, rig.gpu)
     profiler = Profiler(rig, request.effort, RealClock(), deployment.identity("operator"))
     with ExitStack() as stack, Progress(console) as bars:
-        # All of them now: what stands in the way is told before the first hour, not after it.
+        # All of them now: what stands in the way is reported before the first hour, not after it.
         books = [stack.enter_context(_book(target, request, rig)) for target in wanted]
         for target, book in zip(wanted, books, strict=True):
             own = grid_of_texts(request, points) if target.texts else points
@@ -169,7 +169,7 @@ def _language(before: LanguageProfile, target: Target, out: Path, gpu_type: str)
     return profile
 
 
-def _tell(wanted: Sequence[Target], out: Path, deployment: Deployment, gpu_type: str) -> None:
+def _print_use(wanted: Sequence[Target], out: Path, deployment: Deployment, gpu_type: str) -> None:
     """Say how the planner comes to use what was measured."""
     for target in wanted:
         before = deployment.models[target.model].variants[target.variant].profile
@@ -185,6 +185,31 @@ def _tell(wanted: Sequence[Target], out: Path, deployment: Deployment, gpu_type:
             f"{{kind: table, path: {path}, gpu: {gpu_type}, "
             f"gmacs_per_item: {before.gmacs_per_item:g}}}"
         )
+
+
+def point(value: Point) -> str:
+    """Return a point in a few words."""
+    clock = f" at {value.clock_mhz} MHz" if value.clock_mhz else ""
+    prompts = f" of {value.prompt_tokens} tokens" if value.prompt_tokens else ""
+    return f"{value.profile} batch {value.batch_size} x {value.processes}{prompts}{clock}"
+
+
+def result(value: Measurement) -> str:
+    """Return a measurement in a line."""
+    where = point(Point.of(value))
+    if not value.ran:
+        return f"{where}: did not run: {value.reason}"
+    if value.prompt_tokens:
+        return (
+            f"{where}: step {value.step_s * 1e3:.2f} ms, {value.step_j:.3g} J; a token of a prompt "
+            f"{value.prompt_token_s * 1e3:.3f} ms, {value.prompt_token_j:.3g} J "
+            f"({value.energy_method}), {value.batches} rounds"
+        )
+    return (
+        f"{where}: {value.latency_s * 1e3:.2f} ms (p95 {value.latency_p95_s * 1e3:.2f}), "
+        f"{value.throughput_rps:.1f}/s, {value.energy_j / value.batch_size:.3g} J per item "
+        f"({value.energy_method}), {value.batches} batches"
+    )
 
 
 class Progress(progress.Progress):
@@ -209,12 +234,10 @@ class Progress(progress.Progress):
         if target not in self._bars:
             self._bars[target] = self.add_task(name, completed=step.done, point="")
         if step.last is not None:
-            self.console.print(
-                f"{name}  {render.result(step.last)}", highlight=False, soft_wrap=True
-            )
+            self.console.print(f"{name}  {result(step.last)}", highlight=False, soft_wrap=True)
         self.update(
             self._bars[target],
             completed=step.done,
             total=step.done + step.remaining,
-            point=render.point(step.point) if step.point is not None else "done",
+            point=point(step.point) if step.point is not None else "done",
         )

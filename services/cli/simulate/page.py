@@ -1,4 +1,4 @@
-"""What a simulation did, as a page to explore."""
+"""A simulation as a page to explore."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta

@@ -1,1 +1,1 @@
-"""What the deployment does now."""
+"""Present state of a deployment."""

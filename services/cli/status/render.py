@@ -150,8 +150,8 @@ def _rows_of_model(model: Row) -> Iterator[tuple[str, ...]]:
 def _summary(status: Row) -> list[RenderableType]:
     lines: list[RenderableType] = [Text()]
     if status.pues:
-        told = (f"{p.node} {p.pue:.2f}{' (measured)' if p.measured else ''}" for p in status.pues)
-        lines.append(Text(f"PUE: {', '.join(told)}"))
+        pues = (f"{p.node} {p.pue:.2f}{' (measured)' if p.measured else ''}" for p in status.pues)
+        lines.append(Text(f"PUE: {', '.join(pues)}"))
     lines += [Text(_tokens(each)) for each in status.models if each.output_tokens]
     lines += [Text(_predictions(each)) for each in status.lengths if each.predictions]
     lines += [Text(_profile(drift), style="yellow") for drift in status.drifts]

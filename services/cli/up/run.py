@@ -78,9 +78,9 @@ async def _until_ready(
     with console.status("Waiting for the first plan") as line:
         async with connected(deployment) as clients:
             left = await until_ready(clients, lambda why: line.update(Text(f"Waiting: {why}")))
-            asked = oip.ModelMetadataRequest(name=next(iter(deployment.models)))
+            request = oip.ModelMetadataRequest(name=next(iter(deployment.models)))
             with suppress(ServiceError):
-                described = await clients.inference.ModelMetadata(asked)
+                described = await clients.inference.ModelMetadata(request)
     if left:
         console.print(Text("Not every model is served:", style="bold"))
         for each in condition_lines(left):
@@ -115,7 +115,7 @@ text.set_data_from_numpy(np.array(["Why is the sky blue?"], dtype=object))
 print(triton.InferenceServerClient("{router}").infer("{model}", [text]).as_numpy("text_output"))
 """
 _FREE_SIZE: Final = 1
-"""What the client's example takes for a free size."""
+"""Size in the client's example where a model leaves it free."""
 
 
 def endpoint_table(deployment: Deployment) -> RenderableType:

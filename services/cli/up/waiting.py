@@ -18,7 +18,7 @@ from services.kit.rpc.condition_messages import conditions_from
 
 _PERIOD_S: Final = 0.2
 _STOPPED_S: Final = 2.0
-"""How long nothing must change before a condition that stops something ends the waiting."""
+"""Time without a change after which a condition that stops something ends the waiting."""
 
 _PASSING_S: Final = 30.0
 """The same, where what is wrong may pass by itself."""
@@ -26,7 +26,7 @@ _PASSING_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a deployment is.
+    """Progress of a deployment.
 
     Attributes:
         ready: Every model has an instance that takes requests.
@@ -40,7 +40,7 @@ class Progress:
 
     @property
     def reason(self) -> str:
-        """What is awaited, for a person."""
+        """The awaited event, for a person."""
         if self.rolling_out:
             return f"plan {self.rolling_out} is being carried out: workers load their models"
         return next((each.sentence for each in self.conditions), "the first plan")
@@ -59,7 +59,7 @@ class Progress:
 
 
 class Patience:
-    """How long each condition has been known: plans that fail one after another end it."""
+    """Ages of conditions: plans that fail one after another end the waiting."""
 
     def __init__(self) -> None:
         self._known_s: dict[tuple[ConditionKind, str], float] = {}

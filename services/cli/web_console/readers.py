@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 from cinquefoil.carbon.v1.carbon_pb2 import WatchRequest
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from cinquefoil.router.v1.router_pb2 import WatchReceiptsRequest
-from services.cli.account.report import by_hour, rows
+from services.cli.account import by_hour, rows
 from services.cli.client import Clients, first
 from services.cli.console.output import document
 from services.cli.infer.receipts import received

@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from services.cli.desired.desired_state import read as read_desired
+from services.cli.desired import read as read_desired
 from services.cli.infer.send import read
 from services.cli.main import app
 from services.cli.runner import explained

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.account.show import show
+from services.cli.account import show_account
 from services.kit.errors import Unavailable
 from tests.support.cli.fake_services import suite
 
@@ -29,11 +29,11 @@ async def test_the_report_is_printed_as_asked_for_and_drawn(
     config = tmp_path / "cinquefoil.yaml"
     page = tmp_path / "carbon.html"
     async with suite(config):
-        await show(config, week(), "model", "table", page)
+        await show_account(config, week(), "model", "table", page)
         table = printed(capsys)
-        await show(config, week(), "all", "csv")
+        await show_account(config, week(), "all", "csv")
         lines = printed(capsys).splitlines()
-        await show(config, week(), "model", "json")
+        await show_account(config, week(), "model", "json")
         document = json.loads(printed(capsys))
 
     assert "digits" in table
@@ -49,4 +49,4 @@ async def test_a_planner_that_is_away_is_said_in_a_sentence(tmp_path: Path) -> N
     config = tmp_path / "cinquefoil.yaml"
     async with suite(config, without="planner"):
         with pytest.raises(Unavailable, match=r"planner at .* does not answer"):
-            await show(config, week(), "model")
+            await show_account(config, week(), "model")

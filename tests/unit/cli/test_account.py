@@ -8,8 +8,7 @@ import pytest
 from rich.console import Console
 
 from cinquefoil.planner.v1.planner_pb2 import AccountEntry
-from services.cli.account.render import render
-from services.cli.account.report import FIGURES, by_hour, rows
+from services.cli.account import FIGURES, by_hour, render, rows
 from services.cli.console.durations import instant
 from services.cli.console.messages import write_csv
 

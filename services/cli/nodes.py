@@ -8,7 +8,7 @@ from rich.console import Group
 
 from cinquefoil.gpuagent.v1.gpuagent_pb2 import GetEnergyRequest, GetNodeRequest
 from cinquefoil.planner.v1 import planner_pb2 as pb
-from services.cli.client import Clients, ask, connected, deployment_with
+from services.cli.client import Clients, connected, deployment_with, query
 from services.cli.console.messages import Cell, Messages
 from services.cli.console.names import gpu_names
 from services.cli.console.output import condition_lines, document, show, working
@@ -25,7 +25,7 @@ _LOOK_S = 1.0
 
 async def show_list(config: Path, *, as_json: bool) -> None:
     """Print every node."""
-    fleet = await ask(config, lambda clients: clients.planner.GetFleet(pb.GetFleetRequest()))
+    fleet = await query(config, lambda clients: clients.planner.GetFleet(pb.GetFleetRequest()))
     nodes = sorted(fleet.nodes, key=lambda each: each.node.name)
     columns: dict[str, Cell] = {
         "node": "node.name",
@@ -71,7 +71,7 @@ async def dry_run(config: Path, node: str, *, as_json: bool) -> None:
 
 
 async def drain(config: Path, node: str, *, wait: bool) -> None:
-    """Have what runs on a node moved to others now; with `wait`, return when nothing runs there."""
+    """Move what runs on a node to others now; with `wait`, return when nothing runs there."""
     async with connected(load(config)) as clients:
         request = pb.CordonNodeRequest(node=node, drain=True)
         await clients.planner.CordonNode(request, timeout=ORDER_S)

@@ -1,1 +1,0 @@
-"""The account of energy and carbon as tables, JSON, CSV and plots."""

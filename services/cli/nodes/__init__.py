@@ -1,1 +1,0 @@
-"""Nodes: which there are, and orders about them."""
