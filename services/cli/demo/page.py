@@ -83,8 +83,7 @@ def rates(
     seconds = np.array([reading.seconds for reading in news])
     slope = (values[step:] - values[:-step]) / np.maximum(seconds[step:] - seconds[:-step], 1e-9)
     middle = [
-        first.at + (last.at - first.at) / 2
-        for first, last in zip(news, news[step:], strict=False)
+        first.at + (last.at - first.at) / 2 for first, last in zip(news, news[step:], strict=False)
     ]
     return middle, slope * per
 
