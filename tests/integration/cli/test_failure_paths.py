@@ -46,7 +46,7 @@ def test_an_os_error_that_names_no_file_stays_a_mistake_of_ours() -> None:
     ("arguments", "status", "sentence"),
     [
         (("plan", "show", 2**70), 2, "less than or equal to 1000000000"),
-        (("gpuagent", "smi", "--node", "attic", "--config", ROOT / "cinquefoil.yaml"), 2,
+        (("gpuagent", "show", "--node", "attic", "--config", ROOT / "cinquefoil.yaml"), 2,
          "no node 'attic'; there is node-0"),
     ],
     ids=["a version that no message carries", "a node that is not"],
