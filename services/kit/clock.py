@@ -25,13 +25,11 @@ class Clock(Protocol):
 class RealClock:
     """The machine's clock."""
 
+    monotonic = staticmethod(time.monotonic)
+
     def now(self) -> datetime:
         """Return the machine's time, UTC."""
         return datetime.now(UTC)
-
-    def monotonic(self) -> float:
-        """Return the machine's monotonic time, s."""
-        return time.monotonic()
 
     async def sleep(self, delay_s: float) -> None:
         """Wait in real time."""

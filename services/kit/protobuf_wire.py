@@ -4,7 +4,7 @@ Bytes that protobuf's own parser refuses at the level that is read are refused h
 Source: Protocol Buffers documentation, "Encoding".
 """
 
-from collections.abc import Iterator
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
@@ -18,8 +18,11 @@ _MAX_FIELD_NUMBER: Final = 2**29 - 1
 _ONE_BYTE: Final = [bytes((value,)) for value in range(0x80)]
 
 
-def fields(data: Bytes, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield (number, wire type, start, end) of each field's value; groups are skipped whole."""
+def fields(  # noqa: C901 - one branch per wire type
+    data: Bytes, position: int, end: int
+) -> list[tuple[int, int, int, int]]:
+    """Return (number, wire type, start, end) of each field's value; groups are skipped whole."""
+    found: list[tuple[int, int, int, int]] = []
     groups: list[int] = []
     count = 0
     while position < end:
@@ -34,7 +37,10 @@ def fields(data: Bytes, position: int, end: int) -> Iterator[tuple[int, int, int
         if kind == BYTES:
             size, start = data[position], position + 1
             if size >= 0x80:
-                size, start = read_varint(data, position)
+                if data[start] < 0x80:  # the usual case
+                    size, start = size & 0x7F | data[start] << 7, start + 1
+                else:
+                    size, start = read_varint(data, position)
             position = start + size
         elif kind in (GROUP, END_GROUP):
             _nest(groups, number, kind)
@@ -43,9 +49,10 @@ def fields(data: Bytes, position: int, end: int) -> Iterator[tuple[int, int, int
         if position > end:
             raise ValueError("truncated")
         if not groups and kind != END_GROUP:
-            yield number, kind, start, position
+            found.append((number, kind, start, position))
     if groups:
         raise ValueError("a group without end")
+    return found
 
 
 def _after_scalar(data: Bytes, position: int, kind: int) -> int:
@@ -96,6 +103,10 @@ def varint(value: int) -> bytes:
         value >>= 7
     out.append(value)
     return bytes(out)
+
+
+size_varint: Final = lru_cache(maxsize=4096)(varint)
+"""`varint` of sizes, of which few differ among the messages of a client."""
 
 
 def taken_out(message: memoryview, number: int) -> tuple[bytes, list[memoryview]]:

@@ -24,7 +24,6 @@ from services.router.adapters.convert import to_receipts, to_status
 from services.router.adapters.planner_client import ConfigDigests
 from services.router.core.accounting.receipt_watchers import ReceiptWatchers
 from services.router.core.dispatch.dispatcher import Dispatcher
-from services.router.core.wire import Head
 from services.router.frontend import messages, repository
 from services.router.frontend.client_identity import client_of
 from services.router.frontend.streams import InferStream
@@ -51,7 +50,7 @@ class InferenceServicer:
     async def infer(self, request: bytes, context: Context) -> bytes:
         """Answer one request."""
         answer = await self.engine.infer(
-            self._read(request),
+            messages.read_request_head(request, self.settings.max_request_bytes),
             request,
             context.time_remaining(),
             client=partial(client_of, context, caller()),
@@ -63,10 +62,10 @@ class InferenceServicer:
         """Answer any number of requests, many at a time."""
         client = partial(client_of, context, caller())
         slots = asyncio.Semaphore(self.settings.max_stream_requests)
-        await InferStream(self.engine, self._read, context, client, slots).run(requests)
-
-    def _read(self, request: bytes) -> Head:
-        return messages.read_request_head(request, self.settings.max_request_bytes)
+        read = partial(
+            messages.read_request_head, max_request_bytes=self.settings.max_request_bytes
+        )
+        await InferStream(self.engine, read, context, client, slots).run(requests)
 
     # ---- all other calls -----------------------------------------------------------------------
 

@@ -70,8 +70,7 @@ class Slot:
             requests: Requests that it answered.
             profiled: What the profile says of it; None: nothing.
         """
-        busy_s = self.busy_s + self._elapsed_s(now_s)
-        compared_s = busy_s - self.busy_s if profiled else 0.0
+        elapsed_s = max(now_s - self.busy_since_s, 0.0) if self.busy_since_s else 0.0
         cost = profiled or BatchCost(0.0, 0.0)
         return replace(
             self,
@@ -79,11 +78,11 @@ class Slot:
             power_w=0.0,
             batch_energy_j=0.0,
             active_j=self.active_j + max(energy_j, 0.0),
-            busy_s=busy_s,
+            busy_s=self.busy_s + elapsed_s,
             idle_since_s=now_s,
             requests=self.requests + requests,
             batches=self.batches + 1,
-            compared_s=self.compared_s + compared_s,
+            compared_s=self.compared_s + (elapsed_s if profiled else 0.0),
             profiled_s=self.profiled_s + cost.latency_s,
             profiled_j=self.profiled_j + cost.energy_j,
         )

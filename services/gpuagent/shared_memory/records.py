@@ -36,7 +36,7 @@ class Record:
 
     def write(self, *values: object) -> None:
         """Replace the record; only one process may ever write at a time."""
-        sequence = max(map(self._copy, self._offsets))[0] + 1
+        sequence = max(self._copies())[0] + 1
         payload = self._layout.pack(*values)
         checksum = zlib.crc32(payload, zlib.crc32(sequence.to_bytes(8, "little")))
         start = self._offsets[sequence % 2]
@@ -48,8 +48,8 @@ class Record:
         """Return the newest whole record, or None where none was ever written."""
         seen = 0
         for _ in range(_TRIES):
-            copies = first, second = tuple(map(self._copy, self._offsets))
-            sequence, payload = max(copies)
+            first, second = self._copies()
+            sequence, payload = max(first, second)
             # With one copy torn, the whole one may be of long ago: a writer can pass a reader who
             # was put to sleep between the two. Found twice, it is the newest there is.
             if sequence and ((first[0] and second[0]) or sequence == seen):
@@ -62,16 +62,20 @@ class Record:
     @property
     def damaged(self) -> bool:
         """Whether neither copy is whole, though one was written."""
-        whole = any(self._copy(offset)[0] for offset in self._offsets)
+        whole = max(self._copies())[0] > 0
         # A writer may have been met twice; the record is whole between its writes.
         return not whole and not self._blank() and self.read() is None
 
-    def _copy(self, offset: int) -> tuple[int, bytes]:
-        data = self._memory[offset : offset + _HEAD.size + self._layout.size]
-        sequence, checksum = _HEAD.unpack_from(data)
-        payload = data[_HEAD.size :]
-        whole = checksum == zlib.crc32(payload, zlib.crc32(sequence.to_bytes(8, "little")))
-        return (sequence, payload) if whole else (0, b"")
+    def _copies(self) -> list[tuple[int, bytes]]:
+        """Return sequence and payload of each copy; of one that is torn, 0 and nothing."""
+        copies = []
+        for offset in self._offsets:
+            data = self._memory[offset : offset + _HEAD.size + self._layout.size]
+            sequence, checksum = _HEAD.unpack_from(data)
+            payload = data[_HEAD.size :]
+            whole = checksum == zlib.crc32(payload, zlib.crc32(sequence.to_bytes(8, "little")))
+            copies.append((sequence, payload) if whole else (0, b""))
+        return copies
 
     def _blank(self) -> bool:
         return not any(any(self._memory[offset : offset + _HEAD.size]) for offset in self._offsets)

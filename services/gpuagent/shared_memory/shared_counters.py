@@ -153,7 +153,7 @@ class SharedCounters:
         if values is None:
             return Grant()
         busy_power_w, idle_power_w, method = values
-        return Grant(busy_power_w, idle_power_w, _text(method))
+        return Grant(busy_power_w, idle_power_w, method.rstrip(b"\0").decode())
 
     def set_grant(self, number: int, grant: Grant) -> None:
         """Write the power figures of one worker."""

@@ -23,9 +23,9 @@ class BatchExecutor(Intake[R, WorkerDevice, Model[R]]):
     async def run(self) -> None:
         """Run batches until cancelled."""
         while True:
-            await self._execute(await self._next())
+            await self._execute(*await self._next())
 
-    async def _execute(self, batch: Sequence[Job[R]]) -> None:
+    async def _execute(self, batch: Sequence[Job[R]], now_s: float) -> None:
         """Run a batch; if it fails, each request alone, so that only the culprit fails."""
 
         async def send(place: int, part: bytes) -> bool:
@@ -35,7 +35,8 @@ class BatchExecutor(Intake[R, WorkerDevice, Model[R]]):
         items = sum(map(_ITEMS, batch))
         computing = self.model.compute(list(map(_REQUEST, batch)), send)
         try:
-            ran = await self.device.run(Batch(items, len(batch), batch[-1].arrived_s), computing)
+            size = Batch(items, len(batch), batch[-1].arrived_s)
+            ran = await self.device.run(size, computing, now_s)
             outcomes = list(ran.outputs)
         except Exception as error:  # noqa: BLE001 - ONNX Runtime's errors share no base class
             if len(batch) == 1:
@@ -43,7 +44,7 @@ class BatchExecutor(Intake[R, WorkerDevice, Model[R]]):
                 return
             for job in batch:
                 if self._to_start(job):
-                    await self._execute((job,))
+                    await self._execute((job,), self.clock.monotonic())
             return
         now_s = self.clock.monotonic()
         for job, outcome in zip(batch, outcomes, strict=True):

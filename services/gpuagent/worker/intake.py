@@ -126,8 +126,9 @@ class Intake(Generic[R, D, M]):
         except ServiceError as error:
             session.send(Answer(work_id, error))
             return
-        if self.credits_.take(session.share, waited_s, now_s):
-            self._send_credits()
+        self.credits_.take(session.share, waited_s, now_s)
+        if now_s >= self.credits_.due_s:
+            self._divide(now_s)
         try:
             deadline_s = now_s + work.remaining_s if work.remaining_s else math.inf
             read = self.model.read(request, deadline_s)
@@ -160,10 +161,13 @@ class Intake(Generic[R, D, M]):
         """Do the work until cancelled."""
         raise NotImplementedError
 
-    async def _next(self) -> tuple[Job[R], ...]:
-        """Wait for room and the next batch; requests past their deadline are answered so."""
+    async def _next(self) -> tuple[tuple[Job[R], ...], float]:
+        """Wait for room and the next batch; return it, and when it was taken.
+
+        Requests past their deadline are answered so.
+        """
         while True:
-            if not len(self.batcher):
+            if not self.batcher.queue:
                 self._arrived.clear()
                 await self._arrived.wait()
             await self.model.room()
@@ -172,7 +176,7 @@ class Intake(Generic[R, D, M]):
             for job in chosen.expired:
                 self._expire(job, now_s)
             if chosen.batch:
-                return chosen.batch
+                return chosen.batch, now_s
 
     # ---- answers -------------------------------------------------------------------------------
 
@@ -202,7 +206,13 @@ class Intake(Generic[R, D, M]):
 
     def _end(self, session: Session, answer: Answer, now_s: float) -> None:
         """Answer a piece of work; its credit is free again."""
-        if session.answer(answer) and self.credits_.give_back(session.share, now_s):
+        if session.answer(answer):
+            self.credits_.give_back(session.share, now_s)
+        if now_s >= self.credits_.due_s:
+            self._divide(now_s)
+
+    def _divide(self, now_s: float) -> None:
+        if self.credits_.divide(now_s):
             self._send_credits()
 
     def _send_credits(self) -> None:

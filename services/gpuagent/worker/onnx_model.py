@@ -60,7 +60,8 @@ class LocalModel(Model[Inference]):
             Exception: Whatever ONNX Runtime makes of the inputs; its classes share no base.
         """
         outputs = await self._run(requests)
-        return map(self._answer, requests, _split(outputs, requests))
+        parts = (outputs,) if len(requests) == 1 else _split(outputs, requests)
+        return map(self._answer, requests, parts)
 
     async def failure(self) -> str:
         """Wait until the model answers nothing but NaN."""
@@ -76,7 +77,7 @@ class LocalModel(Model[Inference]):
             self._thread, lambda: self._engine.run(_joined(inferences))
         )
 
-    def _answer(self, inference: Inference, outputs: list[Array]) -> bytes | ServiceError:
+    def _answer(self, inference: Inference, outputs: Sequence[Array]) -> bytes | ServiceError:
         if not _nan(outputs):
             self._spoilt_in_a_row = 0
             if self._witness is None or inference.size_bytes <= self._witness.size_bytes:
@@ -114,14 +115,12 @@ def _joined(inferences: Sequence[Inference]) -> dict[str, Array]:
     }
 
 
-def _split(outputs: Sequence[Array], requests: Sequence[Inference]) -> list[list[Array]]:
+def _split(outputs: Sequence[Array], requests: Sequence[Inference]) -> Sequence[Sequence[Array]]:
     """Return each request's part of the outputs.
 
     Raises:
         ValueError: An output has not one row per item: the model mixes requests.
     """
-    if len(requests) == 1:
-        return [list(outputs)]
     items = [request.items for request in requests]
     if any(len(output) != sum(items) for output in outputs):
         raise ValueError("an output of the batch has not one row per item")

@@ -57,14 +57,15 @@ class WorkerServicer:
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> None:
         """Write a hello, then answers until the router ends the stream or this worker drains."""
-        session, spans = self._executor.open(), WorkSpans()
+        session, spans = self._executor.open(), WorkSpans() if tracing.recording() else None
         try:
             hello = pb.Hello(credits=session.first_credits())
             hello.MergeFrom(self._hello)
             await context.write(pb.ExecuteResponse(hello=hello))
             async with _beside(self._take_in(request_iterator, session, spans)):
                 while (update := await session.next_update()) is not None:
-                    spans.end(update.answers)
+                    if spans is not None:
+                        spans.end(update.answers)
                     response = pb.ExecuteResponse(
                         results=map(_result, update.answers),
                         draining=update.draining,
@@ -72,15 +73,16 @@ class WorkerServicer:
                     )
                     await context.write(response)
         finally:
-            spans.close()
+            if spans is not None:
+                spans.close()
             self._executor.close(session)
 
-    async def _take_in(self, incoming: Requests, session: Session, spans: WorkSpans) -> None:
+    async def _take_in(self, incoming: Requests, session: Session, spans: WorkSpans | None) -> None:
         try:
             async for frame in incoming:
-                now_s, recording = self._executor.clock.monotonic(), tracing.recording()
+                now_s = self._executor.clock.monotonic()
                 for work, body in frame.work:
-                    if recording:
+                    if spans is not None:
                         spans.begin(work)
                     self._executor.submit(session, work, body, now_s)
                 if frame.cancelled_ids:
@@ -127,7 +129,7 @@ def _result(answer: Answer) -> pb.Result:
 
 
 class WorkSpans:
-    """The spans of one stream's work; nothing where none are recorded or the work has no trace."""
+    """The spans of one stream's work that has a trace."""
 
     def __init__(self) -> None:
         self._open: dict[int, OtelSpan] = {}
@@ -140,7 +142,7 @@ class WorkSpans:
 
     def end(self, answers: Iterable[Answer]) -> None:
         """End the spans of work that has its last answer."""
-        for answer in answers if self._open else ():
+        for answer in answers:
             span = None if answer.more else self._open.pop(answer.id, None)
             if span is not None:
                 _end(span, answer)

@@ -119,8 +119,10 @@ class Session:
             gone = answer.error or Cancelled("cancelled while it was computed")
             answer = replace(answer, error=gone, response=b"")
         self._in_bytes -= size_bytes
+        self._out_bytes += len(answer.response)
+        self._answers.append(answer)
         self._freed.set()
-        self.send(answer)
+        self._changed.set()
         return True
 
     async def send_part(self, answer: Answer) -> bool:

@@ -228,8 +228,13 @@ def _array(
         InvalidArgument: It does not fit the signature, or is not what it says.
     """
     shape, datatype = tuple(tensor.shape), spec.datatype
-    if tensor.datatype != datatype or not _fits(shape, spec.shape):
+    if tensor.datatype != datatype or len(shape) != len(spec.shape):
         raise _unfit(tensor, spec, number)
+    least = 1  # items
+    for size, only in zip(shape, spec.shape, strict=True):
+        if size < least or only not in (-1, size):
+            raise _unfit(tensor, spec, number)
+        least = 0
     if raw is not None and tensor.HasField("contents"):
         raise InvalidArgument.at(
             f"inputs[{number}].contents",
@@ -253,18 +258,6 @@ def _array(
     )
 
 
-def _fits(shape: Sequence[int], allowed: Sequence[int]) -> bool:
-    """Return whether a shape is allowed; its first size is the number of items, >= 1."""
-    if len(shape) != len(allowed):
-        return False
-    least = 1
-    for size, only in zip(shape, allowed, strict=True):
-        if size < least or only not in (-1, size):
-            return False
-        least = 0
-    return True
-
-
 def _unfit(
     tensor: pb.ModelInferRequest.InferInputTensor, spec: TensorSpec, number: int
 ) -> InvalidArgument:
@@ -274,7 +267,7 @@ def _unfit(
         return InvalidArgument.at(
             f"{field}.datatype", f"{spec.name!r} takes {spec.datatype}, got {tensor.datatype!r}"
         )
-    if shape[:1] == [0] and _fits((1, *shape[1:]), (-1, *spec.shape[1:])):
+    if len(shape) == len(spec.shape) and shape[:1] == [0]:
         return InvalidArgument.at(
             f"{field}.shape", f"the first size of {spec.name!r} must be >= 1, got 0"
         )

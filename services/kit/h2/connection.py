@@ -131,10 +131,6 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
         """Note that DATA has been read, and whether the peer sends no more."""
         raise NotImplementedError
 
-    def consumed_at_once(self, stream: Streams, count: int) -> int:
-        """Return how many of `count` bytes that were just read need not wait."""
-        return count
-
     def message_refused(self, stream: Streams, error: MessageError) -> None:
         """End a stream whose message cannot be taken."""
         raise NotImplementedError
@@ -218,7 +214,7 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
         if reader.partial is None:
             self._direct = None
         stream.moved_s = self.loop.time()
-        self.consume(stream, self.consumed_at_once(stream, count))
+        self.took(stream, count)
         self.data_ended(stream, ended=bool(not self._rest and self._rest_ends))
 
     def _read_frames(self, end: int) -> None:
@@ -232,7 +228,8 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
             count = min(self._rest, end)
             self._rest -= count
             ends = not self._rest and self._rest_ends
-            self._data(self._rest_stream, view, 0, count, ends)
+            stream = self.streams.get(self._rest_stream)
+            self._data(stream, self._rest_stream, view, 0, count, ends)
             position = count
         unpack = HEAD.unpack_from
         while end - position >= HEAD_BYTES:
@@ -249,7 +246,7 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
                 if more and (gathered := self._gather(view, position, end)) > position:
                     position = gathered
                     continue
-                self._whole_data(flags, number, view, start, stop)
+                self._data_frame(flags, number, view, start, stop, stop - start)
             elif kind == HEADERS and flags & _PLAIN_HEADERS == END_HEADERS:
                 head = self._blocks.read(bytes(view[start:stop]))
                 self.head_received(number & frames.MAX_WINDOW, head, flags & END_STREAM)
@@ -301,10 +298,8 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
             return position
         if size <= frames.DEFAULT_FRAME_BYTES:
             return position
-        self._receive(number, size)
         self._rest, self._rest_stream, self._rest_ends = stop - end, number, flags & END_STREAM
-        if end > start:
-            self._data(number, view, start, end, 0)
+        self._data_frame(0, number, view, start, end, size)
         return end
 
     def _gather(self, view: memoryview, position: int, end: int) -> int:
@@ -359,37 +354,50 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
             self.message_refused(stream, error)
             return
         stream.moved_s = self.loop.time()
-        self.consume(stream, self.consumed_at_once(stream, count))
+        self.took(stream, count)
 
-    def _whole_data(self, flags: int, number: int, view: memoryview, start: int, stop: int) -> None:
-        size = stop - start
-        stream = self._receive(number, size)
-        if flags & PADDED:
-            if not size or view[start] >= size:
-                raise ConnectionFault(frames.PROTOCOL_ERROR, "padding larger than its frame")
-            padding = view[start] + 1
-            self.consume(stream, padding)
-            stop -= view[start]
-            start += 1
-        if not flags & END_STREAM and stop - start < PREFIX_BYTES:
-            self.lose_patience("DATA of few bytes")
-        self._data(number, view, start, stop, flags & END_STREAM)
+    def _data_frame(  # noqa: PLR0913, PLR0917 - one frame's layout
+        self, flags: int, number: int, view: memoryview, start: int, stop: int, size: int
+    ) -> None:
+        """Charge the windows for a frame of DATA of `size` bytes, and take view[start:stop] of it.
 
-    def _receive(self, number: int, size: int) -> Streams | None:
-        """Charge the windows for a frame of DATA; return its stream, if it is open."""
+        Less than `size` is the beginning of a large frame.
+        """
+        stream = self.streams.get(number)
         self._receive_window -= size
         if self._receive_window < 0:
             raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "the connection's window is exceeded")
-        stream = self.streams.get(number)
         if stream is not None:
             stream.receive_window -= size
             if stream.receive_window < 0:
                 raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "a stream's window is exceeded")
-        return stream
+        whole = size == stop - start
+        if flags & PADDED:
+            start, stop = self._unpad(stream, view, start, stop)
+        if whole and not flags & END_STREAM and stop - start < PREFIX_BYTES:
+            self.lose_patience("DATA of few bytes")
+        self._data(stream, number, view, start, stop, flags & END_STREAM)
 
-    def _data(self, number: int, view: memoryview, start: int, stop: int, ended: int) -> None:
+    def _unpad(
+        self, stream: Streams | None, view: memoryview, start: int, stop: int
+    ) -> tuple[int, int]:
+        """Return where padded DATA begin and end, and take the padding in."""
+        if start == stop or view[start] >= stop - start:
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "padding larger than its frame")
+        padding = view[start]
+        self.consume(stream, padding + 1)
+        return start + 1, stop - padding
+
+    def _data(  # noqa: PLR0913, PLR0917 - one frame's layout
+        self,
+        stream: Streams | None,
+        number: int,
+        view: memoryview,
+        start: int,
+        stop: int,
+        ended: int,
+    ) -> None:
         """Take DATA that the windows have been charged for."""
-        stream = self.streams.get(number)
         if stream is None:
             if number > self.last_stream or not number:
                 raise ConnectionFault(frames.PROTOCOL_ERROR, "DATA of a stream that never began")
@@ -413,7 +421,7 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
             self._direct = stream
         if before is not None or partial is not None:
             stream.moved_s = self.loop.time()
-        self.consume(stream, self.consumed_at_once(stream, stop - start))
+        self.took(stream, stop - start)
         self.data_ended(stream, ended=bool(ended))
 
     def open_windows(self, values: dict[int, int]) -> bytes:
@@ -440,6 +448,10 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
                 stream.receive_window += stream.consumed
                 self.write(frames.window_update(stream.number, stream.consumed))
                 stream.consumed = 0
+
+    def took(self, stream: Streams, count: int) -> None:
+        """Give bytes of messages back, or keep them back for a while."""
+        self.consume(stream, count)
 
     def _control(self, kind: int, flags: int, number: int, payload: bytes) -> None:  # noqa: C901, PLR0912 - one branch per type of frame
         size = len(payload)

@@ -6,7 +6,7 @@ Source: RFC 7541.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Final, Generic, TypeVar
 
@@ -139,8 +139,16 @@ class HeaderBlocks(Generic[Parsed]):
 
 def literal(name: str, value: bytes) -> bytes:
     """Return a header field that no table takes in (RFC 7541, 6.2.2)."""
-    length = len(value)
-    return b"%b%b%b" % (_name(name), _SHORT[length] if length < 0x7F else _length(length), value)
+    return literals(((name, value),))
+
+
+def literals(fields: Iterable[tuple[str, bytes]]) -> bytes:
+    """Return header fields that no table takes in."""
+    pieces: list[bytes] = []
+    for name, value in fields:
+        length = len(value)
+        pieces += (_name(name), _SHORT[length] if length < 0x7F else _length(length), value)
+    return b"".join(pieces)
 
 
 @lru_cache(maxsize=256)

@@ -21,7 +21,7 @@ from services.kit.h2 import frames
 from services.kit.h2.call import Call, Handler, Metadata, RequestHead, decoded, encoded
 from services.kit.h2.connection import NUDGES_PER_CALL, Connection
 from services.kit.h2.frames import END_HEADERS, END_STREAM, HEAD, HEADERS, ConnectionFault
-from services.kit.h2.hpack import literal
+from services.kit.h2.hpack import literal, literals
 from services.kit.h2.messages import PREFIX, PREFIX_BYTES, MessageError, MessageReader, compress
 from services.kit.telemetry import logs
 
@@ -260,12 +260,12 @@ class ServerConnection(Connection[RequestHead, Call]):
         if call.ended or (call.inbox is None and call.task is not None):
             raise ConnectionFault(frames.STREAM_CLOSED, "DATA after the end of a stream")
 
-    def consumed_at_once(self, stream: Call, count: int) -> int:
+    def took(self, stream: Call, count: int) -> None:
         """Keep back what comes while messages wait in the inbox of a stream."""
-        if not stream.inbox or stream.over:
-            return count
-        stream.held += count
-        return 0
+        if stream.inbox and not stream.over:
+            stream.held += count
+        else:
+            self.consume(stream, count)
 
     def data_ended(self, stream: Call, *, ended: bool) -> None:
         """Run the handler once the request is there."""
@@ -343,7 +343,9 @@ class ServerConnection(Connection[RequestHead, Call]):
     async def _answer_one(self, call: Call, message: bytes | bytearray) -> None:
         try:
             handler = call.head.handler
-            answer = await handler.unary_unary(call.read(message), call)
+            deserialize = handler.request_deserializer
+            request = message if deserialize is None else deserialize(message)
+            answer = await handler.unary_unary(request, call)
             if not call.over:
                 serialize = handler.response_serializer
                 self._answer(call, answer if serialize is None else serialize(answer))
@@ -440,7 +442,7 @@ class ServerConnection(Connection[RequestHead, Call]):
                 message,
                 HEAD.pack(len(trailer) << 8 | HEADERS, END_HEADERS | END_STREAM, number),
                 trailer,
-                _farewell(call),
+                b"" if call.inbox is None else _farewell(call),
             )
         )
         self.finish(call)
@@ -572,13 +574,13 @@ def _timeout_s(value: bytes) -> float:
 
 
 def _fields(metadata: Metadata) -> bytes:
-    block = b""
+    fields = []
     for key, value in metadata:
         if isinstance(value, bytes) or key.endswith("-bin"):
-            block += literal(key, encoded(value, binary=key.endswith("-bin")))
+            fields.append((key, encoded(value, binary=key.endswith("-bin"))))
         else:
-            block += literal(key, value.encode())
-    return block
+            fields.append((key, value.encode()))
+    return literals(fields)
 
 
 def _identity(secure: ssl.SSLObject) -> Mapping[str, Sequence[bytes]]:

@@ -151,9 +151,8 @@ ANYBODY: Final = Caller()
 _CALLER: ContextVar[Caller] = ContextVar("caller", default=ANYBODY)
 
 
-def caller() -> Caller:
-    """Return who made the call that is being answered."""
-    return _CALLER.get()
+caller: Final = _CALLER.get
+"""Returns who made the call that is being answered."""
 
 
 class Access:

@@ -55,7 +55,8 @@ class _Call:
         self._span = tracing.enter(self._method.name, metadata, may_begin=self._method.traced)
 
     def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
-        status = self._status(error)
+        code = self._context.code()
+        status = "OK" if error is None and code is None else self._status(error, code)
         elapsed_s = time.monotonic() - self._started_s
         self._method.calls.end(status, elapsed_s)
         if self._span is not None:
@@ -63,9 +64,8 @@ class _Call:
         if logs.debugging():  # else the call alone costs as much as counting it
             _log.debug("call", method=self._method.name, status=status, duration_ms=elapsed_s * 1e3)
 
-    def _status(self, error: BaseException | None) -> str:
+    def _status(self, error: BaseException | None, code: object) -> str:
         if error is None or isinstance(error, grpc.aio.AbortError):
-            code = self._context.code()
             return code.name if isinstance(code, grpc.StatusCode) else "OK"
         if not isinstance(error, Exception):
             return "CANCELLED"
@@ -82,6 +82,14 @@ def _meant(error: Exception, context: Context) -> ServiceError | None:
     return error if isinstance(error, ServiceError) else None
 
 
+def _check(method: _Method, request: Any, context: Context) -> None:
+    """Refuse a caller that may not call, or a request that cannot be read."""
+    if method.access is not None:
+        method.access.admit(method.name, context)
+    if isinstance(request, DecodeError):
+        raise request
+
+
 async def _abort(method: _Method, context: Context, error: Exception) -> None:
     """End the call with the status that `error` stands for; never returns normally."""
     if isinstance(error, grpc.aio.AbortError):
@@ -92,14 +100,6 @@ async def _abort(method: _Method, context: Context, error: Exception) -> None:
         await context.abort(grpc.StatusCode.INTERNAL, "internal error")
     else:
         await context.abort(*to_wire(meant))
-
-
-def _check(method: _Method, request: Any, context: Context) -> None:
-    """Refuse a caller that may not call, or a request that cannot be read."""
-    if method.access is not None:
-        method.access.admit(method.name, context)
-    if isinstance(request, DecodeError):
-        raise request
 
 
 def _guard_single(method: _Method, behavior: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:

@@ -25,6 +25,7 @@ from services.kit.rpc.reconnect import Reconnector
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.pending_request import PendingRequest
 from services.router.core.queue.boost import decile_at
+from services.router.core.worker_port import Result
 
 if TYPE_CHECKING:
     PredictCall = grpc.aio.StreamStreamCall[pb.PredictRequest, pb.PredictResponse]
@@ -81,18 +82,18 @@ class PredictorClient:
             self._open[number] = self._unsent[number] = question
             self._wake.set()
 
-    def end(self, pending: PendingRequest, output_tokens: int, response: bytes) -> None:
+    def end(self, pending: PendingRequest, result: Result | None) -> None:
         """As `LengthPort`: lengths are reported within a second, if there are not too many."""
         number = pending.request.number
         key = self._prompt_keys.pop(number, None)
         if self._open.pop(number, None) is not None:
             self._unsent.pop(number, None)
-        if not output_tokens:
+        if result is None or result.cost is None or not result.cost.output_tokens:
             return
         observation = pb.Observation(
             model=pending.request.model,
-            output_tokens=output_tokens,
-            truncated=was_truncated(response),
+            output_tokens=result.cost.output_tokens,
+            truncated=was_truncated(result.response),
         )
         if key:
             observation.prompt_key = key

@@ -114,12 +114,14 @@ class WorkerStream:
     def send(self, request: Request) -> None:
         """Send a request with the next frame."""
         self._outbox.append(request)
-        self._flush_soon()
+        if not self._flushing:
+            self._flush_soon()
 
     def withdraw(self, number: int) -> None:
         """Withdraw a request whose caller has gone, with the next frame."""
         self._withdrawn.append(number)
-        self._flush_soon()
+        if not self._flushing:
+            self._flush_soon()
 
     def close(self) -> None:
         """End the stream for good."""
@@ -157,20 +159,18 @@ class WorkerStream:
     def _take(self, stream: ClientStream, message: bytes | bytearray) -> None:
         self._stream = stream  # its hello may come before it is known to be open
         try:
-            self._receive(pb.ExecuteResponse.FromString(bytes(message)))
+            response = pb.ExecuteResponse.FromString(bytes(message))
+            if response.HasField("hello"):
+                self._greet(response.hello)
         except (ConnectionLost, DecodeError) as error:
             stream.abort(str(error))
-
-    def _receive(self, response: pb.ExecuteResponse) -> None:
-        if response.HasField("hello"):
-            self._greet(response.hello)
+            return
         if response.draining:  # before the results: what is refused must not come back here
             self._listener.draining(self._instance)
         if response.credits:  # before the results: what they free may no longer be there to take
             self._listener.credits(self._instance, response.credits)
         if response.results:
-            results = [to_result(result) for result in response.results]
-            self._listener.results(self._instance, results)
+            self._listener.results(self._instance, map(to_result, response.results))
 
     def _greet(self, hello: pb.Hello) -> None:
         """Take a worker's hello.
@@ -199,9 +199,8 @@ class WorkerStream:
 
     def _flush_soon(self) -> None:
         """Send at the end of this turn of the loop: what it read leaves in one frame."""
-        if not self._flushing:
-            self._flushing = True
-            asyncio.get_running_loop().call_soon(self._flush)
+        self._flushing = True
+        asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
         """Send what waits, as far as there is room."""
@@ -228,16 +227,14 @@ def to_result(result: pb.Result) -> Result:
             compute_s=receipt.compute_s,
             batch_size=max(receipt.batch_size, 1),
             items=max(receipt.items, 1),
-            usage=_usage(receipt),
+            usage=_usage(receipt) if receipt.input_tokens else None,
         )
     if result.status:
         return Result(result.id, result.status, result.message, cost=cost)
     return Result(result.id, response=result.response, cost=cost, more=result.more)
 
 
-def _usage(receipt: pb.Receipt) -> Usage | None:
-    if not receipt.input_tokens:
-        return None
+def _usage(receipt: pb.Receipt) -> Usage:
     return Usage(
         receipt.input_tokens, receipt.output_tokens, receipt.first_token_s, receipt.token_s
     )

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from struct import Struct
 
-from services.kit.protobuf_wire import varint
+from services.kit.protobuf_wire import size_varint, varint
 from services.router.core.model import Request
 
 FRAME_BYTES = 128 * 1024
@@ -50,10 +50,17 @@ def frame(
     pieces: list[bytes] = []
     total = 0
     for request in work:
-        body, after = request.body, _after_body(request, now_s)
-        before = b"\x08%b\x12%b" % (varint(request.number), varint(len(body)))
+        body = request.body
+        remaining_s = max(request.deadline_s - now_s, _MIN_REMAINING_S)
+        waited_s = max(now_s - request.arrived_s, 0.0)
+        after = _TIMES.pack(_REMAINING, remaining_s, _WAITED, waited_s)
+        if request.in_parts:
+            after += _IN_PARTS
+        if request.traceparent:
+            after += _trace(request)
+        before = b"\x08%b\x12%b" % (varint(request.number), size_varint(len(body)))
         size = len(before) + len(body) + len(after)
-        opening = b"\x0a%b%b" % (varint(size), before)
+        opening = b"\x0a%b%b" % (size_varint(size), before)
         pieces += (opening, body, after)
         total += len(opening) + len(body) + len(after)
     if withdrawn:
@@ -63,15 +70,8 @@ def frame(
     return pieces, total
 
 
-def _after_body(request: Request, now_s: float) -> bytes:
-    """Return the fields of a Work that come after its request."""
-    remaining_s = max(request.deadline_s - now_s, _MIN_REMAINING_S)
-    waited_s = max(now_s - request.arrived_s, 0.0)
-    times = _TIMES.pack(_REMAINING, remaining_s, _WAITED, waited_s)
-    if request.in_parts:
-        times += _IN_PARTS
-    if not request.traceparent:
-        return times
+def _trace(request: Request) -> bytes:
+    """Return the fields of a Work that carry its trace context."""
     trace, state = request.traceparent.encode(), request.tracestate.encode()
-    traced = b"%b\x22%b%b" % (times, varint(len(trace)), trace)
+    traced = b"\x22%b%b" % (varint(len(trace)), trace)
     return b"%b\x32%b%b" % (traced, varint(len(state)), state) if state else traced

@@ -23,7 +23,7 @@ class DeadlineTimer(Generic[Item]):
         self._due = due
         self._ticks: dict[int, dict[int, Item]] = {}
 
-    def add(self, when_s: float, key: int, item: Item, now_s: float) -> int:
+    def add(self, when_s: float, key: int, item: Item, now_s: float) -> None:
         """Have `due` called with `item`.
 
         Args:
@@ -31,9 +31,6 @@ class DeadlineTimer(Generic[Item]):
             key: Distinguishes the item from others of its tick.
             item: The item.
             now_s: Monotonic time, s.
-
-        Returns:
-            The item's tick, for `drop`.
         """
         tick = int(when_s / TICK_S) + 1
         items = self._ticks.get(tick)
@@ -41,11 +38,10 @@ class DeadlineTimer(Generic[Item]):
             items = self._ticks[tick] = {}
             asyncio.get_running_loop().call_later(tick * TICK_S - now_s, self._fire, tick)
         items[key] = item
-        return tick
 
-    def drop(self, tick: int, key: int) -> None:
-        """Remove an item; nothing happens where it was due before."""
-        items = self._ticks.get(tick)
+    def drop(self, when_s: float, key: int) -> None:
+        """Remove an item; nothing happens where it was due before, or never added."""
+        items = self._ticks.get(int(when_s / TICK_S) + 1)
         if items is not None:
             items.pop(key, None)
 

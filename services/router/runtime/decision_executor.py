@@ -272,7 +272,7 @@ class DecisionExecutor:
             self.execute([*dispatcher.cancel(pending), Fail(pending, error)])
 
     def _end(self, pending: PendingRequest, ended: Ended) -> None:
-        if not self.end(pending.order, ended):
+        if not self.end((pending.origin or pending).request.number, ended):
             self.count_unclaimed(pending.request.model, ended)
 
     def _reconsider(self, model: str) -> None:

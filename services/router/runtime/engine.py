@@ -20,7 +20,7 @@ from services.router.core.model_registry import ModelRegistry
 from services.router.core.pending_request import PendingRequest
 from services.router.core.quotas import Quotas
 from services.router.core.wire import Head
-from services.router.core.worker_port import Hello
+from services.router.core.worker_port import Hello, Result
 from services.router.runtime.deadline_timer import DeadlineTimer
 from services.router.runtime.decision_executor import Connect, DecisionExecutor
 
@@ -36,13 +36,12 @@ class LengthPort(Protocol):
         """Have `dispatcher.predict_length` called for a waiting request, late or never included."""
         ...
 
-    def end(self, pending: PendingRequest, output_tokens: int, response: bytes) -> None:
+    def end(self, pending: PendingRequest, result: Result | None) -> None:
         """Note that a request has ended: its prediction is not needed any more.
 
         Args:
             pending: The request, whether or not a prediction was requested for it.
-            output_tokens: Length of its answer; 0: it has none, or it is not known.
-            response: Its last response, which says why the answer ended.
+            result: Its answer; None: it has none.
         """
         ...
 
@@ -142,19 +141,17 @@ class Engine:
             who = client()
             self._quotas.enter(who, now_s)
         account.stats.arrivals += 1
-        tick, output_tokens, last = 0, 0, b""
+        result = None
         try:
             future = self._open(dispatcher, pending)
             account.stats.accepted += 1
             if limit_s != remaining_s:  # else gRPC watches the deadline, and cancels
-                tick = self._deadlines.add(
-                    request.deadline_s, request.number, (dispatcher, pending), now_s
-                )
+                deadline_s = request.deadline_s
+                self._deadlines.add(deadline_s, request.number, (dispatcher, pending), now_s)
             ended = await future
             if isinstance(ended, ServiceError):
                 raise ended
-            cost = ended.result.cost
-            output_tokens, last = (cost.output_tokens if cost else 0), ended.result.response
+            result = ended.result
         except ServiceError as error:
             account.failure(pending, error.status, self._clock.monotonic())
             raise self.registry.explained(dispatcher, error) from None
@@ -171,9 +168,8 @@ class Engine:
             if who and self._quotas is not None:
                 self._quotas.leave(who)
             if self._lengths is not None:
-                self._lengths.end(pending, output_tokens, last)
-            if tick:
-                self._deadlines.drop(tick, request.number)
+                self._lengths.end(pending, result)
+            self._deadlines.drop(request.deadline_s, request.number)
         return account.answer(pending, ended)
 
     def hello(self, model: str) -> Hello:

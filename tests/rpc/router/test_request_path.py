@@ -4,9 +4,9 @@ from typing import Final
 
 from benchmarks import request_path
 
-CALLS: Final = 233
-RETURNS: Final = 109
-MODULES: Final = 52
+CALLS: Final = 186
+RETURNS: Final = 69
+MODULES: Final = 48
 _MARGIN: Final = 1.05
 
 

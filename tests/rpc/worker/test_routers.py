@@ -100,9 +100,9 @@ async def test_neighbours_of_a_failed_batch_do_not_run_again_for_callers_that_ar
         await until(lambda: worker.busy)
         await router.send(work(1, REQUEST), work(2, poisoned), work(3, REQUEST))
         await router.send(work(4, REQUEST, remaining_s=2.4))
-        await until(lambda: len(worker.batcher) == 4)  # streams have no order among them
+        await until(lambda: len(worker.batcher.queue) == 4)  # streams have no order among them
         await leaving.send(work(1, REQUEST))
-        await until(lambda: len(worker.batcher) == 5)
+        await until(lambda: len(worker.batcher.queue) == 5)
         await until(lambda: worker.requests == 1)  # the others run together, fail, and 1 is first
         await router.send(cancelled=[3])
         leaving.call.cancel()
@@ -136,7 +136,7 @@ async def test_a_router_that_sends_more_than_its_bytes_waits_and_loses_nothing(
         async def look() -> None:
             nonlocal most
             while True:
-                most = max(most, len(worker.batcher))
+                most = max(most, len(worker.batcher.queue))
                 await asyncio.sleep(0.001)
 
         async with asyncio.TaskGroup() as tasks:

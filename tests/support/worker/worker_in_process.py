@@ -30,10 +30,9 @@ class CountedCredits(Credits):
 
     most = 0
 
-    def take(self, share: Share, waited_s: float, now_s: float) -> bool:
-        changed = super().take(share, waited_s, now_s)
+    def take(self, share: Share, waited_s: float, now_s: float) -> None:
+        super().take(share, waited_s, now_s)
         self.most = max(self.most, sum(each.in_flight for each in self._shares))
-        return changed
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,9 @@ class Batcher(Generic[J]):
     Args:
         batch_size: Largest batch, items, >= 1. A request that alone is larger runs alone.
         bound: Most requests that may wait.
+
+    Attributes:
+        queue: The requests, oldest first.
     """
 
     def __init__(self, batch_size: int, bound: int) -> None:
@@ -53,10 +56,7 @@ class Batcher(Generic[J]):
             raise InvalidArgument(f"batch_size must be >= 1, got {batch_size}")
         self._batch_size = batch_size
         self._bound = bound
-        self._queue: deque[J] = deque()
-
-    def __len__(self) -> int:
-        return len(self._queue)
+        self.queue: deque[J] = deque()
 
     def add(self, queued: J) -> None:
         """Queue a request.
@@ -64,14 +64,14 @@ class Batcher(Generic[J]):
         Raises:
             ResourceExhausted: The bound is reached; callers stayed not within their credits.
         """
-        if len(self._queue) >= self._bound:
+        if len(self.queue) >= self._bound:
             raise ResourceExhausted(f"{self._bound} requests wait already", retry_after_s=0.05)
-        self._queue.append(queued)
+        self.queue.append(queued)
 
     def remove(self, chosen: Callable[[J], bool]) -> tuple[J, ...]:
         """Take the chosen requests out of the queue and return them, oldest first."""
-        removed = tuple(queued for queued in self._queue if chosen(queued))
-        self._queue = deque(queued for queued in self._queue if not chosen(queued))
+        removed = tuple(queued for queued in self.queue if chosen(queued))
+        self.queue = deque(queued for queued in self.queue if not chosen(queued))
         return removed
 
     def take(self, now_s: float) -> Next[J]:
@@ -80,7 +80,7 @@ class Batcher(Generic[J]):
         expired: list[J] = []
         rest: deque[J] = deque()
         room = self._batch_size
-        for queued in self._queue:
+        for queued in self.queue:
             if queued.deadline_s <= now_s:
                 expired.append(queued)
             elif not batch or (queued.kind == batch[0].kind and queued.items <= room):
@@ -92,5 +92,5 @@ class Batcher(Generic[J]):
                 if queued.kind == batch[0].kind:
                     room = 0
                 rest.append(queued)
-        self._queue = rest
+        self.queue = rest
         return Next(tuple(batch), tuple(expired))

@@ -67,6 +67,9 @@ class Credits:
 
     Args:
         total: Credits of the worker, >= 1.
+
+    Attributes:
+        due_s: When `divide` may change a share.
     """
 
     def __init__(self, total: int) -> None:
@@ -75,7 +78,7 @@ class Credits:
         self.total = total
         self._shares: list[Share] = []
         self._counted_s = 0.0
-        self._divided_s = -math.inf
+        self.due_s = math.inf
 
     def open(self, now_s: float) -> Share:
         """Begin a stream, and make room for it."""
@@ -91,27 +94,22 @@ class Credits:
         self._shares.remove(share)
         self._divide(now_s)
 
-    def take(self, share: Share, waited_s: float, now_s: float) -> bool:
-        """Count a request in, `waited_s` after it came to its router; return as `divide` does."""
+    def take(self, share: Share, waited_s: float, now_s: float) -> None:
+        """Count a request in, `waited_s` after it came to its router."""
         if now_s > self._counted_s:
             self._count(now_s)
         share.in_flight += 1
         share.demand += max(waited_s, 0.0) / MEMORY_S
-        return now_s - self._divided_s >= PERIOD_S and self.divide(now_s)
 
-    def give_back(self, share: Share, now_s: float) -> bool:
-        """Count a request out, which was answered; return as `divide` does."""
+    def give_back(self, share: Share, now_s: float) -> None:
+        """Count a request out, which was answered."""
         if now_s > self._counted_s:
             self._count(now_s)
         share.in_flight -= 1
-        return now_s - self._divided_s >= PERIOD_S and self.divide(now_s)
 
     def divide(self, now_s: float) -> bool:
-        """Divide again when it is time to; return whether a share changed."""
-        if now_s - self._divided_s < PERIOD_S:
-            return False
-        if len(self._shares) < 2:
-            self._divided_s = now_s
+        """Divide again when that is due; return whether a share changed."""
+        if now_s < self.due_s:
             return False
         self._count(now_s)
         return self._divide(now_s)
@@ -127,8 +125,8 @@ class Credits:
 
     def _divide(self, now_s: float) -> bool:
         """Move credits one by one, from the stream with most excess to the one that lacks most."""
-        self._divided_s = now_s
         shares = self._shares
+        self.due_s = math.inf if len(shares) < 2 else now_s + PERIOD_S
         if not shares:
             return False
         before = [share.credits for share in shares]

@@ -50,7 +50,7 @@ class SlotExecutor(Intake[Prompt, SharedDevice, TextModel]):
         async with asyncio.TaskGroup() as tasks:
             while True:
                 await self._slots.acquire()
-                (job,) = await self._next()
+                (job,), _ = await self._next()
                 tasks.create_task(self._serve(job), name="worker.generate")
 
     async def _serve(self, job: Job[Prompt]) -> None:

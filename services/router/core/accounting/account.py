@@ -81,7 +81,7 @@ class Account:
             in_time=self.routes.in_time(latency_s, cost.usage if cost else None),
             traceparent=pending.request.traceparent,
         )
-        if tracing.recording():
+        if pending.request.traceparent and tracing.recording():
             tracing.annotate(_attributes(pending, receipt))
         if self._watchers is not None and self._watchers.present:
             self._watchers.offer(receipt)

@@ -238,7 +238,7 @@ class Dispatcher(Assignment):
         if state is None or pending is None:
             return []
         self.now_s = now_s = max(self.now_s, now_s)
-        self._pool.touch(state)
+        state.used_at = next(self._pool.ticks)
         decisions: list[Decision] = []
         if refused:
             decisions = self._return(pending, state)
@@ -250,7 +250,8 @@ class Dispatcher(Assignment):
                 decisions += self._withdraw_from_other(pending, instance)
             elif pending.length_decile is not None:
                 self._shortest_first.learn(pending, now_s, self._pool.slots)
-        if self._waiting.depth:
+        waiting = self._waiting
+        if waiting.queue.places or waiting.choosy.places or waiting.suspects.places:
             decisions += self._assign_waiting()
         if state.leaving:
             decisions += self._leave(state)
@@ -273,7 +274,7 @@ class Dispatcher(Assignment):
         state.up, state.draining, state.credits = True, False, hello.credits
         state.in_batches, state.kv_tokens_per_credit = hello.in_batches, hello.kv_tokens_per_credit
         state.prefixes.clear()
-        self._pool.touch(state)
+        state.used_at = next(self._pool.ticks)
         return self._refresh()
 
     def credits(self, instance: InstanceId, credits_: int, now_s: float = 0.0) -> list[Decision]:

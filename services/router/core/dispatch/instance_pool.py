@@ -52,6 +52,7 @@ class InstancePool:
             takes the next request.
         by_prefix: Whether the choice of an instance depends on the prompt's beginning.
         closed: Variants that take no requests: the next stage of their pipeline could not go on.
+        ticks: Numbers for the events of instances, in order (`InstanceState.used_at`).
     """
 
     def __init__(self, choice: InstanceChoice, carbon: CarbonSignal | None = None) -> None:
@@ -68,7 +69,7 @@ class InstancePool:
         self._choose = CHOICES.get(choice, least_expected_completion)
         self._carbon = carbon or UnknownCarbon()
         self._weighers: dict[InstanceChoice, InstanceWeigher] = {}
-        self._ticks = count(1)
+        self.ticks = count(1)
         self._capacity = Capacity(0.0, 0.0, 0.0)
         self._estimated_s = -math.inf
 
@@ -180,10 +181,6 @@ class InstancePool:
         """
         return next((each for each in self._accuracies if each >= floor), math.inf)
 
-    def touch(self, state: InstanceState) -> None:
-        """Note that an instance had an event."""
-        state.used_at = next(self._ticks)
-
     def hold(
         self, state: InstanceState, pending: PendingRequest, now_s: float, *, hedge: bool = False
     ) -> None:
@@ -194,7 +191,7 @@ class InstancePool:
         state.hold(pending, counted=self._counts)
         if self.by_prefix:
             state.prefixes.add(pending.prefix())
-        state.used_at = next(self._ticks)
+        state.used_at = next(self.ticks)
         pending.assign(state.instance.id, len(state.in_flight), now_s, hedge=hedge)
 
     def learn(

@@ -32,7 +32,7 @@ def _batcher(requests: list[tuple[int, str | None]], batch_size: int) -> Batcher
 
 def _drain(batcher: Batcher[Waiting]) -> list[Next[Waiting]]:
     taken = []
-    while len(batcher):
+    while len(batcher.queue):
         taken.append(batcher.take(0.0))
     return taken
 
@@ -71,7 +71,7 @@ def test_the_oldest_goes_first_and_each_kind_keeps_its_order(
     batcher = _batcher(requests, batch_size)
     waiting = list(range(len(requests)))
     ran: list[int] = []
-    while len(batcher):
+    while len(batcher.queue):
         batch = [p.number for p in batcher.take(0.0).batch]
         assert batch[0] == waiting[0]
         waiting = [number for number in waiting if number not in batch]
@@ -88,7 +88,7 @@ def test_a_batch_is_as_full_as_order_allows(
     """The next request of the batch's kind did not fit."""
     batcher = _batcher(requests, batch_size)
     waiting = list(enumerate(requests))
-    while len(batcher):
+    while len(batcher.queue):
         batch = batcher.take(0.0).batch
         waiting = [entry for entry in waiting if entry[0] not in {p.number for p in batch}]
         kind, items = batch[0].kind, sum(p.items for p in batch)
