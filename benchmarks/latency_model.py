@@ -20,11 +20,11 @@ from simpy import Environment
 
 from benchmarks import _fleets as fleets
 from benchmarks.harness import Figures, Report, in_processes, main
+from cinquefoil.gpuagent.v1.records import SegmentSpec
 from services.gpuagent.core.batch_costs import Costs
 from services.gpuagent.core.worker_config import tabulate
 from services.kit.config import Deployment, Objective
 from services.kit.profiles.core.analytic import AnalyticProfile
-from services.kit.segment import SegmentSpec
 from services.planner.core.model import Configuration, Model, Pool, Problem, SegmentKind, Variant
 from services.planner.core.placement.placement import place
 from services.planner.core.problem import catalog

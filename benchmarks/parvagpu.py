@@ -18,7 +18,8 @@ from matplotlib import pyplot as plt
 from benchmarks import _fleets as fleets
 from benchmarks._data import DATA, data_file
 from benchmarks.harness import Figures, Report, main, timed_s
-from services.kit.mig import Layout, Placement
+from cinquefoil.gpuagent.v1.records import Placement
+from services.kit.mig import Layout
 from services.planner.capacity.fleet_sizing import Terms, lay_out, pose
 from services.planner.capacity.input_files import read_profiles, read_scenario
 from services.planner.core.model import Problem

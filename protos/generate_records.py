@@ -10,10 +10,12 @@ code may hold one. `services/kit/rpc/record_mapping.py` converts.
     Value                 JSON as Python has it                     message   its record
 
 Every field has protobuf's default. One that is `optional`, or one of a oneof, is None while unset;
-any other message is there, with its defaults. Records without any of these have an order. What an
-rpc takes or returns is no record, unless one has it as a field.
+any other message is there, with its defaults. Records without any of these have an order. A comment
+that says "As text: `{profile}@{start}`" makes that of the fields where the record is written as
+text. What an rpc takes or returns is no record, unless one has it as a field.
 """
 
+import re
 import sys
 import textwrap
 from collections import defaultdict
@@ -148,7 +150,11 @@ class Package:
         text = f"{head}class {message.name}:\n{_docstring(summary, comments)}"
         if fields:
             text += "\n"
-        return text + "".join(f"    {each}: {hint} = {default}\n" for each, hint, default in fields)
+        text += "".join(f"    {each}: {hint} = {default}\n" for each, hint, default in fields)
+        if match := re.search("As text: `([^`]+)`", " ".join(summary.split())):
+            form = match.group(1).replace("{", "{self.")
+            text += f'\n    def __str__(self) -> str:\n        return f"{form}"\n'
+        return text
 
     def _has_no_order(self, field: FieldDescriptorProto) -> bool:
         return field.type == FieldDescriptorProto.TYPE_MESSAGE or (field.HasField("oneof_index"))

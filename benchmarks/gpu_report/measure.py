@@ -16,6 +16,7 @@ import pynvml
 
 from benchmarks.gpu_report.engines import Open, Run
 from benchmarks.gpu_report.networks import ConvNet
+from cinquefoil.gpuagent.v1.records import MpsLimit
 from services.gpuagent.core.gpu_types import GpuInfo
 from services.gpuagent.devices.mps.control_program import MpsDaemon
 from services.gpuagent.devices.nvml.energy import PowerIntegral
@@ -24,7 +25,6 @@ from services.kit.errors import ServiceError
 from services.kit.mig import WHOLE
 from services.kit.profiles.core.analytic import AnalyticProfile
 from services.kit.profiles.core.profile import SliceShape
-from services.kit.segment import MpsLimit
 
 BATCH_SIZES: Final = (1, 4, 16, 64)
 _SAMPLE_S: Final = 0.02

@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
+from cinquefoil.gpuagent.v1.records import Placement, SegmentSpec
 from services.gpuagent.core.batch_costs import Costs
 from services.gpuagent.core.gpu_types import GpuInfo, load
 from services.gpuagent.core.worker_config import shape_of, tabulate
 from services.kit.config import Node
-from services.kit.mig import WHOLE, Placement
+from services.kit.mig import WHOLE
 from services.kit.profiles.core.analytic import AnalyticProfile
-from services.kit.segment import SegmentSpec
 
 GPU = "v100"
 GMACS_PER_ITEM = 60.0

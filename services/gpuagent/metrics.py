@@ -8,6 +8,7 @@ from typing import Any, Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from cinquefoil.gpuagent.v1.records import SegmentState
 from services.gpuagent.clock_loop.core.decide import Move
 from services.gpuagent.clock_loop.core.governor import Governor
 from services.gpuagent.core.gpu_types import GpuReading, SliceReading
@@ -18,7 +19,6 @@ from services.gpuagent.profile_drift.drift_watch import DriftWatch
 from services.gpuagent.supervision.managed_node import ManagedNode
 from services.gpuagent.supervision.segments import Segments
 from services.kit.config import OpenAiRuntime
-from services.kit.segment import SegmentState
 
 _COUNTERS: Final = {
     "cinquefoil_clock_decisions": "Decisions of the clock loop.",

@@ -15,47 +15,13 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final
 
+from cinquefoil.gpuagent.v1.records import Placement, SliceProfile
+
 MOST_LAYOUTS: Final = 1024
 """Most layouts that are enumerated for a GPU type."""
 
 WHOLE = "whole"
 """Kind of the only slice of a GPU without MIG."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class SliceKind:
-    """A slice size of a GPU type.
-
-    Attributes:
-        name: NVIDIA's name, for example "3g.20gb"; "whole" without MIG.
-        compute_slices: GPCs, 1..7.
-        memory_slices: Memory slices taken.
-        starts: Allowed first memory slices.
-        max_count: Maximum instances on one GPU.
-        sm_count: Streaming multiprocessors, not a constant share of the GPU's.
-        memory_bytes: Memory, bytes.
-        gpu_instance_profile_id: Hardware id, as `nvidia-smi mig -lgip` prints it.
-    """
-
-    name: str
-    compute_slices: int
-    memory_slices: int
-    starts: tuple[int, ...]
-    max_count: int
-    sm_count: int
-    memory_bytes: int
-    gpu_instance_profile_id: int = 0
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Placement:
-    """A slice of kind `profile` whose first memory slice is `start`."""
-
-    profile: str
-    start: int
-
-    def __str__(self) -> str:
-        return f"{self.profile}@{self.start}"
 
 
 Layout = tuple[Placement, ...]
@@ -72,9 +38,9 @@ class Geometry:
     """
 
     memory_slices: int
-    kinds: tuple[SliceKind, ...]
+    kinds: tuple[SliceProfile, ...]
 
-    def kind(self, name: str) -> SliceKind:
+    def kind(self, name: str) -> SliceProfile:
         """Return the kind called `name`.
 
         Raises:
@@ -158,14 +124,14 @@ class _Place:
         unbounded: Whether `max_count` is implied by slices not overlapping.
     """
 
-    kind: SliceKind
+    kind: SliceProfile
     start: int
     stop: int
     bits: int
     unbounded: bool
 
     @classmethod
-    def of(cls, geometry: Geometry, kind: SliceKind, start: int) -> _Place:
+    def of(cls, geometry: Geometry, kind: SliceProfile, start: int) -> _Place:
         bits = ((1 << kind.memory_slices) - 1) << start
         unbounded = kind.max_count * kind.memory_slices >= geometry.memory_slices
         return cls(kind, start, start + kind.memory_slices, bits, unbounded)

@@ -6,25 +6,22 @@ from dataclasses import asdict, replace
 from typing import Any, cast
 
 from cinquefoil.gpuagent.v1 import inventory_pb2
-from cinquefoil.planner.v1 import explanation_pb2
+from cinquefoil.planner.v1 import explanation_pb2, plan_pb2
 from cinquefoil.planner.v1 import planner_pb2 as pb
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceServicer
+from cinquefoil.planner.v1.records import PlanState, WhatIf
 from services.kit.conditions import described
 from services.kit.errors import InvalidArgument, NotFound, Unavailable
 from services.kit.net import host_of
 from services.kit.rpc import caller
 from services.kit.rpc.condition_messages import condition_messages
-from services.kit.rpc.record_mapping import to_message
+from services.kit.rpc.record_mapping import from_message, to_message
 from services.kit.segment import plain
 from services.planner.adapters.agent_sessions import AgentSession
 from services.planner.adapters.router_sessions import RouterSession
 from services.planner.adapters.wire.announcements import AnnouncementEncoder
 from services.planner.adapters.wire.convert import (
-    changed_to,
-    changes_from,
     load_from,
-    order_to,
-    plan_to,
     values_from,
 )
 from services.planner.adapters.wire.convert_energy import grouping_from, instant, messages
@@ -34,8 +31,7 @@ from services.planner.assembly import Planner
 from services.planner.control.pacing import Turns
 from services.planner.core.decide import check_strategy
 from services.planner.core.maintenance import Freeze
-from services.planner.core.plan import PlanState
-from services.planner.core.roster import JoinedNode, NodeOrder
+from services.planner.core.roster import JoinedNode
 
 _LONGEST_REASON = 500
 
@@ -99,7 +95,7 @@ class PlannerServicer(PlannerServiceServicer):
                 raise
             why = "".join(f"; {described(each)}" for each in self._planner.publisher.conditions())
             raise NotFound(f"{error.message}{why}") from error
-        return pb.GetPlanResponse(plan=plan_to(plan))
+        return pb.GetPlanResponse(plan=to_message(plan, plan_pb2.Plan))
 
     async def ListPlans(self, request: pb.ListPlansRequest, context: Any) -> pb.ListPlansResponse:
         """Return a page of plans, newest first."""
@@ -108,7 +104,7 @@ class PlannerServicer(PlannerServiceServicer):
         one_more = size + 1  # is there a next page?
         found = await self._planner.store.newest_first(one_more, below)
         return pb.ListPlansResponse(
-            plans=[plan_to(plan) for plan in found[:size]],
+            plans=[to_message(plan, plan_pb2.Plan) for plan in found[:size]],
             next_page_token=write_token(found[size - 1].version) if len(found) > size else "",
             pinned_version=pinned.version if pinned else 0,
             pinned_by=pinned.principal if pinned else "",
@@ -116,7 +112,7 @@ class PlannerServicer(PlannerServiceServicer):
 
     async def DryRun(self, request: pb.DryRunRequest, context: Any) -> pb.DryRunResponse:
         """Return what would be decided, and why."""
-        changes = changes_from(request.what_if)
+        changes = from_message(request.what_if, WhatIf)
         answer = await self._planner.queries.dry_run(changes, brief=request.brief)
         return to_message(answer, pb.DryRunResponse)
 
@@ -124,9 +120,11 @@ class PlannerServicer(PlannerServiceServicer):
         self, request: pb.SweepRequest, context: Any
     ) -> AsyncIterator[pb.SweepResponse]:
         """Send what would be promised for each weight of carbon."""
-        changes = changes_from(request.what_if)
-        async for outcome in self._planner.queries.sweep(changes, request.carbon_weights):
-            yield to_message(outcome, pb.SweepResponse)
+        changes = from_message(request.what_if, WhatIf)
+        async for weight, outlook in self._planner.queries.sweep(changes, request.carbon_weights):
+            yield pb.SweepResponse(
+                carbon_weight=weight, outlook=to_message(outlook, plan_pb2.Prediction)
+            )
 
     async def Explain(self, request: pb.ExplainRequest, context: Any) -> pb.ExplainResponse:
         """Return why a plan is as it is."""
@@ -141,7 +139,7 @@ class PlannerServicer(PlannerServiceServicer):
     async def Apply(self, request: pb.ApplyRequest, context: Any) -> pb.ApplyResponse:
         """Carry out the plan of a dry run."""
         plan = await self._planner.queries.apply(request.proposal_id, caller().name)
-        return pb.ApplyResponse(plan=plan_to(plan))
+        return pb.ApplyResponse(plan=to_message(plan, plan_pb2.Plan))
 
     async def Pin(self, request: pb.PinRequest, context: Any) -> pb.PinResponse:
         """Hold the active plan."""
@@ -158,7 +156,7 @@ class PlannerServicer(PlannerServiceServicer):
         if not request.version:
             raise InvalidArgument.at("version", "required, >= 1")
         plan = await self._planner.reconciler.rollback(request.version, caller().name)
-        return pb.RollbackResponse(plan=plan_to(plan))
+        return pb.RollbackResponse(plan=to_message(plan, plan_pb2.Plan))
 
     async def Freeze(self, request: pb.FreezeRequest, context: Any) -> pb.FreezeResponse:
         """Replace only lost capacity until a time."""
@@ -198,15 +196,14 @@ class PlannerServicer(PlannerServiceServicer):
             self._planner.membership.check_known(request.node)
             answer = await self._planner.queries.dry_run_without(request.node)
             return pb.CordonNodeResponse(outcome=to_message(answer, pb.DryRunResponse))
-        order = NodeOrder.DRAIN if request.drain else NodeOrder.CORDON
-        await self._planner.membership.order(request.node, order, caller().name)
+        await self._planner.membership.order(request.node, caller().name, drain=request.drain)
         return pb.CordonNodeResponse()
 
     async def UncordonNode(
         self, request: pb.UncordonNodeRequest, context: Any
     ) -> pb.UncordonNodeResponse:
         """Take a node into use again."""
-        await self._planner.membership.order(request.node, None, caller().name)
+        await self._planner.membership.order(request.node, caller().name, drain=None)
         return pb.UncordonNodeResponse()
 
     async def ForgetNode(
@@ -256,7 +253,10 @@ class PlannerServicer(PlannerServiceServicer):
         """Return what was changed at run time."""
         overrides = self._planner.changes.now.overrides
         return pb.ListChangedSettingsResponse(
-            settings=[changed_to(path, each) for path, each in sorted(overrides.items())]
+            settings=[
+                to_message(replace(each, path=path), pb.ChangedSetting)
+                for path, each in sorted(overrides.items())
+            ]
         )
 
     async def SetPolicy(self, request: pb.SetPolicyRequest, context: Any) -> pb.SetPolicyResponse:
@@ -355,7 +355,7 @@ class PlannerServicer(PlannerServiceServicer):
             pue=fleet.pue(name),
             joined=name in fleet.settings.joined,
             address=settings.dial,
-            order=None if order is None else order_to(order),
+            order=None if order is None else to_message(order, pb.NodeOrder),
         )
         if report is None:
             return found

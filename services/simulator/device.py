@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Protocol
 
+from cinquefoil.gpuagent.v1.records import Placement
 from services.gpuagent.core import gpu_types
 from services.kit.errors import FailedPrecondition
-from services.kit.mig import Placement
 from services.planner.core.model import GpuType
 
 

@@ -3,11 +3,17 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from cinquefoil.gpuagent.v1.records import (
+    CreateSlice,
+    DestroySlice,
+    LockClock,
+    SegmentSpec,
+    SegmentState,
+)
 from services.gpuagent.core.worker_config import tabulate
 from services.kit.config import Deployment, GenerativeRuntime, OpenAiRuntime
 from services.kit.config import Node as NodeSettings
 from services.kit.profiles.core.language import LanguageProfile
-from services.kit.segment import CreateSlice, DestroySlice, LockClock, SegmentSpec, SegmentState
 from services.planner.core.fleet import Fleet, Node, NodeGpu, RunningSegment
 from services.planner.core.model import Model, Variant
 from services.planner.core.online_search.measurement import SegmentCounters

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from simpy import Environment, Event
 
+from cinquefoil.planner.v1.records import Plan, PlannedSegment, PlanState, RoutingTable
 from services.kit.config import Deployment
 from services.planner.adapters.wire.convert import routing_to
 from services.planner.core.cycle.cluster_state import ClusterState
@@ -25,8 +26,7 @@ from services.planner.core.decide import Snapshot
 from services.planner.core.fixed_inputs import FixedInputs
 from services.planner.core.online_search.profile_corrections import Beliefs
 from services.planner.core.placement.actions import Action
-from services.planner.core.plan import Plan, PlannedSegment, PlanState
-from services.planner.core.routing_table import RoutingTable, routes
+from services.planner.core.routing_table import routes
 from services.planner.core.triggers import Kind
 from services.router.adapters.convert import to_table
 from services.simulator.nodes import Nodes

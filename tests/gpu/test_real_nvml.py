@@ -14,12 +14,13 @@ from typing import Any
 import pynvml
 import pytest
 
+from cinquefoil.gpuagent.v1.records import Placement
 from services.gpuagent.core import gpu_types
 from services.gpuagent.core.gpu_types import GpuInfo, GpuTable
 from services.gpuagent.devices.nvml import reading
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.kit.errors import FailedPrecondition, NotFound, PermissionDenied
-from services.kit.mig import WHOLE, Placement
+from services.kit.mig import WHOLE
 
 pytestmark = pytest.mark.gpu
 

@@ -24,7 +24,9 @@ from google.protobuf.message import DecodeError, Message
 from pydantic import TypeAdapter
 
 from cinquefoil.gpuagent.v1 import inventory_pb2, steps_pb2
+from cinquefoil.gpuagent.v1.records import Placement, SegmentSpec
 from cinquefoil.planner.v1 import planner_pb2
+from cinquefoil.planner.v1.records import WhatIf
 from inference import grpc_service_pb2
 from services.carbon.core.mqtt_payload import sample_of
 from services.carbon.core.sources.feed import Feed, SourceFailed
@@ -40,14 +42,13 @@ from services.kit import config
 from services.kit.clock import RealClock
 from services.kit.config.loader import ConfigError
 from services.kit.errors import ServiceError
-from services.kit.mig import Placement
 from services.kit.mqtt.payload import Message as Payload
 from services.kit.mqtt.payload import Refused
 from services.kit.rpc import Caller
-from services.kit.segment import SegmentSpec
+from services.kit.rpc.record_mapping import from_message
 from services.planner.adapters.agent_sessions import AgentSessions
 from services.planner.adapters.router_sessions import RouterSession, RouterSessions
-from services.planner.adapters.wire.convert import changes_from, load_from
+from services.planner.adapters.wire.convert import load_from
 from services.planner.adapters.wire.paging import read_token, write_token
 from services.planner.change_event import ChangeEvent
 from services.planner.core.accounting.accountant import Accountant
@@ -277,7 +278,9 @@ def borders() -> dict[str, Border]:
         "report-load": Border(
             partial(parsed, planner_pb2.ReportLoadRequest, report_load), [_load_seed()]
         ),
-        "what-if": Border(partial(parsed, planner_pb2.WhatIf, changes_from), [_what_if()]),
+        "what-if": Border(
+            partial(parsed, planner_pb2.WhatIf, partial(from_message, kind=WhatIf)), [_what_if()]
+        ),
         "page-token": Border(partial(_text, read_token), [write_token(7).encode()]),
         "step": Border(partial(parsed, steps_pb2.Step, agent_convert.step), _step_seeds()),
         "segment-journal": Border(

@@ -26,12 +26,13 @@ from cinquefoil.carbon.v1.carbon_pb2_grpc import (
 )
 from cinquefoil.condition.v1 import condition_pb2
 from cinquefoil.gpuagent.v1 import inventory_pb2, steps_pb2
+from cinquefoil.gpuagent.v1.records import Placement, SliceProfile
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
 from services.kit import config
 from services.kit.broadcast import Broadcast
 from services.kit.errors import NotFound
-from services.kit.mig import Geometry, Placement, SliceKind
+from services.kit.mig import Geometry
 from services.kit.process.reload import Reloads
 from services.kit.rpc import dial, serving
 from services.planner import assembly
@@ -45,11 +46,11 @@ GIB = 2**30
 A100 = Geometry(
     memory_slices=8,
     kinds=(
-        SliceKind("1g.5gb", 1, 1, tuple(range(7)), 7, 14, int(4.75 * GIB), 19),
-        SliceKind("2g.10gb", 2, 2, (0, 2, 4), 3, 28, int(9.75 * GIB), 14),
-        SliceKind("3g.20gb", 3, 4, (0, 4), 2, 42, int(19.62 * GIB), 9),
-        SliceKind("4g.20gb", 4, 4, (0,), 1, 56, int(19.62 * GIB), 5),
-        SliceKind("7g.40gb", 7, 8, (0,), 1, 98, int(39.5 * GIB), 0),
+        SliceProfile("1g.5gb", 19, 1, 1, tuple(range(7)), 7, 14, int(4.75 * GIB)),
+        SliceProfile("2g.10gb", 14, 2, 2, (0, 2, 4), 3, 28, int(9.75 * GIB)),
+        SliceProfile("3g.20gb", 9, 3, 4, (0, 4), 2, 42, int(19.62 * GIB)),
+        SliceProfile("4g.20gb", 5, 4, 4, (0,), 1, 56, int(19.62 * GIB)),
+        SliceProfile("7g.40gb", 0, 7, 8, (0,), 1, 98, int(39.5 * GIB)),
     ),
 )
 

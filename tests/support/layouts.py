@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from services.kit.mig import Geometry, Layout, Placement
+from cinquefoil.gpuagent.v1.records import Placement
+from services.kit.mig import Geometry, Layout
 
 
 def layouts(geometry: Geometry) -> Iterator[Layout]:

@@ -7,12 +7,12 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cinquefoil.gpuagent.v1.records import CreateSlice, DestroySlice
 from services.gpuagent.devices.fake_nvml.core.sensors import NoActivity
 from services.gpuagent.devices.fake_nvml.library import FakeNvml, install
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.kit.config import Objective
 from services.kit.profiles.core.analytic import AnalyticProfile
-from services.kit.segment import CreateSlice, DestroySlice
 from services.planner.core.model import Gpu, GpuType, Model, Pool, Problem, Segment, Variant
 from services.planner.core.placement.placement import place
 from services.planner.core.placement.rollout import plan_rollout

@@ -11,7 +11,8 @@ Slices of c cores are called "<c>c". So that layouts stay few, and can be enumer
 from collections.abc import Iterator
 from typing import Final
 
-from services.kit.mig import Geometry, SliceKind
+from cinquefoil.gpuagent.v1.records import SliceProfile
+from services.kit.mig import Geometry
 
 FREE_UP_TO: Final = 8
 """Cores up to which every size may start anywhere."""
@@ -35,7 +36,7 @@ def geometry(cores: int, memory_bytes: int) -> Geometry:
     return Geometry(
         memory_slices=cores,
         kinds=tuple(
-            SliceKind(
+            SliceProfile(
                 name=f"{size}c",
                 compute_slices=size,
                 memory_slices=size,

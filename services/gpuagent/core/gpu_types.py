@@ -14,8 +14,9 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
+from cinquefoil.gpuagent.v1.records import Placement, SliceProfile
 from services.kit.errors import InvalidArgument, NotFound
-from services.kit.mig import WHOLE, Geometry, Placement, SliceKind
+from services.kit.mig import WHOLE, Geometry
 from services.kit.units import BYTES_PER_MIB
 
 _TABLES = resources.files("services.gpuagent") / "gpus"
@@ -176,7 +177,7 @@ def by_product_name(product_name: str) -> GpuTable | None:
 
 def whole_geometry(*, compute_slices: int, sm_count: int, memory_bytes: int) -> Geometry:
     """Return the geometry of a GPU that is not cut; its compute slices are its GPCs."""
-    kind = SliceKind(
+    kind = SliceProfile(
         name=WHOLE,
         compute_slices=compute_slices,
         memory_slices=1,
@@ -213,8 +214,8 @@ def _parse(data: Mapping[str, Any]) -> GpuTable:
     )
 
 
-def _kind(profile: Mapping[str, Any]) -> SliceKind:
-    return SliceKind(
+def _kind(profile: Mapping[str, Any]) -> SliceProfile:
+    return SliceProfile(
         name=profile["name"],
         compute_slices=profile["compute_slices"],
         memory_slices=profile["memory_slices"],

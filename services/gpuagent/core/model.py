@@ -3,9 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from cinquefoil.gpuagent.v1.records import (
+    CreateSlice,
+    DestroySlice,
+    LockClock,
+    SegmentSpec,
+    SegmentState,
+)
 from services.gpuagent.core.gpu_types import GpuInfo
 from services.kit.errors import ServiceError
-from services.kit.segment import CreateSlice, DestroySlice, LockClock, SegmentSpec, SegmentState
 
 
 @dataclass(frozen=True, slots=True)

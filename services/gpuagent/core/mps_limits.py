@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from services.kit.segment import MpsLimit, SegmentSpec
+from cinquefoil.gpuagent.v1.records import MpsLimit, SegmentSpec
 from services.kit.units import BYTES_PER_MIB
 
 ALL_THREADS: Final = 100

@@ -16,6 +16,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from cinquefoil.gpuagent.v1.records import (
+    CreateSlice,
+    DestroySlice,
+    LockClock,
+    Placement,
+    SegmentSpec,
+)
 from services.gpuagent.core.gpu_types import GpuInfo
 from services.gpuagent.core.model import (
     Action,
@@ -26,8 +33,7 @@ from services.gpuagent.core.model import (
     Transaction,
 )
 from services.kit.errors import InvalidArgument, NotFound
-from services.kit.mig import WHOLE, Placement
-from services.kit.segment import CreateSlice, DestroySlice, LockClock, SegmentSpec
+from services.kit.mig import WHOLE
 
 STOP_GRACE_S: Final = 10.0
 """Time that accepted requests may take when a segment stops, s."""

@@ -10,6 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from cinquefoil.gpuagent.v1.records import (
+    CreateSlice,
+    DestroySlice,
+    LockClock,
+    Placement,
+    SegmentSpec,
+    SegmentState,
+)
 from services.gpuagent.core.model import (
     Action,
     Node,
@@ -19,8 +27,7 @@ from services.gpuagent.core.model import (
     Transaction,
 )
 from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound
-from services.kit.mig import WHOLE, Placement
-from services.kit.segment import CreateSlice, DestroySlice, LockClock, SegmentSpec, SegmentState
+from services.kit.mig import WHOLE
 
 UNDO_GRACE_S: Final = 1.0
 """For segments that a transaction started: no client knows them yet."""

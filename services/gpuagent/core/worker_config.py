@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from cinquefoil.gpuagent.v1.records import SegmentSpec
 from services.gpuagent.core.batch_costs import CostCurve, Costs
 from services.gpuagent.core.gpu_types import GpuInfo
 from services.gpuagent.core.worker_spec import WorkerSpec
 from services.kit.config import OnnxRuntime, Runtime, Slo
 from services.kit.errors import FailedPrecondition, NotFound
 from services.kit.profiles.core.profile import BatchCost, Profile, SliceShape
-from services.kit.segment import SegmentSpec
 
 CLOCK_RATIOS: Final = (0.2, 0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
 """Clocks at which the profile is sampled; in between, costs are linear."""

@@ -9,10 +9,10 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any, Final
 
+from cinquefoil.gpuagent.v1.records import LockClock
 from services.gpuagent.core.model import ClockState
 from services.gpuagent.devices.device_thread import DeviceThread
 from services.kit.errors import FailedPrecondition, PermissionDenied, ServiceError, Unavailable
-from services.kit.segment import LockClock
 from services.kit.state_file import Damaged, read_parsed, set_aside, write_json
 from services.kit.telemetry import logs
 

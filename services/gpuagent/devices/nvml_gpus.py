@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import pynvml
 
+from cinquefoil.gpuagent.v1.records import Placement, SliceProfile
 from services.gpuagent.core.device_port import (
     ALL_GRANTED,
     NO_METER,
@@ -31,7 +32,7 @@ from services.kit.errors import (
     PermissionDenied,
     Unavailable,
 )
-from services.kit.mig import WHOLE, Placement, SliceKind
+from services.kit.mig import WHOLE
 
 
 class NvmlGpus:
@@ -255,7 +256,7 @@ class NvmlGpus:
                 divided=tuple(e.placement for e in found if e.devices and not e.complete),
             )
 
-    def _kind(self, gpu_uuid: str, handle: Any, placement: Placement) -> SliceKind:
+    def _kind(self, gpu_uuid: str, handle: Any, placement: Placement) -> SliceProfile:
         """Return the slice kind of a placement that the GPU could have."""
         with translated(f"read {gpu_uuid}"):
             model = self._model(gpu_uuid, handle)
@@ -289,7 +290,7 @@ def _slice_readings(gpu: GpuInfo) -> Iterator[SliceReading]:
 # ---- changes of more than one call; they let NVML's errors through -------------------------------
 
 
-def _create(device: Any, kind: SliceKind, placement: Placement) -> None:
+def _create(device: Any, kind: SliceProfile, placement: Placement) -> None:
     """Create a GPU instance and the compute instance that takes all of it, or neither."""
     where = pynvml.c_nvmlGpuInstancePlacement_t(placement.start, kind.memory_slices)
     instance = pynvml.nvmlDeviceCreateGpuInstanceWithPlacement(
@@ -302,7 +303,7 @@ def _create(device: Any, kind: SliceKind, placement: Placement) -> None:
         raise
 
 
-def _create_compute(instance: Any, kind: SliceKind) -> None:
+def _create_compute(instance: Any, kind: SliceProfile) -> None:
     """Create the compute instance that takes all of a GPU instance."""
     profile_id = reading.full_compute_profile_id(instance, kind.compute_slices)
     pynvml.nvmlGpuInstanceCreateComputeInstance(instance, profile_id)

@@ -8,6 +8,13 @@ from typing import Any, Final
 from cinquefoil.condition.v1.records import Condition
 from cinquefoil.gpuagent.v1 import gpuagent_pb2, steps_pb2
 from cinquefoil.gpuagent.v1 import inventory_pb2 as pb
+from cinquefoil.gpuagent.v1.records import (
+    CreateSlice,
+    DestroySlice,
+    LockClock,
+    Placement,
+    SegmentSpec,
+)
 from cinquefoil.planner.v1 import planner_pb2
 from services.gpuagent.core.gpu_types import GpuInfo, GpuModel
 from services.gpuagent.core.model import (
@@ -25,10 +32,9 @@ from services.gpuagent.energy.core.account import Account
 from services.gpuagent.profile_drift.core.drift import DriftTrack, SegmentKind
 from services.gpuagent.reconfigure.transactions import Reconfigured
 from services.kit.errors import InvalidArgument
-from services.kit.mig import Placement
 from services.kit.rpc.condition_messages import condition_messages
 from services.kit.rpc.record_mapping import from_message, to_message
-from services.kit.segment import CreateSlice, DestroySlice, LockClock, SegmentSpec
+from services.kit.segment import check_spec
 
 _ACTIONS: Final = {
     CreateSlice: "create_slice",
@@ -130,7 +136,9 @@ def spec(message: pb.SegmentSpec, gpu_uuid: str = "") -> SegmentSpec:
         InvalidArgument: A value that cannot be.
     """
     uuid, place = message.gpu_uuid or gpu_uuid, placement(message.placement)
-    return from_message(message, SegmentSpec, gpu_uuid=uuid, placement=place)
+    found = from_message(message, SegmentSpec, gpu_uuid=uuid, placement=place)
+    check_spec(found)
+    return found
 
 
 def drifts(tracks: Mapping[SegmentKind, DriftTrack]) -> planner_pb2.ProfileDrifts:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from cinquefoil.gpuagent.v1.records import CreateSlice, DestroySlice, LockClock, SegmentSpec
 from services.gpuagent.core.device_port import IN_USE
 from services.gpuagent.core.gpu_types import GpuInfo
 from services.gpuagent.core.model import Action, SetMigMode, StartSegment, StopSegment
@@ -14,7 +15,6 @@ from services.gpuagent.devices.mig_mode import MigModes
 from services.gpuagent.supervision.managed_node import ManagedNode
 from services.kit.errors import FailedPrecondition, NotFound, Unavailable
 from services.kit.mig import WHOLE
-from services.kit.segment import CreateSlice, DestroySlice, LockClock, SegmentSpec
 
 NO_ANSWER: Final = "NO_ANSWER"
 _PAUSES_S: Final = (0.1, 0.2, 0.4, 0.8)

@@ -9,9 +9,9 @@ import math
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
+from cinquefoil.gpuagent.v1.records import LockClock
 from services.gpuagent.supervision.managed_node import ManagedNode
 from services.kit.errors import ServiceError
-from services.kit.segment import LockClock
 from services.kit.telemetry import logs
 
 _log = logs.get("gpu_loss_watch")

@@ -3,10 +3,10 @@
 import asyncio
 from dataclasses import dataclass, field
 
+from cinquefoil.gpuagent.v1.records import SegmentSpec
 from services.gpuagent.core.terms import Terms
 from services.gpuagent.state_store import Store
 from services.kit.errors import Unavailable
-from services.kit.segment import SegmentSpec
 from services.kit.telemetry import logs
 
 _log = logs.get("journal")

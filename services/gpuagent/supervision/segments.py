@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from cinquefoil.gpuagent.v1.records import Placement, SegmentSpec, SegmentState
 from cinquefoil.gpuagent.v1.worker_pb2 import Hello
 from services.gpuagent.core.model import Segment
 from services.gpuagent.core.worker_config import WorkerConfig
@@ -19,8 +20,6 @@ from services.gpuagent.supervision.slice_sharing import SliceSharing
 from services.gpuagent.supervision.worker_allocation import WorkerAllocator
 from services.gpuagent.supervision.worker_supervisor import SupervisionContext, WorkerSupervisor
 from services.kit.errors import AlreadyExists, FailedPrecondition, ServiceError, Unavailable
-from services.kit.mig import Placement
-from services.kit.segment import SegmentSpec, SegmentState
 from services.kit.telemetry import logs
 
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from cinquefoil.gpuagent.v1.records import MpsLimit
 from services.gpuagent.core.mps_limits import ceiling_of, limits_of
 from services.gpuagent.core.worker_config import WorkerConfig
 from services.gpuagent.devices.mps.control_program import MpsDaemon, daemons
 from services.kit.clock import Clock, RealClock
 from services.kit.config import Mps
 from services.kit.errors import ServiceError, Unavailable
-from services.kit.segment import MpsLimit
 from services.kit.telemetry import logs
 
 _log = logs.get("mps")

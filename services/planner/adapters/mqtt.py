@@ -5,11 +5,11 @@ from collections.abc import Coroutine, Iterable, Iterator
 from datetime import UTC
 from typing import Any, Final
 
+from cinquefoil.planner.v1.records import Plan, PlannedSegment
 from services.kit.broadcast import Broadcast
 from services.kit.clock import Clock
 from services.kit.config import Mqtt
 from services.kit.mqtt import BrokerConnection
-from services.planner.core.plan import Plan, PlannedSegment
 from services.planner.core.routing_table import Announcement
 
 _LONGEST: Final = 2000

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from cinquefoil.planner.v1.records import Outcome, Plan
 from services.kit.clock import Clock
 from services.kit.errors import Unavailable
 from services.kit.telemetry import logs
@@ -17,7 +18,6 @@ from services.planner.core.accounting.counters import EnergyCounters
 from services.planner.core.accounting.entries import hour_of
 from services.planner.core.accounting.site import Site
 from services.planner.core.load_report import LoadReport
-from services.planner.core.plan import Outcome, Plan
 from services.planner.core.service_level import ServiceTarget
 
 _log = logs.get("accounting")
@@ -65,7 +65,7 @@ class AccountingWriter:
         self._sites = sites
         self._accountant = Accountant(sites)
         self.active_version = 0
-        self._outcome = Outcome(clock.now())
+        self._outcome = Outcome(since=clock.now())
         self._writing = asyncio.Lock()
         self._unwritten: _Sheet | None = None  # begun; nobody knows whether it was written
         self._purged: datetime | None = None
@@ -131,7 +131,7 @@ class AccountingWriter:
             await self._finish()
             await self._collect_all()
             closed = self._sheet()
-            self.active_version, self._outcome = version, Outcome(self._clock.now())
+            self.active_version, self._outcome = version, Outcome(since=self._clock.now())
             await self._write(closed)
             await self._store.activate(version, self._outcome.since)
         prometheus.PLAN_VERSION.set(version)
@@ -180,7 +180,7 @@ class AccountingWriter:
         self._accountant.rewind(await self._store.pages.account())
         plan = await self._store.active()
         written = plan.outcome if plan is not None and plan.version == self.active_version else None
-        self._outcome = written or Outcome(self._outcome.since)
+        self._outcome = written or Outcome(since=self._outcome.since)
 
     async def _write(self, sheet: _Sheet) -> None:
         """Write a sheet, and once an hour forget what is too old.

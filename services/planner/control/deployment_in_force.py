@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
+from cinquefoil.planner.v1.records import ChangedSetting
 from services.kit.config import Deployment
 from services.kit.config.differences import differences
 from services.kit.config.loader import ConfigError
@@ -15,7 +16,7 @@ from services.planner.adapters.model_loader import load_models
 from services.planner.adapters.store import Store
 from services.planner.core.cycle.environment import Clock
 from services.planner.core.model import Model
-from services.planner.core.overrides import MAX_OVERRIDES, Override, overridden, still_valid
+from services.planner.core.overrides import MAX_OVERRIDES, overridden, still_valid
 
 _log = logs.get("settings")
 
@@ -32,13 +33,13 @@ class InForce:
     """
 
     file: Deployment
-    overrides: Mapping[str, Override]
+    overrides: Mapping[str, ChangedSetting]
     deployment: Deployment
     models: tuple[Model, ...]
 
     @classmethod
     async def of(
-        cls, file: Deployment, overrides: Mapping[str, Override], *, may_add: bool = False
+        cls, file: Deployment, overrides: Mapping[str, ChangedSetting], *, may_add: bool = False
     ) -> "InForce":
         """Check a deployment; reads profiles.
 
@@ -143,7 +144,9 @@ class DeploymentChanges:
             for each in below:
                 del kept[each]
         at = self._clock.now()
-        kept.update({path: Override(value, principal, at) for path, value in values.items()})
+        kept.update(
+            {path: ChangedSetting(path, value, principal, at) for path, value in values.items()}
+        )
         if len(kept) > MAX_OVERRIDES:
             raise InvalidArgument.at("values", f"at most {MAX_OVERRIDES} settings can be changed")
         try:
@@ -172,7 +175,7 @@ class DeploymentChanges:
         self._use(new, principal)
 
 
-def _kept(file: Deployment, overrides: Mapping[str, Override]) -> dict[str, Override]:
+def _kept(file: Deployment, overrides: Mapping[str, ChangedSetting]) -> dict[str, ChangedSetting]:
     """Return the overrides that a file still allows; others are logged."""
     kept, dropped = still_valid(file, overrides)
     for path, why in dropped.items():

@@ -4,10 +4,10 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from cinquefoil.gpuagent.v1.records import SegmentSpec
+from cinquefoil.planner.v1.records import Plan
 from services.kit.errors import FailedPrecondition, NotFound
-from services.kit.segment import SegmentSpec
 from services.planner.core.cycle.environment import Clock
-from services.planner.core.plan import Plan
 
 LIFETIME_S = 600.0
 MAX_DRY_RUNS = 256

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Collection
 from typing import Final
 
+from cinquefoil.planner.v1.records import NodeOrder
 from services.kit.clock import Clock
 from services.kit.errors import (
     FailedPrecondition,
@@ -20,7 +21,7 @@ from services.kit.telemetry import logs
 from services.planner.adapters.store import Store
 from services.planner.control.accounting_writer import AccountingWriter
 from services.planner.core.cycle.cluster_state import ClusterState
-from services.planner.core.roster import JoinedNode, NodeOrder, OrderedNode
+from services.planner.core.roster import JoinedNode
 
 _log = logs.get("nodes")
 
@@ -150,19 +151,25 @@ class Membership:
                 "address", f"required: where the agent of {node.name} listens, host:port"
             )
 
-    async def order(self, name: str, order: NodeOrder | None, principal: str) -> None:
-        """Take a node out of use; None: take it into use again.
+    async def order(self, name: str, principal: str, *, drain: bool | None) -> None:
+        """Take a node out of use, or into use again.
+
+        Args:
+            name: The node.
+            principal: Identity of the operator.
+            drain: Whether a plan without the node is made now; None: the node may be used again.
 
         Raises:
             NotFound: There is no such node.
         """
         self.check_known(name)
-        found = None if order is None else OrderedNode(order, principal, self._clock.now())
+        found = None if drain is None else NodeOrder(drain, principal, self._clock.now())
         async with self._writing:
             await self._store.save_node(name, self._fleet.settings.joined.get(name), found)
             self._fleet.order(name, found)
         self._changed.notify()
-        _log.info("node ordered", node=name, order=order or "uncordon", principal=principal)
+        order = {True: "drain", False: "cordon", None: "uncordon"}[drain]
+        _log.info("node ordered", node=name, order=order, principal=principal)
 
     def check_known(self, name: str) -> None:
         """Check that there is a node.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from cinquefoil.condition.v1.records import Condition
+from cinquefoil.planner.v1.records import Plan, PlannedSegment, PlanState, RoutingTable
 from services.kit.backoff import Backoff
 from services.kit.broadcast import Broadcast
 from services.kit.clock import RealClock
@@ -19,9 +20,8 @@ from services.planner.control.pacing import Pacing
 from services.planner.control.serving_policies import ServingPolicies
 from services.planner.core.cycle.environment import ChangeEvent
 from services.planner.core.fleet import Fleet
-from services.planner.core.plan import Plan, PlannedSegment, PlanState
 from services.planner.core.roster import NodeRoutes
-from services.planner.core.routing_table import Announcement, Places, RoutingTable, routes
+from services.planner.core.routing_table import Announcement, Places, routes
 
 _log = logs.get("publisher")
 

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
+from cinquefoil.planner.v1.records import Explanation, Plan, PlanDiff, Prediction, WhatIf
 from services.kit.config import Deployment
 from services.kit.config import Planner as Settings
 from services.kit.errors import InvalidArgument
@@ -21,11 +22,10 @@ from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.environment import Draft
 from services.planner.core.decide import Snapshot, configuration_of, pose
 from services.planner.core.explain.explain import DecidedPlan, explain, outline
-from services.planner.core.explain.explanation import Explanation, PlanDiff, diff
+from services.planner.core.explain.explanation import diff
 from services.planner.core.model import Model
-from services.planner.core.plan import Plan, Prediction
 from services.planner.core.triggers import Observation
-from services.planner.core.what_if import Changes, alter
+from services.planner.core.what_if import alter, of_another_world
 
 BRIEF_S: Final = 1.0
 """Longest that a strategy searches while a person waits, s."""
@@ -50,14 +50,6 @@ class Answer:
     proposal_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a plan for a weight of carbon promises. Attributes: carbon_weight (0..1), outlook."""
-
-    carbon_weight: float
-    outlook: Prediction
-
-
 class Queries:
     """Answers them. Nothing here changes what runs, but `apply`; solving runs in a thread."""
 
@@ -75,7 +67,7 @@ class Queries:
         self._dry_runs = DryRuns(state.clock)
         self._thinking = asyncio.Lock()  # questions must not take the threads of plans that count
 
-    async def dry_run(self, changes: Changes, *, brief: bool = False) -> Answer:
+    async def dry_run(self, changes: WhatIf, *, brief: bool = False) -> Answer:
         """Return what would be decided under other circumstances, and why.
 
         A plan for other wishes (objective, strategy) can be applied; one for another world
@@ -92,13 +84,13 @@ class Queries:
         """
         basis, nodes = self._basis(), self._state.fleet.settings
         answer = await self._answer(lambda now: alter(now, changes, nodes), brief=brief)
-        if replace(changes, objective={}, strategy=""):  # of another world, not other wishes
+        if of_another_world(changes):
             return answer
         return replace(answer, proposal_id=self._dry_runs.keep(answer.plan, basis))
 
     async def sweep(
-        self, changes: Changes, carbon_weights: Sequence[float]
-    ) -> AsyncIterator[Outcome]:
+        self, changes: WhatIf, carbon_weights: Sequence[float]
+    ) -> AsyncIterator[tuple[float, Prediction]]:
         """Yield what would be promised for each weight of carbon, as soon as it is decided.
 
         Args:
@@ -114,11 +106,10 @@ class Queries:
             )
         nodes = self._state.fleet.settings
         for weight in carbon_weights:
-            fields = {**changes.objective, "carbon_weight": weight}
-            circumstances = replace(changes, objective=fields)
+            circumstances = replace(changes, carbon_weight=weight)
             wished = partial(alter, changes=circumstances, nodes=nodes)
             draft = await self._reconciler.propose(wished, BRIEF_S)
-            yield Outcome(weight, draft.plan.prediction)
+            yield weight, draft.plan.prediction
 
     async def dry_run_of(self, deployment: Deployment, models: tuple[Model, ...]) -> Answer:
         """Return what would be decided with changed settings, and why; it cannot be applied.

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 
+from cinquefoil.planner.v1.records import Plan, PlanState
 from services.kit.errors import FailedPrecondition, InvalidArgument
 from services.kit.telemetry import logs
 from services.planner.adapters import prometheus
@@ -20,7 +21,7 @@ from services.planner.core.cycle.cycle import DecisionCycle, Work
 from services.planner.core.cycle.environment import Draft
 from services.planner.core.decide import Snapshot
 from services.planner.core.maintenance import Freeze
-from services.planner.core.plan import Pin, Plan, PlanState, ordered_by
+from services.planner.core.plan import Pin, ordered_by
 from services.planner.core.plan_builder import remembered
 
 _log = logs.get("reconciler")

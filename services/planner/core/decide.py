@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from cinquefoil.condition.v1.records import Condition, ConditionKind
+from cinquefoil.gpuagent.v1.records import SegmentState
+from cinquefoil.planner.v1.records import LoadForecast
 from services.kit.config import Objective
 from services.kit.config import Planner as Settings
 from services.kit.errors import FailedPrecondition, InvalidArgument
 from services.kit.grouping import summed
-from services.kit.segment import SegmentState
 from services.planner.core import feasibility
 from services.planner.core.autoscaling import wanted_gpus
 from services.planner.core.fixed_inputs import FixedInputs
@@ -30,7 +31,6 @@ from services.planner.core.model import (
 from services.planner.core.placement import placement, rollout
 from services.planner.core.placement.actions import Rollout
 from services.planner.core.placement.spares import missing_redundancy, reinforced
-from services.planner.core.plan import LoadForecast
 from services.planner.core.problem import catalog, score
 from services.planner.core.problem.latency_rule import admissible_rps
 from services.planner.core.problem.shortfall import shortfalls

@@ -4,10 +4,11 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from cinquefoil.gpuagent.v1.records import SegmentSpec
+from cinquefoil.planner.v1.records import Plan, PlannedSegment
 from services.kit.errors import InvalidArgument
 from services.kit.grouping import grouped, summed
 from services.kit.profiles.core.profile import BatchCost, Times, batch_times_s
-from services.kit.segment import SegmentSpec
 from services.planner.core.model import (
     Gpu,
     Model,
@@ -18,7 +19,7 @@ from services.planner.core.model import (
     Variants,
     variants_of,
 )
-from services.planner.core.plan import Plan, PlannedSegment
+from services.planner.core.plan import queue_of_planned
 
 _SHARES_SUM_TO = 1e-3
 
@@ -86,7 +87,7 @@ def check(segments: Sequence[PlannedSegment]) -> None:
         if not 0 <= segment.share <= 1:
             where = f"plan.segments[{index}].share"
             raise InvalidArgument.at(where, f"must be 0..1, got {segment.share:g}")
-    shares = summed((segment.queue, segment.share) for segment in segments)
+    shares = summed((queue_of_planned(segment), segment.share) for segment in segments)
     for (model, variant, stage), total in shares.items():
         if not math.isclose(total, 1.0, abs_tol=_SHARES_SUM_TO):
             which = f"{model} {variant}, stage {stage}," if stage else model

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from cinquefoil.condition.v1.records import Condition
+from cinquefoil.gpuagent.v1.records import Placement, SegmentSpec, SegmentState
+from cinquefoil.planner.v1.records import NodeOrder
 from services.kit import config
 from services.kit.errors import FailedPrecondition
-from services.kit.mig import Placement
-from services.kit.segment import SegmentSpec, SegmentState, plain, some_of
+from services.kit.segment import plain, some_of
 from services.planner.core.model import Gpu, GpuType, Pool
-from services.planner.core.roster import NodeOrder, NodeRoutes, OrderedNode, Roster
+from services.planner.core.roster import NodeRoutes, Roster
 
 _LOST_SHARE = 1 / 6
 """Share of a node's orphan timeout after which the planner plans without it."""
@@ -114,7 +115,7 @@ class Fleet:
         join: config.Join | None = None,
     ) -> None:
         self.settings = Roster(settings, join)
-        self.orders: dict[str, OrderedNode] = {}
+        self.orders: dict[str, NodeOrder] = {}
         self._removed: set[str] = set()
         self._settle_s = settle_s
         self._members: dict[str, _Member] = {}
@@ -141,7 +142,7 @@ class Fleet:
                 member.routed = self._routed(member.node)
         self._change()
 
-    def order(self, name: str, order: OrderedNode | None) -> None:
+    def order(self, name: str, order: NodeOrder | None) -> None:
         """Take in what an operator ordered of a node; None: it may be used again."""
         if order is None:
             self.orders.pop(name, None)
@@ -344,9 +345,7 @@ class Fleet:
         None of them waits for that plan: an agent that wants its GPUs back does.
         """
         return frozenset(
-            name
-            for name, order in self.orders.items()
-            if order.order is NodeOrder.CORDON and not self._wants(name)
+            name for name, order in self.orders.items() if not order.drain and not self._wants(name)
         )
 
     def _wants(self, name: str) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 
+from cinquefoil.planner.v1.records import Hold
 from services.kit.config import MaintenanceWindow, Objective
 from services.kit.config.planning import WEEKDAYS
 
@@ -27,19 +28,6 @@ class Freeze:
     until: datetime
     reason: str = ""
     principal: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """Why only lost capacity is replaced now.
-
-    Attributes:
-        until: When it ends, UTC.
-        why: A phrase.
-    """
-
-    until: datetime
-    why: str
 
 
 def hold(freeze: Freeze | None, windows: Iterable[MaintenanceWindow], now: datetime) -> Hold | None:

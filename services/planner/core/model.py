@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from cinquefoil.gpuagent.v1.records import Placement, SegmentSpec, SliceProfile
 from services.kit.config import Objective, PlacementRule, Spread
-from services.kit.mig import Geometry, Placement, SliceKind
+from services.kit.mig import Geometry
 from services.kit.profiles.core.language import TokenTimes
 from services.kit.profiles.core.profile import Profile, SliceShape
-from services.kit.segment import SegmentSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class GpuType:
         # Kinds and pools are dictionary keys everywhere; hashing a geometry each time is slow.
         return hash(self.name)
 
-    def shape(self, kind: SliceKind) -> SliceShape:
+    def shape(self, kind: SliceProfile) -> SliceShape:
         """Return what a profile must know of a slice of `kind`."""
         return SliceShape(
             gpu=self.name,

@@ -5,13 +5,12 @@ restarts, and over changes of the file, until it is reset.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from pydantic import JsonValue, ValidationError
 
+from cinquefoil.planner.v1.records import ChangedSetting
 from services.kit.config import Deployment, Model, TableProfile
 from services.kit.errors import InvalidArgument
 
@@ -26,21 +25,6 @@ _SET: Final = (
     ("planner", "strategy"),
 )
 _REMOVED: Final = (("models", "*"), ("models", "*", "variants", "*"))
-
-
-@dataclass(frozen=True, slots=True)
-class Override:
-    """A setting's value by order.
-
-    Attributes:
-        value: As JSON; None: the model or variant is not served.
-        principal: Identity of the operator; "": identities are not checked.
-        at: When it was ordered, UTC.
-    """
-
-    value: JsonValue
-    principal: str
-    at: datetime
 
 
 def overridden(
@@ -94,10 +78,10 @@ def _require_no_table(name: str, model: Model) -> None:
 
 
 def still_valid(
-    deployment: Deployment, overrides: Mapping[str, Override]
-) -> tuple[dict[str, Override], dict[str, str]]:
+    deployment: Deployment, overrides: Mapping[str, ChangedSetting]
+) -> tuple[dict[str, ChangedSetting], dict[str, str]]:
     """Return the overrides that a changed file still allows, and why others are dropped."""
-    kept: dict[str, Override] = {}
+    kept: dict[str, ChangedSetting] = {}
     dropped: dict[str, str] = {}
     for path, override in overrides.items():
         values = {name: each.value for name, each in kept.items()}

@@ -4,18 +4,13 @@ from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 
-from services.kit.segment import SegmentSpec
+from cinquefoil.gpuagent.v1.records import SegmentSpec
+from cinquefoil.planner.v1.records import Goals, Plan, PlanInputs, PlanState
 from services.planner.core.autoscaling import empty_nodes
 from services.planner.core.decide import Decision, Snapshot
 from services.planner.core.fixed_inputs import FixedInputs
 from services.planner.core.model import Gpu
-from services.planner.core.plan import (
-    Inputs,
-    Plan,
-    PlannedSegment,
-    PlanState,
-    Prediction,
-)
+from services.planner.core.plan import planned, prediction_of
 from services.planner.core.triggers import Observation
 
 _SAME_SHARE = 0.01
@@ -42,8 +37,8 @@ def build_plan(
         strategy=snapshot.strategy,
         reason=reason,
         inputs=_inputs(snapshot),
-        segments=tuple(PlannedSegment.of(segment) for segment in decision.target),
-        prediction=Prediction.of(
+        segments=tuple(planned(segment) for segment in decision.target),
+        prediction=prediction_of(
             score,
             gap=decision.configuration.gap,
             solve_s=solve_s,
@@ -70,9 +65,9 @@ def _parked(decision: Decision) -> tuple[Gpu, ...]:
     return tuple(gpu for gpu in decision.problem.gpus if gpu.uuid not in used)
 
 
-def _inputs(snapshot: Snapshot) -> Inputs:
+def _inputs(snapshot: Snapshot) -> PlanInputs:
     zones = {gpu.pool.zone for gpu in snapshot.gpus}
-    return Inputs(
+    return PlanInputs(
         intensity_gco2e_per_kwh={
             gpu.pool.zone: gpu.pool.intensity_gco2e_per_kwh for gpu in snapshot.gpus
         },
@@ -80,7 +75,7 @@ def _inputs(snapshot: Snapshot) -> Inputs:
         gpus=Counter(gpu.pool.type.name for gpu in snapshot.gpus),
         carbon_weight=snapshot.objective.carbon_weight,
         accuracy_floor=snapshot.objective.accuracy_floor,
-        goals=snapshot.objective.goals,
+        goals=Goals(**snapshot.objective.goals.model_dump()),
         load_forecast=snapshot.load_forecast,
         staleness_s={zone: age_s for zone, age_s in snapshot.staleness_s.items() if zone in zones},
     )

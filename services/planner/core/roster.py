@@ -2,33 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from enum import StrEnum
 
 from services.kit import config
-
-
-class NodeOrder(StrEnum):
-    """What an operator ordered of a node."""
-
-    CORDON = "cordon"
-    DRAIN = "drain"
-
-
-@dataclass(frozen=True, slots=True)
-class OrderedNode:
-    """An operator's order about a node.
-
-    Attributes:
-        order: CORDON: the next plan, whatever causes it, leaves the node out. DRAIN: such a plan is
-            made now.
-        principal: Identity of the operator; "": identities are not checked.
-        at: When, UTC.
-    """
-
-    order: NodeOrder
-    principal: str
-    at: datetime
 
 
 @dataclass(frozen=True, slots=True)

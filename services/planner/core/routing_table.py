@@ -10,41 +10,12 @@ from types import MappingProxyType
 from typing import Final
 
 from cinquefoil.condition.v1.records import Condition
+from cinquefoil.planner.v1.records import Instance, ModelRoutes, Plan, PlannedSegment, RoutingTable
 from services.kit.config import Deployment, Discipline, InstanceChoice, Model
 from services.kit.grouping import grouped, summed
 from services.planner.core.model import Queue, queue_of
-from services.planner.core.plan import Plan, PlannedSegment
+from services.planner.core.plan import queue_of_planned
 from services.planner.core.roster import NodeRoutes
-
-
-@dataclass(frozen=True, slots=True)
-class Instance:
-    """One worker process.
-
-    Attributes:
-        endpoint: Where to dial.
-        segment_id, variant: What it is.
-        accuracy: The variant's, in the model's unit.
-        share: Of what comes to its queue, 0..1; the shares of a queue sum to 1.
-        credits: Requests that may be in flight.
-        zone: Electricity zone of its node.
-        pue: Wall energy per device energy, >= 1.
-        gpu_idle_power_w: Idle power of the whole GPU it is on, W; 0: not known.
-        stage: Which part of the variant, where it is a pipeline.
-        stages: Of the variant.
-    """
-
-    endpoint: str
-    segment_id: str
-    variant: str
-    accuracy: float
-    share: float
-    credits: int
-    zone: str
-    pue: float
-    gpu_idle_power_w: float = 0.0
-    stage: int = 0
-    stages: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,39 +41,6 @@ class ServingPolicy:
 _ROUNDING: Final = 1e-9
 
 _FROM_FILE: Mapping[str, ServingPolicy] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True)
-class ModelRoutes:
-    """What a router must know of a model; units as in `plan.proto`."""
-
-    model: str
-    accuracy_unit: str
-    slo_latency_s: float
-    slo_percentile: float
-    instance_choice: str
-    instances: tuple[Instance, ...]
-    discipline: str = "fcfs"
-    intensity_threshold: float = 1.0
-    slo_first_token_s: float = 0.0
-    slo_token_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class RoutingTable:
-    """Where requests may go now.
-
-    Attributes:
-        revision: Increases with every change, over restarts too; 0: none yet.
-        plan_version: The plan it serves.
-        models: Every model of the deployment, in its order.
-        term: Of the planner that sends it.
-    """
-
-    revision: int
-    plan_version: int
-    models: tuple[ModelRoutes, ...]
-    term: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +131,10 @@ def by_capacity(segments: Iterable[PlannedSegment]) -> tuple[PlannedSegment, ...
     is what keeps the most capacity.
     """
     segments = tuple(segments)
-    total_rps = summed((segment.queue, segment.throughput_rps) for segment in segments)
+    total_rps = summed((queue_of_planned(segment), segment.throughput_rps) for segment in segments)
     return tuple(
-        replace(segment, share=segment.throughput_rps / total_rps[segment.queue])
-        if total_rps[segment.queue] > 0
+        replace(segment, share=segment.throughput_rps / total_rps[queue_of_planned(segment)])
+        if total_rps[queue_of_planned(segment)] > 0
         else replace(segment, share=1.0)  # nothing is known: `routes` makes them equal
         for segment in segments
     )
@@ -255,9 +193,10 @@ def _instances(
 
     Where all shares of a queue are 0, they become equal.
     """
-    totals = summed((segment.queue, segment.share) for segment, _ in serving)
+    totals = summed((queue_of_planned(segment), segment.share) for segment, _ in serving)
     counts = summed(
-        (each.queue, len(node.endpoints[each.spec.segment_id])) for each, node in serving
+        (queue_of_planned(each), len(node.endpoints[each.spec.segment_id]))
+        for each, node in serving
     )
     # Shares that sum to 1 but for rounding stay what they are: of the same segments, whether
     # planned or restored, the same table is made.
@@ -266,7 +205,7 @@ def _instances(
         for queue, total in totals.items()
     }
     for segment, node in serving:
-        spec, queue = segment.spec, segment.queue
+        spec, queue = segment.spec, queue_of_planned(segment)
         variant, endpoints = model.variants[spec.variant], node.endpoints[spec.segment_id]
         share = (
             segment.share / totals[queue] / len(endpoints)

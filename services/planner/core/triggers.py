@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 
+from cinquefoil.gpuagent.v1.records import SegmentSpec
 from services.kit.config import Triggers
 from services.kit.plurals import counted
-from services.kit.segment import SegmentSpec
 from services.kit.units import S_PER_H
 from services.planner.core.decide import Circumstances, Snapshot
 from services.planner.core.fixed_inputs import differences

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from cinquefoil.condition.v1.records import ConditionKind
+from cinquefoil.gpuagent.v1.records import SegmentState
 from services.kit.conditions import concerns_variant
-from services.kit.segment import SegmentState
 from services.planner.core.fleet import Node, RunningSegment
 from services.planner.core.model import Model
 

@@ -5,11 +5,11 @@ Pure: a proposal is made from a copy of the present; nothing is stored and nothi
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import asdict, replace
 
 from pydantic import ValidationError
 
+from cinquefoil.planner.v1.records import AddedGpus, WhatIf
 from services.kit import config
 from services.kit.config import Objective
 from services.kit.errors import InvalidArgument
@@ -19,42 +19,18 @@ from services.planner.core.model import Gpu, Pool
 MAX_ADDED_GPUS = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class AddedGpus:
-    """GPUs that are not there. Attributes: type (one the fleet has), node, count (>= 1)."""
-
-    type: str
-    node: str
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """Circumstances that differ from the present; an empty field is as it is.
-
-    Attributes:
-        demand_rps: By model, req/s.
-        intensity_gco2e_per_kwh: By zone. The forecast of what follows is then left out.
-        objective: Fields of `deployment.Objective`, for example {"carbon_weight": 1.0,
-            "goals": {"clover": 0, "fewest_gpus": 1}}; fields of nested sections are merged.
-        strategy: Name of the strategy.
-        without_gpus: UUIDs of GPUs that are taken away.
-        added_gpus: GPUs that are added, empty ones.
-    """
-
-    demand_rps: Mapping[str, float] = field(default_factory=dict)
-    intensity_gco2e_per_kwh: Mapping[str, float] = field(default_factory=dict)
-    objective: Mapping[str, Any] = field(default_factory=dict)
-    strategy: str = ""
-    without_gpus: frozenset[str] = frozenset()
-    added_gpus: tuple[AddedGpus, ...] = ()
-
-    def __bool__(self) -> bool:
-        """Return whether anything differs from the present."""
-        return self != Changes()
+def of_another_world(changes: WhatIf) -> bool:
+    """Return whether more differs from the present than wishes: demand, grid or fleet."""
+    wishes = WhatIf(
+        carbon_weight=changes.carbon_weight,
+        accuracy_floor=changes.accuracy_floor,
+        goals=changes.goals,
+        strategy=changes.strategy,
+    )
+    return changes != wishes
 
 
-def alter(snapshot: Snapshot, changes: Changes, nodes: Mapping[str, config.Node]) -> Snapshot:
+def alter(snapshot: Snapshot, changes: WhatIf, nodes: Mapping[str, config.Node]) -> Snapshot:
     """Return `snapshot` under other circumstances.
 
     Args:
@@ -84,16 +60,22 @@ def alter(snapshot: Snapshot, changes: Changes, nodes: Mapping[str, config.Node]
             else model
             for model in snapshot.models
         ),
-        objective=_revised(snapshot.objective, changes.objective),
+        objective=_revised(snapshot.objective, changes),
         strategy=changes.strategy or snapshot.strategy,
         forecast=() if changes.intensity_gco2e_per_kwh else snapshot.forecast,
     )
 
 
-def _revised(objective: Objective, fields: Mapping[str, Any]) -> Objective:
-    """Return `objective` with some fields changed; those of nested sections are merged."""
+def _revised(objective: Objective, changes: WhatIf) -> Objective:
+    """Return `objective` with the wishes of a what-if."""
+    wishes = {
+        "carbon_weight": changes.carbon_weight,
+        "accuracy_floor": changes.accuracy_floor,
+        "goals": None if changes.goals is None else asdict(changes.goals),
+    }
+    given = {name: value for name, value in wishes.items() if value is not None}
     try:
-        return Objective.model_validate(_merged(objective.model_dump(), fields))
+        return Objective.model_validate({**objective.model_dump(), **given})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         message = first["msg"].removeprefix("Value error, ")
@@ -101,26 +83,18 @@ def _revised(objective: Objective, fields: Mapping[str, Any]) -> Objective:
         raise InvalidArgument.at(where, f"{message}, got {first['input']!r}") from error
 
 
-def _merged(base: dict[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    nested = {
-        name: _merged(base[name], value)
-        for name, value in fields.items()
-        if isinstance(value, Mapping) and isinstance(base.get(name), dict)
-    }
-    return {**base, **fields, **nested}
-
-
 def _fleet(
     snapshot: Snapshot,
-    changes: Changes,
+    changes: WhatIf,
     nodes: Mapping[str, config.Node],
     intensity: Mapping[str, float],
 ) -> Iterator[Gpu]:
-    unknown = changes.without_gpus - {gpu.uuid for gpu in snapshot.gpus}
+    gone = frozenset(changes.without_gpus)
+    unknown = gone - {gpu.uuid for gpu in snapshot.gpus}
     if unknown:
         raise _wrong("without_gpus", f"the fleet has no GPU {min(unknown)!r}")
     for gpu in snapshot.gpus:
-        if gpu.uuid not in changes.without_gpus:
+        if gpu.uuid not in gone:
             value = intensity[gpu.pool.zone]
             yield replace(gpu, pool=replace(gpu.pool, intensity_gco2e_per_kwh=value))
     for index, added in enumerate(changes.added_gpus):

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cinquefoil.gpuagent.v1.records import CreateSlice
+from cinquefoil.planner.v1.records import Plan
 from services.kit.config import Deployment
-from services.kit.segment import CreateSlice
 from services.planner.core.decide import Decision
 from services.planner.core.placement.actions import StartSegment
-from services.planner.core.plan import Plan
 from services.simulator.scenario import Policy
 from services.simulator.stats.sampled_intervals import SampledInterval
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cinquefoil.gpuagent.v1.records import Placement, SegmentSpec
 from services.gpuagent.core import cpu_geometry
 from services.gpuagent.core.device_port import ALL_GRANTED, IN_USE, MeterReading, Permissions
 from services.gpuagent.core.gpu_types import GpuModel
@@ -25,9 +26,7 @@ from services.kit.errors import (
     NotFound,
     PermissionDenied,
 )
-from services.kit.mig import Placement
 from services.kit.profiles.core.analytic import AnalyticProfile
-from services.kit.segment import SegmentSpec
 
 CORES = (2, 3, 5, 7)
 UUID = "CPU-test"

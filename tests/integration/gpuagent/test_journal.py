@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from cinquefoil.gpuagent.v1.records import Placement, SegmentSpec
 from services.gpuagent.core.transaction_rules import PriorSlice, PriorState
 from services.gpuagent.state_store import Store
 from services.gpuagent.supervision.journal import Journal
 from services.kit.errors import FailedPrecondition
-from services.kit.mig import Placement
-from services.kit.segment import SegmentSpec
 
 SPECS = tuple(
     SegmentSpec(f"s-{number}", "m", "v", 4, 2, "GPU-1", Placement("1g.5gb", number))

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from cinquefoil.gpuagent.v1.records import Placement, SegmentSpec, SegmentState
 from services.gpuagent import node_conditions
 from services.gpuagent.core.model import Segment
 from services.gpuagent.node_conditions import NodeConditions
 from services.gpuagent.node_place import place_of
 from services.kit.config import Deployment
-from services.kit.mig import WHOLE, Placement
-from services.kit.segment import SegmentSpec, SegmentState
+from services.kit.mig import WHOLE
 
 SPEC = SegmentSpec("s-1", "digits", "large", 32, 2, "GPU-a", Placement(WHOLE, 0))
 

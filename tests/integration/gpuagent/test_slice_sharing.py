@@ -3,12 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 
+from cinquefoil.gpuagent.v1.records import Placement, SegmentSpec
 from services.gpuagent.core.worker_config import WorkerConfig
 from services.gpuagent.core.worker_spec import WorkerSpec
 from services.gpuagent.supervision.slice_sharing import SliceSharing
 from services.kit.config import Mps
-from services.kit.mig import Placement
-from services.kit.segment import SegmentSpec
 
 
 async def test_slices_without_a_daemon_leave_nothing_behind(tmp_path: Path) -> None:

@@ -11,12 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cinquefoil.gpuagent.v1.records import (
+    CreateSlice,
+    DestroySlice,
+    LockClock,
+    Placement,
+    SegmentSpec,
+)
 from services.gpuagent.core import gpu_types
 from services.gpuagent.core.model import Node, SetMigMode, StartSegment, StopSegment, Transaction
 from services.gpuagent.core.reconcile import DesiredGpu, reconcile
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code
-from services.kit.mig import WHOLE, Placement
-from services.kit.segment import CreateSlice, DestroySlice, LockClock, SegmentSpec
+from services.kit.mig import WHOLE
 from tests.support.examples import examples
 from tests.support.gpuagent.nvml_faults import InjectedFault
 from tests.support.gpuagent.transactions import CHANGING, TYPES, Agent, State, World, live, machine

@@ -8,14 +8,19 @@ from pathlib import Path
 import pynvml
 import pytest
 
+from cinquefoil.gpuagent.v1.records import (
+    CreateSlice,
+    DestroySlice,
+    LockClock,
+    Placement,
+    SegmentSpec,
+)
 from services.gpuagent.core.gpu_types import load
 from services.gpuagent.core.model import SetMigMode, StartSegment, StopSegment, Transaction
 from services.gpuagent.core.transaction_rules import UNDO_GRACE_S, PriorSlice, PriorState, undo
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code
 from services.gpuagent.devices.nvml import reading
 from services.gpuagent.supervision.journal import Journal
-from services.kit.mig import Placement
-from services.kit.segment import CreateSlice, DestroySlice, LockClock, SegmentSpec
 from services.kit.state_file import not_written
 from tests.support.gpuagent.nvml_faults import InjectedFault
 from tests.support.gpuagent.transactions import Agent, World, live, machine

@@ -11,6 +11,7 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import create_engine, text
 
+from cinquefoil.planner.v1.records import Outcome
 from services.kit.clock import RealClock
 from services.planner.adapters import prometheus
 from services.planner.adapters.store import Rejected, Store, open_store, opening, rows
@@ -21,7 +22,6 @@ from services.planner.core.accounting.counters import EnergyCounters, ModelEnerg
 from services.planner.core.accounting.entries import EntryKey, Figures
 from services.planner.core.accounting.site import Site
 from services.planner.core.load_report import LoadReport
-from services.planner.core.plan import Outcome
 from tests.support.planner.stored_plans import GPUS, PLAN
 
 HOUR = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -34,7 +34,7 @@ ENTRIES = {
     EntryKey(HOUR, "", "", "m"): Figures(input_tokens=2**40, output_tokens=3),
     EntryKey(NEXT, "Y", "c", "n"): Figures(energy_j=100.0),
 }
-OUTCOME = Outcome(HOUR)
+OUTCOME = Outcome(since=HOUR)
 
 
 @pytest.fixture
@@ -72,8 +72,8 @@ async def test_a_page_written_twice_is_written_once(store: Store) -> None:
     [
         (Figures(requests=2**64), OUTCOME),
         (Figures(energy_j=math.nan), OUTCOME),
-        (Figures(), Outcome(HOUR, requests=2**64)),
-        (Figures(), Outcome(HOUR, latency_s={"m": math.inf})),
+        (Figures(), Outcome(since=HOUR, requests=2**64)),
+        (Figures(), Outcome(since=HOUR, latency_s={"m": math.inf})),
     ],
     ids=["huge", "nan", "huge outcome", "infinite latency"],
 )

@@ -4,9 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from cinquefoil.gpuagent.v1.records import Placement, SegmentSpec
 from services.kit.errors import NotFound
-from services.kit.mig import Placement
-from services.kit.segment import SegmentSpec
 from services.planner.control.dry_runs import LIFETIME_S, Basis, DryRuns
 from tests.support.planner.plans import plan
 from tests.support.virtual_clock import VirtualClock

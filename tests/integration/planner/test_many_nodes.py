@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from cinquefoil.condition.v1.records import Condition, ConditionKind
+from cinquefoil.gpuagent.v1.records import Placement, SegmentSpec, SegmentState
+from cinquefoil.planner.v1.records import ModelRoutes, PlannedSegment
 from services.kit import config
 from services.kit.config import Objective
-from services.kit.mig import WHOLE, Placement
-from services.kit.segment import SegmentSpec, SegmentState
+from services.kit.mig import WHOLE
 from services.planner.adapters.store import open_store
 from services.planner.change_event import ChangeEvent
 from services.planner.control import publisher as publishing
@@ -25,8 +26,7 @@ from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.decide import Snapshot
 from services.planner.core.fleet import Fleet, Node, NodeGpu, RunningSegment
 from services.planner.core.forecast.demand import Demand
-from services.planner.core.plan import PlannedSegment
-from services.planner.core.routing_table import Announcement, ModelRoutes, routes
+from services.planner.core.routing_table import Announcement, routes
 from services.planner.core.service_level import ServiceLevel
 from tests.support.planner import fleets
 from tests.support.virtual_clock import VirtualClock

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cinquefoil.planner.v1.records import Plan, RoutingTable
 from services.kit.broadcast import Broadcast
 from services.planner.adapters.wire.streams import without_gaps
-from services.planner.core.plan import Plan
-from services.planner.core.routing_table import Announcement, RoutingTable
+from services.planner.core.routing_table import Announcement
 from tests.support.examples import examples
 from tests.support.planner.plans import plan
 

@@ -10,12 +10,12 @@ from sqlalchemy import event, select
 from sqlalchemy.exc import OperationalError
 
 from cinquefoil.planner.v1 import plan_pb2
+from cinquefoil.planner.v1.records import Instance, ModelRoutes, RoutingTable
 from services.kit.errors import Unavailable
 from services.kit.rpc.record_mapping import from_message
 from services.planner.adapters.store import Store, open_store
 from services.planner.adapters.store.tables import meta, put
 from services.planner.adapters.wire.convert import routing_to
-from services.planner.core.routing_table import Instance, ModelRoutes, RoutingTable
 
 LARGE, SMALL = 1500, 3
 

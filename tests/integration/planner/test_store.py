@@ -19,15 +19,15 @@ from sqlalchemy import event, text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from cinquefoil.gpuagent.v1.records import Placement, SegmentState
 from cinquefoil.planner.v1 import plan_pb2
+from cinquefoil.planner.v1.records import Outcome, Plan, PlanState, RoutingTable
 from services.kit.config import Objective
 from services.kit.errors import Cancelled, FailedPrecondition, NotFound, Unavailable
-from services.kit.mig import Placement
-from services.kit.segment import SegmentState
+from services.kit.rpc.record_mapping import from_message
 from services.planner.adapters.store import Deposed, Store, open_store, rows
 from services.planner.adapters.store.store import ReadAhead
 from services.planner.adapters.store.tables import put
-from services.planner.adapters.wire.convert import plan_from
 from services.planner.control.leading import Leading
 from services.planner.core import lease
 from services.planner.core.accounting.account import Account, Spent, Tokens
@@ -37,8 +37,7 @@ from services.planner.core.decide import Snapshot
 from services.planner.core.fleet import RunningSegment
 from services.planner.core.model import Gpu, Period
 from services.planner.core.online_search.profile_corrections import Beliefs, Cell
-from services.planner.core.plan import Outcome, Pin, Plan, PlanState
-from services.planner.core.routing_table import RoutingTable
+from services.planner.core.plan import Pin
 from tests.support.gpuagent.transactions import InstantClock
 from tests.support.planner.fleets import model, pool
 from tests.support.planner.stored_plans import GPUS, NOW, PLAN, SPEC
@@ -101,7 +100,7 @@ async def test_activating_a_plan_supersedes_the_one_before(store: Store) -> None
     assert plans[1].failure == "step 2.1.1: UNAVAILABLE: gone"
     active = await store.active()
     assert active is not None
-    assert (active.version, active.outcome) == (3, Outcome(NOW))
+    assert (active.version, active.outcome) == (3, Outcome(since=NOW))
 
 
 async def test_pages_go_downwards_from_a_version(store: Store) -> None:
@@ -116,7 +115,7 @@ async def test_pages_go_downwards_from_a_version(store: Store) -> None:
 async def test_outcome_and_account_are_written_together(store: Store) -> None:
     await store.add(PLAN, GPUS)
     await store.activate(1, NOW)
-    outcome = Outcome(NOW, 12.5, 700, 1500.0, 0.09, {"digits": 0.08})
+    outcome = Outcome(12.5, 700, 1500.0, 0.09, {"digits": 0.08}, since=NOW)
     counters = EnergyCounters(7.5, 8.25, 9000.0, 100.0, {"digits": ModelEnergy(50.0, 2.0, 7)})
     account = Account(Spent(2500.0, 0.15), {"GPU-a": counters}, {"r-1": {"chat": Tokens(3, 4)}}, 1)
 
@@ -142,7 +141,7 @@ async def test_beliefs_are_kept_as_they_were(store: Store) -> None:
 async def test_an_account_without_a_plan_is_kept_too(store: Store) -> None:
     account = Account(Spent(1.0, 2.0), page=1)
 
-    await store.pages.save(Page(account), 0, Outcome(NOW))
+    await store.pages.save(Page(account), 0, Outcome(since=NOW))
 
     assert await store.pages.account() == account
 
@@ -336,16 +335,16 @@ async def test_who_stands_by_has_read_the_newest_plan_when_it_leads(
     read = asyncio.Semaphore(0)
     stop = asyncio.Event()
 
-    def noted(message: plan_pb2.Plan, outcome: Outcome | None = None) -> Plan:
+    def noted(message: plan_pb2.Plan, kind: type[Plan]) -> Plan:
         read.release()
-        return plan_from(message, outcome)
+        return from_message(message, kind)
 
     async def stand_by() -> list[Plan]:
         async with open_store(database, patience_s=math.inf, stop=stop) as store:
             return await store.newest_first(1)
 
     rows.planned.cache_clear()
-    monkeypatch.setattr(rows, "plan_from", noted)
+    monkeypatch.setattr(rows, "from_message", noted)
     async with open_store(database) as leader:
         waiting = asyncio.create_task(stand_by())
         for number in range(1, 3):

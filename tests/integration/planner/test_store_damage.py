@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cinquefoil.planner.v1.records import Outcome
 from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound, ServiceError
 from services.kit.state_file import Damaged
 from services.planner.adapters.store import checks, open_store
@@ -16,7 +17,7 @@ from services.planner.adapters.store.backup import back_up, restore
 from services.planner.core.accounting.account import Account, Spent
 from services.planner.core.accounting.accountant import Page
 from services.planner.core.accounting.entries import EntryKey, Figures
-from services.planner.core.plan import Outcome, Pin
+from services.planner.core.plan import Pin
 from tests.support.planner.stored_plans import GPUS, NOW, PLAN
 
 FIRST = NOW.replace(hour=0)
@@ -24,7 +25,7 @@ ENTRIES = {
     EntryKey(FIRST.replace(hour=hour), "US-CAL", "node-a", "digits"): Figures(energy_j=hour + 0.5)
     for hour in range(24)
 }
-OUTCOME = Outcome(datetime(2026, 3, 1, 12, tzinfo=UTC), 12.5, 7, 100.0, 0.5, {"digits": 0.25})
+OUTCOME = Outcome(12.5, 7, 100.0, 0.5, {"digits": 0.25}, since=datetime(2026, 3, 1, 12, tzinfo=UTC))
 
 
 async def written(path: Path, plans: int = 3) -> None:

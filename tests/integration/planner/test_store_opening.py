@@ -11,16 +11,17 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import text
 
+from cinquefoil.planner.v1 import plan_pb2
+from cinquefoil.planner.v1.records import Outcome, PlanState, RoutingTable
 from services.kit.errors import FailedPrecondition, InvalidArgument, Unavailable
 from services.kit.lock_file import LockFile
+from services.kit.rpc.record_mapping import to_message
 from services.planner.adapters.store import open_store, schema
 from services.planner.adapters.store.opening import address, downgrade, shown
 from services.planner.adapters.store.tables import metadata, put
-from services.planner.adapters.wire.convert import plan_to, routing_to
+from services.planner.adapters.wire.convert import routing_to
 from services.planner.core.accounting.account import Account, Spent
 from services.planner.core.accounting.counters import EnergyCounters
-from services.planner.core.plan import Outcome, PlanState
-from services.planner.core.routing_table import RoutingTable
 from tests.support.planner.stored_plans import GPUS, PLAN
 from tests.support.postgres import Postgres
 
@@ -57,7 +58,7 @@ def old_file(tmp_path: Path) -> Path:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.executescript(BEFORE_MIGRATIONS)
     created = "2026-03-01T12:00:00.250000+00:00"
-    payload = plan_to(PLAN).SerializeToString()
+    payload = to_message(PLAN, plan_pb2.Plan).SerializeToString()
     connection.executemany(
         "INSERT INTO plans VALUES (?, ?, ?, 'exact', 'because', ?, ?)",
         [(1, 5, created, "step 1", payload), (2, 3, created, "", payload)],
@@ -90,7 +91,7 @@ async def test_a_file_from_before_migrations_is_taken_over(old_file: Path) -> No
     assert (failed.state, failed.failure) == (PlanState.FAILED, "step 1")
     assert (active.state, active.segments) == (PlanState.ACTIVE, PLAN.segments)
     since = datetime(2026, 3, 1, 12, 0, 0, 250_000, UTC)
-    assert active.outcome == Outcome(since, 12.5, 7, 100.0, 0.5, {"digits": 0.25})
+    assert active.outcome == Outcome(12.5, 7, 100.0, 0.5, {"digits": 0.25}, since=since)
     assert added.version == 3
     assert routing == RoutingTable(41, 2, ())
     assert account == Account(

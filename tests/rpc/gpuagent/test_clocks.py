@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from cinquefoil.gpuagent.v1 import inventory_pb2
+from cinquefoil.gpuagent.v1.records import LockClock
 from services.gpuagent.devices.clock_locks import ClockLocks
 from services.gpuagent.devices.hardware import hardware_of
 from services.gpuagent.node_place import NodePlace
 from services.kit.config import Node
 from services.kit.errors import PermissionDenied
-from services.kit.segment import LockClock
 from tests.support.gpuagent.agent_process import agent_process
 from tests.support.gpuagent.agent_service import (
     GPU,

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from cinquefoil.gpuagent.v1.records import LockClock
 from services.gpuagent.devices.clock_locks import ClockLocks
 from services.gpuagent.devices.device_thread import DeviceThread
 from services.gpuagent.devices.hardware import hardware_of
 from services.gpuagent.node_place import NodePlace
 from services.kit.config import Node
 from services.kit.errors import InvalidArgument
-from services.kit.segment import LockClock
 from services.kit.state_file import read_parsed
 
 

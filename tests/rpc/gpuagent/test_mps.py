@@ -13,10 +13,10 @@ import pytest
 from prometheus_client import REGISTRY
 
 from cinquefoil.gpuagent.v1 import inventory_pb2
+from cinquefoil.gpuagent.v1.records import MpsLimit
 from services.gpuagent.devices.mps.control_program import MpsDaemon, daemons, end_daemon
 from services.kit.config import Mps
 from services.kit.errors import FailedPrecondition, Unavailable
-from services.kit.segment import MpsLimit
 from tests.support.gpuagent.agent_process import agent_process, killed
 from tests.support.gpuagent.agent_service import (
     NODE,

@@ -19,16 +19,16 @@ import pytest
 from benchmarks.clover.live import SPAN_S, World
 from cinquefoil.gpuagent.v1 import inventory_pb2
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
+from cinquefoil.planner.v1.records import Plan
 from services.kit import config
+from services.kit.rpc.record_mapping import from_message
 from services.planner.adapters.model_loader import load_models
 from services.planner.adapters.store import open_store
-from services.planner.adapters.wire.convert import plan_from
 from services.planner.adapters.wire.convert_node import node_from
 from services.planner.core import feasibility
 from services.planner.core.decide import Snapshot, configuration_of, pose
 from services.planner.core.model import Configuration, Gpu, Pool, Score, Segment
 from services.planner.core.online_search.measurement import SegmentCounters
-from services.planner.core.plan import Plan
 from services.planner.core.strategies import REGISTRY
 from services.planner.core.strategies.candidates import breaks_sla
 from tests.support.fake_agent import Agent, Grid, active, deployment, living, planner, watch
@@ -97,7 +97,7 @@ class Truth:
 
     def score(self, made: plan_pb2.Plan) -> Score:
         """Return what a plan is truly worth."""
-        return self.world.score(self.configuration(plan_from(made)))
+        return self.world.score(self.configuration(from_message(made, Plan)))
 
     def keeps_sla(self, made: plan_pb2.Plan) -> bool:
         return not breaks_sla(self.score(made), self.world.problem, share=NOISE)
@@ -127,7 +127,7 @@ class Day:
     async def _watch(self) -> None:
         async for seen in self.stub.Watch(planner_pb2.WatchRequest()):
             if seen.plan.state == plan_pb2.PLAN_STATE_ACTIVE:
-                self.now = plan_from(seen.plan)
+                self.now = from_message(seen.plan, Plan)
 
     def _serve(self) -> None:
         """Let a tick's work be done, and let the agent tell of it."""

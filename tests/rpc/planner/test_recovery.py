@@ -15,10 +15,10 @@ import pytest
 import yaml
 
 from cinquefoil.gpuagent.v1 import inventory_pb2
+from cinquefoil.gpuagent.v1.records import Placement
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
 from services.kit import config
-from services.kit.mig import Placement
 from services.kit.net import free_port
 from services.kit.rpc import dial
 from tests.support.fake_agent import Act, Agent, Grid, active, deployment, living, planner, watch

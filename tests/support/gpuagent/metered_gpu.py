@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from cinquefoil.gpuagent.v1.records import Placement, SegmentSpec
 from cinquefoil.gpuagent.v1.worker_pb2 import Hello
 from services.gpuagent.core.device_port import MeterReading
 from services.gpuagent.core.worker_config import WorkerConfig
@@ -15,9 +16,7 @@ from services.gpuagent.shared_memory.shared_counters import SharedCounters
 from services.gpuagent.supervision.segments import RunningSegment
 from services.gpuagent.supervision.worker_supervisor import SupervisionContext, WorkerSupervisor
 from services.kit.clock import RealClock
-from services.kit.mig import Placement
 from services.kit.profiles.core.profile import BatchCost
-from services.kit.segment import SegmentSpec
 
 IDLE_W = 50.0
 

@@ -5,9 +5,10 @@ from typing import Any
 
 import pynvml
 
+from cinquefoil.gpuagent.v1.records import Placement, SliceProfile
 from services.gpuagent.core import gpu_types
 from services.gpuagent.core.gpu_types import GpuTable
-from services.kit.mig import Layout, Placement, SliceKind
+from services.kit.mig import Layout
 
 A100 = gpu_types.load("a100-40gb")
 
@@ -22,7 +23,7 @@ def mig_gpu() -> Any:
     return handle
 
 
-def create(handle: Any, kind: SliceKind, start: int) -> Any:
+def create(handle: Any, kind: SliceProfile, start: int) -> Any:
     where = pynvml.c_nvmlGpuInstancePlacement_t(start, kind.memory_slices)
     return pynvml.nvmlDeviceCreateGpuInstanceWithPlacement(
         handle, kind.gpu_instance_profile_id, byref(where)

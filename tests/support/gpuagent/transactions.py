@@ -16,6 +16,7 @@ from typing import Any
 from unittest import mock
 from uuid import UUID
 
+from cinquefoil.gpuagent.v1.records import Placement, SegmentSpec
 from cinquefoil.gpuagent.v1.worker_pb2 import Hello
 from services.gpuagent.core.model import Node, Outcome, Transaction
 from services.gpuagent.core.transaction_rules import PriorState
@@ -37,9 +38,7 @@ from services.gpuagent.supervision.segments import Segments
 from services.gpuagent.supervision.worker_allocation import WorkerAllocator
 from services.gpuagent.supervision.worker_supervisor import SupervisionContext
 from services.kit.clock import RealClock
-from services.kit.mig import Placement
 from services.kit.profiles.core.analytic import AnalyticProfile
-from services.kit.segment import SegmentSpec
 from tests.support.gpuagent.nvml_faults import FaultyNvml
 
 TYPES = ("a30", "a100-40gb")

@@ -4,10 +4,9 @@ from collections import defaultdict
 from dataclasses import replace
 from itertools import count
 
+from cinquefoil.gpuagent.v1.records import Placement, SegmentState
 from services.kit.config import Objective, Planner
-from services.kit.mig import Placement
 from services.kit.profiles.core.analytic import AnalyticProfile
-from services.kit.segment import SegmentState
 from services.planner.core.decide import Decision, Snapshot, decide
 from services.planner.core.fleet import RunningSegment
 from services.planner.core.model import Gpu, GpuType, Model, Pool, Variant

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from cinquefoil.gpuagent.v1.records import Placement
 from services.gpuagent.core import gpu_types
 from services.kit.config import Objective
-from services.kit.mig import Geometry, Placement
+from services.kit.mig import Geometry
 from services.kit.profiles.core.analytic import AnalyticProfile
 from services.planner.core.model import Gpu, GpuType, Model, Pool, Problem, Segment, Variant
 from services.planner.core.placement.placement import clocks

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from services.kit.mig import Placement
-from services.kit.segment import SegmentSpec
-from services.planner.core.plan import Inputs, Plan, PlannedSegment, PlanState, Prediction
+from cinquefoil.gpuagent.v1.records import Placement, SegmentSpec
+from cinquefoil.planner.v1.records import Plan, PlanInputs, PlannedSegment, PlanState, Prediction
 
-PREDICTION = Prediction(-1.5, {"digits": 97.0}, {"digits": 0.1}, {}, 120.0, 25.2, 1, 0.0, 0.02)
+PREDICTION = Prediction(-1.5, {"digits": 97.0}, {"digits": 0.1}, 120.0, 25.2, 1, 0.0, {}, 0.02)
 
 
 def segment(variant: str, start: int, share: float = 0.5, segment_id: str = "") -> PlannedSegment:
@@ -33,7 +32,7 @@ def plan(version: int, segments: Sequence[PlannedSegment], **other: object) -> P
         state=PlanState.ACTIVE,
         strategy="exact",
         reason="carbon",
-        inputs=Inputs({}, {}, {}, 0.5),
+        inputs=PlanInputs({}, {}, {}, 0.5),
         segments=tuple(segments),
         prediction=PREDICTION,
         steps=0,

@@ -5,10 +5,11 @@ from itertools import pairwise
 
 import pytest
 
+from cinquefoil.gpuagent.v1.records import Placement
 from services.gpuagent.core import gpu_types
 from services.gpuagent.core.gpu_types import GpuTable
 from services.kit.errors import NotFound
-from services.kit.mig import WHOLE, Placement
+from services.kit.mig import WHOLE
 from tests.support.paths import PUBLISHED
 
 TABLES = [gpu_types.load(name) for name in gpu_types.names()]

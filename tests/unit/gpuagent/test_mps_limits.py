@@ -1,13 +1,11 @@
 """What processes may take of a slice."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cinquefoil.gpuagent.v1.records import MpsLimit, Placement, SegmentSpec
 from services.gpuagent.core.mps_limits import ceiling_of, limits_of, memory_value
-from services.kit.errors import InvalidArgument
-from services.kit.mig import Placement
-from services.kit.segment import MOST_PROCESSES, MpsLimit, SegmentSpec
+from services.kit.segment import MOST_PROCESSES
 
 LIMITS = st.builds(MpsLimit, st.integers(1, 100), st.integers(0, 80 * 2**30))
 
@@ -53,14 +51,3 @@ def test_what_is_asked_for_is_taken_as_it_is() -> None:
     limits = (MpsLimit(80, 2**30), MpsLimit(80))
 
     assert limits_of(_spec(2, limits)) == limits
-
-
-@pytest.mark.parametrize("percentage", [0, 101])
-def test_a_share_is_of_a_hundred(percentage: int) -> None:
-    with pytest.raises(InvalidArgument, match=r"1\.\.100"):
-        MpsLimit(percentage)
-
-
-def test_limits_are_one_per_process() -> None:
-    with pytest.raises(InvalidArgument, match="one per process, 3, or none; got 2"):
-        _spec(3, (MpsLimit(50), MpsLimit(50)))

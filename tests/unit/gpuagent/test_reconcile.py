@@ -7,6 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cinquefoil.gpuagent.v1.records import (
+    CreateSlice,
+    DestroySlice,
+    LockClock,
+    Placement,
+    SegmentSpec,
+    SegmentState,
+)
 from services.gpuagent.core import gpu_types
 from services.gpuagent.core.gpu_types import GpuInfo
 from services.gpuagent.core.model import (
@@ -20,8 +28,6 @@ from services.gpuagent.core.model import (
 )
 from services.gpuagent.core.reconcile import DesiredGpu, gaps, reconcile
 from services.kit.errors import InvalidArgument, NotFound
-from services.kit.mig import Placement
-from services.kit.segment import CreateSlice, DestroySlice, LockClock, SegmentSpec, SegmentState
 from tests.support.layouts import layouts
 
 MODEL = gpu_types.load("a30")

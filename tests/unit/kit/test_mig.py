@@ -5,21 +5,15 @@ from itertools import combinations
 
 import pytest
 
-from services.kit.mig import (
-    Geometry,
-    Layout,
-    Placement,
-    SliceKind,
-    full_layouts,
-    maximal_layouts,
-)
+from cinquefoil.gpuagent.v1.records import Placement, SliceProfile
+from services.kit.mig import Geometry, Layout, full_layouts, maximal_layouts
 from tests.support.layouts import layouts
 
 
-def kinds(*rows: tuple[str, int, int, tuple[int, ...], int]) -> tuple[SliceKind, ...]:
+def kinds(*rows: tuple[str, int, int, tuple[int, ...], int]) -> tuple[SliceProfile, ...]:
     """Return kinds, each given as (name, compute slices, memory slices, starts, most)."""
     return tuple(
-        SliceKind(name, compute, memory, starts, most, sm_count=14 * compute, memory_bytes=1)
+        SliceProfile(name, 0, compute, memory, starts, most, sm_count=14 * compute, memory_bytes=1)
         for name, compute, memory, starts, most in rows
     )
 

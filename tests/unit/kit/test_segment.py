@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from cinquefoil.gpuagent.v1.records import MpsLimit, Placement, SegmentSpec
 from services.kit.errors import InvalidArgument
-from services.kit.mig import Placement
-from services.kit.segment import MpsLimit, SegmentSpec
+from services.kit.segment import check_spec
 
 VALID: dict[str, Any] = {
     "segment_id": "s-1",
@@ -40,7 +40,7 @@ VALID: dict[str, Any] = {
 )
 def test_a_wrong_spec_is_refused_by_field(wrong: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
-        SegmentSpec(**VALID | wrong)
+        check_spec(SegmentSpec(**VALID | wrong))
 
     assert caught.value.field == field
 
@@ -48,6 +48,6 @@ def test_a_wrong_spec_is_refused_by_field(wrong: dict[str, Any], field: str) -> 
 @pytest.mark.parametrize("percentage", [0, 101])
 def test_a_process_may_take_a_share_of_its_slice_only(percentage: int) -> None:
     with pytest.raises(InvalidArgument) as caught:
-        MpsLimit(percentage)
+        check_spec(SegmentSpec(**VALID | {"processes": 1, "limits": (MpsLimit(percentage),)}))
 
     assert caught.value.field == "spec.limits.thread_percentage"

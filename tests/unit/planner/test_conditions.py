@@ -3,10 +3,10 @@
 from datetime import UTC, datetime
 
 from cinquefoil.condition.v1.records import Condition, ConditionKind
+from cinquefoil.gpuagent.v1.records import Placement, SegmentSpec, SegmentState, SliceProfile
 from services.kit import config
 from services.kit.config import Objective
-from services.kit.mig import WHOLE, Geometry, Placement, SliceKind
-from services.kit.segment import SegmentSpec, SegmentState
+from services.kit.mig import WHOLE, Geometry
 from services.planner.change_event import ChangeEvent
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.conditions import cluster_conditions
@@ -18,7 +18,7 @@ from services.planner.core.service_level import ServiceLevel
 from tests.support.virtual_clock import VirtualClock
 
 SPEC = SegmentSpec("s-1", "digits", "large", 8, 1, "GPU-a", Placement(WHOLE, 0))
-T4 = GpuType("t4", Geometry(1, (SliceKind(WHOLE, 1, 1, (0,), 1, 40, 2**34),)), 40, 10.0, 70.0)
+T4 = GpuType("t4", Geometry(1, (SliceProfile(WHOLE, 0, 1, 1, (0,), 1, 40, 2**34),)), 40, 10.0, 70.0)
 GPU = NodeGpu("GPU-a", T4, (Placement(WHOLE, 0),))
 
 

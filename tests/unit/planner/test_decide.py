@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cinquefoil.gpuagent.v1.records import Placement, SegmentSpec, SegmentState
 from services.kit.config import Objective
 from services.kit.errors import FailedPrecondition, InvalidArgument
-from services.kit.mig import Placement
 from services.kit.profiles.core.profile import BatchCost, Profile, SliceShape
-from services.kit.segment import SegmentSpec, SegmentState
 from services.planner.core.decide import Snapshot, configuration_of
 from services.planner.core.decide import running as planner_running
 from services.planner.core.explain.explain import DecidedPlan, explain

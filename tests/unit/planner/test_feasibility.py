@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cinquefoil.gpuagent.v1.records import Placement, SegmentSpec
+from cinquefoil.planner.v1.records import Plan, PlannedSegment
 from services.kit.errors import InvalidArgument
-from services.kit.mig import Placement
-from services.kit.segment import SegmentSpec
 from services.planner.core import feasibility
 from services.planner.core.model import Gpu, Segment
-from services.planner.core.plan import Plan, PlannedSegment
 from services.planner.core.plan_builder import build_plan
 from services.planner.core.strategies import REGISTRY
 from tests.support.examples import examples

@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 
+from cinquefoil.gpuagent.v1.records import Placement, SegmentSpec, SegmentState, SliceProfile
 from services.kit import config
 from services.kit.errors import FailedPrecondition
-from services.kit.mig import WHOLE, Geometry, Placement, SliceKind
-from services.kit.segment import SegmentSpec, SegmentState
+from services.kit.mig import WHOLE, Geometry
 from services.planner.core.fleet import Fleet, Node, NodeGpu, RunningSegment
 from services.planner.core.model import GpuType
 from services.planner.core.roster import NodeRoutes
 
-WHOLE_KIND = SliceKind(WHOLE, 1, 1, (0,), 1, 40, 16 * 2**30)
+WHOLE_KIND = SliceProfile(WHOLE, 0, 1, 1, (0,), 1, 40, 16 * 2**30)
 T4 = GpuType("t4", Geometry(1, (WHOLE_KIND,)), 40, 10.0, 70.0)
 SETTINGS = {
     "a": config.Node(zone="Z", control=True, pue=1.2, orphan_timeout_s=60),

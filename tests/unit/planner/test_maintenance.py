@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from cinquefoil.planner.v1.records import Hold
 from services.kit.config import MaintenanceWindow, Objective
-from services.planner.core.maintenance import Freeze, Hold, hold, holding
+from services.planner.core.maintenance import Freeze, hold, holding
 
 SATURDAY = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 NIGHT = MaintenanceWindow(days=("sat", "sun"), start="23:00", length_s=2 * 3600)

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from cinquefoil.planner.v1.records import ChangedSetting
 from services.kit import config
 from services.kit.errors import InvalidArgument
-from services.planner.core.overrides import Override, overridden, still_valid
+from services.planner.core.overrides import overridden, still_valid
 
 AT = datetime(2026, 11, 23, tzinfo=UTC)
 
@@ -127,8 +128,10 @@ def test_a_dry_run_reads_no_tables_and_changes_no_files(
 def test_what_a_changed_file_does_not_allow_any_more_is_dropped_and_the_rest_kept() -> None:
     """The variant that was removed by order is the only one of the new file."""
     overrides = {
-        "models.llama-3.1.variants.large": Override(None, "ada", AT),
-        "models.llama-3.1.demand_rps": Override(20, "ada", AT),
+        "models.llama-3.1.variants.large": ChangedSetting(
+            "models.llama-3.1.variants.large", None, "ada", AT
+        ),
+        "models.llama-3.1.demand_rps": ChangedSetting("models.llama-3.1.demand_rps", 20, "ada", AT),
     }
 
     kept, dropped = still_valid(deployment("large"), overrides)

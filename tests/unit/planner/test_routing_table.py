@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cinquefoil.gpuagent.v1.records import Placement, SegmentSpec
+from cinquefoil.planner.v1.records import ModelRoutes, PlannedSegment, RoutingTable
 from services.kit.config import (
     AnalyticProfile,
     Carbon,
@@ -19,17 +21,8 @@ from services.kit.config import (
     Variant,
     Zone,
 )
-from services.kit.mig import Placement
-from services.kit.segment import SegmentSpec
-from services.planner.core.plan import PlannedSegment
 from services.planner.core.roster import NodeRoutes
-from services.planner.core.routing_table import (
-    ModelRoutes,
-    Places,
-    RoutingTable,
-    by_capacity,
-    routes,
-)
+from services.planner.core.routing_table import Places, by_capacity, routes
 
 PROFILE = AnalyticProfile(kind="analytic", gmacs_per_item=1.0)
 DEPLOYMENT = Deployment(

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cinquefoil.gpuagent.v1.records import Placement, SegmentSpec
 from services.kit.config import Triggers
-from services.kit.mig import Placement
-from services.kit.segment import SegmentSpec
 from services.planner.core.service_level import Violation
 from services.planner.core.triggers import (
     Kind,

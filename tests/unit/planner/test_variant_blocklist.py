@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cinquefoil.condition.v1.records import Condition, ConditionKind
+from cinquefoil.gpuagent.v1.records import Placement, SegmentSpec, SegmentState
 from services.kit.config import Triggers
-from services.kit.mig import Placement
-from services.kit.segment import SegmentSpec, SegmentState
 from services.planner.core.fleet import Node, RunningSegment
 from services.planner.core.triggers import Kind, Observation, cause
 from services.planner.core.variant_blocklist import (

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from cinquefoil.planner.v1.records import AddedGpus, Goals, WhatIf
 from services.kit import config
 from services.kit.errors import InvalidArgument
 from services.planner.core.model import Period
-from services.planner.core.what_if import AddedGpus, Changes, alter
+from services.planner.core.what_if import alter, of_another_world
 from tests.support.planner.decisions import snapshot
 
 NODES = {
@@ -18,17 +19,18 @@ NODES = {
 
 
 def test_without_changes_it_is_the_present() -> None:
-    assert not Changes()
-    assert alter(snapshot(), Changes(), NODES) == snapshot()
+    assert alter(snapshot(), WhatIf(), NODES) == snapshot()
 
 
 def test_every_change_is_taken_over() -> None:
-    changes = Changes(
+    changes = WhatIf(
         demand_rps={"digits": 5.0},
         intensity_gco2e_per_kwh={"Z": 7.0, "Y": 9.0},
-        objective={"carbon_weight": 1.0, "goals": {"fewest_gpus": 1.0}},
+        carbon_weight=0.0,
+        accuracy_floor=0.5,
+        goals=Goals(clover=1.0, fewest_gpus=1.0),
         strategy="co2opt",
-        without_gpus=frozenset({"GPU-0"}),
+        without_gpus=("GPU-0",),
         added_gpus=(AddedGpus("a100-40gb", "node-b", 2),),
     )
     found = alter(snapshot(), changes, NODES)
@@ -43,41 +45,54 @@ def test_every_change_is_taken_over() -> None:
     ]
     assert found.models[0].demand_rps == 5.0
     assert found.strategy == "co2opt"
-    assert found.objective.carbon_weight == 1.0
+    assert (found.objective.carbon_weight, found.objective.accuracy_floor) == (0.0, 0.5)
     assert (found.objective.goals.clover, found.objective.goals.fewest_gpus) == (1.0, 1.0)
 
 
 def test_a_forecast_does_not_outlive_the_intensity_it_belongs_to() -> None:
     seen = replace(snapshot(), forecast=(Period(60.0, {"Z": 100.0}),))
 
-    assert alter(seen, Changes(demand_rps={"digits": 5.0}), NODES).forecast == seen.forecast
-    assert alter(seen, Changes(intensity_gco2e_per_kwh={"Z": 1.0}), NODES).forecast == ()
+    assert alter(seen, WhatIf(demand_rps={"digits": 5.0}), NODES).forecast == seen.forecast
+    assert alter(seen, WhatIf(intensity_gco2e_per_kwh={"Z": 1.0}), NODES).forecast == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "another"),
+    [
+        (WhatIf(), False),
+        (WhatIf(carbon_weight=0.0, accuracy_floor=0.0, goals=Goals(1.0), strategy="base"), False),
+        (WhatIf(carbon_weight=0.0, demand_rps={"digits": 1.0}), True),
+        (WhatIf(without_gpus=("GPU-0",)), True),
+    ],
+)
+def test_only_wishes_are_of_this_world(changes: WhatIf, another: bool) -> None:
+    """A plan for other wishes can be applied; one for another demand, grid or fleet cannot."""
+    assert of_another_world(changes) == another
 
 
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
-        (Changes(demand_rps={"letters": 1.0}), "what_if.demand_rps"),
-        (Changes(demand_rps={"digits": -1.0}), "what_if.demand_rps[digits]"),
-        (Changes(demand_rps={"digits": math.nan}), "what_if.demand_rps[digits]"),
-        (Changes(intensity_gco2e_per_kwh={"X": 1.0}), "what_if.intensity_gco2e_per_kwh"),
-        (Changes(intensity_gco2e_per_kwh={"Z": math.inf}), "what_if.intensity_gco2e_per_kwh[Z]"),
-        (Changes(objective={"carbon_weight": 2.0}), "what_if.carbon_weight"),
-        (Changes(objective={"accuracy_floor": -0.1}), "what_if.accuracy_floor"),
-        (Changes(objective={"goals": {"clover": 0.0}}), "what_if.goals"),
-        (Changes(objective={"magic": 1.0}), "what_if.magic"),
-        (Changes(strategy="magic"), "what_if.strategy"),
-        (Changes(without_gpus=frozenset({"GPU-9"})), "what_if.without_gpus"),
-        (Changes(added_gpus=(AddedGpus("v100", "node-a", 1),)), "what_if.added_gpus[0].type"),
-        (Changes(added_gpus=(AddedGpus("a100-40gb", "x", 1),)), "what_if.added_gpus[0].node"),
-        (Changes(added_gpus=(AddedGpus("a100-40gb", "node-a", 0),)), "what_if.added_gpus[0].count"),
+        (WhatIf(demand_rps={"letters": 1.0}), "what_if.demand_rps"),
+        (WhatIf(demand_rps={"digits": -1.0}), "what_if.demand_rps[digits]"),
+        (WhatIf(demand_rps={"digits": math.nan}), "what_if.demand_rps[digits]"),
+        (WhatIf(intensity_gco2e_per_kwh={"X": 1.0}), "what_if.intensity_gco2e_per_kwh"),
+        (WhatIf(intensity_gco2e_per_kwh={"Z": math.inf}), "what_if.intensity_gco2e_per_kwh[Z]"),
+        (WhatIf(carbon_weight=2.0), "what_if.carbon_weight"),
+        (WhatIf(accuracy_floor=-0.1), "what_if.accuracy_floor"),
+        (WhatIf(goals=Goals()), "what_if.goals"),
+        (WhatIf(strategy="magic"), "what_if.strategy"),
+        (WhatIf(without_gpus=("GPU-9",)), "what_if.without_gpus"),
+        (WhatIf(added_gpus=(AddedGpus("v100", "node-a", 1),)), "what_if.added_gpus[0].type"),
+        (WhatIf(added_gpus=(AddedGpus("a100-40gb", "x", 1),)), "what_if.added_gpus[0].node"),
+        (WhatIf(added_gpus=(AddedGpus("a100-40gb", "node-a", 0),)), "what_if.added_gpus[0].count"),
         (
-            Changes(added_gpus=(AddedGpus("a100-40gb", "node-b", 1),)),
+            WhatIf(added_gpus=(AddedGpus("a100-40gb", "node-b", 1),)),
             "what_if.intensity_gco2e_per_kwh",
         ),
     ],
 )
-def test_what_cannot_be_is_refused_by_its_name(changes: Changes, field: str) -> None:
+def test_what_cannot_be_is_refused_by_its_name(changes: WhatIf, field: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
         alter(snapshot(), changes, NODES)
 

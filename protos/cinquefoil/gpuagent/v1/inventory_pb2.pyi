@@ -169,7 +169,7 @@ Global___GpuType: _TypeAlias = GpuType  # noqa: Y015
 
 @_typing.final
 class Placement(_message.Message):
-    """Where a slice lies on its GPU."""
+    """The place of a slice on its GPU. As text: `{profile}@{start}`."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -87,7 +87,7 @@ class GpuType:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Placement:
-    """Where a slice lies on its GPU.
+    """The place of a slice on its GPU. As text: `{profile}@{start}`.
 
     Attributes:
         profile: Slice size, a SliceProfile.name of the GPU's type.
@@ -96,6 +96,9 @@ class Placement:
 
     profile: str = ""
     start: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.profile}@{self.start}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +318,7 @@ class ScaleOut:
 
 @dataclass(frozen=True, slots=True)
 class CreateSlice:
-    """Create a slice at an explicit placement.
+    """Create a slice at an explicit placement. As text: `create {placement} on {gpu_uuid}`.
 
     Attributes:
         gpu_uuid: The GPU.
@@ -325,10 +328,13 @@ class CreateSlice:
     gpu_uuid: str = ""
     placement: Placement = Placement()
 
+    def __str__(self) -> str:
+        return f"create {self.placement} on {self.gpu_uuid}"
+
 
 @dataclass(frozen=True, slots=True)
 class DestroySlice:
-    """Destroy a slice on which nothing runs.
+    """Destroy a slice on which nothing runs. As text: `destroy {placement} on {gpu_uuid}`.
 
     Attributes:
         gpu_uuid: The GPU.
@@ -337,6 +343,9 @@ class DestroySlice:
 
     gpu_uuid: str = ""
     placement: Placement = Placement()
+
+    def __str__(self) -> str:
+        return f"destroy {self.placement} on {self.gpu_uuid}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,7 +376,8 @@ class StopSegment:
 
 @dataclass(frozen=True, slots=True, order=True)
 class LockClock:
-    """Hold a GPU's SM clock, or release it.
+    """Hold a GPU's SM clock, or release it. As text: `lock the clock of {gpu_uuid} at {clock_mhz} MHz
+    (0: release it)`.
 
     Attributes:
         gpu_uuid: The GPU.
@@ -377,6 +387,9 @@ class LockClock:
 
     gpu_uuid: str = ""
     clock_mhz: int = 0
+
+    def __str__(self) -> str:
+        return f"lock the clock of {self.gpu_uuid} at {self.clock_mhz} MHz (0: release it)"
 
 
 @dataclass(frozen=True, slots=True, order=True)

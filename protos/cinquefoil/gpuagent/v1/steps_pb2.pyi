@@ -209,7 +209,7 @@ Global___Action: _TypeAlias = Action  # noqa: Y015
 
 @_typing.final
 class CreateSlice(_message.Message):
-    """Create a slice at an explicit placement."""
+    """Create a slice at an explicit placement. As text: `create {placement} on {gpu_uuid}`."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -237,7 +237,7 @@ Global___CreateSlice: _TypeAlias = CreateSlice  # noqa: Y015
 
 @_typing.final
 class DestroySlice(_message.Message):
-    """Destroy a slice on which nothing runs."""
+    """Destroy a slice on which nothing runs. As text: `destroy {placement} on {gpu_uuid}`."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -319,7 +319,9 @@ Global___StopSegment: _TypeAlias = StopSegment  # noqa: Y015
 
 @_typing.final
 class LockClock(_message.Message):
-    """Hold a GPU's SM clock, or release it."""
+    """Hold a GPU's SM clock, or release it. As text: `lock the clock of {gpu_uuid} at {clock_mhz} MHz
+    (0: release it)`.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -307,7 +307,7 @@ class PlanInputs(_message.Message):
 
     @_builtins.property
     def goals(self) -> Global___Goals:
-        """Weights of the goals in the objective."""
+        """Weights of the goals in the objective. Unset: an older planner's, who knew CLOVER's alone."""
 
     @_builtins.property
     def load_forecast(self) -> _containers.MessageMap[_builtins.str, Global___LoadForecast]:
@@ -329,11 +329,13 @@ class PlanInputs(_message.Message):
         load_forecast: _abc.Mapping[_builtins.str, Global___LoadForecast] | None = ...,
         staleness_s: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["goals", b"goals"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_goals", b"_goals", "goals", b"goals"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy_floor", b"accuracy_floor", "carbon_weight", b"carbon_weight", "demand_rps", b"demand_rps", "goals", b"goals", "gpus", b"gpus", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "load_forecast", b"load_forecast", "staleness_s", b"staleness_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_goals", b"_goals", "accuracy_floor", b"accuracy_floor", "carbon_weight", b"carbon_weight", "demand_rps", b"demand_rps", "goals", b"goals", "gpus", b"gpus", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "load_forecast", b"load_forecast", "staleness_s", b"staleness_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__goals: _TypeAlias = _typing.Literal["goals"]  # noqa: Y015
+    _WhichOneofArgType__goals: _TypeAlias = _typing.Literal["_goals", b"_goals"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__goals) -> _WhichOneofReturnType__goals | None: ...
 
 Global___PlanInputs: _TypeAlias = PlanInputs  # noqa: Y015
 

@@ -89,7 +89,8 @@ class PlanInputs:
         gpus: GPUs by type.
         carbon_weight: CLOVER's lambda: weight of carbon against accuracy, 0..1.
         accuracy_floor: Least mean accuracy relative to the best variant, 0..1.
-        goals: Weights of the goals in the objective.
+        goals: Weights of the goals in the objective. Unset: an older planner's, who knew CLOVER's
+            alone.
         load_forecast: Forecast behind `demand_rps`, by model; absent where the demand was
             configured.
         staleness_s: Age of each zone's newest intensity, grid time. Unit: seconds.
@@ -100,7 +101,7 @@ class PlanInputs:
     gpus: Mapping[str, int] = field(default_factory=dict)
     carbon_weight: float = 0.0
     accuracy_floor: float = 0.0
-    goals: Goals = Goals()
+    goals: Goals | None = None
     load_forecast: Mapping[str, LoadForecast] = field(default_factory=dict)
     staleness_s: Mapping[str, float] = field(default_factory=dict)
 

@@ -14,6 +14,7 @@ from uuid import NAMESPACE_OID, uuid5
 
 import psutil
 
+from cinquefoil.gpuagent.v1.records import Placement
 from services.gpuagent.core import cpu_geometry
 from services.gpuagent.core.device_port import IN_USE, MeterReading, Permissions
 from services.gpuagent.core.gpu_types import GpuInfo, GpuModel, GpuReading, SliceReading
@@ -22,7 +23,7 @@ from services.gpuagent.devices.rapl import ROOT, Rapl
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
 from services.kit.config import Cpu
 from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound
-from services.kit.mig import Layout, Placement
+from services.kit.mig import Layout
 from services.kit.state_file import read_parsed, write_json
 
 VERSION: Final = 1

@@ -4,6 +4,7 @@ from typing import Any
 
 import pynvml
 
+from cinquefoil.gpuagent.v1.records import SliceProfile
 from services.gpuagent.devices.fake_nvml.c_abi import (
     CLOCKS_OUT,
     COMPUTE_INSTANCE,
@@ -36,7 +37,6 @@ from services.gpuagent.devices.fake_nvml.fake_node import (
     Handle,
     Right,
 )
-from services.kit.mig import SliceKind
 from services.kit.units import BYTES_PER_MIB
 
 __all__ = ["EXPORTS"]
@@ -189,7 +189,7 @@ def _set_mig_mode(gpu: FakeGpu, mode: int) -> Code:
 # ---- GPU instance profiles ---------------------------------------------------------------------
 
 
-def _kind_by_enum(gpu: FakeGpu, profile: int) -> SliceKind:
+def _kind_by_enum(gpu: FakeGpu, profile: int) -> SliceProfile:
     if profile >= pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT:
         raise Fault(Code.INVALID_ARGUMENT)
     for kind in gpu.table.geometry.kinds:

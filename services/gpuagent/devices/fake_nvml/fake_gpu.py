@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from uuid import UUID
 
+from cinquefoil.gpuagent.v1.records import SliceProfile
 from services.gpuagent.core.gpu_types import GpuTable
 from services.gpuagent.devices.fake_nvml.core import mig_rules
 from services.gpuagent.devices.fake_nvml.core.gpu_state import (
@@ -18,7 +19,6 @@ from services.gpuagent.devices.fake_nvml.core.return_codes import Code, Fault
 from services.gpuagent.devices.fake_nvml.core.sensors import ActivityMeter, Sensors
 from services.gpuagent.state_store import Store
 from services.kit.errors import FailedPrecondition
-from services.kit.mig import SliceKind
 
 TDP_MHZ = 0xFFFFFF01
 UNLIMITED_MHZ = 0xFFFFFF02
@@ -37,7 +37,7 @@ class MigDevice:
     compute: ComputeInstance
 
     @property
-    def kind(self) -> SliceKind:
+    def kind(self) -> SliceProfile:
         """Size of the GPU instance."""
         return self.gpu.kind(self.instance)
 
@@ -220,11 +220,11 @@ class FakeGpu:
         self._save(state)
         return code
 
-    def kind(self, instance: GpuInstance) -> SliceKind:
+    def kind(self, instance: GpuInstance) -> SliceProfile:
         """Return the size of a GPU instance."""
         return self.table.geometry.kind(instance.placement.profile)
 
-    def create_instance(self, kind: SliceKind, start: int) -> GpuInstance:
+    def create_instance(self, kind: SliceProfile, start: int) -> GpuInstance:
         """Create a GPU instance; see `mig_rules.create_instance`."""
         serial = str(self._environment.new_uuid())
         state, instance = mig_rules.create_instance(self.table, self.state, kind, start, serial)

@@ -17,9 +17,9 @@ from typing import Final
 
 import psutil
 
+from cinquefoil.gpuagent.v1.records import MpsLimit
 from services.gpuagent.core.mps_limits import memory_value
 from services.kit.errors import FailedPrecondition, ServiceError, Unavailable
-from services.kit.segment import MpsLimit
 from services.kit.telemetry import logs
 
 _log = logs.get("mps")

@@ -12,9 +12,10 @@ from typing import Any
 
 import pynvml
 
+from cinquefoil.gpuagent.v1.records import Placement, SliceProfile
 from services.gpuagent.core import gpu_types
 from services.gpuagent.core.gpu_types import GpuModel, GpuTable, whole_geometry
-from services.kit.mig import Geometry, Placement, SliceKind
+from services.kit.mig import Geometry
 from services.kit.units import BYTES_PER_MIB
 
 _CORES_PER_SM = {(6, 0): 64, (7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64}
@@ -204,12 +205,12 @@ def _clocks_mhz(device: Any) -> tuple[int, ...]:
     return tuple(sorted(clocks, reverse=True))
 
 
-def _kinds(device: Any) -> Iterator[SliceKind]:
+def _kinds(device: Any) -> Iterator[SliceProfile]:
     """Yield the slice kinds the GPU could have and that we offer, without their starts."""
     for info in profile_infos(device):
         name = info.name.removeprefix("MIG ")
         if gpu_types.OFFERED.fullmatch(name):
-            yield SliceKind(
+            yield SliceProfile(
                 name=name,
                 compute_slices=info.sliceCount,
                 memory_slices=0,
@@ -221,7 +222,7 @@ def _kinds(device: Any) -> Iterator[SliceKind]:
             )
 
 
-def _geometry(device: Any, kinds: tuple[SliceKind, ...]) -> Geometry:
+def _geometry(device: Any, kinds: tuple[SliceProfile, ...]) -> Geometry:
     """Return the geometry: the kinds with their placements (which need privilege to read)."""
     placed = []
     for kind in kinds:

@@ -9,6 +9,7 @@ from typing import Final
 from sqlalchemy import cast, delete, func, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from cinquefoil.planner.v1.records import Outcome
 from services.planner.adapters.store import rows
 from services.planner.adapters.store.connection import Rejected, SharedConnection, uncancellable
 from services.planner.adapters.store.tables import (
@@ -21,7 +22,6 @@ from services.planner.adapters.store.tables import (
 from services.planner.core.accounting.account import Account
 from services.planner.core.accounting.accountant import Page
 from services.planner.core.accounting.entries import NAMES, EntryKey, Figures, Grouping, values
-from services.planner.core.plan import Outcome
 
 _KEY: Final = EntryKey._fields
 _TOLD: Final[Mapping[Grouping, tuple[str, ...]]] = {

@@ -11,16 +11,17 @@ from pydantic import BeforeValidator, PlainSerializer, PlainValidator, TypeAdapt
 from sqlalchemy import Row
 
 from cinquefoil.planner.v1 import plan_pb2
+from cinquefoil.planner.v1.records import NodeOrder, Outcome, Plan, PlanState
 from services.kit.config import Objective
-from services.planner.adapters.wire.convert import plan_from, plan_to
+from services.kit.rpc.record_mapping import from_message, to_message
 from services.planner.core.accounting.account import Account, Spent
 from services.planner.core.accounting.counters import EnergyCounters
 from services.planner.core.decide import Snapshot
 from services.planner.core.fleet import RunningSegment
 from services.planner.core.model import Gpu, Model, Period
 from services.planner.core.online_search.profile_corrections import Beliefs, Cell, Evidence
-from services.planner.core.plan import Outcome, Pin, Plan, PlanState
-from services.planner.core.roster import JoinedNode, NodeOrder, OrderedNode
+from services.planner.core.plan import Pin
+from services.planner.core.roster import JoinedNode
 
 
 def plan_row(plan: Plan) -> dict[str, Any]:
@@ -32,7 +33,7 @@ def plan_row(plan: Plan) -> dict[str, Any]:
         "strategy": plan.strategy,
         "reason": plan.reason,
         "failure": plan.failure,
-        "payload": plan_to(bare).SerializeToString(),
+        "payload": to_message(bare, plan_pb2.Plan).SerializeToString(),
     }
 
 
@@ -50,7 +51,7 @@ def plan_of(row: Row[Any]) -> Plan:
 @lru_cache(maxsize=2)
 def planned(payload: bytes) -> Plan:
     """Return the columns that stay of a plan; of 8,000 segments that takes a tenth of a second."""
-    return plan_from(plan_pb2.Plan.FromString(payload))
+    return from_message(plan_pb2.Plan.FromString(payload), Plan)
 
 
 def _outcome_of(row: Row[Any]) -> Outcome | None:
@@ -59,20 +60,20 @@ def _outcome_of(row: Row[Any]) -> Outcome | None:
     return Outcome(**{field.name: getattr(row, field.name) for field in fields(Outcome)})
 
 
-def node_row(joined: JoinedNode | None, order: OrderedNode | None) -> dict[str, Any]:
+def node_row(joined: JoinedNode | None, order: NodeOrder | None) -> dict[str, Any]:
     """Return the columns of what is known of a node, its name apart."""
     return {
         "zone": joined.zone if joined else "",
         "address": joined.address if joined else "",
-        "ordered": order.order if order else "",
+        "ordered": ("drain" if order.drain else "cordon") if order else "",
         "principal": order.principal if order else "",
         "ordered_at": order.at if order else None,
     }
 
 
-def order_of(row: Row[Any]) -> OrderedNode:
+def order_of(row: Row[Any]) -> NodeOrder:
     """Return what is ordered of a node."""
-    return OrderedNode(NodeOrder(row.ordered), row.principal, row.ordered_at)
+    return NodeOrder(row.ordered == "drain", row.principal, row.ordered_at)
 
 
 _ACCOUNT = TypeAdapter(Account)

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 from sqlalchemy import Column, Select, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from cinquefoil.planner.v1.records import ChangedSetting, NodeOrder, Outcome, Plan, PlanState
 from services.kit.errors import NotFound, ServiceError
 from services.planner.adapters.store import rows
 from services.planner.adapters.store.account_pages import AccountPages
@@ -35,9 +36,8 @@ from services.planner.core.fixed_inputs import FixedInputs
 from services.planner.core.maintenance import Freeze
 from services.planner.core.model import Model
 from services.planner.core.online_search.profile_corrections import Beliefs
-from services.planner.core.overrides import Override
-from services.planner.core.plan import Outcome, Pin, Plan, PlanState
-from services.planner.core.roster import JoinedNode, OrderedNode
+from services.planner.core.plan import Pin
+from services.planner.core.roster import JoinedNode
 
 T = TypeVar("T")
 
@@ -111,8 +111,8 @@ class Store:
         self.fixed = Stored[FixedInputs](connection, "fixed", dict[str, str], {})
         self.pin = Stored[Pin | None](connection, "pinned", rows.StoredPin, None)
         self.freeze = Stored[Freeze | None](connection, "freeze", Freeze | None, None)
-        self.overrides = Stored[Mapping[str, Override]](
-            connection, "overrides", dict[str, Override], {}
+        self.overrides = Stored[Mapping[str, ChangedSetting]](
+            connection, "overrides", dict[str, ChangedSetting], {}
         )
         self.policies = Stored[Mapping[str, tuple[str, str, float | None]]](
             connection, "policies", dict[str, rows.StoredPolicy], {}
@@ -202,7 +202,7 @@ class Store:
             await connection.execute(
                 update(plans).where(plans.c.version == version).values(state=PlanState.ACTIVE)
             )
-            await put_outcome(connection, version, Outcome(since))
+            await put_outcome(connection, version, Outcome(since=since))
 
     async def plan(self, version: int = 0) -> Plan:
         """Return a plan; version 0: the newest.
@@ -258,7 +258,7 @@ class Store:
 
     @uncancellable
     async def save_node(
-        self, name: str, joined: JoinedNode | None, order: OrderedNode | None
+        self, name: str, joined: JoinedNode | None, order: NodeOrder | None
     ) -> None:
         """Write that a node joined, and what is ordered of it; both None: nothing is known."""
         async with self.connection.transaction() as connection:
@@ -268,7 +268,7 @@ class Store:
                 await upsert(connection, nodes, {"name": name}, rows.node_row(joined, order))
 
     @uncancellable
-    async def nodes(self) -> tuple[dict[str, JoinedNode], dict[str, OrderedNode]]:
+    async def nodes(self) -> tuple[dict[str, JoinedNode], dict[str, NodeOrder]]:
         """Return the nodes that joined, and what is ordered of nodes, by name."""
         async with self.connection.transaction() as connection:
             found = (await connection.execute(select(nodes))).all()

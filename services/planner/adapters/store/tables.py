@@ -23,9 +23,9 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.types import TypeDecorator
 
+from cinquefoil.planner.v1.records import Outcome
 from services.kit import row_checksums
 from services.planner.core.accounting.entries import COUNTS, NAMES
-from services.planner.core.plan import Outcome
 
 
 class Utc(TypeDecorator[datetime]):

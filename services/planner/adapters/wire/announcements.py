@@ -9,13 +9,13 @@ from typing import Any, Final
 
 from cinquefoil.condition.v1.records import Condition
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
+from cinquefoil.planner.v1.records import Plan, PlanState, RoutingTable
 from services.kit.protobuf_wire import BYTES, varint
 from services.kit.rpc.condition_messages import condition_messages
-from services.planner.adapters.wire.convert import plan_to
+from services.kit.rpc.record_mapping import to_message
 from services.planner.adapters.wire.routing_bytes import RoutingEncoder
 from services.planner.adapters.wire.routing_change import routing_change
-from services.planner.core.plan import Plan, PlanState
-from services.planner.core.routing_table import Announcement, RoutingTable
+from services.planner.core.routing_table import Announcement
 
 _ROUTING: Final = planner_pb2.WatchResponse.DESCRIPTOR.fields_by_name["routing"].number
 _MAX_NODE_CONDITIONS = 8
@@ -60,7 +60,7 @@ class AnnouncementEncoder:
         """Return all of an announcement."""
         if self._whole[0] is not said:
             if said.plan is not None and self._plan[0] is not said.plan:
-                self._plan = said.plan, _encoded(plan=plan_to(said.plan))
+                self._plan = said.plan, _encoded(plan=to_message(said.plan, plan_pb2.Plan))
             rest = _encoded(
                 conditions=condition_messages(said.conditions), config_digest=self._digest()
             )

@@ -1,42 +1,22 @@
 """Plans, routing tables and load reports <-> their protobuf."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from google.protobuf.json_format import MessageToDict, Parse
+from google.protobuf.json_format import MessageToDict
 from google.protobuf.struct_pb2 import Value
 from pydantic import JsonValue
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
+from cinquefoil.planner.v1.records import Instance, ModelRoutes, RoutingTable
 from services.kit.errors import InvalidArgument
-from services.kit.rpc.record_mapping import from_message, to_message
+from services.kit.rpc.record_mapping import to_message
 from services.planner.core.accounting.account import Tokens
 from services.planner.core.load_report import LoadReport
-from services.planner.core.overrides import Override
-from services.planner.core.plan import Outcome, Plan
-from services.planner.core.roster import NodeOrder, OrderedNode
-from services.planner.core.routing_table import Instance, ModelRoutes, RoutingTable
-from services.planner.core.what_if import AddedGpus, Changes
 
 _LONGEST_NAME = 128
-
-
-def plan_to(plan: Plan) -> plan_pb2.Plan:
-    """Return the message of a plan."""
-    return to_message(plan, plan_pb2.Plan)
-
-
-def plan_from(message: plan_pb2.Plan, outcome: Outcome | None = None) -> Plan:
-    """Return a plan.
-
-    Args:
-        message: The plan; an outcome in it is ignored.
-        outcome: Its outcome, which knows more than the message has.
-    """
-    return from_message(message, Plan, outcome=outcome)
 
 
 def routing_to(table: RoutingTable) -> plan_pb2.RoutingTable:
@@ -62,13 +42,6 @@ def instance_to(instance: Instance) -> plan_pb2.Instance:
     return to_message(instance, plan_pb2.Instance)
 
 
-def order_to(order: OrderedNode) -> planner_pb2.NodeOrder:
-    """Return what an operator ordered of a node as a message."""
-    message = planner_pb2.NodeOrder(drain=order.order is NodeOrder.DRAIN, principal=order.principal)
-    message.at.FromDatetime(order.at)
-    return message
-
-
 def values_from(messages: Mapping[str, Value]) -> dict[str, JsonValue]:
     """Return values of settings, by path; whole numbers as such.
 
@@ -90,34 +63,6 @@ def _plain(value: Any) -> JsonValue:
         return [_plain(each) for each in value]
     found: JsonValue = value
     return found
-
-
-def changed_to(path: str, override: Override) -> planner_pb2.ChangedSetting:
-    """Return the message of a setting that was changed at run time."""
-    message = planner_pb2.ChangedSetting(path=path, principal=override.principal)
-    Parse(json.dumps(override.value), message.value)
-    message.at.FromDatetime(override.at)
-    return message
-
-
-def changes_from(message: planner_pb2.WhatIf) -> Changes:
-    """Return the circumstances that differ from the present; they are not checked yet."""
-    objective: dict[str, Any] = {
-        name: getattr(message, name)
-        for name in ("carbon_weight", "accuracy_floor")
-        if message.HasField(name)
-    }
-    if message.HasField("goals"):
-        weights = message.goals.DESCRIPTOR.fields_by_name
-        objective["goals"] = {name: getattr(message.goals, name) for name in weights}
-    return Changes(
-        demand_rps=dict(message.demand_rps),
-        intensity_gco2e_per_kwh=dict(message.intensity_gco2e_per_kwh),
-        objective=objective,
-        strategy=message.strategy,
-        without_gpus=frozenset(message.without_gpus),
-        added_gpus=tuple(from_message(added, AddedGpus) for added in message.added_gpus),
-    )
 
 
 def load_from(

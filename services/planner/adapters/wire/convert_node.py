@@ -7,19 +7,20 @@ from functools import lru_cache
 from typing import Final
 
 from cinquefoil.gpuagent.v1 import inventory_pb2, steps_pb2
-from services.kit.errors import InvalidArgument
-from services.kit.mig import WHOLE, Geometry, Placement, SliceKind, full_layouts
-from services.kit.rpc.condition_messages import conditions_from
-from services.kit.rpc.record_mapping import from_message, to_message
-from services.kit.segment import (
-    MOST_PROCESSES,
+from cinquefoil.gpuagent.v1.records import (
     CreateSlice,
     DestroySlice,
     LockClock,
+    Placement,
     SegmentSpec,
     SegmentState,
-    check_name,
+    SliceProfile,
 )
+from services.kit.errors import InvalidArgument
+from services.kit.mig import WHOLE, Geometry, full_layouts
+from services.kit.rpc.condition_messages import conditions_from
+from services.kit.rpc.record_mapping import from_message, to_message
+from services.kit.segment import MOST_PROCESSES, check_name, check_spec
 from services.planner.core.cycle.environment import NodeChange
 from services.planner.core.fleet import Node, NodeGpu, RunningSegment
 from services.planner.core.model import GpuType
@@ -98,7 +99,7 @@ def _gpu_type_from(encoded: bytes, mig_enabled: bool, clock_lockable: bool) -> G
     """Return a GPU type: one object for all GPUs of it, which are soon compared and read once."""
     message = inventory_pb2.GpuType.FromString(encoded)
     _check_gpu_type(message)
-    kinds = tuple(from_message(profile, SliceKind) for profile in message.profiles)
+    kinds = tuple(from_message(profile, SliceProfile) for profile in message.profiles)
     if not mig_enabled and all(kind.name != WHOLE for kind in kinds):
         kinds = (_whole(message, kinds),)
     geometry = Geometry(max(message.memory_slices, 1), kinds)
@@ -150,9 +151,9 @@ def _check_length(field: str, values: Sized, most: int) -> None:
         raise InvalidArgument.at(field, f"must have at most {most} entries, got {len(values)}")
 
 
-def _whole(message: inventory_pb2.GpuType, kinds: tuple[SliceKind, ...]) -> SliceKind:
+def _whole(message: inventory_pb2.GpuType, kinds: tuple[SliceProfile, ...]) -> SliceProfile:
     """Return the only slice of a GPU that could be cut but is not in MIG mode."""
-    return SliceKind(
+    return SliceProfile(
         name=WHOLE,
         compute_slices=max(kind.compute_slices for kind in kinds),
         memory_slices=max(message.memory_slices, 1),
@@ -167,6 +168,7 @@ def _running_from(
     message: inventory_pb2.Segment, slices: AbstractSet[tuple[str, Placement]]
 ) -> RunningSegment:
     spec = from_message(message.spec, SegmentSpec)
+    check_spec(spec)
     if (spec.gpu_uuid, spec.placement) not in slices:
         raise InvalidArgument.at(
             "node.segments.spec",
@@ -178,10 +180,9 @@ def _running_from(
         port = endpoint.rpartition(":")[2]
         if not (port.isascii() and port.isdigit() and 0 < int(port) <= _MOST_PORT):
             raise InvalidArgument.at("node.segments.endpoints", f"{endpoint[:64]!r} has no port")
-    try:
-        state = SegmentState(message.state)
-    except ValueError:
-        raise InvalidArgument.at("node.segments.state", f"{spec.segment_id} has none") from None
+    state = SegmentState(message.state)
+    if state is SegmentState.UNSPECIFIED:
+        raise InvalidArgument.at("node.segments.state", f"{spec.segment_id} has none")
     return RunningSegment(spec, state, tuple(message.endpoints), message.reason)
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from cinquefoil.planner.v1 import plan_pb2
+from cinquefoil.planner.v1.records import Instance, ModelRoutes, RoutingTable
 from services.kit.protobuf_wire import BYTES, varint
 from services.planner.adapters.wire.convert import instance_to, routes_to, routing_to
-from services.planner.core.routing_table import Instance, ModelRoutes, RoutingTable
 
 _PART: Final = 128  # instances
 _MODELS: Final = plan_pb2.RoutingTable.DESCRIPTOR.fields_by_name["models"].number

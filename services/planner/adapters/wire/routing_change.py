@@ -9,14 +9,10 @@ from dataclasses import fields, replace
 from operator import attrgetter
 
 from cinquefoil.planner.v1 import plan_pb2
+from cinquefoil.planner.v1.records import Instance, ModelRoutes, RoutingTable
 from services.planner.adapters.wire.convert import routes_to
 from services.planner.core.model import Queue
-from services.planner.core.routing_table import (
-    Instance,
-    ModelRoutes,
-    RoutingTable,
-    queue_of_instance,
-)
+from services.planner.core.routing_table import queue_of_instance
 
 _but_share = attrgetter(*(each.name for each in fields(Instance) if each.name != "share"))
 

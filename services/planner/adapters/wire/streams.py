@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Seque
 from dataclasses import replace
 from typing import Any
 
-from services.planner.core.plan import Plan
+from cinquefoil.planner.v1.records import Plan
 from services.planner.core.routing_table import Announcement
 
 

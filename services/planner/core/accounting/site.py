@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from cinquefoil.gpuagent.v1.records import Placement
 from services.kit.config import Embodied
 from services.kit.grouping import summed
-from services.kit.mig import Placement
 from services.kit.request_cost import ENERGY_ERRORS
 from services.kit.units import carbon_gco2e
 from services.planner.core.model import GpuType

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from cinquefoil.condition.v1.records import Condition
+from cinquefoil.planner.v1.records import LoadForecast
 from services.kit.config import Deployment, Objective
 from services.kit.config import Planner as Settings
 from services.planner.core.cycle.environment import ChangeEvent, Clock
@@ -21,7 +22,6 @@ from services.planner.core.model import Model, Period, Variant, variants_of
 from services.planner.core.online_search.corrected_profile import corrected
 from services.planner.core.online_search.measurement import CounterReadings, Reading
 from services.planner.core.online_search.profile_corrections import Beliefs
-from services.planner.core.plan import LoadForecast
 from services.planner.core.service_level import ServiceLevel, ServiceTarget
 from services.planner.core.triggers import Kind, Trigger
 from services.planner.core.variant_blocklist import VariantBlocklist, absent_variants, offered

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator
 
 from cinquefoil.condition.v1.records import Condition, ConditionKind
+from cinquefoil.gpuagent.v1.records import SegmentState
 from services.kit import config
 from services.kit.conditions import control_off
-from services.kit.segment import SegmentState
 from services.planner.core.cycle.cluster_state import ClusterState
 
 _ASSUMED = ("held", "assumed")

@@ -12,6 +12,7 @@ from functools import partial
 from random import Random
 from typing import Protocol
 
+from cinquefoil.planner.v1.records import Hold, Plan
 from services.kit.backoff import Backoff
 from services.kit.errors import ServiceError, Unavailable
 from services.planner.core.cycle.cluster_state import ClusterState
@@ -22,9 +23,8 @@ from services.planner.core.cycle.planning import Planning, Undecided
 from services.planner.core.cycle.rollout_executor import StepFailed
 from services.planner.core.decide import Snapshot, pose, staying
 from services.planner.core.forecast.text_lengths import TextLength, eased
-from services.planner.core.maintenance import Hold, hold, holding
+from services.planner.core.maintenance import hold, holding
 from services.planner.core.online_search.corrected_profile import learned, slower
-from services.planner.core.plan import Plan
 from services.planner.core.triggers import (
     Kind,
     Observation,

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
+from cinquefoil.planner.v1.records import Plan, PlannedSegment, PlanState
 from services.planner.core.decide import Decision, Snapshot
 from services.planner.core.fixed_inputs import FixedInputs
 from services.planner.core.online_search.profile_corrections import Beliefs
 from services.planner.core.placement.actions import Action
-from services.planner.core.plan import Plan, PlannedSegment, PlanState
 from services.planner.core.triggers import Kind, Observation
 
 T = TypeVar("T")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+from cinquefoil.planner.v1.records import Plan
 from services.kit.plurals import counted
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.environment import Draft, Environment
@@ -19,7 +20,6 @@ from services.planner.core.decide import Snapshot
 from services.planner.core.model import Configuration, Segment
 from services.planner.core.online_search.measurement import Measurement, measured
 from services.planner.core.online_search.search import PROPOSE, OnlineSearch
-from services.planner.core.plan import Plan
 from services.planner.core.strategies import REGISTRY
 from services.planner.core.strategies.without_pipelines import without_pipelines
 from services.planner.core.triggers import Trigger

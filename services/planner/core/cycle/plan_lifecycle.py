@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from cinquefoil.condition.v1.records import Condition, ConditionKind
+from cinquefoil.planner.v1.records import Plan, PlanState
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.environment import Draft, Environment
 from services.planner.core.cycle.rollout_executor import (
@@ -18,7 +19,7 @@ from services.planner.core.maintenance import Freeze
 from services.planner.core.model import Segment
 from services.planner.core.online_search.measurement import Measurement, Reading, measured
 from services.planner.core.placement.actions import Rollout
-from services.planner.core.plan import Pin, Plan, PlanState
+from services.planner.core.plan import Pin
 from services.planner.core.plan_builder import specs, unchanged
 from services.planner.core.routing_table import by_capacity
 from services.planner.core.triggers import Kind, Observation

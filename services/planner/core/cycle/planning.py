@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from cinquefoil.planner.v1.records import Plan, PlannedSegment
 from services.kit.config import Objective
 from services.kit.errors import FailedPrecondition
 from services.planner.core import feasibility
@@ -12,7 +13,6 @@ from services.planner.core.cycle.conditions import cluster_conditions
 from services.planner.core.cycle.environment import Draft, Environment
 from services.planner.core.decide import Decision, Snapshot, adopt, decide, pose, realise, staying
 from services.planner.core.model import Configuration, Problem
-from services.planner.core.plan import Plan, PlannedSegment
 from services.planner.core.plan_builder import build_plan
 from services.planner.core.routing_table import by_capacity
 from services.planner.core.triggers import Observation

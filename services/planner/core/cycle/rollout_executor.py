@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from cinquefoil.gpuagent.v1.records import CreateSlice, DestroySlice, LockClock
+from cinquefoil.planner.v1.records import Plan, PlannedSegment
 from services.kit.errors import ServiceError
 from services.kit.grouping import grouped
-from services.kit.segment import CreateSlice, DestroySlice, LockClock
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.environment import Environment, NodeChange
 from services.planner.core.decide import Decision
@@ -17,7 +18,7 @@ from services.planner.core.placement.actions import (
     StartSegment,
     StopSegment,
 )
-from services.planner.core.plan import Plan, PlannedSegment
+from services.planner.core.plan import planned
 from services.planner.core.routing_table import by_capacity
 
 _ACKNOWLEDGE_S = 2.0
@@ -114,7 +115,7 @@ def stops(stage: Stage) -> frozenset[str]:
 def may_serve(decision: Decision) -> dict[str, PlannedSegment]:
     """Return what may serve during a decision's rollout, by segment id."""
     both = (*decision.running, *decision.target)
-    return {segment.segment_id: PlannedSegment.of(segment) for segment in both}
+    return {segment.segment_id: planned(segment) for segment in both}
 
 
 def _changes(prefix: str, stage: Stage, decision: Decision) -> Iterator[NodeChange]:

@@ -3,7 +3,8 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from services.planner.core.explain.explanation import Binding, percent
+from cinquefoil.planner.v1.records import Binding
+from services.planner.core.explain.explanation import percent
 from services.planner.core.model import Configuration, Model, Pool, Problem, Score, SegmentKind
 from services.planner.core.problem.catalog import Place, in_time, measure
 from services.planner.core.problem.latency_rule import admissible_rps

@@ -6,6 +6,7 @@ Pure, and bounded: a handful of short solves (`alternatives`), whatever the plan
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from cinquefoil.planner.v1.records import Alternative, Binding, Explanation
 from services.kit.plurals import counted
 from services.planner.core.explain.alternatives import (
     BreakEven,
@@ -17,10 +18,10 @@ from services.planner.core.explain.alternatives import (
     quick,
 )
 from services.planner.core.explain.binding_constraints import bindings
-from services.planner.core.explain.explanation import Alternative, Binding, Explanation, percent
+from services.planner.core.explain.explanation import outlook_of, percent
 from services.planner.core.model import Configuration, Problem, Score, Segment
 from services.planner.core.placement.spares import missing_redundancy, redundancy
-from services.planner.core.plan import Prediction
+from services.planner.core.plan import prediction_of
 from services.planner.core.problem.pricing import prices
 from services.planner.core.problem.score import score
 from services.planner.core.problem.shortfall import shortfalls
@@ -105,7 +106,7 @@ def _outlined(decided: DecidedPlan, chosen: Judged) -> Explanation:
     return Explanation(
         version=decided.version,
         bindings=tuple(sorted(binding, key=lambda each: -each.used)),
-        plan=Prediction.of(chosen.score),
+        plan=outlook_of(prediction_of(chosen.score)),
         runner_up=None,
         base=None,
         gap=decided.configuration.gap,
@@ -161,7 +162,7 @@ def _alternative(chosen: Judged, other: Judged | None) -> Alternative | None:
         return None
     return Alternative(
         description=difference(chosen, other),
-        outlook=Prediction.of(other.score),
+        outlook=outlook_of(prediction_of(other.score)),
         loses=chosen.score.objective - other.score.objective,
     )
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from services.kit.segment import CreateSlice, DestroySlice, LockClock
+from cinquefoil.gpuagent.v1.records import CreateSlice, DestroySlice, LockClock
 from services.planner.core.model import Segment
 
 

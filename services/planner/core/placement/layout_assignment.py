@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 
+from cinquefoil.gpuagent.v1.records import Placement
 from services.kit.errors import FailedPrecondition
 from services.kit.grouping import grouped
-from services.kit.mig import Geometry, Layout, Placement, full_layouts
+from services.kit.mig import Geometry, Layout, full_layouts
 from services.planner.core.model import Gpu, SegmentKind
 from services.planner.core.problem.pricing import Row, row
 from services.planner.core.solver.milp import Goal, Program, Terms

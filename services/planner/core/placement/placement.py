@@ -3,9 +3,9 @@
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from cinquefoil.gpuagent.v1.records import Placement
 from services.kit.errors import FailedPrecondition
 from services.kit.grouping import grouped, summed
-from services.kit.mig import Placement
 from services.planner.core.model import Configuration, Gpu, Problem, Segment, SegmentKind
 from services.planner.core.placement.layout_assignment import LayoutAtClock, Running, assign_layouts
 from services.planner.core.placement.power_aware import (

@@ -6,8 +6,8 @@ say what fits, and what runs already stays where it is; moving it costs more tha
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from cinquefoil.gpuagent.v1.records import Placement
 from services.kit.grouping import grouped
-from services.kit.mig import Placement
 from services.planner.core.model import Problem, SegmentKind, variants_of
 
 ALIKE = 0.1

@@ -17,7 +17,7 @@ at the lower clock. Workers run on meanwhile.
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from services.kit.segment import LockClock
+from cinquefoil.gpuagent.v1.records import LockClock
 from services.planner.core.model import Gpu, Model, Queue, Segment, queue_of
 from services.planner.core.placement.actions import Rollout, Stage
 from services.planner.core.placement.placement import clocks

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from cinquefoil.gpuagent.v1.records import CreateSlice, DestroySlice, Placement
 from services.kit.grouping import grouped
-from services.kit.mig import Placement
-from services.kit.segment import CreateSlice, DestroySlice
 from services.planner.core.model import Gpu, Model, Segment, variants_of
 from services.planner.core.placement.actions import Action, StartSegment, StopSegment
 

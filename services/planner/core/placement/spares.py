@@ -11,8 +11,8 @@ from itertools import islice
 from typing import Final
 
 from cinquefoil.condition.v1.records import Condition, ConditionKind
+from cinquefoil.gpuagent.v1.records import Placement
 from services.kit.grouping import grouped
-from services.kit.mig import Placement
 from services.planner.core.model import Configuration, Gpu, Model, Problem, Segment, SegmentKind
 from services.planner.core.placement.placement import shares_of
 from services.planner.core.problem.catalog import in_time

@@ -6,8 +6,8 @@ from functools import cache, lru_cache
 from itertools import product
 from typing import NamedTuple
 
+from cinquefoil.gpuagent.v1.records import SliceProfile
 from services.kit.config import Objective
-from services.kit.mig import SliceKind
 from services.kit.profiles.core.language import TokenProfile, TokenTimes
 from services.kit.profiles.core.profile import (
     BatchCost,
@@ -35,7 +35,7 @@ class Place:
     model: Model
     variant: Variant
     pool: Pool
-    slice_kind: SliceKind
+    slice_kind: SliceProfile
     stage: PipelineStage = IN_ONE_PIECE
 
     @property
@@ -208,6 +208,6 @@ def dedicated(problem: Problem, place: Place) -> SegmentKind | None:
     return max(fast, key=lambda point: point.throughput_rps, default=smallest)
 
 
-def whole(pool: Pool) -> SliceKind:
+def whole(pool: Pool) -> SliceProfile:
     """Return the slice kind that takes a whole GPU of the pool."""
     return max(pool.type.geometry.kinds, key=lambda kind: (kind.sm_count, kind.memory_bytes))

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
-from services.kit.mig import SliceKind
+from cinquefoil.gpuagent.v1.records import SliceProfile
 from services.planner.core.model import Configuration, Model, Pool, Problem, SegmentKind, Variant
 from services.planner.core.problem.catalog import Place, dedicated, whole
 from services.planner.core.problem.load_split import apportion, with_load
@@ -21,7 +21,7 @@ def base(problem: Problem) -> Configuration:
 
 def exclusive(
     problem: Problem,
-    slices: Callable[[Pool], Iterable[SliceKind]],
+    slices: Callable[[Pool], Iterable[SliceProfile]],
     variants: Callable[[Model], Iterable[Variant]],
 ) -> Configuration:
     """Give each slice to the model with the least capacity for its demand so far, in time or not.
@@ -34,7 +34,7 @@ def exclusive(
     """
     known = prices(problem)
 
-    def host(pool: Pool, slice_kind: SliceKind) -> Callable[[Model], SegmentKind | None]:
+    def host(pool: Pool, slice_kind: SliceProfile) -> Callable[[Model], SegmentKind | None]:
         @cache
         def hosted(model: Model) -> SegmentKind | None:
             places = (Place(model, each, pool, slice_kind) for each in variants(model))

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from services.kit.mig import SliceKind, maximal_layouts
+from cinquefoil.gpuagent.v1.records import SliceProfile
+from services.kit.mig import maximal_layouts
 from services.planner.core.model import Configuration, Pool, Problem
 from services.planner.core.strategies.base import exclusive
 
@@ -16,7 +17,7 @@ def co2opt(problem: Problem) -> Configuration:
     return exclusive(problem, _finest, lambda model: model.variants)
 
 
-def _finest(pool: Pool) -> Iterator[SliceKind]:
+def _finest(pool: Pool) -> Iterator[SliceProfile]:
     """Yield the slices of the layout of most slices; of equals, the one of least memory."""
     geometry = pool.type.geometry
     finest = max(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pynvml
 import pytest
 
+from cinquefoil.gpuagent.v1.records import Placement
 from services.gpuagent.core import gpu_types
 from services.gpuagent.core.gpu_types import GpuInfo
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code
@@ -18,7 +19,7 @@ from services.kit.errors import (
     InvalidArgument,
     Unavailable,
 )
-from services.kit.mig import WHOLE, Geometry, Placement
+from services.kit.mig import WHOLE, Geometry
 from tests.support.examples import trials
 from tests.support.gpuagent.nvml_faults import FaultyNvml, InjectedFault
 from tests.support.layouts import layouts

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pynvml
 import pytest
 
+from cinquefoil.gpuagent.v1.records import Placement
 from services.gpuagent.core.device_port import NO_METER, Permissions
 from services.gpuagent.core.gpu_types import GpuInfo
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code
@@ -23,7 +24,7 @@ from services.kit.errors import (
     ServiceError,
     Unavailable,
 )
-from services.kit.mig import WHOLE, Placement
+from services.kit.mig import WHOLE
 from tests.support.gpuagent.nvml_faults import FaultyNvml, InjectedFault
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cinquefoil.gpuagent.v1.records import Placement
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code
 from services.gpuagent.devices.fake_nvml.library import install
 from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound
-from services.kit.mig import Placement
 from tests.support.gpuagent.nvml_calls import (
     A100,
     create_a100,

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cinquefoil.gpuagent.v1.records import Placement, SliceProfile
 from services.gpuagent.core import gpu_types
 from services.gpuagent.core.gpu_types import GpuTable
 from services.gpuagent.devices.fake_nvml.library import FakeNvml, install
-from services.kit.mig import Placement, SliceKind
 from tests.support.gpuagent.nvml_calls import A100, create, gpu, mig_gpu, read_layout
 from tests.support.layouts import layouts
 
@@ -136,7 +136,7 @@ def test_whatever_is_asked_for_the_layout_stays_legal(steps: list[tuple[int, boo
     restore()
 
 
-def _created(handle: Any, kind: SliceKind, start: int) -> Any:
+def _created(handle: Any, kind: SliceProfile, start: int) -> Any:
     """Return a new GPU instance, or None where another is in its place."""
     where = pynvml.c_nvmlGpuInstancePlacement_t(start, kind.memory_slices)
     try:

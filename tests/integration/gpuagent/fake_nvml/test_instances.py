@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pynvml
 import pytest
 
+from cinquefoil.gpuagent.v1.records import Placement
 from services.gpuagent.core import gpu_types
-from services.kit.mig import Placement
 from tests.support.gpuagent.nvml_calls import (
     A100,
     create_a100,

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pynvml
 import pytest
 
+from cinquefoil.gpuagent.v1.records import Placement
 from services.gpuagent.devices.fake_nvml import library
 from services.gpuagent.devices.fake_nvml.library import FakeNvml, gpu_uuid, install
 from services.kit.errors import FailedPrecondition
-from services.kit.mig import Placement
 from tests.support.gpuagent.nvml_calls import (
     A100,
     create_a100,

@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cinquefoil.gpuagent.v1.records import Placement, SegmentSpec
 from services.gpuagent.clock_loop.core.decide import GovernedSegment
 from services.gpuagent.clock_loop.loop import promises
 from services.gpuagent.core.worker_config import WorkerConfig
 from services.gpuagent.core.worker_spec import WorkerSpec
 from services.kit.config import Deployment
-from services.kit.mig import Placement
-from services.kit.segment import SegmentSpec
 
 SLO_S = 0.3
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from cinquefoil.gpuagent.v1.records import Placement
 from services.kit.config import Embodied
-from services.kit.mig import Placement
 from services.planner.core.accounting.baseline import baseline_rates
 from services.planner.core.accounting.site import PUBLISHED_KGCO2E, embodied_carbon
 from services.planner.core.model import Problem

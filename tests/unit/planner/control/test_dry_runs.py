@@ -5,9 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from cinquefoil.gpuagent.v1.records import Placement, SegmentSpec
 from services.kit.errors import FailedPrecondition, NotFound
-from services.kit.mig import Placement
-from services.kit.segment import SegmentSpec
 from services.planner.control.dry_runs import MAX_DRY_RUNS, Basis, DryRuns
 from tests.support.planner.plans import plan
 from tests.support.virtual_clock import VirtualClock

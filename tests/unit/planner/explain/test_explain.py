@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cinquefoil.planner.v1.records import Binding, Explanation
 from services.kit.config import Goals, Objective
 from services.planner.core.decide import configuration_of
 from services.planner.core.explain.alternatives import alternatives, break_even_points, graph, judge
 from services.planner.core.explain.explain import DecidedPlan, explain, outline
-from services.planner.core.explain.explanation import Binding, Explanation
 from services.planner.core.model import Configuration, Problem, Segment
 from services.planner.core.placement.placement import place
 from services.planner.core.problem.load_split import with_load

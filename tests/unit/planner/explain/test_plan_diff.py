@@ -5,7 +5,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.planner.core.explain.explanation import ClockChange, ShareChange, diff
+from cinquefoil.planner.v1.records import ClockChange, ShareChange
+from services.planner.core.explain.explanation import diff
 from tests.support.planner.plans import PREDICTION, plan, segment
 
 layouts = st.dictionaries(st.integers(0, 6), st.sampled_from(["small", "large"]), max_size=7)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.kit.mig import Placement
+from cinquefoil.gpuagent.v1.records import Placement
 from services.planner.core.model import Segment, SegmentKind
 from services.planner.core.online_search.measurement import (
     Answers,

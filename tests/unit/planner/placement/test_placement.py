@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cinquefoil.gpuagent.v1.records import Placement
 from services.kit.config import Objective
 from services.kit.errors import FailedPrecondition
-from services.kit.mig import Placement
 from services.planner.core.model import Configuration, Gpu, Problem, Segment, SegmentKind
 from services.planner.core.placement.placement import clocks, place
 from tests.support.examples import examples

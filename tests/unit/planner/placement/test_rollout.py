@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 from hypothesis import given
 
-from services.kit.mig import Placement
+from cinquefoil.gpuagent.v1.records import CreateSlice, DestroySlice, LockClock, Placement
 from services.kit.profiles.core.analytic import AnalyticProfile
-from services.kit.segment import CreateSlice, DestroySlice, LockClock
 from services.planner.core.model import Configuration, Gpu, Problem, Segment
 from services.planner.core.placement.actions import Action, Rollout, StartSegment, StopSegment
 from services.planner.core.placement.placement import clocks, place

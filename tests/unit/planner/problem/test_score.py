@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cinquefoil.gpuagent.v1.records import Placement
 from services.kit.config import Objective
 from services.kit.errors import FailedPrecondition
-from services.kit.mig import Placement
 from services.planner.core.model import Configuration, Problem, Score, Segment, SegmentKind
 from services.planner.core.problem.pricing import baseline_gco2e
 from services.planner.core.problem.score import score

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cinquefoil.gpuagent.v1.records import SliceProfile
 from services.kit.config import Goals, InfAdapter, Objective
-from services.kit.mig import WHOLE, Geometry, SliceKind
+from services.kit.mig import WHOLE, Geometry
 from services.planner.core.model import GpuType, Model, Pool, Problem, Score
 from services.planner.core.placement.placement import place
 from services.planner.core.problem.load_split import with_load
@@ -199,8 +200,8 @@ def halvable() -> Pool:
     """A small invented GPU type, so that everything can be tried."""
     memory = 12 * 2**30
     kinds = (
-        SliceKind("1g.12gb", 1, 1, (0, 1), 2, 28, memory),
-        SliceKind("2g.24gb", 2, 2, (0,), 1, 56, 2 * memory),
+        SliceProfile("1g.12gb", 0, 1, 1, (0, 1), 2, 28, memory),
+        SliceProfile("2g.24gb", 0, 2, 2, (0,), 1, 56, 2 * memory),
     )
     return Pool(GpuType("a30", Geometry(2, kinds), 56, 30.0, 165.0, 1440), "GB", 1.2, 250.0)
 

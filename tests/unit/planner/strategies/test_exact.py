@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cinquefoil.gpuagent.v1.records import Placement
 from services.kit.config import Goals, InfAdapter, Objective
-from services.kit.mig import Placement
 from services.planner.core.model import Configuration, Pool, Segment
 from services.planner.core.problem import catalog
 from services.planner.core.problem.pricing import prices, worthwhile

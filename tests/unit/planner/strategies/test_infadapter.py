@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.infadapter.allocation import Allocation, Allocator, Candidate
+from cinquefoil.gpuagent.v1.records import Placement
 from services.gpuagent.core import cpu_geometry
 from services.kit.config import Goals, InfAdapter, Objective
-from services.kit.mig import Placement
 from services.kit.profiles.core.analytic import AnalyticProfile
 from services.planner.core.model import (
     Configuration,

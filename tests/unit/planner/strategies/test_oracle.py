@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cinquefoil.gpuagent.v1.records import SliceProfile
 from services.kit.config import Objective
-from services.kit.mig import Geometry, SliceKind
+from services.kit.mig import Geometry
 from services.kit.profiles.core.analytic import AnalyticProfile
 from services.planner.core.model import GpuType, Model, Pool, Problem, Variant
 from services.planner.core.problem.load_split import with_load
@@ -25,8 +26,8 @@ GIB = 2**30
 def halvable() -> Pool:
     """An invented GPU that is whole or halved."""
     kinds = (
-        SliceKind("1g.12gb", 1, 1, (0, 1), 2, 28, 12 * GIB),
-        SliceKind("2g.24gb", 2, 2, (0,), 1, 56, 24 * GIB),
+        SliceProfile("1g.12gb", 0, 1, 1, (0, 1), 2, 28, 12 * GIB),
+        SliceProfile("2g.24gb", 0, 2, 2, (0,), 1, 56, 24 * GIB),
     )
     return Pool(GpuType("a30", Geometry(2, kinds), 56, 30.0, 165.0), "GB", 1.2, 250.0)
 

@@ -4,12 +4,13 @@ import pytest
 
 from cinquefoil.condition.v1.records import Condition, ConditionKind
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
+from cinquefoil.planner.v1.records import Plan, RoutingTable
 from services.kit.rpc.condition_messages import condition_messages
+from services.kit.rpc.record_mapping import to_message
 from services.planner.adapters.wire import announcements
 from services.planner.adapters.wire.announcements import AnnouncementEncoder
-from services.planner.adapters.wire.convert import plan_to, routing_to
-from services.planner.core.plan import Plan
-from services.planner.core.routing_table import Announcement, RoutingTable
+from services.planner.adapters.wire.convert import routing_to
+from services.planner.core.routing_table import Announcement
 from tests.support.planner.plans import plan, segment
 
 PLAN = plan(1, [segment("small", 0)])
@@ -61,18 +62,18 @@ def test_of_an_announcement_only_what_is_new_is_encoded(monkeypatch: pytest.Monk
     """A plan of thousands of segments is not encoded again because a node joins."""
     encoded: list[object] = []
 
-    def counted(plan: Plan) -> plan_pb2.Plan:
+    def counted(plan: Plan, kind: type[plan_pb2.Plan]) -> plan_pb2.Plan:
         encoded.append(plan)
-        return plan_to(plan)
+        return to_message(plan, kind)
 
-    monkeypatch.setattr(announcements, "plan_to", counted)
+    monkeypatch.setattr(announcements, "to_message", counted)
     encoder, table = AnnouncementEncoder(lambda: "abc"), RoutingTable(1, 0, ())
     joined = Condition(ConditionKind.NODE_AWAY, "node/a", "away")
     for conditions in ((), (joined,), ()):
         raw = encoder.whole(Announcement(PLAN, table, conditions))
 
         assert planner_pb2.WatchResponse.FromString(raw) == planner_pb2.WatchResponse(
-            plan=plan_to(PLAN),
+            plan=to_message(PLAN, plan_pb2.Plan),
             routing=routing_to(table),
             conditions=condition_messages(conditions),
             config_digest="abc",

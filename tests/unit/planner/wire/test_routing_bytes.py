@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from cinquefoil.planner.v1 import plan_pb2
+from cinquefoil.planner.v1.records import Instance, ModelRoutes, RoutingTable
 from services.planner.adapters.wire import routing_bytes
 from services.planner.adapters.wire.convert import routing_to
 from services.planner.adapters.wire.routing_bytes import RoutingEncoder
-from services.planner.core.routing_table import Instance, ModelRoutes, RoutingTable
 
 
 def instance(number: int, host: str = "h") -> Instance:

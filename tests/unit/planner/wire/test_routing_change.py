@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cinquefoil.planner.v1 import plan_pb2
+from cinquefoil.planner.v1.records import Instance, ModelRoutes, RoutingTable
 from services.kit.errors import FailedPrecondition
 from services.planner.adapters.wire.convert import routing_to
 from services.planner.adapters.wire.routing_change import routing_change
-from services.planner.core.routing_table import Instance, ModelRoutes, RoutingTable
 from services.router.adapters.convert import changed_table, to_table
 
 

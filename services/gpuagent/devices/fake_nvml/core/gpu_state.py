@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Self
 
-from services.kit.mig import Placement
+from cinquefoil.gpuagent.v1.records import Placement
 
 
 @dataclass(frozen=True, slots=True)

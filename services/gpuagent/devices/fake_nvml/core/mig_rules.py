@@ -6,6 +6,7 @@ Codes follow nvml.h; geometry follows the GPU's table.
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from cinquefoil.gpuagent.v1.records import Placement, SliceProfile
 from services.gpuagent.core.gpu_types import GpuTable
 from services.gpuagent.devices.fake_nvml.core.gpu_state import (
     ComputeInstance,
@@ -13,7 +14,7 @@ from services.gpuagent.devices.fake_nvml.core.gpu_state import (
     GpuState,
 )
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code, Fault
-from services.kit.mig import Geometry, Placement, SliceKind
+from services.kit.mig import Geometry
 
 COMPUTE_SLICES = (1, 2, 3, 4, 7)
 """Compute slices of NVML_COMPUTE_INSTANCE_PROFILE_{1,2,3,4,7}_SLICE, whose enums are 0..4.
@@ -42,7 +43,7 @@ class ComputeProfile:
 # ---- GPU instances -----------------------------------------------------------------------------
 
 
-def kind_by_id(table: GpuTable, profile_id: int) -> SliceKind:
+def kind_by_id(table: GpuTable, profile_id: int) -> SliceProfile:
     """Return the slice kind with a hardware id.
 
     Raises:
@@ -56,7 +57,7 @@ def kind_by_id(table: GpuTable, profile_id: int) -> SliceKind:
     raise Fault(Code.INVALID_ARGUMENT)
 
 
-def remaining_capacity(table: GpuTable, state: GpuState, kind: SliceKind) -> int:
+def remaining_capacity(table: GpuTable, state: GpuState, kind: SliceProfile) -> int:
     """Return how many more instances of a kind fit."""
     taken = [instance.placement for instance in state.instances]
     count = 0
@@ -69,7 +70,7 @@ def remaining_capacity(table: GpuTable, state: GpuState, kind: SliceKind) -> int
 
 
 def create_instance(
-    table: GpuTable, state: GpuState, kind: SliceKind, start: int, serial: str
+    table: GpuTable, state: GpuState, kind: SliceProfile, start: int, serial: str
 ) -> tuple[GpuState, GpuInstance]:
     """Create a GPU instance.
 
@@ -110,7 +111,7 @@ def destroy_instance(state: GpuState, instance: GpuInstance) -> GpuState:
 # ---- compute instances -------------------------------------------------------------------------
 
 
-def compute_profile(kind: SliceKind, profile_id: int) -> ComputeProfile:
+def compute_profile(kind: SliceProfile, profile_id: int) -> ComputeProfile:
     """Return one size of compute instance that a GPU instance of a kind can have.
 
     Raises:
@@ -131,7 +132,7 @@ def compute_profile(kind: SliceKind, profile_id: int) -> ComputeProfile:
 
 
 def create_compute(
-    kind: SliceKind, state: GpuState, instance: GpuInstance, profile: ComputeProfile, uuid: str
+    kind: SliceProfile, state: GpuState, instance: GpuInstance, profile: ComputeProfile, uuid: str
 ) -> tuple[GpuState, ComputeInstance]:
     """Create a compute instance.
 

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from services.kit.mig import Geometry, SliceKind
+from cinquefoil.gpuagent.v1.records import SliceProfile
+from services.kit.mig import Geometry
 from services.planner.core.model import Pool, Problem, SegmentKind
 from services.planner.core.problem.latency_rule import admissible_rps
 
@@ -74,7 +75,7 @@ def sizes(geometry: Geometry) -> Mapping[str, Size]:
     }
 
 
-def _size(kind: SliceKind, small_starts: set[int]) -> Size:
+def _size(kind: SliceProfile, small_starts: set[int]) -> Size:
     blocked = {
         start: len(small_starts.intersection(range(start, start + kind.memory_slices)))
         for start in kind.starts
@@ -94,7 +95,7 @@ def _size(kind: SliceKind, small_starts: set[int]) -> Size:
     )
 
 
-def _most(kind: SliceKind) -> int:
+def _most(kind: SliceProfile) -> int:
     """Return how many slices of one kind do not overlap."""
     number, free_from = 0, 0
     for start in sorted(kind.starts):

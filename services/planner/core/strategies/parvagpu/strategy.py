@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from cinquefoil.gpuagent.v1.records import Placement
 from services.kit.grouping import summed
-from services.kit.mig import Placement
 from services.planner.core.model import Configuration, Gpu, Pool, Problem, Segment, SegmentKind
 from services.planner.core.problem import catalog
 from services.planner.core.problem.pricing import most_gpcs

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cinquefoil.gpuagent.v1.records import Placement
 from services.gpuagent.core import gpu_types
 from services.kit.config import Objective
-from services.kit.mig import Placement
 from services.planner.core.model import SegmentKind
 from services.planner.core.strategies.parvagpu.configurator import (
     Triplet,

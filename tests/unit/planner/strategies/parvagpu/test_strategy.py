@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cinquefoil.gpuagent.v1.records import Placement
 from services.kit.config import Goals, Objective
-from services.kit.mig import WHOLE, Placement
+from services.kit.mig import WHOLE
 from services.planner.core.model import Model, Problem, Segment, SegmentKind
 from services.planner.core.problem.packing import gpus_needed
 from services.planner.core.problem.pricing import gpcs
