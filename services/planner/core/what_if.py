@@ -60,13 +60,13 @@ def alter(snapshot: Snapshot, changes: WhatIf, nodes: Mapping[str, config.Node])
             else model
             for model in snapshot.models
         ),
-        objective=_revised(snapshot.objective, changes),
+        objective=revised(snapshot.objective, changes),
         strategy=changes.strategy or snapshot.strategy,
         forecast=() if changes.intensity_gco2e_per_kwh else snapshot.forecast,
     )
 
 
-def _revised(objective: Objective, changes: WhatIf) -> Objective:
+def revised(objective: Objective, changes: WhatIf) -> Objective:
     """Return `objective` with the wishes of a what-if."""
     wishes = {
         "carbon_weight": changes.carbon_weight,

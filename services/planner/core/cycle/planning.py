@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from cinquefoil.planner.v1.records import Plan, PlannedSegment
+from cinquefoil.planner.v1.records import Plan, PlannedSegment, WhatIf
 from services.kit.config import Objective
 from services.kit.errors import FailedPrecondition
 from services.planner.core import feasibility
@@ -16,6 +16,7 @@ from services.planner.core.model import Configuration, Problem
 from services.planner.core.plan_builder import build_plan
 from services.planner.core.routing_table import by_capacity
 from services.planner.core.triggers import Observation
+from services.planner.core.what_if import revised
 
 _LEEWAY = 1.5
 """How much faster than profiled a batch may turn out to be."""
@@ -195,6 +196,11 @@ def _served(segments: Iterable[PlannedSegment]) -> frozenset[str]:
 
 
 def _objective_of(plan: Plan, objective: Objective) -> Objective:
-    """Return the objective that a plan records, as far as it does."""
-    known = {"carbon_weight", "accuracy_floor", "goals"}
-    return objective.model_copy(update={name: getattr(plan.inputs, name) for name in known})
+    """Return `objective` with the wishes that a plan was made for."""
+    inputs = plan.inputs
+    wishes = WhatIf(
+        carbon_weight=inputs.carbon_weight,
+        accuracy_floor=inputs.accuracy_floor,
+        goals=inputs.goals,
+    )
+    return revised(objective, wishes)
