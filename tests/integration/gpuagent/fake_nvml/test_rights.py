@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pynvml
 import pytest
 
-from cinquefoil.gpuagent.v1.records import Placement
 from services.gpuagent.devices.fake_nvml.fake_node import ROOT, UNPRIVILEGED, Right
 from tests.support.gpuagent.nvml_calls import create_a100, gpu, mig_gpu
 
