@@ -204,7 +204,7 @@ def _count(number: float) -> str:
 
 
 _TIMEOUT_S: Final = 60.0
-_BY: Final = {
+GROUPINGS: Final = {
     "all": pb.ACCOUNT_GROUPING_UNSPECIFIED,
     "model": pb.ACCOUNT_GROUPING_MODEL,
     "node": pb.ACCOUNT_GROUPING_NODE,
@@ -231,7 +231,7 @@ async def show_account(
     since, until = window
     if page is not None:
         page.parent.mkdir(parents=True, exist_ok=True)
-    request = pb.ReadAccountRequest(by=_BY[by])
+    request = pb.ReadAccountRequest(by=GROUPINGS[by])
     request.since.FromDatetime(since)
     request.until.FromDatetime(until)
     async with connected(load(config)) as clients:

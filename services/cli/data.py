@@ -5,9 +5,8 @@ from pathlib import Path
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from services.cli.console.output import print_json, table
+from services.cli.console.output import downloading, print_json, table
 from services.datasets.catalog import DataFile, DataSet, catalog, data_set
 from services.datasets.fetch import copy, download, present, remove_parts
 from services.kit.download import client
@@ -63,11 +62,9 @@ def fetch(names: Sequence[str], folder: Path, source: Path | None) -> None:
 
 def _download(files: Sequence[DataFile], folder: Path, name: str, console: Console) -> None:
     total = sum({each.sha256: each.size_bytes for f in files for each in f.downloads}.values())
-    columns = TextColumn(name), BarColumn(), DownloadColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=console, transient=True) as bar, client() as http:
-        task = bar.add_task(name, total=total)
+    with downloading(name, console, total) as advance, client() as http:
         for file in files:
-            download(file, folder, http, lambda count: bar.advance(task, count))
+            download(file, folder, http, advance)
 
 
 def _say(name: str, found: DataSet, folder: Path) -> None:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from services.cli.console.output import table
-from services.cli.sensitivity.render import duration
+from services.cli.console.quantities import seconds
 from services.gpuagent.core import gpu_types
 from services.gpuagent.profiling.core.roofline import Roofline
 from services.gpuagent.profiling.sensitivity.database import Database
@@ -106,7 +106,7 @@ def stages_table(found: Partitioning) -> Table:
         rows.add_row(
             str(stage.index),
             str(stage.span.stop - stage.span.start),
-            duration(stage.latency_s),
+            seconds(stage.latency_s),
             f"{stage.latency_s / whole_s:.1%}",
             f"{stage.memory_bytes / BYTES_PER_MIB:.1f} MiB",
             f"{stage.sensitivity:.2f}",

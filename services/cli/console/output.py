@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from typing import Any, Final
 
@@ -9,6 +10,14 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from rich import box
 from rich.console import Console, RenderableType
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 from rich.status import Status
 from rich.table import Table
 from rich.text import Text
@@ -82,6 +91,21 @@ def table(title: str, *columns: str, rows: Iterable[Sequence[RenderableType]] = 
 def working(what: str) -> Status:
     """Return a line that moves, on standard error where that is a terminal, while it is entered."""
     return Console(stderr=True).status(what)
+
+
+@contextmanager
+def downloading(
+    name: str, console: Console, total_bytes: int | None = None
+) -> Iterator[Callable[[int], None]]:
+    """Show a bar of a download; yield what takes the size of each part, bytes."""
+    columns = (
+        *(TextColumn(name), BarColumn(), DownloadColumn()),
+        *(TransferSpeedColumn(), TimeRemainingColumn()),
+    )
+    hidden = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
+        task = bar.add_task(name, total=total_bytes)
+        yield lambda size_bytes: bar.advance(task, size_bytes)
 
 
 def condition_lines(conditions: Iterable[Condition]) -> Iterator[Text]:

@@ -17,7 +17,10 @@ def seconds(length_s: float) -> str:
     """Return a length of time, or a latency, in the unit that keeps it short."""
     if not length_s or length_s >= 10:
         return duration(length_s)
-    return f"{length_s * 1e3:.3g} ms" if length_s < 1 else f"{length_s:.2g} s"
+    for limit_s, unit in ((1e-3, "µs"), (1.0, "ms")):
+        if length_s < limit_s:
+            return f"{length_s / limit_s * 1e3:.3g} {unit}"
+    return f"{length_s:.2g} s"
 
 
 def percent(fraction: float) -> str:

@@ -5,15 +5,8 @@ from pathlib import Path
 
 import typer
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
 
+from services.cli.console.output import downloading
 from services.kit.config import Deployment, ModelFile
 from services.kit.config.loader import load
 from services.kit.download import client
@@ -48,7 +41,8 @@ def fetch(config: Path, names: Sequence[str]) -> None:
             if not cache.has(network):
                 said = "fetched"
                 try:
-                    _fetch(cache, name, network, console)
+                    with downloading(name, console) as advance:
+                        cache.fetch(network, advance)
                 except ServiceError as error:
                     failures.append(f"{name}: {error.message}")
                     continue
@@ -71,18 +65,3 @@ def _files(deployment: Deployment, names: Sequence[str]) -> dict[str, ModelFile]
         for key, network in settings.loaded()
         if network.uri
     }
-
-
-def _fetch(cache: ModelCache, name: str, network: ModelFile, console: Console) -> None:
-    with Progress(
-        TextColumn(name),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as bar:
-        task = bar.add_task(name, total=None)
-        cache.fetch(network, lambda count: bar.advance(task, count))

@@ -5,6 +5,7 @@ from typing import Any
 from rich.table import Table
 
 from services.cli.console.output import table
+from services.cli.console.quantities import seconds
 from services.gpuagent.profiling.sensitivity.study import Study
 
 
@@ -15,7 +16,7 @@ def kinds(study: Study) -> Table:
         rows.add_row(
             kind.type,
             str(kind.count),
-            duration(kind.cost.latency_s),
+            seconds(kind.cost.latency_s),
             f"{kind.share:.1%}",
             f"x {kind.cost.half_clock_s / (kind.cost.latency_s or 1.0):.2f}"
             if kind.cost.latency_s
@@ -30,7 +31,7 @@ def summary(study: Study) -> str:
     cost, graph = study.cost, study.graph
     return (
         f"{graph.name} on {study.device} ({study.method}), batch {graph.batch_size}: "
-        f"{duration(cost.latency_s)}, {duration(cost.half_clock_s)} at half the clock; score "
+        f"{seconds(cost.latency_s)}, {seconds(cost.half_clock_s)} at half the clock; score "
         f"{cost.score:.2f} of 2; {study.insensitive_share:.0%} of the kernels are below 1"
     )
 
@@ -58,8 +59,3 @@ def document(study: Study) -> dict[str, Any]:
             for kind in study.kinds()
         ],
     }
-
-
-def duration(value_s: float) -> str:
-    """Return a time in the unit that fits it."""
-    return f"{value_s * 1e6:.1f} µs" if value_s < 1e-3 else f"{value_s * 1e3:.2f} ms"

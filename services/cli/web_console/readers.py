@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 from cinquefoil.carbon.v1.carbon_pb2 import WatchRequest
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from cinquefoil.router.v1.router_pb2 import WatchReceiptsRequest
-from services.cli.account import by_hour, rows
+from services.cli.account import GROUPINGS, by_hour, rows
 from services.cli.client import Clients, first
 from services.cli.console.output import document
 from services.cli.infer.receipts import received
@@ -22,11 +22,6 @@ from services.kit.errors import InvalidArgument, ServiceError
 _WINDOW: Final = timedelta(hours=24)
 """Of the account and of the forecast."""
 
-_BY: Final = {
-    "model": planner_pb2.ACCOUNT_GROUPING_MODEL,
-    "node": planner_pb2.ACCOUNT_GROUPING_NODE,
-    "zone": planner_pb2.ACCOUNT_GROUPING_ZONE,
-}
 _WEIGHTS: Final = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 """Of a sweep: closer where plans differ most."""
 _RAN: Final = (plan_pb2.PLAN_STATE_ACTIVE, plan_pb2.PLAN_STATE_SUPERSEDED)
@@ -129,9 +124,10 @@ class ServiceReaders:
 
     async def account(self, by: str, hours: int) -> Document:
         """Return the account of the last hours, by model, node or zone, and hour by hour."""
-        if by not in _BY:
-            raise InvalidArgument(f"by: must be one of {', '.join(_BY)}, got {by[:80]!r}")
-        entries = await self._entries(_BY[by], timedelta(hours=hours))
+        known = [each for each in GROUPINGS if each != "all"]
+        if by not in known:
+            raise InvalidArgument(f"by: must be one of {', '.join(known)}, got {by[:80]!r}")
+        entries = await self._entries(GROUPINGS[by], timedelta(hours=hours))
         return {"rows": rows(entries, by), "hours": by_hour(entries, by)}
 
     async def what_if(self, given: Mapping[str, Any]) -> Document:
