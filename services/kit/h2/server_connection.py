@@ -6,7 +6,6 @@ Source: PROTOCOL-HTTP2.md, "Requests" and "Responses".
 import asyncio
 import inspect
 import re
-import ssl
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -17,6 +16,7 @@ from urllib.parse import quote
 
 import grpc
 
+from services.kit import peer
 from services.kit.h2 import frames
 from services.kit.h2.call import Call, Handler, Metadata, RequestHead, decoded, encoded
 from services.kit.h2.connection import NUDGES_PER_CALL, Connection
@@ -129,13 +129,7 @@ class ServerConnection(Connection[RequestHead, Call]):
             self.transport.abort()
             return
         self._server.connections.add(self)
-        name = transport.get_extra_info("peername")
-        if isinstance(name, tuple):
-            family = "ipv6:[%s]:%d" if ":" in name[0] else "ipv4:%s:%d"
-            self.peer_name = family % name[:2]
-        secure: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
-        if secure is not None:
-            self.identity = _identity(secure)
+        self.peer_name, self.identity = peer.address(transport), peer.identity(transport)
 
     def greeted(self) -> None:
         """Greet in return."""
@@ -581,24 +575,3 @@ def _fields(metadata: Metadata) -> bytes:
         else:
             fields.append((key, value.encode()))
     return literals(fields)
-
-
-def _identity(secure: ssl.SSLObject) -> Mapping[str, Sequence[bytes]]:
-    """Return the names in a peer's verified certificate by grpc's names for them."""
-    certificate = secure.getpeercert() or {}  # nothing where none was asked for
-    names = [str(pair[1]).encode() for pair in certificate.get("subjectAltName", ())]
-    spiffe = [name for name in names if name.startswith(b"spiffe://")]
-    common = [
-        str(pair[1]).encode()
-        for relative in certificate.get("subject", ())
-        for pair in relative
-        if pair[0] == "commonName"
-    ]
-    binary = secure.getpeercert(binary_form=True) or b""
-    found = {
-        "x509_pem_cert": [ssl.DER_cert_to_PEM_cert(binary).encode()] if certificate else [],
-        "peer_spiffe_id": spiffe,
-        "x509_subject_alternative_name": names,
-        "x509_common_name": common,
-    }
-    return {key: value for key, value in found.items() if value}
