@@ -3,10 +3,13 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
+from functools import partial
+from operator import lt
 
 from services.cli.web_console.cached import Cached
 from services.cli.web_console.readers import ServiceReaders
 from services.console.documents import Document
+from services.kit.broadcast import Broadcast
 from services.kit.errors import ServiceError
 
 
@@ -25,7 +28,7 @@ class Present:
         """
         self._readers, self._refresh_s = readers, refresh_s
         self._cached = Cached(readers.now, refresh_s, clock)
-        self._changed = asyncio.Event()
+        self._changes = Broadcast(0)
         self._open = 0
         self._following: asyncio.Task[None] | None = None
 
@@ -40,10 +43,11 @@ class Present:
             self._following = asyncio.create_task(self._follow(), name="console.plans")
         try:
             while True:
-                changed = self._changed
+                seen = self._changes.value
                 yield await self.get()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(changed.wait(), self._refresh_s)
+                    async with asyncio.timeout(self._refresh_s):
+                        await self._changes.until(partial(lt, seen))
         finally:
             self._open -= 1
             if not self._open and self._following is not None:
@@ -57,6 +61,5 @@ class Present:
                 async with aclosing(self._readers.changes()) as changes:
                     async for _ in changes:
                         self._cached.forget()
-                        before, self._changed = self._changed, asyncio.Event()
-                        before.set()
+                        self._changes.publish(self._changes.value + 1)
             await asyncio.sleep(self._refresh_s)
