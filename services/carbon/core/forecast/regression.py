@@ -57,7 +57,6 @@ _BLENDS = np.array(
 
 _SELECTIVITY = 10.0  # a blend with a tenth more error than the best has 1/e of its share
 _HALF_EVIDENCE_DAYS = 20.0  # for a day ahead, at which the selectivity is half
-_PROFILE_BONUS = 3.0  # share of the first blend above the others' without evidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +201,6 @@ def _blend(bases: Array, came: Array, weights: Array, days: float) -> Array:
     losses = weights @ np.abs(came[:, None] - bases @ _BLENDS)
     evidence = weights.sum() / (weights.sum() + _HALF_EVIDENCE_DAYS * days)
     shares = np.exp(-_SELECTIVITY * evidence * (losses / (losses.min() + _TINY) - 1))
-    shares[0] += _PROFILE_BONUS * (1 - evidence)
     blend: Array = _BLENDS @ (shares / shares.sum())
     return blend
 

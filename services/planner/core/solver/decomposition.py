@@ -6,7 +6,6 @@ blocks cost at least at any prices is a lower bound (Lagrange's), and the master
 gives an answer. Where a demand takes few items, both are much better than the relaxation's.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,17 +20,8 @@ from services.planner.core.solver.goals import Goal, Linear, Values
 ROUNDS = 12
 """Most times that prices are found; later ones gain little."""
 
-NODES = 30
-"""Nodes of the integer master program's search tree; its best answers come early."""
-
-FREED = (4, 1)
-"""Of the blocks that have one column in the relaxation, one in so many may take another, in turn.
-
-Few are mostly enough, and take a third of the time that all take.
-"""
-
 FEW = 40
-"""Items per block up to which blocks are freed. With more, a dive finds as good answers sooner."""
+"""Items per block above which a dive finds as good answers sooner."""
 
 CLOSE = 0.3
 """Share of what an answer may miss within which the master program's relaxation is good enough."""
@@ -113,8 +103,7 @@ class Decomposition:
             if not self._add(priced.items, knapsack.covers(priced.items), worth):
                 break
         self._learn_bound(priced)
-        few = float(near[self._blocks.counts].sum()) <= FEW * self._size
-        return self._in_integers(start, FREED if few else (), time_limit_s)
+        return self._in_integers(start, time_limit_s)
 
     def _start(self) -> None:
         """Give the master program the columns that are in no block, and one that covers nothing."""
@@ -196,13 +185,10 @@ class Decomposition:
         self._found.append((which, amounts))
         return len(which)
 
-    def _in_integers(
-        self, start: Values | None, freed: Sequence[int], time_limit_s: float
-    ) -> Values | None:
+    def _in_integers(self, start: Values | None, time_limit_s: float) -> Values | None:
         """Return an answer with one column per block, or None; `start` gave the first ones.
 
-        In the relaxation most blocks have one column already: these keep it at first, then all but
-        one in so many.
+        In the relaxation most blocks have one column already: these keep it at first.
         """
         master, width = self._master, len(self._fixed)
         columns = np.arange(width + self._size, master.getNumCol())
@@ -214,17 +200,15 @@ class Decomposition:
         integers = np.flatnonzero(counted).astype(np.int32)
         kinds = [highspy.HighsVarType.kInteger] * len(integers)
         master.changeColsIntegrality(len(integers), integers, kinds)
-        master.setOptionValue("objective_target", self._goal.target(self.bound, CLOSE))
-        master.setOptionValue("mip_max_nodes", NODES)
+        master.setOptionValue("mip_max_nodes", 1)  # its best answers come early
         ends_s = master.getRunTime() + time_limit_s
         self._bound_columns(chosen, 1.0, 1.0)
         best = self._searched(None, ends_s)
-        reached = [self._goal.value(start)] if start is not None else []
-        for one_in in freed:
-            reached += [best[0]] if best else []
-            if reached and self._goal.met(self._goal.outcome(min(reached), self.bound)):
-                break
-            self._bound_columns(chosen[::one_in], 0.0, 1.0)
+        values = [best[0]] if best else []
+        values += [self._goal.value(start)] if start is not None else []
+        met = values and self._goal.met(self._goal.outcome(min(values), self.bound))
+        if not met:
+            self._bound_columns(chosen, 0.0, 1.0)
             near = best[1] if best else None if start is None else self._known(start)
             best = self._searched(near, ends_s) or best
         return None if best is None else self._values_of(best[1])

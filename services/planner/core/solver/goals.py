@@ -21,9 +21,6 @@ ABSOLUTE_GAP = 1e-7
 LENIENT = 2.0
 """How many times what it may miss the optimum by an answer may where nothing quick comes closer."""
 
-PATIENT = 4.0
-"""The same where goals before this one could not be brought to 0, and a proof takes minutes."""
-
 ROUNDING = 1e-6
 """Share of a step that floating point may add to a bound."""
 
@@ -100,27 +97,11 @@ class Goal:
         most = max(self.last_resort, LENIENT * self.allowed(outcome.value))
         return self.reached(outcome) or outcome.distance <= most
 
-    def nearly_met(self, outcome: GoalOutcome) -> bool:
-        """Return whether an answer is good enough where a better one takes minutes."""
-        patient = PATIENT * self.allowed(outcome.value)
-        return self.met(outcome) or outcome.distance <= patient
-
     def bound(self, bound: float) -> float:
         """Return the least value of the sum that is not below `bound`, ties apart."""
         if not self.step or not math.isfinite(bound):
             return bound
         return math.ceil(bound / self.step / (1.0 + self.ties) - ROUNDING) * self.step
-
-    def target(self, bound: float, share: float) -> float:
-        """Return a value that is good enough to end a search.
-
-        Args:
-            bound: What the optimum is at least.
-            share: Of what the goal may be missed by, where nothing is counted.
-        """
-        least = self.bound(bound)
-        slack = self.ties * least if self.step else share * self.allowed(least)
-        return least + slack + ABSOLUTE_GAP
 
     def counted(self, value: float) -> float:
         """Return what of a value is no tie."""

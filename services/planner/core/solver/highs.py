@@ -30,20 +30,11 @@ SLACK = 1e-9
 LARGE = 150
 """Integer columns from which quick answers save time."""
 
-MANY = 100
-"""Items per block from which a decomposition rarely finds better ones than a dive does."""
-
 ROOM = 0.4
 """Share of what a shortage may miss its least by that whole numbers get as room."""
 
-MOST_ROOM = 0.99
-"""The same where they pay for what is above that."""
-
 SKETCH = 0.3
 """Share of the tolerance for a quick answer: precision costs little in a small program."""
-
-SKETCH_NODES = 50
-"""Nodes of the search tree after which it is good enough."""
 
 MIN_TIME_S = 0.01
 """What a search gets whose time is over, so that it can at least take over a start, s."""
@@ -63,9 +54,6 @@ OPTIONS = {
 Without the aggregator of HiGHS 1.15.1, with which presolve has lost optima and called what was left
 proven (`test_exact_finds_the_optimum_where_presolve_misled_the_solver`).
 """
-
-
-_Search = Callable[[Goal, Relaxed, float, Solution | None], Solution | None]
 
 
 class Solver:
@@ -128,21 +116,11 @@ class Solver:
             goals, lambda at, value: value + ROOM * goals[at].allowed(0.0), time_limit_s
         )
         found = None
-        if len(least) == len(goals):
-            for at, shortage in enumerate(shortages):
-                price = 2.0 * abs(float(least[-1].duals[rows + at]))
-                self._sell_room(rows + at, price, (MOST_ROOM - ROOM) * shortage.allowed(0.0))
-            found = self._dived(goal, least[-1], time_limit_s, None)
-            sold = np.arange(len(self._upper), self._highs.getNumCol(), dtype=np.int32)
-            self._highs.deleteCols(len(sold), sold)
+        if self._blocks is not None and len(least) == len(goals):
+            found = self._dived(goal, least[-1], time_limit_s, self._blocks)
         self._drop_rows(rows)
         answer = found and self._judged(goals, found, time_limit_s)
         return answer if answer and goal.met(answer.outcomes[-1]) else None
-
-    def _sell_room(self, row: int, price: float, most: float) -> None:
-        """Let a row be above its limit, for its price."""
-        where = np.array([row], dtype=np.int32)
-        self._highs.addCol(price, 0.0, most, 1, where, np.array([-1.0]))
 
     def _judged(
         self, goals: Sequence[Goal], found: Solution, time_limit_s: float
@@ -204,7 +182,7 @@ class Solver:
         """Return the best answer to one goal, or None where there is none in time.
 
         In a large program, first that of its relaxation (where even that has none, no search is
-        needed), then that rounded up, then what `_searches` names, in turn.
+        needed), then that rounded up, then that of a quick search.
 
         Args:
             goal: What to make small.
@@ -224,42 +202,31 @@ class Solver:
             best = _better(goal, self._rounded_up(goal, relaxed, time_limit_s), best)
             if best is not None and not goal.nodes and goal.reached(best.outcomes[0]):
                 return best
-            for search in self._searches(goal, relaxed):
-                best = _better(goal, search(goal, relaxed, time_limit_s, best), best)
-                if best is not None and self._does(goal, best.outcomes[0]):
-                    return best
+            best = _better(goal, self._quick(goal, relaxed, time_limit_s, best), best)
+            if best is not None and goal.met(best.outcomes[0]):
+                return best
         return _better(goal, self._run(goal, time_limit_s, best), best)
 
-    def _searches(self, goal: Goal, relaxed: Relaxed) -> Sequence[_Search]:
-        """Return the quick searches, first the one that is mostly better.
+    def _quick(
+        self, goal: Goal, relaxed: Relaxed, time_limit_s: float, start: Solution | None
+    ) -> Solution | None:
+        """Return an answer by the quick search that suits the goal; None: none is at hand.
 
-        Where demands take few items, the decomposition finds a better answer and a better bound.
+        Where demands take few items, the decomposition finds a better answer and a better bound,
+        but nothing except links may join the blocks.
         """
         blocks = self._blocks
         if blocks is None or goal.nodes or not goal.tolerance:
-            return []
-        if self._held or self._lacking:
-            return [self._dived]
+            return None
         items = float(relaxed.values[blocks.counts].sum()) / (int(blocks.block.max()) + 1)
-        if items <= FEW:
-            return [self._decomposed]
-        quick = [self._decomposed, self._dived]
-        return quick[::-1] if items > MANY else quick
+        if items > FEW or self._overloaded(blocks):
+            return self._dived(goal, relaxed, time_limit_s, blocks)
+        return self._decomposed(goal, relaxed, time_limit_s, blocks, start)
 
-    def _does(self, goal: Goal, outcome: GoalOutcome) -> bool:
-        """Return whether a quick answer does: sooner in overload, where the proof takes longest."""
-        hard = bool(goal.tolerance) and (self._held or self._lacking)
-        return goal.nearly_met(outcome) if hard else goal.met(outcome)
-
-    @property
-    def _held(self) -> bool:
-        """Whether rows limit goals."""
-        return bool(self._highs.getNumRow() > len(self._linear.low))
-
-    @property
-    def _lacking(self) -> bool:
-        """Whether blocks may leave some of their demand uncovered."""
-        return self._blocks is not None and bool(self._allowed[self._blocks.slack].any())
+    def _overloaded(self, blocks: Blocks) -> bool:
+        """Return whether rows limit goals, or blocks may leave some of their demand uncovered."""
+        limited = self._highs.getNumRow() > len(self._linear.low)
+        return bool(limited or self._allowed[blocks.slack].any())
 
     def _bound(self, columns: Numbers) -> None:
         nothing = np.zeros(len(columns))
@@ -334,33 +301,27 @@ class Solver:
         self._highs.changeColsBounds(len(columns), columns, low, high)
 
     def _dived(
-        self, goal: Goal, relaxed: Relaxed, time_limit_s: float, _start: Solution | None
+        self, goal: Goal, relaxed: Relaxed, time_limit_s: float, blocks: Blocks
     ) -> Solution | None:
         """Return an answer near the relaxation's, found block by block; None: none is at hand."""
-        blocks = self._blocks
-        if blocks is None:
-            return None
         found = None
         if Dive(self._linear, blocks, goal, self._allowed, self).run(time_limit_s):
-            self._highs.setOptionValue("objective_target", goal.target(relaxed.value, SKETCH))
             found = self._run(_rough(goal, SKETCH), time_limit_s, None)
-            self._highs.setOptionValue("objective_target", -highspy.kHighsInf)
         self._bound(self._integers)
         if found is None:
             return None
-        values = found.values[: len(self._upper)]
-        return Solution(values, (goal.outcome(goal.value(values), relaxed.value),))
+        outcome = goal.outcome(goal.value(found.values), relaxed.value)
+        return Solution(found.values, (outcome,))
 
     def _decomposed(
-        self, goal: Goal, relaxed: Relaxed, time_limit_s: float, start: Solution | None
+        self,
+        goal: Goal,
+        relaxed: Relaxed,
+        time_limit_s: float,
+        blocks: Blocks,
+        start: Solution | None,
     ) -> Solution | None:
-        """Return the better one of `start` and the decomposition's answer, with the best bound.
-
-        Nothing but links may join the blocks now.
-        """
-        blocks = self._blocks
-        if blocks is None:
-            return start
+        """Return the better one of `start` and the decomposition's answer, with the best bound."""
         now = replace(self._linear, upper=self._allowed)
         parts = Decomposition(now, blocks, goal, _solver(), relaxed.value)
         left_s = max(time_limit_s - self.run_time_s, MIN_TIME_S)
@@ -397,7 +358,7 @@ class Solver:
 
 
 def _rough(goal: Goal, share: float) -> Goal:
-    return Goal(goal.terms, share * goal.tolerance, share * goal.absolute, SKETCH_NODES)
+    return Goal(goal.terms, share * goal.tolerance, share * goal.absolute, nodes=1)
 
 
 def _better(

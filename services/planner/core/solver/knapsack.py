@@ -9,10 +9,9 @@ In an optimum all items are full but one, so that dynamic programming over what 
 with one last item that covers the rest, is exact up to how finely it divides the demand: rounded
 up, what items cover gives a lower bound, and rounded down a cover that holds.
 
-Two ways to divide it. Where a demand takes many items, most are of one kind, the one that is
-cheapest per unit, and what others cover matters only up to whole items of that kind: a ring as long
-as one of them (Gomory's relaxation on a cyclic group, Linear Algebra and its Applications 2, 1969).
-Where a demand takes few: a line as long as the demand.
+Most items are of one kind, the one that is cheapest per unit, and what others cover matters only up
+to whole items of that kind: a ring as long as one of them (Gomory's relaxation on a cyclic group,
+Linear Algebra and its Applications 2, 1969).
 """
 
 from __future__ import annotations
@@ -26,11 +25,8 @@ from numpy.typing import NDArray
 Values = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
-RING = 512
-"""Parts of the cheapest item."""
-
-LINE = 1024
-"""Parts of a demand."""
+PARTS = 768
+"""Parts into which the cheapest item is divided."""
 
 ROUNDING = 1e-9
 """Share of a part, of an item or of a demand that is floating point's."""
@@ -78,11 +74,8 @@ class Items:
 def bounds(items: Items) -> Values:
     """Return what covering each block's demand costs at least, of shape (blocks,)."""
     items, _ = _undominated(items)
-    on_ring, _, few = _covers(items, RING, ring=True, up=True)
+    on_ring, _ = _covers(items, up=True)
     least: Values = np.maximum(on_ring, items.linear.min(axis=1))
-    if few.any():
-        on_line, _, _ = _covers(items.rows(few), LINE, ring=False, up=True)
-        least[few] = np.maximum(least[few], on_line)
     return least
 
 
@@ -92,9 +85,7 @@ def covers(items: Items) -> Counts:
     Shape (blocks, items). Each block must have an item.
     """
     kept, which = _undominated(items)
-    _, counts, few = _covers(kept, RING, ring=True, up=False)
-    if few.any():
-        _, counts[few], _ = _covers(kept.rows(few), LINE, ring=False, up=False)
+    _, counts = _covers(kept, up=False)
     found = np.zeros(items.share.shape, dtype=np.int64)
     np.put_along_axis(found, which, _completed(kept, counts), 1)
     return found
@@ -140,25 +131,19 @@ def _undominated(items: Items) -> tuple[Items, Counts]:
     return Items(np.where(there, left.share, 0.0), left.setup, left.rate), which
 
 
-def _covers(
-    items: Items, parts: int, *, ring: bool, up: bool
-) -> tuple[Values, Counts, NDArray[np.bool_]]:
-    """Return the least cost of each block, the items that have it, and where they are too many.
+def _covers(items: Items, *, up: bool) -> tuple[Values, Counts]:
+    """Return the least cost of each block, and the items that have it.
 
-    On a ring, as many of the cheapest items as it takes are to be added, or taken away: then the
-    others alone are too many.
+    As many of the cheapest items as it takes are to be added to these. Where they would have to be
+    taken away, no items are returned.
 
     Args:
         items: At least one in each block.
-        parts: Into how many the ring, or the demand, is divided.
-        ring: Whether to look at what is left over by whole cheapest items only.
         up: Whether what items cover is rounded up to whole parts, or down.
     """
     blocks = np.arange(len(items.share))
     cheapest = items.linear.argmin(axis=1)
-    part = np.full(len(blocks), 1.0 / (parts - 1))
-    if ring:
-        part = items.share[blocks, cheapest] / parts
+    part = items.share[blocks, cheapest] / PARTS
     exact = items.share / part[:, None]
     width = (np.ceil(exact - ROUNDING) if up else np.floor(exact + ROUNDING)).astype(np.int64)
     held = Items(width * part[:, None], items.setup, items.rate)
@@ -166,22 +151,15 @@ def _covers(
     slope = items.rate - least[:, None]
     waste = np.where(width > 0, items.setup + slope * held.share, np.inf)
 
-    left = ((1.0 / part) % parts if ring else np.full(len(blocks), parts - 1.0))[:, None]
-    left = left - np.arange(parts)
-    left = np.where(left < 0, left + parts if ring else np.inf, left)
-    last, last_cost = _last(width, items.setup, slope * part[:, None], left, parts if ring else 0)
+    left = ((1.0 / part) % PARTS)[:, None] - np.arange(PARTS)
+    left = np.where(left < 0, left + PARTS, left)
+    last, last_cost = _last(width, items.setup, slope * part[:, None], left)
+    limit = last_cost[:, 0] + ROUNDING
 
-    whole = np.zeros(len(blocks), dtype=np.int64)
-    if not ring:  # a simple cover: of the cheapest alone
-        whole = (parts - 1) // np.maximum(width[blocks, cheapest], 1)
-    wasted = np.where(whole > 0, whole * waste[blocks, cheapest], 0.0)
-    limit = wasted + last_cost[blocks, whole * width[blocks, cheapest]] + ROUNDING
-
-    useful = (waste <= limit[:, None]) & (width < parts if not ring else width > 0)
-    if ring:
-        useful[blocks, cheapest] = False
+    useful = (waste <= limit[:, None]) & (width > 0)
+    useful[blocks, cheapest] = False
     which, there = _first(waste, useful)
-    steps = [np.full((len(blocks), parts), np.inf)]
+    steps = [np.full((len(blocks), PARTS), np.inf)]
     steps[0][:, 0] = 0.0
     for turn in range(which.shape[1]):
         item = which[:, turn]
@@ -189,8 +167,8 @@ def _covers(
         cost = np.where(there[:, turn], waste[blocks, item], 0.0)
         fits = 1.0 / _divisor(held.share[blocks, item]) + ROUNDING
         affordable = limit / np.maximum(cost, 1e-12) + ROUNDING
-        most = np.where(there[:, turn], np.minimum(np.minimum(fits, affordable), parts), 0.0)
-        steps.append(_with_item(steps[-1], size, cost, most.astype(np.int64), ring=ring))
+        most = np.where(there[:, turn], np.minimum(np.minimum(fits, affordable), PARTS), 0.0)
+        steps.append(_with_item(steps[-1], size, cost, most.astype(np.int64)))
 
     total = steps[-1] + last_cost
     at = total.argmin(axis=1)
@@ -203,39 +181,36 @@ def _covers(
             steps[turn], steps[turn + 1], at, width[blocks, item], waste[blocks, item]
         )
         counts[blocks, item] += taken
-    if ring:
-        rest = np.where(slope[blocks, final] < 0, _turned(width[blocks, final], rest, parts), rest)
+    rest = np.where(slope[blocks, final] < 0, _turned(width[blocks, final], rest), rest)
     covered = (counts * width).sum(axis=1) + np.where(final >= 0, rest, 0.0)
     counts[blocks[final >= 0], final[final >= 0]] += 1
-    return value, counts, covered > 1.0 / part + ROUNDING * parts
+    counts[covered > 1.0 / part + ROUNDING * PARTS] = 0
+    return value, counts
 
 
-def _last(
-    width: Counts, setup: Values, slope: Values, left: Values, turn: int
-) -> tuple[Counts, Values]:
+def _last(width: Counts, setup: Values, slope: Values, left: Values) -> tuple[Counts, Values]:
     """Return which item covers best what is left, -1 where nothing is, and its cost.
+
+    Whole cheapest items may be covered beside.
 
     Args:
         width: Parts that items cover, of shape (blocks, items).
         setup: Their price.
         slope: What each part costs.
         left: Parts that are left, of shape (blocks, places).
-        turn: Parts of a whole cheapest item, which may be covered beside; 0: none may.
     """
     cost = np.where(left <= ROUNDING, 0.0, np.inf)
     item = np.full(left.shape, -1, dtype=np.int64)
     for column in range(width.shape[1]):
         held, by = width[:, column, None], slope[:, column, None]
-        covered = left
-        if turn:
-            covered = np.where(by < 0, _turned(held, left, turn), left)
+        covered = np.where(by < 0, _turned(held, left), left)
         price = np.where(left <= held, setup[:, column, None] + by * covered, np.inf)
         better = price < cost
         cost, item = np.where(better, price, cost), np.where(better, column, item)
     return item, cost
 
 
-def _with_item(steps: Values, size: Counts, cost: Values, most: Counts, *, ring: bool) -> Values:
+def _with_item(steps: Values, size: Counts, cost: Values, most: Counts) -> Values:
     """Return the least costs by place where up to `most` of one more item may be taken.
 
     Args:
@@ -243,7 +218,6 @@ def _with_item(steps: Values, size: Counts, cost: Values, most: Counts, *, ring:
         size: Places that one takes, by block.
         cost: What one costs.
         most: How many may be taken.
-        ring: Whether places go round.
     """
     blocks, parts = steps.shape
     places = (np.arange(blocks) * 2 * parts + parts)[:, None] + np.arange(parts)
@@ -251,11 +225,8 @@ def _with_item(steps: Values, size: Counts, cost: Values, most: Counts, *, ring:
     left, times = most.copy(), 1
     while left.any():
         piece = np.minimum(times, left)
-        twice[:, parts:] = steps
-        if ring:
-            twice[:, :parts] = steps
-        shift = piece * size
-        shift = shift % parts if ring else np.minimum(shift, parts)
+        twice[:, :parts] = twice[:, parts:] = steps
+        shift = piece * size % parts
         moved = np.take(twice.ravel(), places - shift[:, None])
         steps = np.minimum(steps, moved + (piece * cost)[:, None])
         left -= piece
@@ -284,9 +255,9 @@ def _taken(
     return taken, at
 
 
-def _turned(width: Counts, left: Values, turn: int) -> Values:
+def _turned(width: Counts, left: Values) -> Values:
     """Return the most that an item covers which leaves whole turns, and covers what is left."""
-    turns: Values = left + np.maximum(np.floor((width - left) / turn), 0.0) * turn
+    turns: Values = left + np.maximum(np.floor((width - left) / PARTS), 0.0) * PARTS
     return turns
 
 

@@ -38,7 +38,7 @@ def test_an_overload_is_shared_out_to_one_gpu(
     def searched(*_: object) -> None:
         pytest.fail("a goal was searched for by itself")
 
-    monkeypatch.setattr(Solver, "_searches", searched)
+    monkeypatch.setattr(Solver, "_quick", searched)
     problem = overloaded(goals, seed)
     found = exact(problem)
     assert score(problem, found).shortage[1] > 0

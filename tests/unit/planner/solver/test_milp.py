@@ -112,71 +112,8 @@ def missed(shares: Sequence[float], counts: Sequence[int]) -> float:
     return sum(max(0.0, 1.0 - sum(covered[at : at + 2])) for at in (0, 2))
 
 
-def test_where_a_proof_takes_minutes_four_times_the_tolerance_will_do() -> None:
-    """Elsewhere twice will do; never more than either says."""
+def test_twice_the_tolerance_will_do_where_nothing_quick_comes_closer() -> None:
+    """Never more than that."""
     goal = Goal({}, tolerance=0.001)
-    met = [goal.met(goal.outcome(100.0, bound)) for bound in (99.81, 99.61, 99.5)]
-    nearly = [goal.nearly_met(goal.outcome(100.0, bound)) for bound in (99.81, 99.61, 99.5)]
-    assert (met, nearly) == ([True, False, False], [True, True, False])
-
-
-def test_ties_do_not_count_as_what_an_answer_may_miss() -> None:
-    """Of 12.4 GPUs, 0.4 of which break ties, one can be too many where 10.5 are needed at least."""
-    goal = Goal({}, step=1.0, ties=0.01)
-    assert goal.outcome(12.4, 10.5).distance == 1.0
-    assert goal.outcome(11.4, 10.5).distance == 0.0
-
-
-def test_bounds_of_both_kinds_hold() -> None:
-    made = Program()
-    column = made.column()
-    made.row([(column, 2.0), (column, 1.0)], low=3.0, high=6.0)
-    least, most = (made.minimise([Goal({column: sign})], time_limit_s=1.0) for sign in (1.0, -1.0))
-    assert least is not None
-    assert most is not None
-    assert (least.values[column], most.values[column]) == pytest.approx((1.0, 2.0))
-
-
-def test_what_time_cuts_short_is_not_called_proven() -> None:
-    """An answer to the first goal alone says nothing of the second."""
-    made = Program()
-    columns = [made.column(upper=9, integer=True) for _ in range(4)]
-    made.row([(column, 1.0) for column in columns], low=5.0)
-    goals = [Goal(dict.fromkeys(columns, 1.0)), Goal({columns[0]: 1.0})]
-    found = made.minimise(goals, time_limit_s=0.0)
-    assert found is not None
-    assert len(found.outcomes) == 1
-    assert found.values.sum() == pytest.approx(5.0)
-
-
-@examples(0.4)
-@given(rows, weights, weights)
-def test_hoping_changes_no_answer(
-    demands: list[tuple[list[float], int]], first: list[float], last: list[float]
-) -> None:
-    """Whether the first goal can be 0 or not, trying that first ends at the same optimum."""
-    goals = [Goal(dict(enumerate(first))), Goal(dict(enumerate([-each for each in last])))]
-    hoped, plain = (
-        program(demands).minimise(goals, time_limit_s=10.0, hopes=hopes) for hopes in (1, 0)
-    )
-    assert (hoped is None) == (plain is None)
-    if hoped is not None and plain is not None:
-        reached = [[each.value for each in found.outcomes] for found in (hoped, plain)]
-        assert reached[0] == pytest.approx(reached[1], abs=1e-6)
-
-
-def test_a_goal_may_stop_at_its_tolerance_and_says_how_far_it_may_be() -> None:
-    """What is proven holds: the true optimum lies within the distance."""
-    made = Program()
-    columns = made.columns(40, upper=9, integer=True)
-    shares = [1.0 + (7 * index % 11) / 10 for index in range(40)]
-    for offset in range(5):
-        made.row(zip(columns[offset::5].tolist(), shares, strict=False), low=17.3)
-    costs = {int(column): 1.0 + (3 * index % 7) / 10 for index, column in enumerate(columns)}
-    loose = made.minimise([Goal(costs, tolerance=0.5)], time_limit_s=10.0)
-    tight = made.minimise([Goal(costs)], time_limit_s=10.0)
-    assert loose is not None
-    assert tight is not None
-    (stopped,), (proven,) = loose.outcomes, tight.outcomes
-    assert proven.distance == 0
-    assert stopped.value - stopped.distance <= proven.value + 1e-6 <= stopped.value + 2e-6
+    met = [goal.met(goal.outcome(100.0, bound)) for bound in (99.91, 99.81, 99.61)]
+    assert met == [True, True, False]
