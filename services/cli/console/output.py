@@ -74,6 +74,7 @@ def table(title: str, *columns: str, rows: Iterable[Sequence[RenderableType]] = 
         title=f"\n{title}" if title else None,
         title_justify="left",
         title_style="bold",
+        min_width=len(title),
         box=box.SIMPLE_HEAD,
         pad_edge=False,
         collapse_padding=True,

@@ -10,7 +10,7 @@ from rich.console import Console, RenderableType
 
 from cinquefoil.gpuagent.v1 import inventory_pb2
 from cinquefoil.planner.v1 import explanation_pb2, plan_pb2, planner_pb2
-from services.cli.console.messages import Messages, title, word, write_csv
+from services.cli.console.messages import Messages, title, values, word, write_csv
 from services.cli.console.output import as_line
 from services.kit.conditions import control_off
 from services.kit.rpc.condition_messages import condition_messages
@@ -159,3 +159,52 @@ def test_a_title_has_no_unit() -> None:
     assert [title(fields[name]) for name in ("carbon_gco2e_per_h", "parked_power_w", "gap")] == [
         *("carbon", "parked power", "gap"),
     ]
+
+
+def filled(message: Any, depth: int = 2) -> Any:
+    """Set every field of a message, and of the messages in it down to a depth."""
+    for field in message.DESCRIPTOR.fields:
+        target, kind = getattr(message, field.name), field.message_type
+        one = "x" if field.type == field.TYPE_STRING else 1
+        if kind is None and field.is_repeated:
+            target.append(one)
+        elif kind is None:
+            setattr(message, field.name, one)
+        elif kind.GetOptions().map_entry and kind.fields_by_name["value"].message_type is None:
+            target["k"] = 1
+        elif kind.GetOptions().map_entry:
+            filled(target["k"], depth - 1)
+        elif kind.full_name == "google.protobuf.Timestamp":
+            target.FromSeconds(1)
+        elif depth:
+            filled(target.add() if field.is_repeated else target, depth - 1)
+    return message
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [plan_pb2.Plan, explanation_pb2.Explanation, planner_pb2.FleetNode],
+    ids=lambda k: k.__name__,
+)
+def test_no_field_of_a_message_is_left_out_of_its_details(kind: Any) -> None:
+    """Values have their titles, lists a table, conditions their sentence."""
+    lines = "\n".join(shown(Messages().details(filled(kind())))).lower()
+
+    for field in kind.DESCRIPTOR.fields:
+        condition = field.message_type is not None and field.message_type.name == "Condition"
+        assert ("control_off x: x" if condition else title(field).lower()) in lines, field.name
+
+
+def test_values_are_those_of_the_message_itself() -> None:
+    """Enums are words; what is optional and not set is none, and other values are their default."""
+    found = values(plan_pb2.Prediction(power_w=5))
+
+    assert (found["power_w"], found["gap"], found["gpus"]) == (5.0, None, 0)
+    assert "latency_s" not in found
+    assert values(PLAN)["state"] == "active"
+
+
+def test_a_heading_is_not_broken_where_its_table_is_narrow() -> None:
+    details = Messages().details(plan_pb2.Outcome(energy_j=5), "While it was active")
+
+    assert "While it was active" in shown(details)
