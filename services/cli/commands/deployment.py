@@ -7,19 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from services.cli.commands.model_options import (
-    Data,
-    HuggingFace,
-    Latency,
-    ModelName,
-    Onnx,
-    PyTorch,
-    Quantize,
-    Shape,
-    Weights,
-    item_shapes,
-    module,
-)
+from services.cli.commands import model_options as given
+from services.cli.commands.model_options import item_shapes, module
 from services.cli.commands.options import DEPLOYMENT, Config, Json
 
 if TYPE_CHECKING:
@@ -28,16 +17,16 @@ if TYPE_CHECKING:
 
 def init(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     folder: Annotated[Path, typer.Argument(help="Folder to write into.", file_okay=False)] = Path(),
-    onnx: Onnx = None,
-    pytorch: PyTorch = None,
-    weights: Weights = None,
-    hf: HuggingFace = None,
+    onnx: given.Onnx = None,
+    pytorch: given.PyTorch = None,
+    weights: given.Weights = None,
+    hf: given.HuggingFace = None,
     triton_repo: Annotated[Path | None, typer.Option(help="Model repository of Triton.")] = None,
-    data: Data = None,
-    shape: Shape = None,
-    quantize: Quantize = None,
-    name: ModelName = "",
-    latency: Latency = None,
+    data: given.Data = None,
+    shape: given.Shape = None,
+    quantize: given.Quantize = None,
+    name: given.ModelName = "",
+    latency: given.Latency = None,
     gmacs: Annotated[
         list[str] | None,
         typer.Option(metavar="MODEL=NUMBER", help="Arithmetic of a Triton model without ONNX."),

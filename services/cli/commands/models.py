@@ -5,19 +5,8 @@ from typing import Annotated
 
 import typer
 
-from services.cli.commands.model_options import (
-    Data,
-    HuggingFace,
-    Latency,
-    ModelName,
-    Onnx,
-    PyTorch,
-    Quantize,
-    Shape,
-    Weights,
-    item_shapes,
-    module,
-)
+from services.cli.commands import model_options as given
+from services.cli.commands.model_options import item_shapes, module
 from services.cli.commands.options import DEPLOYMENT, Config, Json, group
 
 # Written out: `--help` must not load the deployment's types. A test compares.
@@ -63,15 +52,15 @@ async def show(model: Name, config: Config = DEPLOYMENT, json: Json = False) -> 
 
 @app.command()
 async def add(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
-    onnx: Onnx = None,
-    pytorch: PyTorch = None,
-    weights: Weights = None,
-    hf: HuggingFace = None,
-    data: Data = None,
-    shape: Shape = None,
-    quantize: Quantize = None,
-    name: ModelName = "",
-    latency: Latency = None,
+    onnx: given.Onnx = None,
+    pytorch: given.PyTorch = None,
+    weights: given.Weights = None,
+    hf: given.HuggingFace = None,
+    data: given.Data = None,
+    shape: given.Shape = None,
+    quantize: given.Quantize = None,
+    name: given.ModelName = "",
+    latency: given.Latency = None,
     dry_run: DryRun = False,
     config: Config = DEPLOYMENT,
     logs: Logs = None,

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 
 from rich.text import Text
 
+from services.kit.request_cost import ENERGY_ERRORS
+
 
 def milliseconds(latency_s: float | None) -> str:
     """Return a latency in ms; "-" for none."""
@@ -44,6 +46,13 @@ def energy(energy_j: float) -> str:
         if abs(energy_j) < limit:
             return f"{energy_j / limit * 1e3:.3g} {unit}"
     return f"{energy_j / 3.6e9:.3g} MWh"
+
+
+def metered(energy_j: float, method: str) -> str:
+    """Return an energy with the half-width of its 95 % interval and the method that gave it."""
+    error = ENERGY_ERRORS.get(method)
+    within = "" if error is None else f" ± {100 * error:.0f} %"
+    return f"{energy(energy_j)}{within} ({method})"
 
 
 def carbon(carbon_gco2e: float) -> str:

@@ -12,11 +12,10 @@ from cinquefoil.router.v1 import router_pb2
 from cinquefoil.router.v1.router_pb2_grpc import RouterServiceStub
 from services.cli.client import explaining
 from services.cli.console.output import as_line
-from services.cli.console.quantities import carbon, energy, milliseconds
+from services.cli.console.quantities import carbon, metered, milliseconds
 from services.kit.config import Deployment
 from services.kit.config.loader import load
 from services.kit.errors import leaves
-from services.kit.request_cost import ENERGY_ERRORS
 from services.kit.rpc import dial
 
 _CONNECTIONS: Final = 3
@@ -107,9 +106,7 @@ async def _next(stream: _Stream) -> router_pb2.WatchReceiptsResponse | None:
 def _line(receipt: router_pb2.Receipt) -> str:
     facts = [f"waited {milliseconds(receipt.queue_s)}"]
     if receipt.HasField("energy_j"):
-        error = ENERGY_ERRORS.get(receipt.energy_method)
-        within = "" if error is None else f" ± {100 * error:.0f} %"
-        facts.append(f"{energy(receipt.energy_j)}{within} ({receipt.energy_method})")
+        facts.append(metered(receipt.energy_j, receipt.energy_method))
     if receipt.HasField("carbon_gco2e"):
         facts.append(carbon(receipt.carbon_gco2e))
     if receipt.output_tokens:

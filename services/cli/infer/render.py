@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from services.cli.console.quantities import carbon, energy, milliseconds
-from services.kit.request_cost import ENERGY_ERRORS
+from services.cli.console.quantities import carbon, energy, metered, milliseconds
 
 _SHADES = " .:-=+*#%@"
 
@@ -53,9 +52,7 @@ def render(answer: Answer) -> RenderableType:
         method = facts.pop("energy_method", "?")
         active, idle = facts.pop("energy_j"), facts.pop("energy_idle_j", None)
         apart = "" if idle is None else f", and {energy(idle)} idle before it"
-        error = ENERGY_ERRORS.get(method)
-        within = "" if error is None else f" \u00b1 {100 * error:.0f} %"
-        lines.append(Text(f"energy: {energy(active)}{within} ({method}){apart}"))
+        lines.append(Text(f"energy: {metered(active, method)}{apart}"))
     if "carbon_gco2e" in facts:
         lines.append(Text(f"carbon: {carbon(facts.pop('carbon_gco2e'))}"))
     if "output_tokens" in facts:
