@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
-from typing import Any, Final, TextIO
+from typing import Any, Final, TextIO, TypeGuard
 
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
@@ -194,7 +194,7 @@ class Messages:
         Args:
             heading: Above the table.
             messages: By the title of their column; None: there is none.
-            last: Title and cells of a last column, from the first two messages' values.
+            last: Title and cells of a last column, from numbers of the first two messages.
         """
         columns = [self._by_label(each) if each else {} for each in messages.values()]
         headings = (*messages, *((last[0],) if last else ()))
@@ -208,7 +208,7 @@ class Messages:
             cells: list[RenderableType] = [fact.text if fact else "-" for fact in found]
             if last:
                 one, other = found[:2]
-                cells.append(last[1](one, other) if one and other else "-")
+                cells.append(last[1](one, other) if _number(one) and _number(other) else "-")
             rows.add_row(label, *cells)
         return rows
 
@@ -318,5 +318,5 @@ def _lists(message: Message, hide: frozenset[str], at: str = "") -> Iterator[tup
                 yield from _lists(value, hide, f"{path}.")
 
 
-def _number(fact: Fact | None) -> bool:
+def _number(fact: Fact | None) -> TypeGuard[Fact]:
     return fact is not None and isinstance(fact.value, int | float)

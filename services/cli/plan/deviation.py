@@ -27,9 +27,6 @@ class Measure:
 
 def deviation(expected: Fact, seen: Fact) -> float | None:
     """Return by how much a value is above the expected one, relative; None: not comparable."""
-    values = (expected.value, seen.value)
-    if not all(isinstance(each, int | float) for each in values):
-        return None
     known = expected.value and math.isfinite(expected.value)
     return float(seen.value / expected.value - 1.0) if known else None
 

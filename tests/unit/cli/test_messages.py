@@ -130,6 +130,18 @@ def test_messages_are_compared_field_by_field() -> None:
     ]
 
 
+def test_only_numbers_have_a_change() -> None:
+    """A text that a message gains is shown beside the other's."""
+    one, other = newer_plan(), newer_plan()
+    other.note = "other"
+    compared = Messages().compared(
+        "", {"a": one, "b": other}, ("sum", lambda a, b: str(a.value + b.value))
+    )
+
+    assert "note why other -" in shown(compared)
+    assert "risk 0.125 0.125 0.25" in shown(compared)
+
+
 def test_csv_has_a_column_per_field_and_a_line_per_message() -> None:
     entry = planner_pb2.AccountEntry(model="digits", energy_j=1000.5)
     entry.hour.FromJsonString("2026-11-27T03:00:00Z")
