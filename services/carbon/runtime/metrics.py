@@ -31,7 +31,7 @@ _HOURS: Final = (1, 3, 6, 12, 24)
 class IntensityCollector(Collector):
     """Reads the state when scraped, so that staleness is exact.
 
-    Scrapes run in the endpoint's own thread: a mapping of the state never changes once read.
+    Scrapes run in a thread: a mapping of the state never changes once read.
     """
 
     def __init__(self, state: GridState, grid_clock: Clock) -> None:

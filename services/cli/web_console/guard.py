@@ -54,7 +54,7 @@ def guard(hosts: Sequence[str], tokens: Tokens | None) -> Middleware:
 
     @web.middleware
     async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if "*" not in hosts and _name(request.host) not in hosts:
+        if "*" not in hosts and _name(request.headers.get("host", "")) not in hosts:
             return as_json({"error": "This console has another name."}, 400)
         if request.path.startswith("/api/"):
             if tokens is not None and (owner := _owner(request, tokens)):

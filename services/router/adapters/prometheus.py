@@ -1,6 +1,6 @@
 """The router's accounts as Prometheus metrics, made at each scrape.
 
-The scrape runs on a thread of its own and takes copies: every value is one that was true, and a
+The scrape runs in a thread and takes copies: every value is one that was true, and a
 histogram's count is the sum of its buckets.
 """
 
