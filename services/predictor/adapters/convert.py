@@ -20,7 +20,6 @@ def prediction_to_wire(id_: int, prediction: Prediction) -> pb.PredictResponse:
     estimate = prediction.estimate
     return pb.PredictResponse(
         id=id_,
-        length_class=estimate.class_,
         expected_tokens=estimate.expected_tokens,
         low_tokens=estimate.low_tokens,
         high_tokens=estimate.high_tokens,

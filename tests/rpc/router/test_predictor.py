@@ -43,7 +43,6 @@ def told(question: pb.PredictRequest) -> list[pb.PredictResponse]:
     return [
         pb.PredictResponse(
             id=question.id,
-            length_class=int(question.prompt[:1]),
             rank=int(question.prompt[:1]) / 5,
             source=pb.SOURCE_SEMANTIC,
             prompt_key=b"key of " + question.prompt,
@@ -52,10 +51,10 @@ def told(question: pb.PredictRequest) -> list[pb.PredictResponse]:
 
 
 def nonsense(question: pb.PredictRequest) -> list[pb.PredictResponse]:
-    """Of requests that nobody knows, classes that there are not, and everything twice."""
+    """Return answers to unknown requests, an impossible rank, and everything twice."""
     return [
-        pb.PredictResponse(id=2**63, length_class=0),
-        pb.PredictResponse(id=question.id, length_class=77, rank=77),
+        pb.PredictResponse(id=2**63),
+        pb.PredictResponse(id=question.id, rank=77),
         *told(question) * 2,
     ]
 

@@ -25,37 +25,37 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'cinquefoil/predictor/v1/predictor.proto\x12\x17\x63inquefoil.predictor.v1\x1a\x1egoogle/protobuf/duration.proto\"_\n\x0ePredictRequest\x12\n\n\x02id\x18\x01 \x01(\x04\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0e\n\x06prompt\x18\x03 \x01(\x0c\x12\x12\n\nmax_tokens\x18\x04 \x01(\r\x12\x0e\n\x06tenant\x18\x05 \x01(\t\"\xd6\x01\n\x0fPredictResponse\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x14\n\x0clength_class\x18\x02 \x01(\r\x12\x17\n\x0f\x65xpected_tokens\x18\x03 \x01(\x01\x12\x12\n\nlow_tokens\x18\x04 \x01(\x01\x12\x13\n\x0bhigh_tokens\x18\x05 \x01(\x01\x12/\n\x06source\x18\x06 \x01(\x0e\x32\x1f.cinquefoil.predictor.v1.Source\x12\x12\n\nprompt_key\x18\x07 \x01(\x0c\x12\x11\n\x04rank\x18\x08 \x01(\x01H\x00\x88\x01\x01\x42\x07\n\x05_rank\"\x84\x01\n\x0bObservation\x12\r\n\x05model\x18\x01 \x01(\t\x12\x14\n\nprompt_key\x18\x02 \x01(\x0cH\x00\x12\x10\n\x06prompt\x18\x03 \x01(\x0cH\x00\x12\x15\n\routput_tokens\x18\x04 \x01(\r\x12\x11\n\ttruncated\x18\x05 \x01(\x08\x12\x0e\n\x06tenant\x18\x06 \x01(\tB\x04\n\x02of\"L\n\x0eObserveRequest\x12:\n\x0cobservations\x18\x01 \x03(\x0b\x32$.cinquefoil.predictor.v1.Observation\"\"\n\x0fObserveResponse\x12\x0f\n\x07learned\x18\x01 \x01(\r\"a\n\rForgetRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12-\n\nunused_for\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\neverything\x18\x03 \x01(\x08\"#\n\x0e\x46orgetResponse\x12\x11\n\tforgotten\x18\x01 \x01(\x04\"%\n\x14GetStatisticsRequest\x12\r\n\x05model\x18\x01 \x01(\t\"Q\n\x15GetStatisticsResponse\x12\x38\n\x06models\x18\x01 \x03(\x0b\x32(.cinquefoil.predictor.v1.ModelStatistics\"\xb6\x01\n\x0fModelStatistics\x12\r\n\x05model\x18\x01 \x01(\t\x12:\n\x07sources\x18\x02 \x03(\x0b\x32).cinquefoil.predictor.v1.SourceStatistics\x12\x10\n\x08observed\x18\x03 \x01(\x04\x12\x15\n\rcache_entries\x18\x04 \x01(\x04\x12\x13\n\x0b\x63\x61\x63he_bytes\x18\x05 \x01(\x04\x12\x1a\n\x12\x63lass_edges_tokens\x18\x06 \x03(\x01\"\x88\x01\n\x10SourceStatistics\x12/\n\x06source\x18\x01 \x01(\x0e\x32\x1f.cinquefoil.predictor.v1.Source\x12\x13\n\x0bpredictions\x18\x02 \x01(\x04\x12\x0f\n\x07total_s\x18\x03 \x01(\x01\x12\x0e\n\x06judged\x18\x04 \x01(\x04\x12\r\n\x05right\x18\x05 \x01(\x04*k\n\x06Source\x12\x16\n\x12SOURCE_UNSPECIFIED\x10\x00\x12\x10\n\x0cSOURCE_EXACT\x10\x01\x12\x13\n\x0fSOURCE_SEMANTIC\x10\x02\x12\x10\n\x0cSOURCE_MODEL\x10\x03\x12\x10\n\x0cSOURCE_PRIOR\x10\x04\x32\x9d\x03\n\x10PredictorService\x12`\n\x07Predict\x12\'.cinquefoil.predictor.v1.PredictRequest\x1a(.cinquefoil.predictor.v1.PredictResponse(\x01\x30\x01\x12\\\n\x07Observe\x12\'.cinquefoil.predictor.v1.ObserveRequest\x1a(.cinquefoil.predictor.v1.ObserveResponse\x12Y\n\x06\x46orget\x12&.cinquefoil.predictor.v1.ForgetRequest\x1a\'.cinquefoil.predictor.v1.ForgetResponse\x12n\n\rGetStatistics\x12-.cinquefoil.predictor.v1.GetStatisticsRequest\x1a..cinquefoil.predictor.v1.GetStatisticsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'cinquefoil/predictor/v1/predictor.proto\x12\x17\x63inquefoil.predictor.v1\x1a\x1egoogle/protobuf/duration.proto\"_\n\x0ePredictRequest\x12\n\n\x02id\x18\x01 \x01(\x04\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0e\n\x06prompt\x18\x03 \x01(\x0c\x12\x12\n\nmax_tokens\x18\x04 \x01(\r\x12\x0e\n\x06tenant\x18\x05 \x01(\t\"\xd4\x01\n\x0fPredictResponse\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x17\n\x0f\x65xpected_tokens\x18\x03 \x01(\x01\x12\x12\n\nlow_tokens\x18\x04 \x01(\x01\x12\x13\n\x0bhigh_tokens\x18\x05 \x01(\x01\x12/\n\x06source\x18\x06 \x01(\x0e\x32\x1f.cinquefoil.predictor.v1.Source\x12\x12\n\nprompt_key\x18\x07 \x01(\x0c\x12\x11\n\x04rank\x18\x08 \x01(\x01H\x00\x88\x01\x01\x42\x07\n\x05_rankJ\x04\x08\x02\x10\x03R\x0clength_class\"\x84\x01\n\x0bObservation\x12\r\n\x05model\x18\x01 \x01(\t\x12\x14\n\nprompt_key\x18\x02 \x01(\x0cH\x00\x12\x10\n\x06prompt\x18\x03 \x01(\x0cH\x00\x12\x15\n\routput_tokens\x18\x04 \x01(\r\x12\x11\n\ttruncated\x18\x05 \x01(\x08\x12\x0e\n\x06tenant\x18\x06 \x01(\tB\x04\n\x02of\"L\n\x0eObserveRequest\x12:\n\x0cobservations\x18\x01 \x03(\x0b\x32$.cinquefoil.predictor.v1.Observation\"\"\n\x0fObserveResponse\x12\x0f\n\x07learned\x18\x01 \x01(\r\"a\n\rForgetRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12-\n\nunused_for\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\neverything\x18\x03 \x01(\x08\"#\n\x0e\x46orgetResponse\x12\x11\n\tforgotten\x18\x01 \x01(\x04\"%\n\x14GetStatisticsRequest\x12\r\n\x05model\x18\x01 \x01(\t\"Q\n\x15GetStatisticsResponse\x12\x38\n\x06models\x18\x01 \x03(\x0b\x32(.cinquefoil.predictor.v1.ModelStatistics\"\xb6\x01\n\x0fModelStatistics\x12\r\n\x05model\x18\x01 \x01(\t\x12:\n\x07sources\x18\x02 \x03(\x0b\x32).cinquefoil.predictor.v1.SourceStatistics\x12\x10\n\x08observed\x18\x03 \x01(\x04\x12\x15\n\rcache_entries\x18\x04 \x01(\x04\x12\x13\n\x0b\x63\x61\x63he_bytes\x18\x05 \x01(\x04\x12\x1a\n\x12\x63lass_edges_tokens\x18\x06 \x03(\x01\"\x88\x01\n\x10SourceStatistics\x12/\n\x06source\x18\x01 \x01(\x0e\x32\x1f.cinquefoil.predictor.v1.Source\x12\x13\n\x0bpredictions\x18\x02 \x01(\x04\x12\x0f\n\x07total_s\x18\x03 \x01(\x01\x12\x0e\n\x06judged\x18\x04 \x01(\x04\x12\r\n\x05right\x18\x05 \x01(\x04*k\n\x06Source\x12\x16\n\x12SOURCE_UNSPECIFIED\x10\x00\x12\x10\n\x0cSOURCE_EXACT\x10\x01\x12\x13\n\x0fSOURCE_SEMANTIC\x10\x02\x12\x10\n\x0cSOURCE_MODEL\x10\x03\x12\x10\n\x0cSOURCE_PRIOR\x10\x04\x32\x9d\x03\n\x10PredictorService\x12`\n\x07Predict\x12\'.cinquefoil.predictor.v1.PredictRequest\x1a(.cinquefoil.predictor.v1.PredictResponse(\x01\x30\x01\x12\\\n\x07Observe\x12\'.cinquefoil.predictor.v1.ObserveRequest\x1a(.cinquefoil.predictor.v1.ObserveResponse\x12Y\n\x06\x46orget\x12&.cinquefoil.predictor.v1.ForgetRequest\x1a\'.cinquefoil.predictor.v1.ForgetResponse\x12n\n\rGetStatistics\x12-.cinquefoil.predictor.v1.GetStatisticsRequest\x1a..cinquefoil.predictor.v1.GetStatisticsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'cinquefoil.predictor.v1.predictor_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SOURCE']._serialized_start=1245
-  _globals['_SOURCE']._serialized_end=1352
+  _globals['_SOURCE']._serialized_start=1243
+  _globals['_SOURCE']._serialized_end=1350
   _globals['_PREDICTREQUEST']._serialized_start=100
   _globals['_PREDICTREQUEST']._serialized_end=195
   _globals['_PREDICTRESPONSE']._serialized_start=198
-  _globals['_PREDICTRESPONSE']._serialized_end=412
-  _globals['_OBSERVATION']._serialized_start=415
-  _globals['_OBSERVATION']._serialized_end=547
-  _globals['_OBSERVEREQUEST']._serialized_start=549
-  _globals['_OBSERVEREQUEST']._serialized_end=625
-  _globals['_OBSERVERESPONSE']._serialized_start=627
-  _globals['_OBSERVERESPONSE']._serialized_end=661
-  _globals['_FORGETREQUEST']._serialized_start=663
-  _globals['_FORGETREQUEST']._serialized_end=760
-  _globals['_FORGETRESPONSE']._serialized_start=762
-  _globals['_FORGETRESPONSE']._serialized_end=797
-  _globals['_GETSTATISTICSREQUEST']._serialized_start=799
-  _globals['_GETSTATISTICSREQUEST']._serialized_end=836
-  _globals['_GETSTATISTICSRESPONSE']._serialized_start=838
-  _globals['_GETSTATISTICSRESPONSE']._serialized_end=919
-  _globals['_MODELSTATISTICS']._serialized_start=922
-  _globals['_MODELSTATISTICS']._serialized_end=1104
-  _globals['_SOURCESTATISTICS']._serialized_start=1107
-  _globals['_SOURCESTATISTICS']._serialized_end=1243
-  _globals['_PREDICTORSERVICE']._serialized_start=1355
-  _globals['_PREDICTORSERVICE']._serialized_end=1768
+  _globals['_PREDICTRESPONSE']._serialized_end=410
+  _globals['_OBSERVATION']._serialized_start=413
+  _globals['_OBSERVATION']._serialized_end=545
+  _globals['_OBSERVEREQUEST']._serialized_start=547
+  _globals['_OBSERVEREQUEST']._serialized_end=623
+  _globals['_OBSERVERESPONSE']._serialized_start=625
+  _globals['_OBSERVERESPONSE']._serialized_end=659
+  _globals['_FORGETREQUEST']._serialized_start=661
+  _globals['_FORGETREQUEST']._serialized_end=758
+  _globals['_FORGETRESPONSE']._serialized_start=760
+  _globals['_FORGETRESPONSE']._serialized_end=795
+  _globals['_GETSTATISTICSREQUEST']._serialized_start=797
+  _globals['_GETSTATISTICSREQUEST']._serialized_end=834
+  _globals['_GETSTATISTICSRESPONSE']._serialized_start=836
+  _globals['_GETSTATISTICSRESPONSE']._serialized_end=917
+  _globals['_MODELSTATISTICS']._serialized_start=920
+  _globals['_MODELSTATISTICS']._serialized_end=1102
+  _globals['_SOURCESTATISTICS']._serialized_start=1105
+  _globals['_SOURCESTATISTICS']._serialized_end=1241
+  _globals['_PREDICTORSERVICE']._serialized_start=1353
+  _globals['_PREDICTORSERVICE']._serialized_end=1766
 # @@protoc_insertion_point(module_scope)

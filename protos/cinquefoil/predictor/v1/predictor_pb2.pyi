@@ -95,7 +95,6 @@ class PredictResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ID_FIELD_NUMBER: _builtins.int
-    LENGTH_CLASS_FIELD_NUMBER: _builtins.int
     EXPECTED_TOKENS_FIELD_NUMBER: _builtins.int
     LOW_TOKENS_FIELD_NUMBER: _builtins.int
     HIGH_TOKENS_FIELD_NUMBER: _builtins.int
@@ -104,11 +103,6 @@ class PredictResponse(_message.Message):
     RANK_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     """The request's."""
-    length_class: _builtins.int
-    """Likeliest class, 0 (the shortest quarter of the model's answers) .. 4 (the longest hundredth);
-    the edges are at the percentiles 25, 50, 75 and 99 of the model's own answers. (mu-Serve,
-    section 3.3.) For accuracy and people; schedulers take rank.
-    """
     expected_tokens: _builtins.float
     """Expected length. Unit: tokens."""
     low_tokens: _builtins.float
@@ -123,15 +117,14 @@ class PredictResponse(_message.Message):
     """
     rank: _builtins.float
     """Share of the model's recent requests, 0..1, of which shorter answers were expected. Uniform by
-    construction, whereas length_class concentrates on the classes that are easy to predict; divide
-    it into any number of classes. Until enough requests were seen: the middle of length_class.
-    Always set.
+    construction: divide it into any number of classes. Until enough requests were seen: the middle
+    of the likeliest of five classes, cut at the percentiles 25, 50, 75 and 99 of the model's own
+    answers (mu-Serve, section 3.3). Always set.
     """
     def __init__(
         self,
         *,
         id: _builtins.int = ...,
-        length_class: _builtins.int = ...,
         expected_tokens: _builtins.float = ...,
         low_tokens: _builtins.float = ...,
         high_tokens: _builtins.float = ...,
@@ -141,7 +134,7 @@ class PredictResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_rank", b"_rank", "rank", b"rank"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rank", b"_rank", "expected_tokens", b"expected_tokens", "high_tokens", b"high_tokens", "id", b"id", "length_class", b"length_class", "low_tokens", b"low_tokens", "prompt_key", b"prompt_key", "rank", b"rank", "source", b"source"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rank", b"_rank", "expected_tokens", b"expected_tokens", "high_tokens", b"high_tokens", "id", b"id", "low_tokens", b"low_tokens", "prompt_key", b"prompt_key", "rank", b"rank", "source", b"source"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__rank: _TypeAlias = _typing.Literal["rank"]  # noqa: Y015
     _WhichOneofArgType__rank: _TypeAlias = _typing.Literal["_rank", b"_rank"]  # noqa: Y015

@@ -12,13 +12,13 @@ from services.router.adapters.predictor_client import _BATCH_BYTES, batch, decil
 
 
 @pytest.mark.parametrize(("rank", "expected"), [(0.0, 0), (0.19, 1), (0.21, 2), (1.0, 9)])
-def test_a_rank_goes_before_the_likeliest_class(rank: float, expected: int) -> None:
-    assert decile_of(pb.PredictResponse(length_class=2, rank=rank)) == expected
+def test_a_rank_falls_into_its_decile(rank: float, expected: int) -> None:
+    assert decile_of(pb.PredictResponse(rank=rank)) == expected
 
 
 @pytest.mark.parametrize("rank", [None, math.nan, -0.1, 1.1])
 def test_an_invalid_rank_is_no_class(rank: float | None) -> None:
-    assert decile_of(pb.PredictResponse(length_class=2, rank=rank)) is None
+    assert decile_of(pb.PredictResponse(rank=rank)) is None
 
 
 @given(st.lists(st.integers(0, 2 * _BATCH_BYTES), max_size=12))
