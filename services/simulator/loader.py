@@ -14,7 +14,8 @@ from pydantic import ValidationError
 
 from services.carbon.core.sources.source import Source
 from services.carbon.sources.factory import build
-from services.kit.config import Deployment, LiveSource
+from services.kit.config import Deployment
+from services.kit.config.carbon_sources import LiveSource
 from services.kit.config.loader import (
     ConfigError,
     Mistake,

@@ -18,9 +18,9 @@ from services.kit.config import (
     NonNegative,
     Positive,
     Section,
-    Source,
     Strategy,
 )
+from services.kit.config.carbon_sources import Source
 
 # ---- load --------------------------------------------------------------------------------------
 

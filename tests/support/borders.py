@@ -40,6 +40,7 @@ from services.gpuagent.worker import tensor_messages
 from services.gpuagent.worker.onnx_engine import Signature, TensorSpec
 from services.kit import config
 from services.kit.clock import RealClock
+from services.kit.config import carbon_sources
 from services.kit.config.loader import ConfigError
 from services.kit.errors import ServiceError
 from services.kit.mqtt.payload import Message as Payload
@@ -242,7 +243,7 @@ def answer(name: str, part: str, data: bytes) -> None:
     given = {**case.settings, "url": f"https://provider.example{base}"}
     if case.token:
         given["key_env"] = "PATH"  # any that is set
-    source = TypeAdapter[Any](config.Source).validate_python(given)
+    source = TypeAdapter[Any](carbon_sources.Source).validate_python(given)
 
     def respond(request: httpx.Request) -> httpx.Response:
         path = request.url.path

@@ -31,6 +31,7 @@ from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
 from services.kit import config
 from services.kit.broadcast import Broadcast
+from services.kit.config import carbon_sources
 from services.kit.errors import NotFound
 from services.kit.mig import Geometry
 from services.kit.process.reload import Reloads
@@ -81,7 +82,7 @@ def deployment(
         )
         for name, accuracy, gmacs in (("small", 90.0, 1.0), ("large", 98.0, 15.0))
     }
-    static = config.StaticSource(kind="static", intensity_gco2e_per_kwh=100)
+    static = carbon_sources.StaticSource(kind="static", intensity_gco2e_per_kwh=100)
     return config.Deployment(
         version="v1",
         carbon=config.Carbon(

@@ -11,7 +11,8 @@ from services.carbon.core.sources.feed import Reading, SourceFailed
 from services.carbon.runtime.grid_state import GridState
 from services.carbon.runtime.live_sources import Ingestion
 from services.kit.clock import Clock, RealClock
-from services.kit.config import Deployment, MqttSource
+from services.kit.config import Deployment
+from services.kit.config.carbon_sources import MqttSource
 from services.kit.mqtt import BrokerConnection, Message
 
 _HORIZON: Final = timedelta(hours=6)

@@ -18,7 +18,8 @@ from services.carbon.sources.live.cache import Cache
 from services.carbon.sources.live.factory import provider
 from services.carbon.sources.live.http import HttpProvider
 from services.kit.clock import Clock
-from services.kit.config import Carbon, LiveSource
+from services.kit.config import Carbon
+from services.kit.config.carbon_sources import LiveSource
 from services.kit.telemetry import logs
 
 _log = logs.get("carbon.sources")

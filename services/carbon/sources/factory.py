@@ -11,7 +11,8 @@ from services.carbon.core.sources.source import Source
 from services.carbon.core.sources.synthetic import SyntheticSource
 from services.carbon.core.sources.trace import TraceSource
 from services.carbon.sources.csv_trace import read_trace
-from services.kit import config as settings
+from services.kit.config import Carbon, Zone
+from services.kit.config import carbon_sources as settings
 from services.kit.config.loader import ConfigError, Mistake
 
 Traces = Mapping[Path, tuple[Sample, ...]]
@@ -19,7 +20,7 @@ Traces = Mapping[Path, tuple[Sample, ...]]
 _LEEWAY = timedelta(days=1)
 
 
-def build(carbon: settings.Carbon, now: datetime) -> tuple[datetime, dict[str, Source]]:
+def build(carbon: Carbon, now: datetime) -> tuple[datetime, dict[str, Source]]:
     """Read the traces; return the start of grid time and the source of each zone.
 
     With a live zone grid time is the present; otherwise it starts as configured, or when all traces
@@ -44,7 +45,7 @@ def build(carbon: settings.Carbon, now: datetime) -> tuple[datetime, dict[str, S
     return start, sources
 
 
-def _live(carbon: settings.Carbon) -> bool:
+def _live(carbon: Carbon) -> bool:
     return any(zone.live for zone in carbon.zones.values())
 
 
@@ -54,7 +55,7 @@ def _grid_start(wanted: datetime | None, traces: Traces, now: datetime) -> datet
     return wanted.replace(tzinfo=UTC) if wanted.tzinfo is None else wanted.astimezone(UTC)
 
 
-def _refuse_ended(carbon: settings.Carbon, traces: Traces, start: datetime) -> None:
+def _refuse_ended(carbon: Carbon, traces: Traces, start: datetime) -> None:
     """Check that no trace has ended: its last value would hold for ever."""
     for name, zone in carbon.zones.items():
         for source in zone.sources:
@@ -70,7 +71,7 @@ def _refuse_ended(carbon: settings.Carbon, traces: Traces, start: datetime) -> N
                 raise ConfigError(source.path, [Mistake("file", 0, text)])
 
 
-def _of_zone(zone: settings.Zone, traces: Traces, start: datetime) -> Source:
+def _of_zone(zone: Zone, traces: Traces, start: datetime) -> Source:
     if not zone.live:
         return _source(zone.sources[0], traces, start)
     *rest, last = zone.sources
@@ -83,9 +84,7 @@ def _of_zone(zone: settings.Zone, traces: Traces, start: datetime) -> Source:
     return Chain(links, assumption, use_outlooks=zone.provider_forecast)
 
 
-def _link(
-    source: settings.Source, zone: settings.Zone, traces: Traces, start: datetime
-) -> ChainLink:
+def _link(source: settings.Source, zone: Zone, traces: Traces, start: datetime) -> ChainLink:
     if isinstance(source, settings.LiveSource):
         maximum = 100.0 if zone.signal == "percentile" else MAX_GCO2E_PER_KWH
         return ChainLink(Feed(source.label, maximum=maximum), timedelta(seconds=source.fresh_s))

@@ -8,15 +8,8 @@ from pathlib import Path
 import yaml
 
 from services.gpuagent.core import gpu_types
-from services.kit.config import (
-    Deployment,
-    KeyedSource,
-    Model,
-    Profile,
-    TableProfile,
-    TraceSource,
-    Variant,
-)
+from services.kit.config import Deployment, Model, Profile, TableProfile, Variant
+from services.kit.config.carbon_sources import KeyedSource, TraceSource
 from services.kit.config.loader import Mistake, line_of
 from services.kit.errors import InvalidArgument
 from services.kit.profiles.factory import load_profile

@@ -13,20 +13,6 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PrivateAttr, model_validator
 
 from services.kit.config.access import Access, ClientTls, Principal, Role, Tls, Tokens
-from services.kit.config.carbon_sources import (
-    CarbonAwareSdkSource,
-    ElectricityMapsSource,
-    EntsoeSource,
-    KeyedSource,
-    LiveSource,
-    MqttSource,
-    NesoSource,
-    Source,
-    StaticSource,
-    SyntheticSource,
-    TraceSource,
-    WattTimeSource,
-)
 from services.kit.config.models import (
     AnalyticProfile,
     Discipline,

@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from services.kit.config import Deployment, Node, TraceSource
+from services.kit.config import Deployment, Node
+from services.kit.config.carbon_sources import TraceSource
 from services.kit.net import free_port
 from services.local import derived
 from services.local.derived import anywhere

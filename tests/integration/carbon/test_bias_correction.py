@@ -12,7 +12,7 @@ from services.carbon.core.forecast.bias_correction import (
 from services.carbon.core.model import Outlook, Sample
 from services.carbon.core.sources.feed import Feed, Reading
 from services.carbon.sources.live.cache import Cache
-from services.kit.config import NesoSource
+from services.kit.config.carbon_sources import NesoSource
 
 START = datetime(2024, 3, 6, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -8,15 +8,13 @@ import pytest
 
 from services.carbon.sources.factory import build
 from services.carbon.sources.live.factory import provider
-from services.kit.config import (
-    Carbon,
+from services.kit.config import Carbon, Replay, Zone
+from services.kit.config.carbon_sources import (
     ElectricityMapsSource,
-    Replay,
     StaticSource,
     SyntheticSource,
     TraceSource,
     WattTimeSource,
-    Zone,
 )
 from services.kit.config.loader import ConfigError
 

@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from services.datasets.catalog import folder
-from services.kit.config import Deployment, SyntheticSource, TraceSource
+from services.kit.config import Deployment
+from services.kit.config.carbon_sources import SyntheticSource, TraceSource
 from services.kit.config.loader import ConfigError, config_path, load
 from tests.support.paths import ROOT
 

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from services.carbon.sources.live.factory import provider
 from services.carbon.sources.live.http import Http, _retry_after_s
-from services.kit import config as settings
+from services.kit.config import carbon_sources as settings
 from services.kit.config.loader import ConfigError
 from tests.support.carbon.provider_answers import ELECTRICITY_MAPS, NOW
 from tests.support.fake_provider import Answer, Asked, serving_http

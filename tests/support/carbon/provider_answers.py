@@ -27,6 +27,8 @@ class Case:
         count: Samples.
         ahead: Values of its forecast; empty: it has none.
         token: What it gets to see of the key.
+        times: Pattern of the times in its answers.
+        impossible: A time of that format that has no instant in UTC.
     """
 
     settings: Mapping[str, Any]
@@ -35,6 +37,8 @@ class Case:
     count: int
     ahead: tuple[float, ...] = ()
     token: str = KEY
+    times: str = r"2024-03-06T[0-9:.]*(Z|\+00:00)"
+    impossible: str = "0001-01-01T00:00+14:00"  # east of Greenwich
 
     def answer(self, asked: Asked) -> Answer:
         """Answer as the provider does."""

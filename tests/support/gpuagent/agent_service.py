@@ -21,6 +21,7 @@ from cinquefoil.planner.v1.planner_pb2_grpc import (
 from services.gpuagent.app import run
 from services.gpuagent.devices.fake_nvml.library import gpu_uuid
 from services.kit import config
+from services.kit.config import carbon_sources
 from services.kit.process.reload import Reloads
 from services.kit.rpc import dial, serving
 
@@ -46,7 +47,7 @@ def deployment(folder: Path, model: Path, planner: str, **node: Any) -> config.D
         carbon=config.Carbon(
             zones={
                 "Z": config.Zone(
-                    source=config.StaticSource(kind="static", intensity_gco2e_per_kwh=1.0)
+                    source=carbon_sources.StaticSource(kind="static", intensity_gco2e_per_kwh=1.0)
                 )
             }
         ),

@@ -7,6 +7,7 @@ import pytest
 
 from cinquefoil.planner.v1.records import ChangedSetting
 from services.kit import config
+from services.kit.config import carbon_sources
 from services.kit.errors import InvalidArgument
 from services.planner.core.overrides import overridden, still_valid
 
@@ -15,7 +16,7 @@ AT = datetime(2026, 11, 23, tzinfo=UTC)
 
 def deployment(*variants: str) -> config.Deployment:
     """Return a deployment of one model, whose name has a dot in it."""
-    static = config.StaticSource(kind="static", intensity_gco2e_per_kwh=100)
+    static = carbon_sources.StaticSource(kind="static", intensity_gco2e_per_kwh=100)
     profile = config.AnalyticProfile(kind="analytic", gmacs_per_item=1.0)
     return config.Deployment(
         version="v1",

@@ -10,17 +10,8 @@ from hypothesis import strategies as st
 
 from cinquefoil.gpuagent.v1.records import Placement, SegmentSpec
 from cinquefoil.planner.v1.records import ModelRoutes, PlannedSegment, RoutingTable
-from services.kit.config import (
-    AnalyticProfile,
-    Carbon,
-    Deployment,
-    Model,
-    Node,
-    Slo,
-    StaticSource,
-    Variant,
-    Zone,
-)
+from services.kit.config import AnalyticProfile, Carbon, Deployment, Model, Node, Slo, Variant, Zone
+from services.kit.config.carbon_sources import StaticSource
 from services.planner.core.roster import NodeRoutes
 from services.planner.core.routing_table import Places, by_capacity, routes
 

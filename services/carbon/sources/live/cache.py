@@ -12,7 +12,7 @@ from pydantic import AwareDatetime, BaseModel
 
 from services.carbon.core.model import Outlook, Provenance, Sample
 from services.carbon.core.sources.feed import Feed, Reading
-from services.kit.config import LiveSource
+from services.kit.config.carbon_sources import LiveSource
 from services.kit.errors import Unavailable
 from services.kit.state_file import read_disposable, write_json
 from services.kit.telemetry import logs

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from services.carbon.core.model import Outlook, Sample
 from services.carbon.core.sources.feed import Reading
 from services.carbon.sources.live.http import HttpProvider, Instant, first_needed
-from services.kit.config import CarbonAwareSdkSource
+from services.kit.config.carbon_sources import CarbonAwareSdkSource
 
 _OVERLAP = timedelta(hours=3)
 

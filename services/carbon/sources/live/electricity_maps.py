@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, SecretStr
 from services.carbon.core.model import Outlook, Sample
 from services.carbon.core.sources.feed import Reading
 from services.carbon.sources.live.http import Http, HttpProvider, Instant, Throttle
-from services.kit.config import ElectricityMapsSource
+from services.kit.config.carbon_sources import ElectricityMapsSource
 
 HOUR = timedelta(hours=1)
 

@@ -16,7 +16,7 @@ from services.carbon.core.model import Sample
 from services.carbon.core.sources.emission_factors import LIFECYCLE_GCO2E_PER_KWH, STORAGE
 from services.carbon.core.sources.feed import Reading, SourceFailed
 from services.carbon.sources.live.http import HttpProvider, first_needed
-from services.kit.config import EntsoeSource
+from services.kit.config.carbon_sources import EntsoeSource
 
 _OVERLAP = timedelta(hours=6)  # late types and revisions come within it
 _RESOLUTIONS = {"PT15M": timedelta(minutes=15), "PT30M": timedelta(minutes=30)}

@@ -14,7 +14,7 @@ from services.carbon.sources.live.entsoe import Entsoe
 from services.carbon.sources.live.http import Http, HttpProvider, fits_a_header
 from services.carbon.sources.live.neso import Neso
 from services.carbon.sources.live.watttime import WattTime
-from services.kit import config as settings
+from services.kit.config import carbon_sources as settings
 from services.kit.config.loader import ConfigError, Mistake
 
 _PROVIDERS: Mapping[type, type[HttpProvider[Any]]] = {

@@ -14,7 +14,7 @@ import stamina
 from pydantic import AfterValidator, AwareDatetime, SecretStr, TypeAdapter, ValidationError
 
 from services.carbon.core.sources.feed import FailureKind, Reading, SourceFailed
-from services.kit.config import LiveSource
+from services.kit.config.carbon_sources import LiveSource
 from services.kit.telemetry import logs
 
 # It logs whole URLs, and one provider requires its key there.

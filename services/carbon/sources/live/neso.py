@@ -13,7 +13,7 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
 from services.carbon.core.model import Outlook, Sample
 from services.carbon.core.sources.feed import Reading
 from services.carbon.sources.live.http import PAST, HttpProvider, Instant
-from services.kit.config import NesoSource
+from services.kit.config.carbon_sources import NesoSource
 
 STEP = timedelta(minutes=30)
 _AHEAD = timedelta(hours=48)

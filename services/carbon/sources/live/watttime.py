@@ -21,7 +21,7 @@ from services.carbon.sources.live.http import (
     first_needed,
     fits_a_header,
 )
-from services.kit.config import WattTimeSource
+from services.kit.config.carbon_sources import WattTimeSource
 
 G_PER_KWH_OF_LB_PER_MWH = 0.45359237
 """1 lb = 453.59237 g exactly (international avoirdupois pound, 1959)."""
