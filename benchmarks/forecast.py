@@ -22,10 +22,11 @@ from matplotlib import pyplot as plt
 from benchmarks import _grids
 from benchmarks._grids import Grid
 from benchmarks.harness import Figures, Report, main
+from cinquefoil.carbon.v1.records import ForecastPeriod
 from services.carbon.core.forecast.bias_correction import ForecastRecord
 from services.carbon.core.forecast.combination import combined
 from services.carbon.core.forecast.forecaster import DEPTH, MAX_HORIZON, forecast
-from services.carbon.core.model import Outlook, Period, Sample
+from services.carbon.core.model import Outlook, Sample
 from services.carbon.sources.csv_trace import read_trace
 
 HOURS = (1, 6, 24, 48)
@@ -50,7 +51,7 @@ class Hit:
     """
 
     came: float
-    forecast: Period
+    forecast: ForecastPeriod
     baselines: Mapping[str, float]
 
     @property

@@ -8,13 +8,13 @@ from cinquefoil.carbon.v1 import carbon_pb2 as pb
 from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceServicer
 from services.carbon.adapters.convert import (
     duration_from_wire,
-    forecast_to_wire,
     intensity_to_wire,
     time_from_wire,
 )
 from services.carbon.core.model import Intensity
 from services.carbon.runtime.grid_state import GridState, check_horizon
 from services.kit.clock import Clock
+from services.kit.rpc.record_mapping import to_message
 
 DEFAULT_HORIZON = timedelta(hours=24)
 
@@ -60,7 +60,7 @@ class CarbonServicer(CarbonServiceServicer):
         given = duration_from_wire(request, "horizon")
         horizon = DEFAULT_HORIZON if given is None else given
         forecast = self._state.forecast(request.zone, horizon, self._clock.now())
-        return pb.GetForecastResponse(forecast=forecast_to_wire(forecast))
+        return pb.GetForecastResponse(forecast=to_message(forecast, pb.Forecast))
 
     async def Watch(
         self, request: pb.WatchRequest, context: Any

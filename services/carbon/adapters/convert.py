@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -10,8 +9,10 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 
 from cinquefoil.carbon.v1 import carbon_pb2 as pb
-from services.carbon.core.model import Forecast, Intensity, Period
+from cinquefoil.carbon.v1.records import Forecast
+from services.carbon.core.model import Intensity
 from services.kit.errors import InvalidArgument
+from services.kit.rpc.record_mapping import to_message
 
 T = TypeVar("T")
 
@@ -29,22 +30,11 @@ def intensity_to_wire(
         average_gco2e_per_kwh=math.nan if ranked else intensity.average_gco2e_per_kwh,
         ratio=math.nan if ranked else intensity.ratio,
         source=intensity.source,
-        forecast=None if forecast is None else forecast_to_wire(forecast),
+        forecast=None if forecast is None else to_message(forecast, pb.Forecast),
         provenance=pb.Provenance.Value(f"PROVENANCE_{intensity.sample.provenance.upper()}"),
         percentile=value if ranked else None,
         **times,
     )
-
-
-def forecast_to_wire(forecast: Forecast) -> pb.Forecast:
-    """Return the message for `forecast`."""
-    periods = [pb.ForecastPeriod(**_fields(period)) for period in forecast.periods]
-    return pb.Forecast(periods=periods, method=forecast.method)
-
-
-def _fields(period: Period) -> dict[str, Any]:
-    """Return what a period's message has under the same names; without copies, unlike `asdict`."""
-    return {field.name: getattr(period, field.name) for field in fields(period)}
 
 
 def duration_from_wire(message: Message, field: str) -> timedelta | None:

@@ -5,14 +5,15 @@ from collections.abc import Coroutine, Iterable, Iterator
 from datetime import timedelta
 from typing import Any, Final
 
-from services.carbon.core.model import Forecast, Intensity, Sample, Signal
+from cinquefoil.carbon.v1.records import Forecast
+from services.carbon.core.model import Intensity, Sample
 from services.carbon.core.mqtt_payload import record_of, sample_of
 from services.carbon.core.sources.feed import Reading, SourceFailed
 from services.carbon.runtime.grid_state import GridState
 from services.carbon.runtime.live_sources import Ingestion
 from services.kit.clock import Clock, RealClock
 from services.kit.config import Deployment
-from services.kit.config.carbon_sources import MqttSource
+from services.kit.config.carbon_sources import MqttSource, Signal
 from services.kit.mqtt import BrokerConnection, Message
 
 _HORIZON: Final = timedelta(hours=6)

@@ -6,12 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-Signal = Literal["average", "marginal", "percentile"]
-"""Quantity that a source reports; values of different signals are never mixed.
-
-A percentile is a rank among the zone's own marginal intensities, 0 (clean) .. 100; no carbon can be
-computed from it.
-"""
+from services.kit.config.carbon_sources import Signal
 
 Provenance = Literal["measured", "estimated", "forecast", "held", "assumed"]
 """How a value is known.
@@ -80,43 +75,6 @@ class Intensity:
         if self.average_gco2e_per_kwh == 0:
             return 1.0 if intensity == 0 else float("inf")
         return intensity / self.average_gco2e_per_kwh
-
-
-@dataclass(frozen=True, slots=True)
-class Period:
-    """A period of a forecast.
-
-    Attributes:
-        since: Grid time, UTC.
-        length: Duration, grid time.
-        intensity_gco2e_per_kwh: Expected carbon intensity.
-        low_gco2e_per_kwh, high_gco2e_per_kwh: Bounds of an 80 % prediction interval.
-    """
-
-    since: datetime
-    length: timedelta
-    intensity_gco2e_per_kwh: float
-    low_gco2e_per_kwh: float
-    high_gco2e_per_kwh: float
-
-
-@dataclass(frozen=True, slots=True)
-class Forecast:
-    """The forecast of a zone.
-
-    Attributes:
-        periods: Consecutive periods; the first is in force.
-        method: Method of the forecast.
-    """
-
-    periods: tuple[Period, ...]
-    method: str
-
-    def until(self, end: datetime) -> Forecast:
-        """Return the periods that begin before `end`, and always the one in force."""
-        first, *later = self.periods
-        kept = (first, *(period for period in later if period.since < end))
-        return Forecast(kept, self.method)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,12 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
+from cinquefoil.carbon.v1.records import Forecast
 from services.carbon.core.forecast.combination import combined
 from services.carbon.core.forecast.forecaster import DEPTH, forecast
-from services.carbon.core.model import Forecast, Intensity, Outlook, Sample, Signal
+from services.carbon.core.model import Intensity, Outlook, Sample
 from services.carbon.core.sources.source import Source, samples
+from services.kit.config.carbon_sources import Signal
 
 _MICROSECOND = timedelta(microseconds=1)
 _FLOAT_BITS: Final = 1074
@@ -172,7 +174,7 @@ class Monitor:
         known = self._forecast
         if known is None or not _in_force(known, latest.sample, now):
             known = self._forecast = forecast(self._observed(), now)
-        return self._with_provider(known, now).until(now + horizon)
+        return _until(self._with_provider(known, now), now + horizon)
 
     @property
     def known_forecast(self) -> Forecast | None:
@@ -243,6 +245,13 @@ def _first_kept(source: Source, start: datetime) -> datetime:
             return end
         begin = sample.since - _INSTANT
     return begin
+
+
+def _until(forecast: Forecast, end: datetime) -> Forecast:
+    """Return the periods that begin before `end`, and always the one in force."""
+    first, *later = forecast.periods
+    kept = (first, *(period for period in later if period.since < end))
+    return Forecast(kept, forecast.method)
 
 
 def _in_force(forecast: Forecast, latest: Sample, now: datetime) -> bool:

@@ -5,14 +5,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from services.carbon.core.model import (
-    MAX_GCO2E_PER_KWH,
-    Forecast,
-    Intensity,
-    Period,
-    Sample,
-    Signal,
-)
+from cinquefoil.carbon.v1.records import Forecast, ForecastPeriod
+from services.carbon.core.model import MAX_GCO2E_PER_KWH, Intensity, Sample
+from services.kit.config.carbon_sources import Signal
 from services.kit.mqtt.payload import Message, Refused, from_json, number
 
 _RANK: Final = "percentile"
@@ -58,7 +53,7 @@ def _forecast_of(forecast: Forecast) -> dict[str, Any]:
     return {"method": forecast.method, "periods": [_period_of(each) for each in forecast.periods]}
 
 
-def _period_of(period: Period) -> dict[str, Any]:
+def _period_of(period: ForecastPeriod) -> dict[str, Any]:
     return {
         "since": _text(period.since),
         "length_s": period.length.total_seconds(),

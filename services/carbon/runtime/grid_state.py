@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator, Collection, Coroutine, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from cinquefoil.carbon.v1.records import Forecast
 from services.carbon.core.forecast.forecaster import MAX_HORIZON
-from services.carbon.core.model import Forecast, Intensity
+from services.carbon.core.model import Intensity
 from services.carbon.core.monitor import Monitor
 from services.kit.broadcast import Broadcast
 from services.kit.clock import Clock

@@ -8,7 +8,8 @@ from prometheus_client import Counter, Gauge, Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from services.carbon.core.model import Forecast, Intensity
+from cinquefoil.carbon.v1.records import Forecast
+from services.carbon.core.model import Intensity
 from services.carbon.runtime.grid_state import GridState
 from services.kit.clock import Clock
 

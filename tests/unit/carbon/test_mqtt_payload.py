@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.carbon.core.model import Forecast, Intensity, Period, Sample
+from cinquefoil.carbon.v1.records import Forecast, ForecastPeriod
+from services.carbon.core.model import Intensity, Sample
 from services.carbon.core.mqtt_payload import record_of, sample_of
 from services.kit.mqtt.payload import MAX_BYTES, Message, Refused, to_json
 
@@ -47,7 +48,9 @@ def test_a_ratio_without_an_average_is_told_as_unknown() -> None:
 
 def test_the_longest_forecast_fits_within_the_bound() -> None:
     step = timedelta(minutes=5)
-    periods = tuple(Period(NOW + i * step, step, 1234.5678, 1.2, 4999.99) for i in range(73))
+    periods = tuple(
+        ForecastPeriod(NOW + i * step, step, 1234.5678, 1.2, 4999.99) for i in range(73)
+    )
 
     payload = to_json(record_of(intensity(), NOW, Forecast(periods, "provider:neso")))
     assert len(payload) < MAX_BYTES / 4

@@ -6,8 +6,9 @@ from datetime import timedelta
 
 import numpy as np
 
+from cinquefoil.carbon.v1.records import Forecast, ForecastPeriod
 from services.carbon.core.forecast.bias_correction import HOURS, Correction
-from services.carbon.core.model import Forecast, Outlook, Period
+from services.carbon.core.model import Outlook
 
 _HOUR = timedelta(hours=1)
 
@@ -32,7 +33,7 @@ def combined(
     starts = [sample.since for sample in outlook.samples]
     end = starts[-1] + outlook.step
 
-    def of(period: Period) -> Period:
+    def of(period: ForecastPeriod) -> ForecastPeriod:
         last = bisect_right(starts, period.since + period.length - period.length / 1000)
         begin = bisect_right(starts, period.since) - 1
         if begin < 0 or period.since >= end:
@@ -46,7 +47,7 @@ def combined(
     return Forecast((first, *map(of, later)), f"provider:{name}")
 
 
-def _replaced(period: Period, mean: float) -> Period:
+def _replaced(period: ForecastPeriod, mean: float) -> ForecastPeriod:
     change = mean - period.intensity_gco2e_per_kwh
     return replace(
         period,
@@ -56,7 +57,9 @@ def _replaced(period: Period, mean: float) -> Period:
     )
 
 
-def _corrected(own: Period, mean: float, hours: float, correction: Correction) -> Period | None:
+def _corrected(
+    own: ForecastPeriod, mean: float, hours: float, correction: Correction
+) -> ForecastPeriod | None:
     """Return the average of both forecasts; None: no correction for this distance."""
     corrections = (correction.shift, correction.low, correction.high)
     shift, low, high = (float(np.interp(hours, range(HOURS + 1), each)) for each in corrections)

@@ -9,8 +9,9 @@ from statistics import mode
 import numpy as np
 from numpy.typing import NDArray
 
+from cinquefoil.carbon.v1.records import Forecast, ForecastPeriod
 from services.carbon.core.forecast.regression import Array, predict
-from services.carbon.core.model import Forecast, Period, Sample
+from services.carbon.core.model import Sample
 
 MAX_HORIZON = timedelta(hours=48)
 """Horizon of the forecasts."""
@@ -42,7 +43,7 @@ def forecast(history: Sequence[Sample], now: datetime) -> Forecast:
     found = predict(past, _HOUR // step, ahead)
     bounds = zip(found.expected.tolist(), found.low.tolist(), found.high.tolist(), strict=True)
     periods = (
-        Period(start + index * step, step, expected, low, high)
+        ForecastPeriod(start + index * step, step, expected, low, high)
         for index, (expected, low, high) in enumerate(bounds)
     )
     return Forecast(tuple(periods), found.method)

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cinquefoil.carbon.v1.records import Forecast
 from services.carbon.core.forecast.forecaster import MAX_HORIZON, forecast
-from services.carbon.core.model import Forecast, Sample
+from services.carbon.core.model import Sample
 from services.carbon.core.monitor import Monitor
 from services.carbon.core.sources.source import Source
 from services.carbon.core.sources.synthetic import SyntheticSource
