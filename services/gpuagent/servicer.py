@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from dataclasses import asdict
 from typing import Any
 
 import grpc
@@ -12,6 +11,7 @@ from cinquefoil.gpuagent.v1 import gpuagent_pb2_grpc as pb_grpc
 from services.gpuagent.planner_link import convert
 from services.gpuagent.planner_link.node_report import NodeReport
 from services.gpuagent.reconfigure.transactions import Transactions
+from services.kit.rpc.record_mapping import to_message
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -25,7 +25,7 @@ class GpuAgentServicer(pb_grpc.GpuAgentServiceServicer):
 
     async def GetNode(self, request: pb.GetNodeRequest, context: Context) -> pb.GetNodeResponse:
         """Return the node as it is now."""
-        software = pb.Software(**asdict(self._report.versions))
+        software = to_message(self._report.versions, pb.Software)
         return pb.GetNodeResponse(node=await self._report.node(), software=software)
 
     async def GetEnergy(

@@ -8,8 +8,9 @@ from itertools import accumulate
 
 import numpy as np
 
+from cinquefoil.gpuagent.v1.records import ScaleOut
 from services.gpuagent.clock_loop.core.decide import GovernedSegment
-from services.gpuagent.clock_loop.core.governor import SAMPLE_S, Governor, ScaleOut
+from services.gpuagent.clock_loop.core.governor import SAMPLE_S, Governor
 from services.gpuagent.core.gpu_types import GpuInfo
 from services.gpuagent.core.worker_config import WorkerConfig
 from services.gpuagent.shared_memory.latency_counters import SIZES, Counts

@@ -9,6 +9,7 @@ from typing import Final
 
 import pynvml
 
+from cinquefoil.gpuagent.v1.records import Software
 from services.gpuagent.core.device_port import Permissions
 from services.gpuagent.core.gpu_types import GpuInfo
 from services.gpuagent.devices.cpu.cores import cores_of
@@ -25,15 +26,6 @@ from services.kit.telemetry import logs
 
 _RUNTIMES: Final = ("onnxruntime-gpu", "onnxruntime")
 """Distributions of the same package, of which the first one that is there is loaded."""
-
-
-@dataclass(frozen=True, slots=True)
-class Software:
-    """Versions; "" where one is not known. Attributes: driver, cuda, onnxruntime."""
-
-    driver: str = ""
-    cuda: str = ""
-    onnxruntime: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,10 @@ from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator
 
+from cinquefoil.gpuagent.v1.records import SegmentEnergy
 from services.gpuagent.core.device_port import MeterReading
 from services.gpuagent.core.mps_limits import thread_shares
-from services.gpuagent.energy.core.account import Account, SegmentAccount
+from services.gpuagent.energy.core.account import Account, owed_j
 from services.gpuagent.energy.core.attribution import EnergyWindow, IdleShare, steered_w
 from services.gpuagent.energy.core.progress import SlotProgress, Work, activity_of, stints, work_of
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
@@ -59,8 +60,9 @@ class Reading:
     busy_core_s: float | None = None
 
 
-def _with_receipts(account: dict[str, Any]) -> dict[str, Any]:
-    for entry in account["segments"].values():
+def _of_older_agents(account: dict[str, Any]) -> dict[str, Any]:
+    for segment_id, entry in account["segments"].items():
+        entry.setdefault("segment_id", segment_id)
         # Agents that did not count receipts left none to be made good.
         entry.setdefault("granted_j", entry["active_j"])
     return account
@@ -70,7 +72,7 @@ def _with_receipts(account: dict[str, Any]) -> dict[str, Any]:
 class Kept:
     """What the file has."""
 
-    account: Annotated[Account, BeforeValidator(_with_receipts)]
+    account: Annotated[Account, BeforeValidator(_of_older_agents)]
     reading: Reading
 
 
@@ -200,14 +202,21 @@ class GpuMeter:
         account = self.account
         for running in segments:
             spec = running.spec
-            entry = SegmentAccount(spec.model, spec.variant, str(spec.placement), stage=spec.stage)
-            account = account.opened(spec.segment_id, entry)
+            entry = SegmentEnergy(
+                segment_id=spec.segment_id,
+                model=spec.model,
+                variant=spec.variant,
+                slice=str(spec.placement),
+                stage=spec.stage,
+            )
+            account = account.opened(entry)
         before, account = account, account.after(window)
         for running in segments:
             name = running.spec.segment_id
             entry = account.segments[name]
             own = [stint for stint in done if stint.segment_id == name]
-            powers_w = _powers_w(own, entry.active_j - before.segments[name].active_j, entry.owed_j)
+            active_j = entry.active_j - before.segments[name].active_j
+            powers_w = _powers_w(own, active_j, owed_j(entry))
             self._grant(running, powers_w, window.method)
         self.account = account.compacted(frozenset(r.spec.segment_id for r in segments))
 
@@ -247,7 +256,9 @@ def _of_others(
     return {_OTHERS: max(told.busy_core_s - last.busy_core_s - ours_s, 0.0)}
 
 
-def _powers_w(own: Sequence[SlotProgress], active_j: float, owed_j: float) -> Mapping[int, float]:
+def _powers_w(
+    own: Sequence[SlotProgress], active_j: float, unstated_j: float
+) -> Mapping[int, float]:
     """Return the active power of a segment's workers while busy, by slot.
 
     A window without work, or without energy, says nothing of the power of work.
@@ -257,7 +268,7 @@ def _powers_w(own: Sequence[SlotProgress], active_j: float, owed_j: float) -> Ma
         return {}
     per_activity_j = active_j / activity
     return {
-        stint.slot: steered_w(per_activity_j * stint.activity / busy_s, owed_j, active_j)
+        stint.slot: steered_w(per_activity_j * stint.activity / busy_s, unstated_j, active_j)
         for stint in own
         if (busy_s := stint.work.busy_s) > 0 and stint.activity > 0
     }

@@ -186,10 +186,7 @@ def _gpu_energy(uuid: str, account: Account) -> pb.GpuEnergy:
         power_w=account.power_w,
         method=account.method,
         error_ratio=account.error_ratio,
-        segments=[
-            pb.SegmentEnergy(segment_id=segment_id, **asdict(entry))
-            for segment_id, entry in account.segments.items()
-        ],
+        segments=[to_message(entry, pb.SegmentEnergy) for entry in account.segments.values()],
     )
     if account.since_s:
         message.since.FromNanoseconds(round(account.since_s * 1e9))

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from cinquefoil.gpuagent.v1 import inventory_pb2 as pb
-from services.gpuagent.devices.hardware import Software
+from cinquefoil.gpuagent.v1.records import Software
 from services.gpuagent.energy.node_accounts import NodeAccounts
 from services.gpuagent.node_conditions import NodeConditions
 from services.gpuagent.planner_link import convert

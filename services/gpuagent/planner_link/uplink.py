@@ -12,8 +12,8 @@ import grpc
 
 from cinquefoil.gpuagent.v1 import steps_pb2
 from cinquefoil.gpuagent.v1.inventory_pb2 import ScaleOut as ScaleOutMessage
+from cinquefoil.gpuagent.v1.records import ScaleOut
 from cinquefoil.planner.v1 import planner_pb2 as pb
-from services.gpuagent.clock_loop.core.governor import ScaleOut
 from services.gpuagent.core.model import Outcome
 from services.gpuagent.planner_link import convert
 from services.gpuagent.planner_link.node_report import NodeReport

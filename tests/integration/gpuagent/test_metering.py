@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from services.gpuagent.core.device_port import MeterReading
 from services.gpuagent.core.worker_slot import Slot
+from services.gpuagent.energy.core.account import owed_j
 from services.gpuagent.energy.core.attribution import IdleShare
 from services.gpuagent.energy.metering import GpuMeter, MeteredGpu
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
@@ -246,7 +247,7 @@ def test_an_account_of_an_agent_that_counted_no_receipts_owes_none(tmp_path: Pat
     file.write_text(json.dumps(data))
     bench.start_agent()
 
-    assert bench.meter.account.segments["one"].owed_j == 0
+    assert owed_j(bench.meter.account.segments["one"]) == 0
 
 
 def test_after_a_reboot_time_counts_from_the_boot(tmp_path: Path) -> None:

@@ -2,13 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from math import inf
 from typing import Final
 
 import numpy as np
 
+from cinquefoil.gpuagent.v1.records import ScaleOut
 from services.gpuagent.clock_loop.core.decide import (
     RULES,
     Bounds,
@@ -32,21 +32,6 @@ SAMPLE_S: Final = 0.5
 
 LOOKS_PER_DECISION: Final = 2
 """The clock goes down once a second (ibid.); up at once, for a backlog grows meanwhile."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScaleOut:
-    """More load than the highest clock can serve.
-
-    Attributes:
-        gpu_uuid: The GPU.
-        models: Those without slack.
-        reason: What was seen, for a person.
-    """
-
-    gpu_uuid: str
-    models: tuple[str, ...]
-    reason: str
 
 
 class Governor:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from cinquefoil.gpuagent.v1.records import SegmentEnergy
 from services.gpuagent.energy.core.attribution import (
     EnergyWindow,
     attribute,
@@ -19,47 +20,22 @@ KEPT_ENDED: Final = 64
 """Segments that ended and keep an entry of their own; older ones are merged by variant."""
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentAccount:
-    """What one segment drew, and what it did for it.
+def owed_j(entry: SegmentEnergy) -> float:
+    """Return the energy attributed that no receipt stated, J; < 0: receipts stated too much."""
+    return entry.active_j - entry.granted_j
 
-    Attributes:
-        model, variant: What it serves.
-        slice: Where, for example "3g.20gb@4"; "" for several.
-        stage: Of a pipeline.
-        active_j: Active energy attributed to it, J.
-        idle_share_j: Idle energy shared to it, J; part of the account's idle_j, not of active_j.
-        requests, busy_s, batches: As in `Work`.
-        granted_j: Energy that its workers counted their batches at, and stated in receipts, J.
-    """
 
-    model: str
-    variant: str
-    slice: str = ""
-    active_j: float = 0.0
-    idle_share_j: float = 0.0
-    requests: int = 0
-    busy_s: float = 0.0
-    batches: int = 0
-    granted_j: float = 0.0
-    stage: int = 0
-
-    @property
-    def owed_j(self) -> float:
-        """Energy attributed that no receipt stated, J; < 0: receipts stated too much."""
-        return self.active_j - self.granted_j
-
-    def plus(self, active_j: float, idle_share_j: float, work: Work) -> SegmentAccount:
-        """Return the account after more was drawn and done."""
-        return replace(
-            self,
-            active_j=self.active_j + active_j,
-            idle_share_j=self.idle_share_j + idle_share_j,
-            requests=self.requests + work.requests,
-            busy_s=self.busy_s + work.busy_s,
-            batches=self.batches + work.batches,
-            granted_j=self.granted_j + work.energy_j,
-        )
+def _plus(entry: SegmentEnergy, active_j: float, idle_share_j: float, work: Work) -> SegmentEnergy:
+    """Return the entry after more was drawn and done."""
+    return replace(
+        entry,
+        active_j=entry.active_j + active_j,
+        idle_share_j=entry.idle_share_j + idle_share_j,
+        requests=entry.requests + work.requests,
+        busy_s=entry.busy_s + work.busy_s,
+        batches=entry.batches + work.batches,
+        granted_j=entry.granted_j + work.energy_j,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +60,7 @@ class Account:
     unattributed_j: float = 0.0
     power_w: float = 0.0
     method: str = "model"
-    segments: Mapping[str, SegmentAccount] = field(default_factory=dict)
+    segments: Mapping[str, SegmentEnergy] = field(default_factory=dict)
     window_error_ratio: float = 0.0
     since_s: float = 0.0
 
@@ -109,11 +85,11 @@ class Account:
         granted_j = math.fsum(entry.granted_j for entry in self.segments.values())
         return granted_j / active_j if (active_j := self.active_j) > 0 else 1.0
 
-    def opened(self, segment_id: str, entry: SegmentAccount) -> Account:
+    def opened(self, entry: SegmentEnergy) -> Account:
         """Return the account with an entry for a segment, `entry` where it has none yet."""
-        if segment_id in self.segments:
+        if entry.segment_id in self.segments:
             return self
-        return replace(self, segments={**self.segments, segment_id: entry})
+        return replace(self, segments={**self.segments, entry.segment_id: entry})
 
     def after(self, window: EnergyWindow) -> Account:
         """Return the account after a window; activity of segments without entry is unattributed."""
@@ -128,7 +104,8 @@ class Account:
             power_w=window.power_w,
             method=window.method,
             segments={
-                name: entry.plus(
+                name: _plus(
+                    entry,
                     parts.active_j.get(name, 0.0),
                     idle_shares_j.get(name, 0.0),
                     window.work.get(name, Work()),
@@ -153,9 +130,9 @@ class Account:
         segments = {name: entry for name, entry in self.segments.items() if name not in excess}
         for old in (self.segments[name] for name in ended if name in excess):
             name = f"{_MERGED}{old.model}/{old.variant}{f'/{old.stage}' if old.stage else ''}"
-            entry = segments.get(name, SegmentAccount(old.model, old.variant, stage=old.stage))
+            entry = segments.get(name, SegmentEnergy(name, old.model, old.variant, stage=old.stage))
             work = Work(old.granted_j, old.busy_s, old.requests, old.batches)
-            segments[name] = entry.plus(old.active_j, old.idle_share_j, work)
+            segments[name] = _plus(entry, old.active_j, old.idle_share_j, work)
         return replace(self, segments=segments)
 
 

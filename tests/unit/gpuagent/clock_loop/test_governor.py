@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.miad.setting import served
+from cinquefoil.gpuagent.v1.records import ScaleOut
 from services.gpuagent.clock_loop.core.decide import GovernedSegment, Move, Partition
-from services.gpuagent.clock_loop.core.governor import SAMPLE_S, Governor, ScaleOut, energy_floor
+from services.gpuagent.clock_loop.core.governor import SAMPLE_S, Governor, energy_floor
 from services.gpuagent.core.gpu_types import load
 from services.gpuagent.shared_memory.latency_counters import SIZES, Counts, size_of
 from services.kit.profiles.core.clock_curve import V100 as CURVE

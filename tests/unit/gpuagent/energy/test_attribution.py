@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cinquefoil.gpuagent.v1.records import SegmentEnergy
 from services.gpuagent.energy.core.account import (
     KEPT_ENDED,
     Account,
-    SegmentAccount,
 )
 from services.gpuagent.energy.core.attribution import (
     MOST_STEERED,
@@ -28,7 +28,10 @@ JOULES = st.floats(0.0, 1e6)
 ACTIVITY = st.dictionaries(st.sampled_from("abcde"), st.floats(0.0, 1e6), max_size=5)
 HELD = st.dictionaries(st.sampled_from("abcde"), st.floats(0.0, 1.0), max_size=5)
 WINDOWS = st.builds(EnergyWindow, JOULES, JOULES, ACTIVITY, HELD)
-ENTRY = SegmentAccount("m", "v")
+
+
+def unused(name: str) -> SegmentEnergy:
+    return SegmentEnergy(name, "m", "v")
 
 
 RULES: tuple[IdleShare, ...] = ("none", "by_slice", "by_busy")
@@ -61,7 +64,7 @@ def test_the_parts_of_an_account_sum_to_its_whole(
     """Segments without an entry included: their energy is unattributed, not lost."""
     account = Account()
     for name in sorted(opened):
-        account = account.opened(name, ENTRY)
+        account = account.opened(unused(name))
     for window in windows:
         account = account.after(window)
         assert account.window_error_ratio * window.total_j <= 1e-6
@@ -98,7 +101,7 @@ def test_merging_ended_segments_keeps_energy_counts_and_those_that_run(
     names = [f"s-{number}" for number in range(ended + running)]
     account = Account()
     for number, name in enumerate(names):
-        account = account.opened(name, SegmentAccount("m", f"v{number % 2}"))
+        account = account.opened(SegmentEnergy(name, "m", f"v{number % 2}"))
         account = account.after(
             EnergyWindow(2.0, 0.5, {name: 1.0}, work={name: Work(requests=3, batches=2)})
         )
@@ -117,7 +120,7 @@ def test_merging_keeps_the_stages_of_a_pipeline_apart() -> None:
     """Whoever counts requests counts those of stage 0 alone."""
     account = Account()
     for number in range(KEPT_ENDED + 4):
-        account = account.opened(f"s-{number}", SegmentAccount("m", "v", stage=number % 2))
+        account = account.opened(SegmentEnergy(f"s-{number}", "m", "v", stage=number % 2))
 
     merged = {
         name: entry.stage
@@ -141,7 +144,7 @@ def test_shared_idle_energy_is_never_more_than_there_is(
 
 @given(WINDOWS, st.sampled_from(RULES))
 def test_sharing_idle_energy_changes_no_other_figure(window: EnergyWindow, rule: IdleShare) -> None:
-    account = Account().opened("a", ENTRY).opened("b", ENTRY)
+    account = Account().opened(unused("a")).opened(unused("b"))
     without = account.after(window)
     shared = account.after(replace(window, idle_share=rule))
 
@@ -174,7 +177,7 @@ def test_a_receipt_is_steered_towards_what_is_owed_and_only_so_far(
 
 
 def test_a_part_that_gets_lost_shows_in_the_self_check() -> None:
-    account = Account().opened("a", ENTRY).after(EnergyWindow(10.0, 4.0, {"a": 1.0}))
+    account = Account().opened(unused("a")).after(EnergyWindow(10.0, 4.0, {"a": 1.0}))
     lossy = replace(account, segments={})
 
     assert account.error_ratio == 0
