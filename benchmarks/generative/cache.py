@@ -19,8 +19,9 @@ from typing import Any, Final, TypeVar
 
 from benchmarks._data import data_file
 from benchmarks.harness import Figures, Report
+from services.kit.config import PromptCache
 from services.predictor.adapters.proxy_model import ProxyModel
-from services.predictor.core.cache.semantic_cache import Bounds, SemanticCache
+from services.predictor.core.cache.semantic_cache import SemanticCache
 from services.predictor.core.cache.vector_index import TENANT
 from services.predictor.core.source_selector import SourceSelector
 from services.predictor.embedding.minilm import SIZE, MiniLm
@@ -92,7 +93,8 @@ class _Day:
     ) -> None:
         models = sorted({each.model for each in asked})
         self._asked, self._embedder = asked, embedder
-        self._cache = SemanticCache(models, Bounds(10_000, 2**30, _WEEK_S, threshold), SIZE)
+        settings = PromptCache(max_mib=1024, max_unused_s=_WEEK_S, similarity=threshold)
+        self._cache = SemanticCache(models, settings, SIZE)
         self._knowledge = LengthModels(proxy, models)
         self._selectors: dict[str, SourceSelector] = defaultdict(SourceSelector)
         self._right: dict[str, list[bool]] = defaultdict(list)

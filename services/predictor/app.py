@@ -11,11 +11,10 @@ from cinquefoil.predictor.v1.predictor_pb2_grpc import add_PredictorServiceServi
 from services.kit.clock import Clock, RealClock
 from services.kit.config import (
     Deployment,
-    GenerativeRuntime,
     Model,
-    OpenAiRuntime,
     Predictor,
     PromptCache,
+    TextRuntime,
 )
 from services.kit.config.loader import ConfigError, Mistake, config_path
 from services.kit.errors import FailedPrecondition, Unavailable
@@ -25,7 +24,7 @@ from services.kit.rpc import Access, HealthServicer, Limits, serving
 from services.kit.telemetry import logs
 from services.predictor.adapters.cache_store import CacheStore
 from services.predictor.adapters.prometheus import PredictorCollector
-from services.predictor.core.cache.semantic_cache import Bounds, SemanticCache
+from services.predictor.core.cache.semantic_cache import SemanticCache
 from services.predictor.core.estimate import AnswerLimits
 from services.predictor.core.prediction_stats import PredictionStats
 from services.predictor.embedding.minilm import NAME, SIZE, MiniLm
@@ -72,7 +71,7 @@ async def run(
     tls, access = deployment.identity("predictor"), Access.of(deployment)
     health = HealthServicer()
     models, clock, stats = tuple(deployment.models), RealClock(), PredictionStats()
-    cache = SemanticCache(models, _bounds(settings.cache), SIZE)
+    cache = SemanticCache(models, settings.cache, SIZE)
     lengths = await asyncio.to_thread(_length_models, settings, models)
     embedder = await asyncio.to_thread(MiniLm)
     async with (
@@ -155,18 +154,9 @@ def answer_limits(model: Model) -> AnswerLimits:
     found = [
         (each.context_tokens, each.max_tokens)
         for each in runtimes
-        if isinstance(each, GenerativeRuntime | OpenAiRuntime) and each.context_tokens
+        if isinstance(each, TextRuntime) and each.context_tokens
     ]
     if len(found) < len(runtimes):
         return AnswerLimits()
     contexts, answers = zip(*found, strict=True)
     return AnswerLimits(max(contexts), max(answers))
-
-
-def _bounds(settings: PromptCache) -> Bounds:
-    return Bounds(
-        entries=settings.max_entries,
-        size_bytes=int(settings.max_mib * 2**20),
-        unused_s=settings.max_unused_s,
-        similarity=settings.similarity,
-    )

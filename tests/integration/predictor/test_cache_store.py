@@ -9,16 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from services.kit.config import PromptCache
 from services.kit.errors import FailedPrecondition, Unavailable
 from services.predictor.adapters.cache_store import CacheStore
-from services.predictor.core.cache.semantic_cache import Bounds, SemanticCache
+from services.predictor.core.cache.semantic_cache import SemanticCache
 
 SIZE = 8
 MARK = np.linspace(-1, 1, SIZE).astype(np.float32)
 
 
 def cache(*models: str) -> SemanticCache:
-    return SemanticCache(models, Bounds(10, 2**20, 1000.0, 0.8), SIZE)
+    return SemanticCache(models, PromptCache(max_entries=10, max_mib=1), SIZE)
 
 
 def saved(path: Path, known: SemanticCache) -> None:

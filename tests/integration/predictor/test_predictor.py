@@ -8,7 +8,8 @@ from threading import Event
 import numpy as np
 import pytest
 
-from services.predictor.core.cache.semantic_cache import Bounds, SemanticCache
+from services.kit.config import PromptCache
+from services.predictor.core.cache.semantic_cache import SemanticCache
 from services.predictor.core.cache.vector_index import Vector
 from services.predictor.core.estimate import CLASS_MIDDLES, AnswerLimits
 from services.predictor.core.prediction_stats import PredictionStats
@@ -42,7 +43,7 @@ def embedder() -> Embedder:
 
 @pytest.fixture
 async def predictor(embedder: Embedder) -> AsyncIterator[LengthPredictor]:
-    cache = SemanticCache(["m"], Bounds(10, 2**20, 1000.0, 0.8), SIZE)
+    cache = SemanticCache(["m"], PromptCache(max_entries=10, max_mib=1), SIZE)
     clock = VirtualClock(datetime(2026, 1, 1, tzinfo=UTC))
     async with BoundedExecutor(1, 1) as crew:
         means = Components(cache, embedder.embed, Oracle(), crew, PredictionStats(), clock)
@@ -137,7 +138,7 @@ async def test_more_than_may_wait_get_the_prior_at_once(
 
 def test_keys_tell_models_and_secrets_apart(embedder: Embedder) -> None:
     """What stands for a prompt says nothing without the secret."""
-    cache = SemanticCache(["m"], Bounds(10, 2**20, 1000.0, 0.8), SIZE)
+    cache = SemanticCache(["m"], PromptCache(max_entries=10, max_mib=1), SIZE)
     clock = VirtualClock(datetime(2026, 1, 1, tzinfo=UTC))
     means = Components(
         cache, embedder.embed, Oracle(), BoundedExecutor(1, 1), PredictionStats(), clock
@@ -151,7 +152,7 @@ def test_keys_tell_models_and_secrets_apart(embedder: Embedder) -> None:
 async def test_where_like_prompts_mislead_the_proxy_model_answers(embedder: Embedder) -> None:
     """All prompts look alike here, and their lengths are not: the cache is believed at first."""
     embedder.go.set()
-    cache = SemanticCache(["m"], Bounds(100, 2**20, 1000.0, 0.8), SIZE)
+    cache = SemanticCache(["m"], PromptCache(max_entries=100, max_mib=1), SIZE)
     sources = []
     async with BoundedExecutor(1, 1) as crew:
         clock = VirtualClock(datetime(2026, 1, 1, tzinfo=UTC))

@@ -8,27 +8,11 @@ Source: Qiu et al., "mu-Serve", ATC 2024, section 4.3 (there: cosine 0.8, no bou
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
+from services.kit.config import PromptCache
+from services.kit.units import BYTES_PER_MIB
 from services.predictor.core.cache.lru_index import ENTRY_BYTES, Changes, LruIndex
 from services.predictor.core.cache.vector_index import row_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """Bounds of the cache.
-
-    Attributes:
-        entries: Maximum number of entries of one model.
-        size_bytes: Maximum memory of all models together, bytes.
-        unused_s: Time after which an unused entry is deleted, s.
-        similarity: Minimum cosine of prompts that count as similar, 0..1.
-    """
-
-    entries: int
-    size_bytes: int
-    unused_s: float
-    similarity: float
 
 
 class SemanticCache:
@@ -36,19 +20,20 @@ class SemanticCache:
 
     Args:
         models: Names of the models.
-        bounds: Bounds of the cache.
+        settings: Bounds of the cache.
         size: Dimension of the vectors.
 
     Attributes:
         of: The prompts of each model.
     """
 
-    def __init__(self, models: Collection[str], bounds: Bounds, size: int) -> None:
-        self._bounds = bounds
-        room = bounds.size_bytes // (ENTRY_BYTES + row_bytes(size)) // max(len(models), 1)
-        capacity = max(min(bounds.entries, room), 1)
+    def __init__(self, models: Collection[str], settings: PromptCache, size: int) -> None:
+        self._settings = settings
+        entry_bytes = ENTRY_BYTES + row_bytes(size)
+        room = int(settings.max_mib * BYTES_PER_MIB) // entry_bytes // max(len(models), 1)
+        capacity = max(min(settings.max_entries, room), 1)
         self.of: Mapping[str, LruIndex] = {
-            model: LruIndex(capacity, size, bounds.similarity) for model in models
+            model: LruIndex(capacity, size, settings.similarity) for model in models
         }
 
     def forget(self, model: str | None, unused_since_s: float) -> int:
@@ -63,7 +48,7 @@ class SemanticCache:
 
     def expire(self, now_s: float) -> int:
         """Delete the entries that were unused for too long; return how many."""
-        return self.forget(None, now_s - self._bounds.unused_s)
+        return self.forget(None, now_s - self._settings.max_unused_s)
 
     def take_changes(self) -> dict[str, Changes]:
         """Return the changes since the last call, by model."""

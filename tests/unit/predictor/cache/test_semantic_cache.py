@@ -6,14 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from services.kit.config import PromptCache
 from services.predictor.core.cache.lru_index import ENTRY_BYTES
-from services.predictor.core.cache.semantic_cache import Bounds, SemanticCache
+from services.predictor.core.cache.semantic_cache import SemanticCache
 from services.predictor.core.cache.vector_index import Vector, coded, decoded
 from tests.support.examples import examples
 
 SIZE = 32
 MODELS = ("a", "b")
-ROOMY = Bounds(entries=100, size_bytes=2**20, unused_s=1000.0, similarity=0.8)
+ROOMY = PromptCache(max_entries=100, max_mib=1, max_unused_s=1000.0, similarity=0.8)
 
 
 def vector(seed: int) -> Vector:
@@ -34,7 +35,7 @@ def near(one: Vector, cosine: float) -> Vector:
     return made
 
 
-def cache(bounds: Bounds = ROOMY) -> SemanticCache:
+def cache(bounds: PromptCache = ROOMY) -> SemanticCache:
     return SemanticCache(MODELS, bounds, SIZE)
 
 
@@ -62,7 +63,7 @@ def test_a_prompt_less_like_than_the_threshold_is_not_taken_for_it(cosine: float
 @examples(0.6)
 def test_the_nearest_of_all_is_found(count: int, seed: int) -> None:
     """A search agrees with numpy's own cosines, within rounding."""
-    known = cache(Bounds(100, 2**20, 1000.0, 1e-6))
+    known = cache(PromptCache(max_entries=100, max_mib=1, max_unused_s=1000.0, similarity=1e-6))
     vectors = [vector(seed + i) for i in range(count)]
     for i, each in enumerate(vectors):
         known.of["a"].learn(key(i), i, 0.0, each)
@@ -87,7 +88,7 @@ def test_a_like_prompt_answered_wrongly_three_times_in_net_loses_its_teller() ->
 
 
 def test_memory_is_shared_out_among_the_models_whatever_the_bound_on_entries() -> None:
-    known = cache(Bounds(100, 6 * (ENTRY_BYTES + 4 * SIZE), 1000.0, 0.8))
+    known = cache(PromptCache(max_mib=6 * (ENTRY_BYTES + 4 * SIZE) / 2**20))
     for i in range(20):
         known.of["a"].learn(key(i), 1, float(i), vector(i))
 
@@ -105,16 +106,17 @@ def test_an_answer_that_was_cut_off_makes_no_entry() -> None:
 
 def test_memory_is_bounded_to_the_byte_and_given_back() -> None:
     """Vectors take what the bound says at most, and nothing once they are forgotten."""
-    bounds = Bounds(10**6, 2 * 1500 * (ENTRY_BYTES + 4 * SIZE), 1000.0, 0.8)
+    bound = 2 * 1500 * (ENTRY_BYTES + 4 * SIZE)
+    bounds = PromptCache(max_entries=10**6, max_mib=bound / 2**20)
     known = cache(bounds)
     for i in range(3000):
         known.of["a"].learn(key(i), 1, float(i), vector(i))
-        assert known.of["a"].size_bytes <= bounds.size_bytes // 2
+        assert known.of["a"].size_bytes <= bound // 2
     assert len(known.of["a"]) == 1500
 
     known.forget("a", 2300.0)
     assert len(known.of["a"]) == 700
-    assert known.of["a"].size_bytes < bounds.size_bytes // 2 * 0.7
+    assert known.of["a"].size_bytes < bound // 2 * 0.7
     known.forget("a", float("inf"))
     assert known.of["a"].size_bytes == 0
 
@@ -176,7 +178,7 @@ class CacheMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.cache = cache(Bounds(5, 2**20, 50.0, 0.8))
+        self.cache = cache(PromptCache(max_entries=5, max_mib=1, max_unused_s=50.0, similarity=0.8))
         self.now_s = 0.0
 
     @rule(model=st.sampled_from(MODELS), number=st.integers(0, 12), embedded=st.booleans())
