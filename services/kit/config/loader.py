@@ -7,15 +7,11 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import yaml
 from pydantic import BaseModel, ValidationError
-from pydantic_settings import (
-    BaseSettings,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
+from pydantic_settings import BaseSettings, EnvSettingsSource
 
 from services.kit.config import Deployment, Section
 from services.kit.config.validation_messages import worded
@@ -160,33 +156,25 @@ def _given_twice(
         yield from _given_twice(value, where, seen)
 
 
-class _Source(BaseSettings, Deployment):
-    """Deployment plus the order of its sources."""
-
-    model_config = SettingsConfigDict(
-        extra="forbid", frozen=True, env_prefix=ENV_PREFIX, env_nested_delimiter="__"
-    )
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Environment first, then the file (handed in as init values)."""
-        del settings_cls, dotenv_settings, file_secret_settings
-        return env_settings, init_settings
-
-
 def _read(data: dict[str, Any]) -> Deployment:
+    """Return a file's deployment, with the environment's values in the place of the file's."""
     _refuse_unknown_environment(os.environ)
-    found = _Source(**data)
-    return Deployment.model_construct(
-        **{name: getattr(found, name) for name in Deployment.model_fields}
-    )
+    given = EnvSettingsSource(
+        cast("type[BaseSettings]", Deployment),  # only its fields and configuration are used
+        case_sensitive=False,
+        env_prefix=ENV_PREFIX,
+        env_nested_delimiter="__",
+    )()
+    return Deployment(**_merged(data, given))
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Return mappings in one; of a value that both have, that of `above` counts."""
+    found = {**below, **above}
+    for key in below.keys() & above.keys():
+        if isinstance(below[key], Mapping) and isinstance(above[key], Mapping):
+            found[key] = _merged(below[key], above[key])
+    return found
 
 
 def _refuse_unknown_environment(environment: Mapping[str, str]) -> None:
