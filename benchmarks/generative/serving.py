@@ -59,7 +59,7 @@ class _Router:
         routes = ModelRoutes("m", inf, 95.0, "idle_longest", (_INSTANCE,), discipline)
         limits = Limits(
             max_queue=_ANY,
-            max_queue_bytes=_ANY,
+            max_queue_mib=_ANY,
             fair_clients=False,
             overtaking_s=overtaking_s,
         )

@@ -27,6 +27,7 @@ from services.kit.config.models import (
     OnnxRuntime,
     OpenAiRuntime,
     Profile,
+    RequestLimits,
     Runtime,
     ServerRuntime,
     Slo,
@@ -79,7 +80,24 @@ class Quota(Section):
     burst: Annotated[int, Field(ge=1)] = 1
 
 
-class Router(Endpoint):
+class DispatchRules(Section):
+    """Rules of every model's requests.
+
+    Attributes:
+        max_attempts: Workers a request may meet before it fails with UNAVAILABLE.
+        fair_clients: While a model is under pressure, its clients take turns.
+        retry_share: Requests that may be given to another worker because theirs failed, per
+            request of the model, 0..1.
+        retry_burst: And so many more at once.
+    """
+
+    max_attempts: Annotated[int, Field(ge=1)] = 5
+    fair_clients: bool = True
+    retry_share: Fraction = 0.1
+    retry_burst: Annotated[int, Field(ge=0)] = 100
+
+
+class Router(Endpoint, DispatchRules):
     """The router service.
 
     Attributes:
@@ -93,15 +111,10 @@ class Router(Endpoint):
             next is read when an answer has left.
         compression: Of answers, where the client takes it.
         report_interval_s: How often load is reported to the planner, s.
-        max_attempts: Workers a request may meet before it fails with UNAVAILABLE.
         worker_dead_after_s: A worker that shows no life for so long is given up, s; what it held
             goes to another.
         max_queue_mib: Size of all requests that may wait, over all models, MiB.
         default_timeout_s: Deadline of requests that bring none, s.
-        fair_clients: While a model is under pressure, its clients take turns.
-        retry_share: Requests that may be given to another worker because theirs failed, per
-            request of the model, 0..1.
-        retry_burst: And so many more at once.
         slo_windows_s: Stretches of time over which the metrics judge the objective, s.
         max_requests: Largest number of calls at a time; further ones get RESOURCE_EXHAUSTED. One
             ModelStreamInfer call counts once.
@@ -124,13 +137,9 @@ class Router(Endpoint):
     max_stream_requests: Annotated[int, Field(ge=1)] = 256
     compression: Literal["none", "deflate", "gzip"] = "none"
     report_interval_s: Positive = 1.0
-    max_attempts: Annotated[int, Field(ge=1)] = 5
     worker_dead_after_s: Annotated[float, Field(ge=2)] = 4.0
     max_queue_mib: Positive = 1024.0
     default_timeout_s: Positive = 30.0
-    fair_clients: bool = True
-    retry_share: Fraction = 0.1
-    retry_burst: Annotated[int, Field(ge=0)] = 100
     slo_windows_s: Annotated[tuple[Positive, ...], Field(min_length=1)] = (
         300.0,
         1800.0,

@@ -450,7 +450,28 @@ Spread = Literal["gpu", "node"]
 Threshold = Annotated[float, Field(ge=THRESHOLDS[0], le=THRESHOLDS[1])]
 
 
-class Model(Section):
+class RequestLimits(Section):
+    """Bounds of a model's requests at the router.
+
+    Attributes:
+        overtaking_s: For "ssjf": no request overtakes one that arrived more than this earlier, s.
+            None: ten times the objective's latency.
+        max_queue: Maximum waiting requests; further ones are refused.
+        max_queue_mib: Maximum size of their bodies, MiB; further ones are refused.
+        default_deadline_s: Deadline of requests without one, s: with the objective's latency, no
+            request is served late. None: `router.default_timeout_s`.
+        hedge_after_s: Time after which an unanswered request is also sent to a second, idle
+            worker, s. None: never.
+    """
+
+    overtaking_s: Positive | None = None
+    max_queue: Annotated[int, Field(ge=1)] = 1000
+    max_queue_mib: Positive = 256.0
+    default_deadline_s: Positive | None = None
+    hedge_after_s: Positive | None = None
+
+
+class Model(RequestLimits):
     """A model, which clients name in `model_name`.
 
     Attributes:
@@ -460,8 +481,6 @@ class Model(Section):
         discipline: Order of requests: "fcfs" (first come), "edf" (earliest deadline),
             "priority" (lowest `priority` parameter, then first come) or "ssjf" (short answers
             somewhat earlier, by predicted length; without a predictor as "fcfs").
-        overtaking_s: For "ssjf": no request overtakes one that arrived more than this earlier, s.
-            None: ten times the objective's latency.
         instance_choice: Choice of the instance: by "shares" (smooth weighted round robin),
             "idle_longest" (CLOVER), "least_expected_completion", for language models "prefix"
             (where a prompt's beginning is probably cached and little waits), "predicted_tokens"
@@ -470,12 +489,6 @@ class Model(Section):
             "carbondis" or "carbon_aware" (least carbon in time).
         intensity_threshold: For "carbondis" (its CIT): intensity over its average above which
             requests that a low-end GPU could answer in time may go to a high-end one.
-        max_queue: Maximum waiting requests; further ones are refused.
-        max_queue_mib: Maximum size of their bodies, MiB; further ones are refused.
-        default_deadline_s: Deadline of requests without one, s: with the objective's latency, no
-            request is served late. None: `router.default_timeout_s`.
-        hedge_after_s: Time after which an unanswered request is also sent to a second, idle
-            worker, s. None: never.
         overload_weight: How much an unserved request counts when the fleet cannot serve all,
             against those of models with 1 (`planner.objective.overload`).
         replicas_min: Least number of segments that serve the model; with `spread`, on as many
@@ -490,13 +503,8 @@ class Model(Section):
     accuracy_unit: str = "top-1"
     demand_rps: Annotated[float, Field(gt=0, le=1e9)]
     discipline: Discipline = "fcfs"
-    overtaking_s: Positive | None = None
     instance_choice: InstanceChoice = "shares"
     intensity_threshold: Threshold = 1.0
-    max_queue: Annotated[int, Field(ge=1)] = 1000
-    max_queue_mib: Positive = 256.0
-    default_deadline_s: Positive | None = None
-    hedge_after_s: Positive | None = None
     overload_weight: Positive = 1.0
     replicas_min: Annotated[int, Field(ge=1, le=1000)] = 1
     spread: Spread | None = None

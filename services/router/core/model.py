@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from services.kit.config import Discipline, InstanceChoice
+from services.kit.config import Discipline, DispatchRules, InstanceChoice, RequestLimits
 from services.kit.request_cost import Usage
 
 POISON_DEATHS = 2
@@ -142,32 +142,8 @@ class RoutingTable:
         return any(each.instances for each in self.models)
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Bounds of one model.
-
-    Attributes:
-        max_queue: Requests that may wait; more are refused.
-        max_attempts: Workers that a request may be given to.
-        max_queue_bytes: Size of the bodies that may wait; more are refused.
-        default_deadline_s: Time limit of requests without a deadline; None: the router's default.
-        retry_share: Retries that each request adds to the budget, 0..1.
-        retry_burst: Size of the retry budget.
-        hedge_after_s: A request without an answer by then is also given to a second, idle worker;
-            None: never.
-        fair_clients: Clients take turns while the model is overloaded.
-        overtaking_s: Under "ssjf": no request overtakes one that came more than this earlier.
-    """
-
-    max_queue: int = 1000
-    max_attempts: int = 5
-    max_queue_bytes: int = 256 * 2**20
-    default_deadline_s: float | None = None
-    retry_share: float = 0.1
-    retry_burst: int = 100
-    hedge_after_s: float | None = None
-    fair_clients: bool = True
-    overtaking_s: float = 10.0
+class Limits(RequestLimits, DispatchRules):
+    """Bounds of one model: its own in the deployment file, and the router's."""
 
 
 class ResponseReceiver(Protocol):

@@ -1,10 +1,11 @@
 """All models: the dispatcher of each, and the change from one routing table to the next."""
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Self
+from typing import Any, Self
 
-from services.kit.config import Deployment
+from services.kit.config import Deployment, DispatchRules, RequestLimits, Section
 from services.kit.errors import InvalidArgument, NotFound, ServiceError, Unavailable
+from services.kit.units import BYTES_PER_MIB
 from services.router.core.balancing.weigher import CarbonSignal
 from services.router.core.dispatch.decisions import Decision, Fail, Reply, Restart
 from services.router.core.dispatch.dispatcher import Dispatcher
@@ -20,27 +21,20 @@ VERSION = "1"
 """The only version of every model."""
 
 _TABLE_RETRY_S = 1.0
-_MIB = 2**20
-_OVERTAKING_SLOS = 10.0  # far beyond the objective: a request it protects is late anyway
 
 
 def limits(deployment: Deployment) -> dict[str, Limits]:
     """Return the limits of every model."""
-    router = deployment.router
+    rules = _fields(deployment.router, DispatchRules)
     return {
-        name: Limits(
-            max_queue=model.max_queue,
-            max_attempts=router.max_attempts,
-            max_queue_bytes=int(model.max_queue_mib * _MIB),
-            default_deadline_s=model.default_deadline_s,
-            retry_share=router.retry_share,
-            retry_burst=router.retry_burst,
-            hedge_after_s=model.hedge_after_s,
-            fair_clients=router.fair_clients,
-            overtaking_s=model.overtaking_s or _OVERTAKING_SLOS * model.slo.latency_s,
-        )
+        name: Limits(**rules, **_fields(model, RequestLimits))
         for name, model in deployment.models.items()
     }
+
+
+def _fields(section: Section, base: type[Section]) -> dict[str, Any]:
+    """Return those settings of a section that a base of its type has."""
+    return {name: getattr(section, name) for name in base.model_fields}
 
 
 class ModelRegistry:
@@ -82,7 +76,7 @@ class ModelRegistry:
             )
             for name, model in deployment.models.items()
         )
-        byte_budget = ByteBudget(int(deployment.router.max_queue_mib * _MIB))
+        byte_budget = ByteBudget(int(deployment.router.max_queue_mib * BYTES_PER_MIB))
         return cls(RoutingTable(0, 0, models), limits(deployment), byte_budget, carbon)
 
     def __iter__(self) -> Iterator[Dispatcher]:

@@ -1,6 +1,7 @@
 """Admission to one model's queue: which requests may wait, and which wait in vain."""
 
 from services.kit.errors import DeadlineExceeded, FailedPrecondition, ResourceExhausted
+from services.kit.units import BYTES_PER_MIB
 from services.router.core.dispatch.instance_pool import Capacity
 from services.router.core.dispatch.overload import SHED_AT, Overload
 from services.router.core.model import Limits, ModelRoutes
@@ -26,6 +27,7 @@ class Admission:
         self.overload = Overload()
         self._routes = routes
         self._limits = limits
+        self._max_bytes = int(limits.max_queue_mib * BYTES_PER_MIB)
         self._byte_budget = byte_budget
 
     @property
@@ -79,7 +81,7 @@ class Admission:
             self._check_in_time(pending, rate_rps, capacity.likely_s, now_s)
         size_bytes = len(pending.request.body)
         waiting_bytes = self.queue.size_bytes + self.choosy.size_bytes
-        if size_bytes > self._limits.max_queue_bytes - waiting_bytes:
+        if size_bytes > self._max_bytes - waiting_bytes:
             raise self._full("QUEUE_BYTES_FULL", "bytes wait", waiting_bytes, rate_rps)
         if not self._byte_budget.fits(size_bytes):
             used = self._byte_budget.used_bytes

@@ -17,6 +17,7 @@ worker as well, it is known which, and those that were with it the first time ar
 import math
 from collections.abc import Container
 from dataclasses import replace
+from typing import Final
 
 from services.kit.errors import DeadlineExceeded, NotFound
 from services.kit.request_cost import Cost
@@ -41,6 +42,8 @@ from services.router.core.queue.boost import ShortestFirst
 from services.router.core.queue.request_queue import ByteBudget
 from services.router.core.worker_port import Hello
 
+_OVERTAKING_SLOS: Final = 10.0  # far beyond the objective: a request it protects is late anyway
+
 
 class Dispatcher(Assignment):
     """Decides for the requests of one model: every event about them or its instances comes here."""
@@ -54,7 +57,9 @@ class Dispatcher(Assignment):
     ) -> None:
         super().__init__(routes, limits, byte_budget, carbon)
         self._budget = RetryBudget(limits)
-        self._shortest_first = ShortestFirst(limits.overtaking_s)
+        self._shortest_first = ShortestFirst(
+            limits.overtaking_s or _OVERTAKING_SLOS * routes.slo_latency_s
+        )
         self._broken: frozenset[str] = frozenset()
         self._retired = False
 

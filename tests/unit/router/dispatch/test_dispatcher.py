@@ -343,7 +343,7 @@ def test_a_request_that_waited_in_vain_ends_without_taking_a_credit() -> None:
     ("limits", "byte_budget", "reason"),
     [
         (Limits(max_queue=1), ByteBudget(), "QUEUE_FULL"),
-        (Limits(max_queue_bytes=10), ByteBudget(), "QUEUE_BYTES_FULL"),
+        (Limits(max_queue_mib=10 / 2**20), ByteBudget(), "QUEUE_BYTES_FULL"),
         (Limits(), ByteBudget(limit_bytes=10), "MEMORY_FULL"),
     ],
 )
