@@ -9,6 +9,9 @@ from cinquefoil.gpuagent.v1.records import (
     LockClock,
     SegmentSpec,
     SegmentState,
+    SetMigMode,
+    StartSegment,
+    StopSegment,
 )
 from services.gpuagent.core.gpu_types import GpuInfo
 from services.kit.errors import ServiceError
@@ -56,39 +59,6 @@ class Node:
     segments: tuple[Segment, ...]
     clocks: ClockState
     pue: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class StartSegment:
-    """Start a segment's workers on an existing slice and wait until they answer."""
-
-    spec: SegmentSpec
-
-    def __str__(self) -> str:
-        spec = self.spec
-        return f"start {spec.segment_id} on {spec.placement} of {spec.gpu_uuid}"
-
-
-@dataclass(frozen=True, slots=True)
-class StopSegment:
-    """Drain a segment's workers and stop them; accepted requests may take `grace_s`."""
-
-    segment_id: str
-    grace_s: float
-
-    def __str__(self) -> str:
-        return f"stop {self.segment_id}"
-
-
-@dataclass(frozen=True, slots=True)
-class SetMigMode:
-    """Switch MIG mode of an idle GPU on or off."""
-
-    gpu_uuid: str
-    enabled: bool
-
-    def __str__(self) -> str:
-        return f"switch {'on' if self.enabled else 'off'} MIG mode of {self.gpu_uuid}"
 
 
 Action = CreateSlice | DestroySlice | LockClock | SetMigMode | StartSegment | StopSegment

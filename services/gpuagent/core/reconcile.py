@@ -13,49 +13,27 @@ rest goes through these groups, all GPUs together:
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
 
 from cinquefoil.gpuagent.v1.records import (
     CreateSlice,
+    DesiredGpu,
     DestroySlice,
     LockClock,
     Placement,
     SegmentSpec,
-)
-from services.gpuagent.core.gpu_types import GpuInfo
-from services.gpuagent.core.model import (
-    Action,
-    Node,
     SetMigMode,
     StartSegment,
     StopSegment,
-    Transaction,
 )
+from services.gpuagent.core.gpu_types import GpuInfo
+from services.gpuagent.core.model import Action, Node, Transaction
 from services.kit.errors import InvalidArgument, NotFound
 from services.kit.mig import WHOLE
 
-STOP_GRACE_S: Final = 10.0
-"""Time that accepted requests may take when a segment stops, s."""
-
-
-@dataclass(frozen=True, slots=True)
-class DesiredGpu:
-    """The desired state of one GPU.
-
-    Attributes:
-        gpu_uuid: The GPU.
-        slices: All slices it should have; ignored without MIG.
-        segments: All segments that should run on it.
-        mig_enabled: MIG mode; None: as it is.
-        clock_mhz: SM clock to hold, MHz; 0: none; None: as it is.
-    """
-
-    gpu_uuid: str
-    slices: tuple[Placement, ...] = ()
-    segments: tuple[SegmentSpec, ...] = ()
-    mig_enabled: bool | None = None
-    clock_mhz: int | None = None
+STOP_GRACE: Final = timedelta(seconds=10)
+"""Time that accepted requests may take when a segment stops."""
 
 
 def reconcile(desired: Sequence[DesiredGpu], node: Node) -> Transaction:
@@ -117,7 +95,7 @@ def _way(desired: DesiredGpu, gpu: GpuInfo, node: Node) -> _Way:
         (*rising, *(DestroySlice(gpu.uuid, each) for each in idle)),
         tuple(CreateSlice(gpu.uuid, each) for each in early),
         tuple(StartSegment(spec) for spec in warm),
-        tuple(StopSegment(spec.segment_id, STOP_GRACE_S) for spec in stop),
+        tuple(StopSegment(spec.segment_id, STOP_GRACE) for spec in stop),
         tuple(DestroySlice(gpu.uuid, each) for each in destroy if each not in idle),
         (SetMigMode(gpu.uuid, mig),) if switches else (),
         tuple(CreateSlice(gpu.uuid, each) for each in create if each not in early),

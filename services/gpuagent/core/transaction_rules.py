@@ -8,6 +8,7 @@ and can be tried again and again.
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
 
 from cinquefoil.gpuagent.v1.records import (
@@ -17,19 +18,15 @@ from cinquefoil.gpuagent.v1.records import (
     Placement,
     SegmentSpec,
     SegmentState,
-)
-from services.gpuagent.core.model import (
-    Action,
-    Node,
     SetMigMode,
     StartSegment,
     StopSegment,
-    Transaction,
 )
+from services.gpuagent.core.model import Action, Node, Transaction
 from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound
 from services.kit.mig import WHOLE
 
-UNDO_GRACE_S: Final = 1.0
+UNDO_GRACE: Final = timedelta(seconds=1)
 """For segments that a transaction started: no client knows them yet."""
 
 
@@ -150,7 +147,7 @@ def undo(then: PriorState) -> Transaction:
     absent = (each for each in then.slices if not each.existed)
     present = (each for each in then.slices if each.existed)
     groups: tuple[tuple[Action, ...], ...] = (
-        tuple(StopSegment(name, UNDO_GRACE_S) for name, spec in then.segments.items() if not spec),
+        tuple(StopSegment(name, UNDO_GRACE) for name, spec in then.segments.items() if not spec),
         tuple(DestroySlice(each.gpu_uuid, each.placement) for each in absent),
         tuple(SetMigMode(uuid, enabled) for uuid, enabled in then.mig_modes.items()),
         tuple(CreateSlice(each.gpu_uuid, each.placement) for each in present),

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Final
 
-from services.gpuagent.core.model import SetMigMode
+from cinquefoil.gpuagent.v1.records import SetMigMode
 from services.gpuagent.devices.device_thread import DeviceThread
 from services.kit.errors import PermissionDenied
 from services.kit.state_file import read_parsed, write_json

@@ -1,33 +1,26 @@
 """The agent's words <-> protobuf."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
-from datetime import timedelta
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any, Final, cast
 
 from cinquefoil.condition.v1.records import Condition
-from cinquefoil.gpuagent.v1 import gpuagent_pb2, steps_pb2
+from cinquefoil.gpuagent.v1 import gpuagent_pb2, records, steps_pb2
 from cinquefoil.gpuagent.v1 import inventory_pb2 as pb
 from cinquefoil.gpuagent.v1.records import (
     CreateSlice,
+    DesiredGpu,
     DestroySlice,
     LockClock,
     Placement,
     SegmentSpec,
-)
-from cinquefoil.planner.v1 import planner_pb2
-from services.gpuagent.core.gpu_types import GpuInfo, GpuModel
-from services.gpuagent.core.model import (
-    Action,
-    ClockState,
-    Node,
-    Outcome,
     SetMigMode,
     StartSegment,
     StopSegment,
-    Transaction,
 )
-from services.gpuagent.core.reconcile import DesiredGpu
+from cinquefoil.planner.v1 import planner_pb2
+from services.gpuagent.core.gpu_types import GpuInfo, GpuModel
+from services.gpuagent.core.model import Action, ClockState, Node, Outcome, Transaction
 from services.gpuagent.energy.core.account import Account
 from services.gpuagent.profile_drift.core.drift import DriftTrack, SegmentKind
 from services.gpuagent.reconfigure.transactions import Reconfigured
@@ -35,15 +28,6 @@ from services.kit.errors import InvalidArgument
 from services.kit.rpc.condition_messages import condition_messages
 from services.kit.rpc.record_mapping import from_message, to_message
 from services.kit.segment import check_spec
-
-_ACTIONS: Final = {
-    CreateSlice: "create_slice",
-    DestroySlice: "destroy_slice",
-    LockClock: "lock_clock",
-    SetMigMode: "set_mig_mode",
-    StartSegment: "start_segment",
-}
-"""Actions whose fields are those of their messages."""
 
 
 def node(value: Node, conditions: Iterable[Condition]) -> pb.Node:
@@ -76,29 +60,22 @@ def step(message: steps_pb2.Step) -> Action | Transaction:
     return Transaction(tuple(tuple(action(each) for each in group.actions) for group in groups))
 
 
-def action(step: steps_pb2.Step | steps_pb2.Action) -> Action:
+def action(message: steps_pb2.Step | steps_pb2.Action) -> Action:
     """Return the action of a message.
 
     Raises:
         InvalidArgument: Nothing, or something that cannot be.
     """
-    match step.WhichOneof("action"):
-        case "create_slice":
-            create = step.create_slice
-            return CreateSlice(create.gpu_uuid, placement(create.placement))
-        case "destroy_slice":
-            destroy = step.destroy_slice
-            return DestroySlice(destroy.gpu_uuid, placement(destroy.placement))
-        case "lock_clock":
-            return LockClock(step.lock_clock.gpu_uuid, step.lock_clock.clock_mhz)
-        case "set_mig_mode":
-            return SetMigMode(step.set_mig_mode.gpu_uuid, step.set_mig_mode.enabled)
-        case "start_segment":
-            return StartSegment(spec(step.start_segment.spec))
-        case "stop_segment":
-            stop = step.stop_segment
-            return StopSegment(stop.segment_id, stop.grace.ToTimedelta().total_seconds())
-    raise InvalidArgument.at("action", "this agent knows no such action")
+    name = message.WhichOneof("action")
+    found = None if name is None else getattr(from_message(message, records.Action), name, None)
+    match found:
+        case None:
+            raise InvalidArgument.at("action", "this agent knows no such action")
+        case CreateSlice(_, place) | DestroySlice(_, place):
+            _check_placement(place)
+        case StartSegment(spec):
+            _check(spec)
+    return cast("Action", found)
 
 
 def result(step_id: str, outcome: Outcome) -> steps_pb2.StepResult:
@@ -114,31 +91,15 @@ def result(step_id: str, outcome: Outcome) -> steps_pb2.StepResult:
     )
 
 
-def placement(message: pb.Placement) -> Placement:
-    """Return where a slice lies.
+def _check(spec: SegmentSpec) -> SegmentSpec:
+    _check_placement(spec.placement)
+    check_spec(spec)
+    return spec
 
-    Raises:
-        InvalidArgument: It has no profile.
-    """
-    if not message.profile:
+
+def _check_placement(placement: Placement) -> None:
+    if not placement.profile:
         raise InvalidArgument.at("placement.profile", "required")
-    return Placement(message.profile, message.start)
-
-
-def spec(message: pb.SegmentSpec, gpu_uuid: str = "") -> SegmentSpec:
-    """Return a segment's spec.
-
-    Args:
-        message: The segment's.
-        gpu_uuid: The GPU where the message names none.
-
-    Raises:
-        InvalidArgument: A value that cannot be.
-    """
-    uuid, place = message.gpu_uuid or gpu_uuid, placement(message.placement)
-    found = from_message(message, SegmentSpec, gpu_uuid=uuid, placement=place)
-    check_spec(found)
-    return found
 
 
 def drifts(tracks: Mapping[SegmentKind, DriftTrack]) -> planner_pb2.ProfileDrifts:
@@ -146,7 +107,6 @@ def drifts(tracks: Mapping[SegmentKind, DriftTrack]) -> planner_pb2.ProfileDrift
     found = planner_pb2.ProfileDrifts()
     for kind, track in tracks.items():
         message = to_message(kind, planner_pb2.ProfileDrift)
-        message.slice = kind.profile
         message.latency_ratio = track.seen.latency_ratio
         message.energy_ratio = track.seen.energy_ratio
         found.drifts.append(message)
@@ -202,15 +162,15 @@ def desired(request: gpuagent_pb2.ReconfigureRequest) -> tuple[DesiredGpu, ...]:
     Raises:
         InvalidArgument: A value that cannot be.
     """
-    return tuple(
-        from_message(
-            gpu,
-            DesiredGpu,
-            slices=tuple(placement(each) for each in gpu.slices),
-            segments=tuple(spec(each, gpu.gpu_uuid) for each in gpu.segments),
-        )
-        for gpu in request.gpus
-    )
+    return tuple(map(_desired_gpu, request.gpus))
+
+
+def _desired_gpu(message: gpuagent_pb2.DesiredGpu) -> DesiredGpu:
+    found = from_message(message, DesiredGpu)
+    for each in found.slices:
+        _check_placement(each)
+    segments = (replace(each, gpu_uuid=each.gpu_uuid or found.gpu_uuid) for each in found.segments)
+    return replace(found, segments=tuple(map(_check, segments)))
 
 
 def reconfigured(value: Reconfigured) -> gpuagent_pb2.ReconfigureResponse:
@@ -225,10 +185,16 @@ def reconfigured(value: Reconfigured) -> gpuagent_pb2.ReconfigureResponse:
 
 
 def _action(action: Action) -> steps_pb2.Action:
-    if isinstance(action, StopSegment):
-        message = steps_pb2.Action()
-        message.stop_segment.segment_id = action.segment_id
-        message.stop_segment.grace.FromTimedelta(timedelta(seconds=action.grace_s))
-        return message
-    fields: dict[str, Any] = {_ACTIONS[type(action)]: asdict(action)}
-    return steps_pb2.Action(**fields)
+    field: dict[str, Any] = {_FIELDS[type(action)]: action}
+    return to_message(records.Action(**field), steps_pb2.Action)
+
+
+_FIELDS: Final[Mapping[type[Action], str]] = {
+    CreateSlice: "create_slice",
+    DestroySlice: "destroy_slice",
+    LockClock: "lock_clock",
+    SetMigMode: "set_mig_mode",
+    StartSegment: "start_segment",
+    StopSegment: "stop_segment",
+}
+"""Fields of `Action` by what they hold."""

@@ -71,7 +71,7 @@ class DriftWatch:
         if before.wrong != after.wrong:
             _log.warning(
                 "profile is wrong: measure it again" if after.wrong else "profile is right again",
-                model=kind.model, variant=kind.variant, gpu=kind.gpu, slice=kind.profile,
+                model=kind.model, variant=kind.variant, gpu=kind.gpu, slice=kind.slice,
                 batch_size=kind.batch_size, processes=kind.processes,
                 latency_ratio=round(after.seen.latency_ratio, 3),
                 energy_ratio=round(after.seen.energy_ratio, 3),
@@ -121,7 +121,7 @@ def _kind(running: RunningSegment, model: GpuModel) -> SegmentKind:
         model=spec.model,
         variant=spec.variant,
         gpu=model.name,
-        profile=spec.placement.profile,
+        slice=spec.placement.profile,
         batch_size=spec.batch_size,
         processes=spec.processes,
     )

@@ -6,10 +6,18 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from cinquefoil.gpuagent.v1.records import CreateSlice, DestroySlice, LockClock, SegmentSpec
+from cinquefoil.gpuagent.v1.records import (
+    CreateSlice,
+    DestroySlice,
+    LockClock,
+    SegmentSpec,
+    SetMigMode,
+    StartSegment,
+    StopSegment,
+)
 from services.gpuagent.core.device_port import IN_USE
 from services.gpuagent.core.gpu_types import GpuInfo
-from services.gpuagent.core.model import Action, SetMigMode, StartSegment, StopSegment
+from services.gpuagent.core.model import Action
 from services.gpuagent.core.worker_config import WorkerConfig, WorkerConfigBuilder
 from services.gpuagent.devices.mig_mode import MigModes
 from services.gpuagent.supervision.managed_node import ManagedNode
@@ -60,8 +68,8 @@ class Actions:
                 async with self._locks[spec.gpu_uuid]:
                     running = await self.node.segments.begin(await self.worker_config(spec))
                 await self.node.segments.wait(running)
-            case StopSegment(segment_id, grace_s):
-                await self.node.segments.stop(segment_id, grace_s)
+            case StopSegment(segment_id, grace):
+                await self.node.segments.stop(segment_id, grace.total_seconds())
 
     async def resume(self, spec: SegmentSpec, timeout_s: float) -> None:
         """Run a segment that ran before, and wait for its answer.

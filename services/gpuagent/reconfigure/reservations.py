@@ -6,9 +6,9 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from cinquefoil.gpuagent.v1.records import DesiredGpu, StopSegment
 from services.gpuagent.core.gpu_types import GpuInfo
-from services.gpuagent.core.model import Action, Node, StopSegment, Transaction
-from services.gpuagent.core.reconcile import DesiredGpu
+from services.gpuagent.core.model import Action, Node, Transaction
 from services.gpuagent.core.transaction_rules import gpu_of
 from services.gpuagent.reconfigure.transactions import Transactions
 from services.gpuagent.supervision.managed_node import ManagedNode

@@ -5,10 +5,11 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from cinquefoil.gpuagent.v1.records import DesiredGpu, StartSegment
 from services.gpuagent.core import transaction_rules
 from services.gpuagent.core.device_port import ALL_GRANTED, Permissions
-from services.gpuagent.core.model import Action, Outcome, StartSegment, Transaction
-from services.gpuagent.core.reconcile import DesiredGpu, gaps, reconcile
+from services.gpuagent.core.model import Action, Outcome, Transaction
+from services.gpuagent.core.reconcile import gaps, reconcile
 from services.gpuagent.core.transaction_rules import PriorState
 from services.gpuagent.reconfigure.actions import NO_ANSWER, Actions
 from services.gpuagent.state_store import Store

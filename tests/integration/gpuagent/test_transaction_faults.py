@@ -13,14 +13,18 @@ from hypothesis import strategies as st
 
 from cinquefoil.gpuagent.v1.records import (
     CreateSlice,
+    DesiredGpu,
     DestroySlice,
     LockClock,
     Placement,
     SegmentSpec,
+    SetMigMode,
+    StartSegment,
+    StopSegment,
 )
 from services.gpuagent.core import gpu_types
-from services.gpuagent.core.model import Node, SetMigMode, StartSegment, StopSegment, Transaction
-from services.gpuagent.core.reconcile import DesiredGpu, reconcile
+from services.gpuagent.core.model import Node, Transaction
+from services.gpuagent.core.reconcile import reconcile
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code
 from services.kit.mig import WHOLE
 from tests.support.examples import examples
@@ -101,7 +105,7 @@ def plan(rng: random.Random, node: Node, world: World) -> list[DesiredGpu]:
             elif rng.random() < 0.6:
                 segments.append(_segment(world, gpu.uuid, placement, rng))
         clock_mhz = rng.choice([None, 0, 900, 1200])
-        desired.append(DesiredGpu(gpu.uuid, wanted, tuple(segments), mig, clock_mhz))
+        desired.append(DesiredGpu(gpu.uuid, mig, wanted, tuple(segments), clock_mhz))
     return desired
 
 

@@ -14,10 +14,13 @@ from cinquefoil.gpuagent.v1.records import (
     LockClock,
     Placement,
     SegmentSpec,
+    SetMigMode,
+    StartSegment,
+    StopSegment,
 )
 from services.gpuagent.core.gpu_types import load
-from services.gpuagent.core.model import SetMigMode, StartSegment, StopSegment, Transaction
-from services.gpuagent.core.transaction_rules import UNDO_GRACE_S, PriorSlice, PriorState, undo
+from services.gpuagent.core.model import Transaction
+from services.gpuagent.core.transaction_rules import UNDO_GRACE, PriorSlice, PriorState, undo
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code
 from services.gpuagent.devices.nvml import reading
 from services.gpuagent.supervision.journal import Journal
@@ -64,7 +67,7 @@ def test_undo_frees_before_it_fills_and_starts_when_all_is_there() -> None:
     )
 
     assert undo(then).groups == (
-        (StopSegment("new", UNDO_GRACE_S),),
+        (StopSegment("new", UNDO_GRACE),),
         (DestroySlice("GPU", RIGHT),),
         (SetMigMode("GPU", True),),
         (CreateSlice("GPU", LEFT),),

@@ -9,24 +9,20 @@ from hypothesis import strategies as st
 
 from cinquefoil.gpuagent.v1.records import (
     CreateSlice,
+    DesiredGpu,
     DestroySlice,
     LockClock,
     Placement,
     SegmentSpec,
     SegmentState,
-)
-from services.gpuagent.core import gpu_types
-from services.gpuagent.core.gpu_types import GpuInfo
-from services.gpuagent.core.model import (
-    ClockState,
-    Node,
-    Segment,
     SetMigMode,
     StartSegment,
     StopSegment,
-    Transaction,
 )
-from services.gpuagent.core.reconcile import DesiredGpu, gaps, reconcile
+from services.gpuagent.core import gpu_types
+from services.gpuagent.core.gpu_types import GpuInfo
+from services.gpuagent.core.model import ClockState, Node, Segment, Transaction
+from services.gpuagent.core.reconcile import STOP_GRACE, gaps, reconcile
 from services.kit.errors import InvalidArgument, NotFound
 from tests.support.layouts import layouts
 
@@ -84,6 +80,17 @@ def carried_out(change: Transaction, node: Node) -> Node:
     return node_of(gpus, sorted(running.values(), key=lambda spec: spec.segment_id), held_mhz)
 
 
+def wanted(  # in the order of the tests, of which few say the last two
+    gpu_uuid: str,
+    slices: tuple[Placement, ...] = (),
+    segments: tuple[SegmentSpec, ...] = (),
+    mig_enabled: bool | None = None,
+    clock_mhz: int | None = None,
+) -> DesiredGpu:
+    """Return the desired state of a GPU."""
+    return DesiredGpu(gpu_uuid, mig_enabled, slices, segments, clock_mhz)
+
+
 @st.composite
 def situations(draw: st.DrawFn) -> tuple[Node, tuple[DesiredGpu, ...]]:
     """A node, and a state for some of its GPUs that keeps some of what is."""
@@ -107,7 +114,7 @@ def situations(draw: st.DrawFn) -> tuple[Node, tuple[DesiredGpu, ...]]:
         ]
         if rng.random() < 0.8:
             clock_mhz = rng.choice([None, 0, 900, 1200])
-            desired.append(DesiredGpu(uuid, then, (*kept, *new), None, clock_mhz))
+            desired.append(wanted(uuid, then, (*kept, *new), None, clock_mhz))
     held_mhz = {uuid: mhz for uuid in GPUS if (mhz := rng.choice([0, 900, 1200]))}
     specs.sort(key=lambda spec: spec.segment_id)
     return node_of(gpus, specs, held_mhz), tuple(desired)
@@ -160,13 +167,13 @@ def test_new_segments_start_before_old_ones_stop_where_there_is_room() -> None:
     old, new = segment("old", HALF[0]), segment("new", Placement("1g.6gb", 2))
     node = node_of([gpu(GPUS[0], HALF)], [old])
 
-    change = reconcile([DesiredGpu(GPUS[0], (new.placement,), (new,))], node)
+    change = reconcile([wanted(GPUS[0], (new.placement,), (new,))], node)
 
     assert change.groups == (
         (DestroySlice(GPUS[0], HALF[1]),),
         (CreateSlice(GPUS[0], new.placement),),
         (StartSegment(new),),
-        (StopSegment("old", 10.0),),
+        (StopSegment("old", STOP_GRACE),),
         (DestroySlice(GPUS[0], HALF[0]),),
     )
     assert gaps(change, node) == ()
@@ -177,8 +184,8 @@ def test_a_model_that_must_stop_first_has_a_gap_and_others_have_none() -> None:
     node = node_of([gpu(GPUS[0], HALF)], specs)
     small = segment("a-small", Placement("1g.6gb", 0), model="a")
 
-    change = reconcile([DesiredGpu(GPUS[0], (small.placement, HALF[1]), (small, specs[1]))], node)
-    leaving = reconcile([DesiredGpu(GPUS[0], HALF, (specs[1],))], node)
+    change = reconcile([wanted(GPUS[0], (small.placement, HALF[1]), (small, specs[1]))], node)
+    leaving = reconcile([wanted(GPUS[0], HALF, (specs[1],))], node)
 
     assert gaps(change, node) == ("a",)
     assert gaps(leaving, node) == (), "capacity that nobody wants back is no gap"
@@ -186,7 +193,7 @@ def test_a_model_that_must_stop_first_has_a_gap_and_others_have_none() -> None:
 
 def test_clocks_rise_first_and_fall_last() -> None:
     node = node_of([gpu(GPUS[0], HALF), gpu(GPUS[1], HALF)], [], {GPUS[0]: 900, GPUS[1]: 1200})
-    desired = [DesiredGpu(GPUS[0], HALF[:1], (), None, 0), DesiredGpu(GPUS[1], HALF, (), None, 900)]
+    desired = [wanted(GPUS[0], HALF[:1], (), None, 0), wanted(GPUS[1], HALF, (), None, 900)]
 
     groups = reconcile(desired, node).groups
 
@@ -198,7 +205,7 @@ def test_another_mig_mode_empties_the_gpu_first() -> None:
     spec, whole = segment("old", HALF[0]), segment("new", Placement("whole", 0))
     node = node_of([gpu(GPUS[0], HALF)], [spec])
 
-    change = reconcile([DesiredGpu(GPUS[0], (), (whole,), mig_enabled=False)], node)
+    change = reconcile([wanted(GPUS[0], (), (whole,), mig_enabled=False)], node)
 
     assert [type(each) for each in change.actions] == [
         DestroySlice,
@@ -212,14 +219,14 @@ def test_another_mig_mode_empties_the_gpu_first() -> None:
 @pytest.mark.parametrize(
     ("desired", "says"),
     [
-        ([DesiredGpu("GPU-0"), DesiredGpu("GPU-0")], "GPU-0 is named twice"),
-        ([DesiredGpu("GPU-0", (HALF[0], Placement("1g.6gb", 1)))], "overlaps"),
-        ([DesiredGpu("GPU-0", (Placement("9g", 0),))], "no profile '9g'"),
-        ([DesiredGpu("GPU-0", HALF, (segment("x", Placement("1g.6gb", 0)),))], "not among"),
-        ([DesiredGpu("GPU-0", HALF, (segment("x", HALF[0]), segment("y", HALF[0])))], "twice"),
-        ([DesiredGpu("GPU-0", HALF, (segment("x", HALF[0]), segment("x", HALF[1])))], "twice"),
-        ([DesiredGpu("GPU-0", HALF, (segment("x", HALF[0], "GPU-1"),))], "says GPU-1"),
-        ([DesiredGpu("GPU-0", HALF, (segment("old", HALF[1]),))], "is another"),
+        ([wanted("GPU-0"), wanted("GPU-0")], "GPU-0 is named twice"),
+        ([wanted("GPU-0", (HALF[0], Placement("1g.6gb", 1)))], "overlaps"),
+        ([wanted("GPU-0", (Placement("9g", 0),))], "no profile '9g'"),
+        ([wanted("GPU-0", HALF, (segment("x", Placement("1g.6gb", 0)),))], "not among"),
+        ([wanted("GPU-0", HALF, (segment("x", HALF[0]), segment("y", HALF[0])))], "twice"),
+        ([wanted("GPU-0", HALF, (segment("x", HALF[0]), segment("x", HALF[1])))], "twice"),
+        ([wanted("GPU-0", HALF, (segment("x", HALF[0], "GPU-1"),))], "says GPU-1"),
+        ([wanted("GPU-0", HALF, (segment("old", HALF[1]),))], "is another"),
     ],
 )
 def test_what_cannot_be_is_reported(desired: list[DesiredGpu], says: str) -> None:
@@ -230,4 +237,4 @@ def test_what_cannot_be_is_reported(desired: list[DesiredGpu], says: str) -> Non
 
 def test_a_gpu_that_the_node_lacks_is_not_found() -> None:
     with pytest.raises(NotFound, match="GPU-9"):
-        reconcile([DesiredGpu("GPU-9")], node_of([], []))
+        reconcile([wanted("GPU-9")], node_of([], []))

@@ -350,7 +350,8 @@ class DestroySlice:
 
 @dataclass(frozen=True, slots=True)
 class StartSegment:
-    """Start a segment's workers on an existing slice and wait until they answer.
+    """Start a segment's workers on an existing slice and wait until they answer. As text: `start
+    {spec.segment_id} on {spec.placement} of {spec.gpu_uuid}`.
 
     Attributes:
         spec: What to run. A slice with a segment of the same model accepts one more, its successor:
@@ -360,10 +361,13 @@ class StartSegment:
 
     spec: SegmentSpec = SegmentSpec()
 
+    def __str__(self) -> str:
+        return f"start {self.spec.segment_id} on {self.spec.placement} of {self.spec.gpu_uuid}"
+
 
 @dataclass(frozen=True, slots=True)
 class StopSegment:
-    """Drain a segment's workers, then stop them.
+    """Drain a segment's workers, then stop them. As text: `stop {segment_id}`.
 
     Attributes:
         segment_id: Which segment.
@@ -372,6 +376,9 @@ class StopSegment:
 
     segment_id: str = ""
     grace: timedelta = timedelta()
+
+    def __str__(self) -> str:
+        return f"stop {self.segment_id}"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -394,7 +401,8 @@ class LockClock:
 
 @dataclass(frozen=True, slots=True, order=True)
 class SetMigMode:
-    """Needs an idle GPU, without slices or segments, and the node's `allow_mig_mode`.
+    """Needs an idle GPU, without slices or segments, and the node's `allow_mig_mode`. As text: `set
+    MIG mode of {gpu_uuid} to {enabled}`.
 
     Attributes:
         gpu_uuid: The GPU.
@@ -403,6 +411,9 @@ class SetMigMode:
 
     gpu_uuid: str = ""
     enabled: bool = False
+
+    def __str__(self) -> str:
+        return f"set MIG mode of {self.gpu_uuid} to {self.enabled}"
 
 
 @dataclass(frozen=True, slots=True)

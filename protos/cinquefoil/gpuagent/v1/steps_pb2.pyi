@@ -265,7 +265,9 @@ Global___DestroySlice: _TypeAlias = DestroySlice  # noqa: Y015
 
 @_typing.final
 class StartSegment(_message.Message):
-    """Start a segment's workers on an existing slice and wait until they answer."""
+    """Start a segment's workers on an existing slice and wait until they answer. As text:
+    `start {spec.segment_id} on {spec.placement} of {spec.gpu_uuid}`.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -291,7 +293,7 @@ Global___StartSegment: _TypeAlias = StartSegment  # noqa: Y015
 
 @_typing.final
 class StopSegment(_message.Message):
-    """Drain a segment's workers, then stop them."""
+    """Drain a segment's workers, then stop them. As text: `stop {segment_id}`."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -349,7 +351,9 @@ Global___LockClock: _TypeAlias = LockClock  # noqa: Y015
 
 @_typing.final
 class SetMigMode(_message.Message):
-    """Needs an idle GPU, without slices or segments, and the node's `allow_mig_mode`."""
+    """Needs an idle GPU, without slices or segments, and the node's `allow_mig_mode`. As text: `set MIG
+    mode of {gpu_uuid} to {enabled}`.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

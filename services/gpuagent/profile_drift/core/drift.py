@@ -31,7 +31,7 @@ class SegmentKind:
     Attributes:
         model, variant: What runs.
         gpu: GPU type.
-        profile: Slice kind.
+        slice: Slice kind.
         batch_size: Its largest batch.
         processes: Its workers.
     """
@@ -39,7 +39,7 @@ class SegmentKind:
     model: str
     variant: str
     gpu: str
-    profile: str
+    slice: str
     batch_size: int
     processes: int
 
