@@ -247,7 +247,9 @@ class Dispatcher(Assignment):
         decisions: list[Decision] = []
         if refused:
             decisions = self._return(pending, state)
-        elif not pending.ended and (not pending.answering or pending.holder == instance):
+        elif pending.answering and pending.holder != instance:
+            pending.lose(instance)  # the other of two instances answers
+        elif not pending.ended:
             self._pool.learn(state, pending, now_s, cost)
             pending.respond(now_s, last=True)
             decisions.append(Reply(state.instance, pending))

@@ -38,6 +38,10 @@ def may_take(to: Instance, pending: PendingRequest) -> bool:
     return to.accuracy >= pending.request.accuracy_floor
 
 
+def may_take_any(instances: Iterable[Instance], pending: PendingRequest) -> bool:
+    return any(may_take(each, pending) for each in instances)
+
+
 class AnyOrder(RuleBasedStateMachine):
     """Drives a dispatcher with every kind of event and keeps its own, naive account."""
 
@@ -46,7 +50,7 @@ class AnyOrder(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.core = Dispatcher(ROUTES, Limits(max_queue=5, max_attempts=3))
-        self.number = 0
+        self.number = self.refused = 0
         self.table: dict[InstanceId, Instance] = {}
         self.dialed: set[InstanceId] = set()
         self.up: set[InstanceId] = set()
@@ -54,6 +58,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.held: dict[InstanceId, dict[int, PendingRequest]] = {}
         self.waiting: dict[int, PendingRequest] = {}
         self.open: dict[int, PendingRequest] = {}
+        self.ended: set[int] = set()
         self.credits: dict[InstanceId, int] = {}
         self.in_batches: set[InstanceId] = set()
         self.discipline: Discipline = "fcfs"
@@ -68,13 +73,8 @@ class AnyOrder(RuleBasedStateMachine):
                 case Send(to, sent):  # a hedge
                     self.check_hedge(to, sent)
                     self.held[to.id][sent.request.number] = sent
-                case Reply(_, ended):
-                    del self.open[
-                        ended.request.number
-                    ]  # KeyError: answered twice, or never accepted
-                case Fail(ended, _):
-                    self.open.pop(ended.request.number, None)
-                    self.waiting.pop(ended.request.number, None)
+                case Reply(_, ended) | Fail(ended, _):
+                    self.end(ended)
                 case Withdraw(to, gone):
                     assert gone.request.number in self.held[to.id]
                 case Dial(to):
@@ -86,6 +86,14 @@ class AnyOrder(RuleBasedStateMachine):
                     for known in (self.dialed, self.up, self.draining):
                         known.discard(to.id)
         return found
+
+    def end(self, pending: PendingRequest) -> None:
+        """A request ends: answered, failed or cancelled, and never twice."""
+        number = pending.request.number
+        assert number not in self.ended, "ended once already"
+        assert self.open.pop(number) is pending, "never accepted"
+        self.waiting.pop(number, None)
+        self.ended.add(number)
 
     def check_send(self, to: Instance, sent: PendingRequest) -> None:
         assert to.accuracy >= sent.request.accuracy_floor
@@ -152,6 +160,7 @@ class AnyOrder(RuleBasedStateMachine):
         if self.table and not any(may_take(each, made) for each in self.table.values()):
             with pytest.raises(FailedPrecondition, match=r"small has 0\.9|large has 0\.95"):
                 self.core.offer(made)
+            self.refused += 1
             return
         self.open[self.number] = self.waiting[self.number] = made
         last = max(
@@ -168,7 +177,16 @@ class AnyOrder(RuleBasedStateMachine):
             return
         with pytest.raises(ResourceExhausted):
             self.core.offer(made)
-        del self.open[self.number], self.waiting[self.number]
+        self.end(made)
+
+    @rule(accuracy_floor=st.sampled_from([0.0, 0.9]))
+    def resume(self, accuracy_floor: float) -> None:
+        """A request that was begun elsewhere comes: it is not refused, however many wait."""
+        self.number += 1
+        made = request(self.number, accuracy_floor=accuracy_floor)
+        self.open[self.number] = self.waiting[self.number] = made
+        self.execute(self.core.resume(made, 0.0))
+        assert self.number in self.open or not may_take_any(self.table.values(), made)
 
     @rule(discipline=st.sampled_from(sorted(DISCIPLINES)), choice=st.sampled_from(sorted(CHOICES)))
     def policy(self, discipline: Discipline, choice: InstanceChoice) -> None:
@@ -235,8 +253,20 @@ class AnyOrder(RuleBasedStateMachine):
         done = self.held[key].pop(number)
         if refused:
             self.returned(done)
+        answers = not refused and (not done.answering or done.holder == key)
         self.execute(self.core.result(key, number, refused=refused))
-        assert refused or number not in self.open
+        assert not answers or number not in self.open
+
+    @precondition(lambda self: any(self.held.values()))
+    @rule(data=st.data())
+    def part(self, data: st.DataObject) -> None:
+        """A part of an answer comes: of two instances, only the first one's is taken."""
+        key = data.draw(st.sampled_from(sorted(k for k, held in self.held.items() if held)))
+        number = data.draw(st.sampled_from(sorted(self.held[key])))
+        held = self.held[key][number]
+        wanted = number in self.open and (not held.answering or held.holder == key)
+        assert self.core.part(key, number) is (held if wanted else None)
+        assert not wanted or held.holder == key
 
     @precondition(lambda self: self.open)
     @rule(data=st.data(), expired=st.booleans())
@@ -244,10 +274,12 @@ class AnyOrder(RuleBasedStateMachine):
         """The caller goes, or its deadline passes."""
         gone = self.open[data.draw(st.sampled_from(sorted(self.open)))]
         decisions = self.core.expire(gone) if expired else self.core.cancel(gone)
-        self.open.pop(gone.request.number)
-        self.waiting.pop(gone.request.number, None)
+        if not expired:
+            self.end(gone)
         self.execute(decisions)
         assert expired == any(isinstance(decision, Fail) for decision in decisions)
+        assert not self.core.cancel(gone)
+        assert not self.core.expire(gone), "nothing ends twice"
 
     @invariant()
     def accounts_agree(self) -> None:
@@ -286,6 +318,7 @@ class AnyOrder(RuleBasedStateMachine):
             self.execute(self.core.result(key, number, refused=False))
         assert not self.open
         assert not self.waiting
+        assert len(self.ended) == self.number - self.refused
 
 
 AnyOrder.TestCase.settings = examples(1.2, stateful_step_count=40)

@@ -279,6 +279,20 @@ def test_a_hedge_survives_the_instance_that_had_the_request_first() -> None:
     assert of(Reply, core.result(second.instance.id, 1, refused=False))
 
 
+def test_a_hedge_that_lost_may_leave_while_the_other_instance_answers() -> None:
+    """Its result, which came too late, ends its part: nothing is withdrawn from it at the end."""
+    core = dispatcher(instance("a"), instance("b"))
+    slow = request(1)
+    (first,) = of(Send, core.offer(slow))
+    (second,) = of(Send, core.hedge(slow))
+    assert core.part(second.instance.id, 1) is slow
+    assert not core.result(first.instance.id, 1, refused=False)
+
+    core.swap(replace(ROUTES, instances=(second.instance,)))
+
+    assert of(Reply, core.result(second.instance.id, 1, refused=False))
+
+
 def test_no_request_is_hedged_on_an_instance_that_others_wait_for() -> None:
     core = dispatcher(instance("a"))
     slow = request(1)
