@@ -1,13 +1,10 @@
 """An HTTP request in the form of a gRPC call's context."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from aiohttp import web
 
 from services.kit import peer
-
-_READ: Final = ("authorization", "traceparent", "tracestate", "x-client-id")
 
 
 class HttpContext:
@@ -21,9 +18,8 @@ class HttpContext:
         self._request = request
 
     def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
-        """Return the headers that mean something to a service."""
-        given = self._request.headers
-        return tuple((name, value) for name in _READ for value in given.getall(name, ()))
+        """Return the headers, by names in lower case as gRPC has them."""
+        return tuple((name.lower(), value) for name, value in self._request.headers.items())
 
     def auth_context(self) -> Mapping[str, Sequence[bytes]]:
         """Return the names in the caller's verified certificate."""
