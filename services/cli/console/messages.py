@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
+from functools import cache
 from typing import Any, Final, TextIO, TypeGuard
 
 from google.protobuf.json_format import MessageToDict
@@ -107,6 +108,7 @@ def title(field: Field) -> str:
     return _ABBREVIATIONS.sub(lambda found: f"{found[1].upper()}{found[2]}", words)
 
 
+@cache
 def word(enum: Any, number: int) -> str:
     """Return an enum's value for people: PLAN_STATE_ACTIVE is "active"."""
     prefix = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", enum.name).upper() + "_"
@@ -118,13 +120,20 @@ def word(enum: Any, number: int) -> str:
 def values(message: Message) -> dict[str, Any]:
     """Return the values of a message itself for JSON: enums as words, None for what is not set."""
     found: dict[str, Any] = {}
-    for field in _all(message):
-        if field.message_type is None and not field.is_repeated:
-            value = getattr(message, field.name)
-            unset = field.has_presence and not message.HasField(field.name)
-            shown = word(field.enum_type, value) if field.enum_type else value
-            found[field.name] = None if unset else shown
+    for name, enum, optional in _own_fields(message.DESCRIPTOR):
+        value = None if optional and not message.HasField(name) else getattr(message, name)
+        found[name] = value if enum is None or value is None else word(enum, value)
     return found
+
+
+@cache
+def _own_fields(kind: Any) -> tuple[tuple[str, Any, bool], ...]:
+    """Return name, enum and presence of the fields that have one value and are no message."""
+    return tuple(
+        (field.name, field.enum_type, field.has_presence)
+        for field in kind.fields
+        if field.message_type is None and not field.is_repeated
+    )
 
 
 class Messages:
@@ -282,10 +291,6 @@ class Messages:
 
     def _inline(self, message: Message) -> str:
         return ", ".join(f"{each.label} {each.text}" for each in self.facts(message))
-
-
-def _all(message: Message) -> Sequence[Field]:
-    return message.DESCRIPTOR.fields
 
 
 def _set(message: Message) -> Sequence[tuple[Field, Any]]:

@@ -116,13 +116,15 @@ def _slices(node: Node, gpu: Gpu) -> Iterator[Row]:
     for each in gpu.slices:
         name = slice_name(each.placement)
         segment = running.get(name, Segment())
-        yield _row(
+        row = _row(
             segment.spec,
             segment,
             placement=name,
             start=each.placement.start,
             compute_slices=widths.get(each.placement.profile, max(widths.values(), default=1)),
         )
+        del row.gpu_uuid  # the slices of a thousand GPUs need not repeat it
+        yield row
 
 
 def _model(status: ModelStatus) -> Row:
