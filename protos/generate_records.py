@@ -12,7 +12,7 @@ code may hold one. `services/kit/rpc/record_mapping.py` converts.
 Every field has protobuf's default. One that is `optional`, or one of a oneof, is None while unset;
 any other message is there, with its defaults. Records without any of these have an order. A comment
 that says "As text: `{profile}@{start}`" makes that of the fields where the record is written as
-text. What an rpc takes or returns is no record, unless one has it as a field.
+text. What an rpc takes or returns is no record, unless another message has it as a field.
 """
 
 import re
@@ -90,6 +90,7 @@ class Package:
             self.messages |= {f"{name}.{each.name}": each for each in file.message_type}
             for method in (each for service in file.service for each in service.method):
                 self.calls |= {method.input_type.lstrip("."), method.output_type.lstrip(".")}
+        self.calls -= {_type(field) for each in self.messages.values() for field in each.field}
 
     def module(self) -> str:
         """Return the module, each class behind those that it needs."""

@@ -7,6 +7,7 @@ from cinquefoil.gpuagent.v1.records import (
     CreateSlice,
     DestroySlice,
     LockClock,
+    Segment,
     SegmentSpec,
     SegmentState,
 )
@@ -14,7 +15,7 @@ from services.gpuagent.core.worker_config import tabulate
 from services.kit.config import Deployment, GenerativeRuntime, OpenAiRuntime
 from services.kit.config import Node as NodeSettings
 from services.kit.profiles.core.language import LanguageProfile
-from services.planner.core.fleet import Fleet, Node, NodeGpu, RunningSegment
+from services.planner.core.fleet import Fleet, Node, NodeGpu
 from services.planner.core.model import Model, Variant
 from services.planner.core.online_search.measurement import SegmentCounters
 from services.planner.core.placement.actions import Action, StartSegment, StopSegment
@@ -37,10 +38,10 @@ class Running:
     workers: tuple[Worker | TextWorker, ...]
     state: SegmentState = SegmentState.READY
 
-    def report(self) -> RunningSegment:
+    def report(self) -> Segment:
         """Return it as its agent reports it."""
         endpoints = tuple(worker.job.instance.endpoint for worker in self.workers)
-        return RunningSegment(self.spec, self.state, endpoints)
+        return Segment(self.spec, self.state, endpoints)
 
 
 class Nodes:

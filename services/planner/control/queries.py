@@ -3,12 +3,19 @@
 import asyncio
 import math
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
-from cinquefoil.planner.v1.records import Explanation, Plan, PlanDiff, Prediction, WhatIf
+from cinquefoil.planner.v1.records import (
+    DryRunResponse,
+    Explanation,
+    Plan,
+    PlanDiff,
+    Prediction,
+    WhatIf,
+)
 from services.kit.config import Deployment
 from services.kit.config import Planner as Settings
 from services.kit.errors import InvalidArgument
@@ -33,23 +40,6 @@ MAX_WEIGHTS: Final = 32
 _STRETCH: Final = timedelta(days=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a dry run gives.
-
-    Attributes:
-        plan: What would be decided; version 0.
-        explanation: Why.
-        diff: Against the active plan; None: none is.
-        proposal_id: Id to apply the plan by; "": the plan cannot be applied.
-    """
-
-    plan: Plan
-    explanation: Explanation
-    diff: PlanDiff | None
-    proposal_id: str
-
-
 class Queries:
     """Answers them. Nothing here changes what runs, but `apply`; solving runs in a thread."""
 
@@ -67,7 +57,7 @@ class Queries:
         self._dry_runs = DryRuns(state.clock)
         self._thinking = asyncio.Lock()  # questions must not take the threads of plans that count
 
-    async def dry_run(self, changes: WhatIf, *, brief: bool = False) -> Answer:
+    async def dry_run(self, changes: WhatIf, *, brief: bool = False) -> DryRunResponse:
         """Return what would be decided under other circumstances, and why.
 
         A plan for other wishes (objective, strategy) can be applied; one for another world
@@ -111,7 +101,7 @@ class Queries:
             draft = await self._reconciler.propose(wished, BRIEF_S)
             yield weight, draft.plan.prediction
 
-    async def dry_run_of(self, deployment: Deployment, models: tuple[Model, ...]) -> Answer:
+    async def dry_run_of(self, deployment: Deployment, models: tuple[Model, ...]) -> DryRunResponse:
         """Return what would be decided with changed settings, and why; it cannot be applied.
 
         Args:
@@ -123,7 +113,7 @@ class Queries:
         """
         return await self._answer(lambda now: self._state.reconfigured(now, deployment, models))
 
-    async def dry_run_without(self, node: str) -> Answer:
+    async def dry_run_without(self, node: str) -> DryRunResponse:
         """Return what would be decided if a node were drained, and why; it cannot be applied.
 
         Raises:
@@ -139,7 +129,7 @@ class Queries:
 
     async def _answer(
         self, alter: Callable[[Snapshot], Snapshot], *, brief: bool = False
-    ) -> Answer:
+    ) -> DryRunResponse:
         draft = await self._reconciler.propose(alter, BRIEF_S if brief else math.inf)
         if brief:
             explanation = await asyncio.to_thread(outline, _decided(draft))
@@ -147,7 +137,7 @@ class Queries:
             async with self._thinking:
                 explanation = await asyncio.to_thread(explain, _decided(draft))
         active = await self._store.active()
-        return Answer(
+        return DryRunResponse(
             plan=draft.plan,
             explanation=explanation,
             diff=None if active is None else diff(active, draft.plan),

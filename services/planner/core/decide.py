@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from cinquefoil.condition.v1.records import Condition, ConditionKind
+from cinquefoil.gpuagent.v1.records import Segment as RunningSegment
 from cinquefoil.gpuagent.v1.records import SegmentState
 from cinquefoil.planner.v1.records import LoadForecast
 from services.kit.config import Objective
@@ -14,7 +15,6 @@ from services.kit.grouping import summed
 from services.planner.core import feasibility
 from services.planner.core.autoscaling import wanted_gpus
 from services.planner.core.fixed_inputs import FixedInputs
-from services.planner.core.fleet import RunningSegment
 from services.planner.core.forecast.horizon import FORESEEING, plan_ahead
 from services.planner.core.forecast.text_lengths import TextLength
 from services.planner.core.model import (

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from cinquefoil.condition.v1.records import Condition
-from cinquefoil.gpuagent.v1.records import Placement, SegmentSpec, SegmentState
+from cinquefoil.gpuagent.v1.records import Placement, Segment, SegmentState
 from cinquefoil.planner.v1.records import NodeOrder
 from services.kit import config
 from services.kit.errors import FailedPrecondition
@@ -29,26 +29,10 @@ _PUE_STEP = 0.0625
 """Plans see measured PUE in such steps; accounts and receipts see it as it is."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunningSegment:
-    """A segment as its agent reports it.
-
-    Attributes:
-        spec: Model, variant and slice.
-        state: Where it stands.
-        endpoints: "host:port" of its workers.
-        reason: Why a worker is down; "": none is.
-    """
-
-    spec: SegmentSpec
-    state: SegmentState
-    endpoints: tuple[str, ...]
-    reason: str = ""
-
-    @property
-    def serves(self) -> bool:
-        """Requests may be sent to it."""
-        return bool(self.endpoints) and self.state in (SegmentState.READY, SegmentState.DEGRADED)
+def serves(segment: Segment) -> bool:
+    """Return whether requests may be sent to a segment."""
+    answers = segment.state in (SegmentState.READY, SegmentState.DEGRADED)
+    return answers and bool(segment.endpoints)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +69,7 @@ class Node:
     name: str
     zone: str
     gpus: tuple[NodeGpu, ...]
-    segments: tuple[RunningSegment, ...]
+    segments: tuple[Segment, ...]
     pue: float | None = None
     conditions: tuple[Condition, ...] = ()
 
@@ -119,7 +103,7 @@ class Fleet:
         self._removed: set[str] = set()
         self._settle_s = settle_s
         self._members: dict[str, _Member] = {}
-        self._running: dict[str, RunningSegment] = {}
+        self._running: dict[str, Segment] = {}
         self._nodes_of: dict[str, str] = {}  # by GPU UUID and segment id: who reported it last
         self._offers: dict[str, tuple[tuple[object, ...], tuple[Gpu, ...]]] = {}
         self.revision = 0
@@ -322,7 +306,7 @@ class Fleet:
         measured = None if member is None or member.node is None else member.node.pue
         return self.settings[name].pue if measured is None else measured
 
-    def segments(self) -> Mapping[str, RunningSegment]:
+    def segments(self) -> Mapping[str, Segment]:
         """Return what runs, by segment id, as last reported, by nodes out of reach too."""
         return self._running
 
@@ -379,7 +363,7 @@ class Fleet:
 
     def _routed(self, node: Node) -> NodeRoutes | None:
         """Return what routes are made of, as a node reports it; None: nothing serves there."""
-        serving = [run for run in node.segments if run.serves]
+        serving = [run for run in node.segments if serves(run)]
         if not serving:
             return None
         idle_power_w = {gpu.uuid: gpu.type.idle_power_w for gpu in node.gpus}

@@ -408,7 +408,7 @@ class Score:
         latency_s: Predicted latency per model at the SLO's percentile, s.
         power_w: Fleet power, W.
         carbon_gco2e_per_h: Fleet emissions, gCO2e/h.
-        powered_gpus: GPUs whose idle power counts.
+        gpus: GPUs whose idle power counts.
         floor_violation: By how much mean accuracy misses the floor, as a share of the best
             variant's, weighted by demand.
         reconfiguration: Price of getting there from what runs, percentage points.
@@ -429,7 +429,7 @@ class Score:
     latency_s: Mapping[str, float]
     power_w: float
     carbon_gco2e_per_h: float
-    powered_gpus: int
+    gpus: int
     floor_violation: float = 0.0
     reconfiguration: float = 0.0
     worst_unserved: float = 0.0

@@ -1,6 +1,7 @@
 """Plans as records: versioned desired state, and why."""
 
-from typing import Any, NamedTuple
+from dataclasses import fields
+from typing import Any, Final, NamedTuple
 
 from cinquefoil.planner.v1.records import PlannedSegment, Prediction
 from services.planner.core.model import Queue, Score, Segment, queue_of
@@ -39,15 +40,11 @@ def planned(segment: Segment) -> PlannedSegment:
     )
 
 
+_SCORED: Final = tuple(
+    {each.name for each in fields(Prediction)} & {each.name for each in fields(Score)}
+)
+
+
 def prediction_of(score: Score, **known: Any) -> Prediction:
-    """Return the prediction of a configuration from its score; `known` are further fields."""
-    return Prediction(
-        objective=score.objective,
-        accuracy=score.accuracy,
-        latency_s=score.latency_s,
-        unserved_rps=score.unserved_rps,
-        power_w=score.power_w,
-        carbon_gco2e_per_h=score.carbon_gco2e_per_h,
-        gpus=score.powered_gpus,
-        **known,
-    )
+    """Return the prediction of a configuration: fields of its score, and further ones."""
+    return Prediction(**{name: getattr(score, name) for name in _SCORED}, **known)

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from cinquefoil.condition.v1.records import ConditionKind
-from cinquefoil.gpuagent.v1.records import SegmentState
+from cinquefoil.gpuagent.v1.records import Segment, SegmentState
 from services.kit.conditions import concerns_variant
-from services.planner.core.fleet import Node, RunningSegment
+from services.planner.core.fleet import Node
 from services.planner.core.model import Model
 
 _FIRST_S = 600.0
@@ -38,7 +38,7 @@ class VariantBlocklist:
 
     _failures: dict[VariantName, _Failure] = field(default_factory=dict)
 
-    def learn(self, segments: Iterable[RunningSegment], now_s: float) -> None:
+    def learn(self, segments: Iterable[Segment], now_s: float) -> None:
         """Take in what runs; each quarantined segment counts once."""
         for each in segments:
             if each.state is not SegmentState.QUARANTINED:
@@ -62,9 +62,7 @@ class VariantBlocklist:
         return {name: each.reason for name, each in self._failures.items() if each.until_s > now_s}
 
 
-def absent_variants(
-    nodes: Iterable[Node], running: Iterable[RunningSegment]
-) -> frozenset[VariantName]:
+def absent_variants(nodes: Iterable[Node], running: Iterable[Segment]) -> frozenset[VariantName]:
     """Return the variants whose file no node has as it should be, and of which nothing runs.
 
     A plan for them would fail; a file that comes later is worth one.

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cinquefoil.condition.v1.records import Condition, ConditionKind
-from cinquefoil.gpuagent.v1.records import Placement, SegmentSpec, SegmentState
+from cinquefoil.gpuagent.v1.records import Placement, Segment, SegmentSpec, SegmentState
 from cinquefoil.planner.v1.records import ModelRoutes, PlannedSegment
 from services.kit import config
 from services.kit.config import Objective
@@ -24,7 +24,7 @@ from services.planner.control.serving_policies import ServingPolicies
 from services.planner.core.accounting.baseline import BaselineRates
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.decide import Snapshot
-from services.planner.core.fleet import Fleet, Node, NodeGpu, RunningSegment
+from services.planner.core.fleet import Fleet, Node, NodeGpu
 from services.planner.core.forecast.demand import Demand
 from services.planner.core.routing_table import Announcement, routes
 from services.planner.core.service_level import ServiceLevel
@@ -137,7 +137,7 @@ async def test_a_worker_that_moves_does_not_have_the_table_made_anew(
              for name in NODES}  # fmt: skip
 
     def report(name: str, port: int) -> None:
-        run = RunningSegment(specs[name], SegmentState.READY, (f"{name}:{port}",))
+        run = Segment(specs[name], SegmentState.READY, (f"{name}:{port}",))
         fleet.report(replace(node(name), segments=(run,)), 0.0)
         changed.notify()
 

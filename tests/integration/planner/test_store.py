@@ -19,7 +19,7 @@ from sqlalchemy import event, text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cinquefoil.gpuagent.v1.records import Placement, SegmentState
+from cinquefoil.gpuagent.v1.records import Placement, Segment, SegmentState
 from cinquefoil.planner.v1 import plan_pb2
 from cinquefoil.planner.v1.records import Outcome, Plan, PlanState, RoutingTable
 from services.kit.config import Objective
@@ -34,7 +34,6 @@ from services.planner.core.accounting.account import Account, Spent, Tokens
 from services.planner.core.accounting.accountant import Page
 from services.planner.core.accounting.counters import EnergyCounters, ModelEnergy
 from services.planner.core.decide import Snapshot
-from services.planner.core.fleet import RunningSegment
 from services.planner.core.model import Gpu, Period
 from services.planner.core.online_search.profile_corrections import Beliefs, Cell
 from services.planner.core.plan import Pin
@@ -47,7 +46,7 @@ MODEL = model("digits")
 SNAPSHOT = Snapshot(
     gpus=(Gpu("GPU-a", "node-a", pool(), (Placement("1g.5gb", 3),), clock_mhz=900),),
     models=(MODEL,),
-    running=(RunningSegment(SPEC, SegmentState.READY, ("h:1", "h:2")),),
+    running=(Segment(SPEC, SegmentState.READY, ("h:1", "h:2")),),
     shares={"s-1": 1.0},
     objective=Objective(carbon_weight=0.25),
     strategy="exact",

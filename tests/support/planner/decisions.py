@@ -4,11 +4,10 @@ from collections import defaultdict
 from dataclasses import replace
 from itertools import count
 
-from cinquefoil.gpuagent.v1.records import Placement, SegmentState
+from cinquefoil.gpuagent.v1.records import Placement, Segment, SegmentState
 from services.kit.config import Objective, Planner
 from services.kit.profiles.core.analytic import AnalyticProfile
 from services.planner.core.decide import Decision, Snapshot, decide
-from services.planner.core.fleet import RunningSegment
 from services.planner.core.model import Gpu, GpuType, Model, Pool, Variant
 from tests.support.fake_agent import A100
 
@@ -57,8 +56,7 @@ def done(before: Snapshot, decision: Decision) -> Snapshot:
         before,
         gpus=tuple(replace(gpu, slices=tuple(sorted(slices[gpu.uuid]))) for gpu in before.gpus),
         running=tuple(
-            RunningSegment(segment.spec, SegmentState.READY, ("h:1",))
-            for segment in decision.target
+            Segment(segment.spec, SegmentState.READY, ("h:1",)) for segment in decision.target
         ),
         shares={segment.segment_id: segment.share for segment in decision.target},
     )

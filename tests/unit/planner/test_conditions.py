@@ -3,14 +3,20 @@
 from datetime import UTC, datetime
 
 from cinquefoil.condition.v1.records import Condition, ConditionKind
-from cinquefoil.gpuagent.v1.records import Placement, SegmentSpec, SegmentState, SliceProfile
+from cinquefoil.gpuagent.v1.records import (
+    Placement,
+    Segment,
+    SegmentSpec,
+    SegmentState,
+    SliceProfile,
+)
 from services.kit import config
 from services.kit.config import Objective
 from services.kit.mig import WHOLE, Geometry
 from services.planner.change_event import ChangeEvent
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.conditions import cluster_conditions
-from services.planner.core.fleet import Fleet, Node, NodeGpu, RunningSegment
+from services.planner.core.fleet import Fleet, Node, NodeGpu
 from services.planner.core.forecast.demand import Demand
 from services.planner.core.forecast.text_lengths import TextLength
 from services.planner.core.model import GpuType
@@ -30,7 +36,7 @@ def state(*, control: bool = True) -> ClusterState:
     return ClusterState(clock, changed, (), Fleet(nodes, 0.0), demand, level, Objective(), "exact")
 
 
-def working(*segments: RunningSegment, conditions: tuple[Condition, ...] = ()) -> ClusterState:
+def working(*segments: Segment, conditions: tuple[Condition, ...] = ()) -> ClusterState:
     """A cluster in which all is well, but for what is given."""
     seen = state()
     seen.fleet.report(Node("a", "Z", (GPU,), segments, conditions=conditions), 0.0)
@@ -95,14 +101,14 @@ def test_what_agents_find_is_passed_on() -> None:
 
 
 def test_a_worker_that_fails_is_a_condition_of_its_variant() -> None:
-    failing = RunningSegment(SPEC, SegmentState.DEGRADED, ("h:1",), "ended with status 1")
+    failing = Segment(SPEC, SegmentState.DEGRADED, ("h:1",), reason="ended with status 1")
 
     assert found(working(failing)) == [("WORKER_FAILING", "variant/digits/large", "")]
 
 
 def test_a_variant_that_was_given_up_keeps_its_reason_after_its_segment_has_gone() -> None:
     seen = working()
-    lost = RunningSegment(SPEC, SegmentState.QUARANTINED, (), "cannot load the model")
+    lost = Segment(SPEC, SegmentState.QUARANTINED, (), reason="cannot load the model")
     seen.blocklist.learn([lost], 0.0)
 
     (condition,) = cluster_conditions(seen)

@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cinquefoil.gpuagent.v1.records import Placement, SegmentSpec, SegmentState
+from cinquefoil.gpuagent.v1.records import Placement, Segment, SegmentSpec, SegmentState
 from services.kit.config import Objective
 from services.kit.errors import FailedPrecondition, InvalidArgument
 from services.kit.profiles.core.profile import BatchCost, Profile, SliceShape
 from services.planner.core.decide import Snapshot, configuration_of
 from services.planner.core.decide import running as planner_running
 from services.planner.core.explain.explain import DecidedPlan, explain
-from services.planner.core.fleet import RunningSegment
 from services.planner.core.model import Gpu
 from services.planner.core.placement.actions import StopSegment
 from services.planner.core.strategies import REGISTRY
@@ -87,7 +86,7 @@ def test_what_runs_is_stopped_where_the_deployment_no_longer_knows_it() -> None:
     known = replace(
         before,
         gpus=(replace(before.gpus[0], slices=(foreign.placement,)), before.gpus[1]),
-        running=(RunningSegment(foreign, SegmentState.READY, ("h:1",)),),
+        running=(Segment(foreign, SegmentState.READY, ("h:1",)),),
     )
     decision = decided(known)
 

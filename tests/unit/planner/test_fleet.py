@@ -5,11 +5,17 @@ from dataclasses import replace
 
 import pytest
 
-from cinquefoil.gpuagent.v1.records import Placement, SegmentSpec, SegmentState, SliceProfile
+from cinquefoil.gpuagent.v1.records import (
+    Placement,
+    Segment,
+    SegmentSpec,
+    SegmentState,
+    SliceProfile,
+)
 from services.kit import config
 from services.kit.errors import FailedPrecondition
 from services.kit.mig import WHOLE, Geometry
-from services.planner.core.fleet import Fleet, Node, NodeGpu, RunningSegment
+from services.planner.core.fleet import Fleet, Node, NodeGpu, serves
 from services.planner.core.model import GpuType
 from services.planner.core.roster import NodeRoutes
 
@@ -21,7 +27,7 @@ SETTINGS = {
 }
 
 
-def node(name: str = "a", zone: str = "Z", *segments: RunningSegment) -> Node:
+def node(name: str = "a", zone: str = "Z", *segments: Segment) -> Node:
     return Node(name, zone, (NodeGpu(f"GPU-{name}", T4, (Placement(WHOLE, 0),)),), segments)
 
 
@@ -122,9 +128,9 @@ def test_nodes_that_the_deployment_does_not_name_are_refused(report: Node, messa
         fleet().report(report, 0.0)
 
 
-def running(segment_id: str, gpu: str) -> RunningSegment:
+def running(segment_id: str, gpu: str) -> Segment:
     spec = SegmentSpec(segment_id, "digits", "small", 8, 1, gpu, Placement(WHOLE, 0))
-    return RunningSegment(spec, SegmentState.READY, ("h:1",))
+    return Segment(spec, SegmentState.READY, ("h:1",))
 
 
 def test_a_node_does_not_speak_for_anothers_segments_and_gpus() -> None:
@@ -223,8 +229,8 @@ def test_only_segments_with_workers_that_answer_serve(state: SegmentState) -> No
     spec = SegmentSpec("s-1", "digits", "small", 8, 1, "GPU-a", Placement(WHOLE, 0))
     answering = {SegmentState.READY, SegmentState.DEGRADED}
 
-    assert RunningSegment(spec, state, ("h:1",)).serves == (state in answering)
-    assert not RunningSegment(spec, state, ()).serves
+    assert serves(Segment(spec, state, ("h:1",))) == (state in answering)
+    assert not serves(Segment(spec, state, ()))
 
 
 def test_a_node_that_may_only_be_read_is_not_planned_with() -> None:

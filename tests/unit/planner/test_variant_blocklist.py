@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cinquefoil.condition.v1.records import Condition, ConditionKind
-from cinquefoil.gpuagent.v1.records import Placement, SegmentSpec, SegmentState
+from cinquefoil.gpuagent.v1.records import Placement, Segment, SegmentSpec, SegmentState
 from services.kit.config import Triggers
-from services.planner.core.fleet import Node, RunningSegment
+from services.planner.core.fleet import Node
 from services.planner.core.triggers import Kind, Observation, cause
 from services.planner.core.variant_blocklist import (
     VariantBlocklist,
@@ -21,9 +21,9 @@ BEST = ("vision", "v3")
 SEEN = Observation({"Z": 1.0}, {"vision": 60.0}, {}, frozenset(), 0.5, strategy="exact")
 
 
-def running(segment_id: str, state: SegmentState = SegmentState.QUARANTINED) -> RunningSegment:
+def running(segment_id: str, state: SegmentState = SegmentState.QUARANTINED) -> Segment:
     spec = SegmentSpec(segment_id, *BEST, 8, 1, "GPU-a", Placement("1g.5gb", 0))
-    return RunningSegment(spec, state, ())
+    return Segment(spec, state, ())
 
 
 def node(*subjects: str, kind: ConditionKind = ConditionKind.MODEL_FILE_MISSING) -> Node:

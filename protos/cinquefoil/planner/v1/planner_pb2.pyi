@@ -394,6 +394,8 @@ Global___SweepResponse: _TypeAlias = SweepResponse  # noqa: Y015
 
 @_typing.final
 class DryRunResponse(_message.Message):
+    """A plan that was not made, and why it would be."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PLAN_FIELD_NUMBER: _builtins.int
@@ -422,11 +424,13 @@ class DryRunResponse(_message.Message):
         diff: _explanation_pb2.PlanDiff | None = ...,
         proposal_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["diff", b"diff", "explanation", b"explanation", "plan", b"plan"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_diff", b"_diff", "diff", b"diff", "explanation", b"explanation", "plan", b"plan"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["diff", b"diff", "explanation", b"explanation", "plan", b"plan", "proposal_id", b"proposal_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_diff", b"_diff", "diff", b"diff", "explanation", b"explanation", "plan", b"plan", "proposal_id", b"proposal_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__diff: _TypeAlias = _typing.Literal["diff"]  # noqa: Y015
+    _WhichOneofArgType__diff: _TypeAlias = _typing.Literal["_diff", b"_diff"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__diff) -> _WhichOneofReturnType__diff | None: ...
 
 Global___DryRunResponse: _TypeAlias = DryRunResponse  # noqa: Y015
 

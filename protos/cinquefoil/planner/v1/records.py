@@ -547,6 +547,24 @@ class WhatIf:
 
 
 @dataclass(frozen=True, slots=True)
+class DryRunResponse:
+    """A plan that was not made, and why it would be.
+
+    Attributes:
+        plan: The plan that would be decided. Version 0.
+        explanation: Why.
+        diff: Against the active plan; absent where none is.
+        proposal_id: For Apply; empty where the circumstances were not the present ones. Valid for
+            10 minutes.
+    """
+
+    plan: Plan = Plan()
+    explanation: Explanation = Explanation()
+    diff: PlanDiff | None = None
+    proposal_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Hold:
     """Only lost capacity is replaced for now: a freeze is on, or no maintenance window is open.
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, PlainSerializer, PlainValidator, TypeAdapter
 from sqlalchemy import Row
 
+from cinquefoil.gpuagent.v1.records import Segment
 from cinquefoil.planner.v1 import plan_pb2
 from cinquefoil.planner.v1.records import NodeOrder, Outcome, Plan, PlanState
 from services.kit.config import Objective
@@ -17,7 +18,6 @@ from services.kit.rpc.record_mapping import from_message, to_message
 from services.planner.core.accounting.account import Account, Spent
 from services.planner.core.accounting.counters import EnergyCounters
 from services.planner.core.decide import Snapshot
-from services.planner.core.fleet import RunningSegment
 from services.planner.core.model import Gpu, Model, Period
 from services.planner.core.online_search.profile_corrections import Beliefs, Cell, Evidence
 from services.planner.core.plan import Pin
@@ -143,7 +143,7 @@ class _StoredSnapshot:
 
     gpus: tuple[Gpu, ...]
     demand_rps: Mapping[str, float]
-    running: tuple[RunningSegment, ...]
+    running: tuple[Segment, ...]
     shares: Mapping[str, float]
     objective: Objective
     strategy: str

@@ -12,7 +12,7 @@ from cinquefoil.gpuagent.v1.records import (
     DestroySlice,
     LockClock,
     Placement,
-    SegmentSpec,
+    Segment,
     SegmentState,
     SliceProfile,
 )
@@ -22,7 +22,7 @@ from services.kit.rpc.condition_messages import conditions_from
 from services.kit.rpc.record_mapping import from_message, to_message
 from services.kit.segment import MOST_PROCESSES, check_name, check_spec
 from services.planner.core.cycle.environment import NodeChange
-from services.planner.core.fleet import Node, NodeGpu, RunningSegment
+from services.planner.core.fleet import Node, NodeGpu
 from services.planner.core.model import GpuType
 from services.planner.core.placement.actions import Action, StartSegment, StopSegment
 
@@ -166,8 +166,9 @@ def _whole(message: inventory_pb2.GpuType, kinds: tuple[SliceProfile, ...]) -> S
 
 def _running_from(
     message: inventory_pb2.Segment, slices: AbstractSet[tuple[str, Placement]]
-) -> RunningSegment:
-    spec = from_message(message.spec, SegmentSpec)
+) -> Segment:
+    segment = from_message(message, Segment)
+    spec = segment.spec
     check_spec(spec)
     if (spec.gpu_uuid, spec.placement) not in slices:
         raise InvalidArgument.at(
@@ -176,14 +177,13 @@ def _running_from(
             f"{spec.gpu_uuid!r}, a slice that the node does not have",
         )
     _check_length("node.segments.endpoints", message.endpoints, MOST_PROCESSES)
-    for endpoint in message.endpoints:
+    for endpoint in segment.endpoints:
         port = endpoint.rpartition(":")[2]
         if not (port.isascii() and port.isdigit() and 0 < int(port) <= _MOST_PORT):
             raise InvalidArgument.at("node.segments.endpoints", f"{endpoint[:64]!r} has no port")
-    state = SegmentState(message.state)
-    if state is SegmentState.UNSPECIFIED:
+    if segment.state is SegmentState.UNSPECIFIED:
         raise InvalidArgument.at("node.segments.state", f"{spec.segment_id} has none")
-    return RunningSegment(spec, state, tuple(message.endpoints), message.reason)
+    return segment
 
 
 def step_to(change: NodeChange, term: int) -> steps_pb2.Step:

@@ -12,6 +12,7 @@ from services.kit.grouping import grouped
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.environment import Environment, NodeChange
 from services.planner.core.decide import Decision
+from services.planner.core.fleet import serves
 from services.planner.core.placement.actions import (
     Action,
     Stage,
@@ -68,7 +69,7 @@ class RolloutExecutor:
 
         def ready(segment_id: str) -> bool:
             running = fleet.segments().get(segment_id)
-            return running is not None and running.serves
+            return running is not None and serves(running)
 
         def all_ready() -> bool:
             while left and ready(left[-1]):  # mostly one at a time: a fleet is long to look through

@@ -243,7 +243,7 @@ def _promise(case: ExplainedCase) -> str:
     fleet = (
         f"The plan draws {promised.power_w:.0f} W and emits "
         f"{promised.carbon_gco2e_per_h:.1f} gCO2e/h with "
-        f"{counted(promised.powered_gpus, 'GPU')} powered"
+        f"{counted(promised.gpus, 'GPU')} powered"
     )
     return "; ".join([fleet, *told, *more]) + "."
 

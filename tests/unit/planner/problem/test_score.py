@@ -47,7 +47,7 @@ def test_one_model_scores_by_the_equations_of_clover() -> None:
     assert found.carbon_gco2e_per_h == pytest.approx(power_w * 1.5 * 300.0 / 1000)
     assert found.accuracy == {"vision": pytest.approx(81.5)}
     assert found.unserved_rps == {"vision": 0.0}
-    assert found.powered_gpus == 2
+    assert found.gpus == 2
 
 
 def test_the_baseline_is_the_best_variant_on_a_gpu_of_its_own() -> None:
@@ -91,7 +91,7 @@ def test_parked_gpus_draw_nothing() -> None:
     configuration = Configuration({kind: 1}, {kind: 100.0})
     awake = score(pose(), configuration)
     parked = score(pose(Objective(park_idle_gpus=True)), configuration)
-    assert (awake.powered_gpus, parked.powered_gpus) == (2, 1)
+    assert (awake.gpus, parked.gpus) == (2, 1)
     assert awake.power_w - parked.power_w == pytest.approx(55.0)
     assert parked.objective > awake.objective
 

@@ -92,7 +92,7 @@ def test_models_have_pods_of_their_own_and_pools_differ() -> None:
 def test_parking_takes_as_few_gpus_as_the_load_needs() -> None:
     def powered(park: bool) -> int:
         problem = _light(Objective(carbon_weight=0.9, park_idle_gpus=park))
-        return score(problem, oracle(problem)).powered_gpus
+        return score(problem, oracle(problem)).gpus
 
     assert powered(park=False) == 6
     assert powered(park=True) == 1
