@@ -541,6 +541,7 @@ class Prediction(_message.Message):
     PARKED_POWER_W_FIELD_NUMBER: _builtins.int
     EMPTY_NODES_FIELD_NUMBER: _builtins.int
     WANTED_GPUS_FIELD_NUMBER: _builtins.int
+    ACTIVE_POWER_W_FIELD_NUMBER: _builtins.int
     objective: _builtins.float
     """CLOVER's f (Eq. 3), in percentage points; higher is better."""
     power_w: _builtins.float
@@ -559,6 +560,8 @@ class Prediction(_message.Message):
     """Their idle power, which cutting it would save. It is part of power_w, and of the carbon, unless
     the objective has park_idle_gpus. Unit: W.
     """
+    active_power_w: _builtins.float
+    """Of power_w: what requests draw beyond the idle power of the GPUs; it follows the load. Unit: W."""
     @_builtins.property
     def accuracy(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """Expected accuracy over all requests, in the models' unit, by model."""
@@ -601,10 +604,11 @@ class Prediction(_message.Message):
         parked_power_w: _builtins.float = ...,
         empty_nodes: _abc.Iterable[_builtins.str] | None = ...,
         wanted_gpus: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        active_power_w: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_gap", b"_gap", "gap", b"gap"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_gap", b"_gap", "accuracy", b"accuracy", "carbon_gco2e_per_h", b"carbon_gco2e_per_h", "empty_nodes", b"empty_nodes", "gap", b"gap", "gpus", b"gpus", "latency_s", b"latency_s", "objective", b"objective", "parked_gpus", b"parked_gpus", "parked_power_w", b"parked_power_w", "power_w", b"power_w", "solve_s", b"solve_s", "unserved_rps", b"unserved_rps", "wanted_gpus", b"wanted_gpus"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_gap", b"_gap", "accuracy", b"accuracy", "active_power_w", b"active_power_w", "carbon_gco2e_per_h", b"carbon_gco2e_per_h", "empty_nodes", b"empty_nodes", "gap", b"gap", "gpus", b"gpus", "latency_s", b"latency_s", "objective", b"objective", "parked_gpus", b"parked_gpus", "parked_power_w", b"parked_power_w", "power_w", b"power_w", "solve_s", b"solve_s", "unserved_rps", b"unserved_rps", "wanted_gpus", b"wanted_gpus"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__gap: _TypeAlias = _typing.Literal["gap"]  # noqa: Y015
     _WhichOneofArgType__gap: _TypeAlias = _typing.Literal["_gap", b"_gap"]  # noqa: Y015

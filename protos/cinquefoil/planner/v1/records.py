@@ -151,6 +151,8 @@ class Prediction:
         wanted_gpus: GPUs beyond the fleet that would serve unserved_rps, by type. The types are
             alternatives: as many of any one of them suffice. Empty: nothing is missing, or no type
             of the fleet would do.
+        active_power_w: Of power_w: what requests draw beyond the idle power of the GPUs; it follows
+            the load. Unit: W.
     """
 
     objective: float = 0.0
@@ -166,6 +168,7 @@ class Prediction:
     parked_power_w: float = 0.0
     empty_nodes: tuple[str, ...] = ()
     wanted_gpus: Mapping[str, int] = field(default_factory=dict)
+    active_power_w: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
