@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import typer
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 
 from cinquefoil.predictor.v1 import predictor_pb2 as pb
 from cinquefoil.predictor.v1 import predictor_pb2_grpc as pb_grpc
 from services.cli.client import Clients, query
-from services.cli.console.messages import word
-from services.cli.console.output import show, table
-from services.cli.console.quantities import percent
+from services.cli.console.messages import Cell, Messages
+from services.cli.console.output import show
+from services.cli.console.quantities import percent, seconds
 from services.kit.errors import NotFound
 from services.kit.plurals import counted
 
@@ -46,19 +46,20 @@ def _predictor(clients: Clients) -> pb_grpc.PredictorServiceAsyncStub:
 
 
 def render(models: Iterable[pb.ModelStatistics]) -> RenderableType:
-    """Return one row per model and source; a cache hit is "exact" or "semantic"."""
-    rows = table(
-        "Length predictions",
-        *("model", ">known", ">observed", "source", ">predictions", ">mean ms", ">class right"),
-    )
+    """Return each model's values, and a row per source; cache hits are "exact" or "semantic"."""
+    view = Messages()
+    columns: dict[str, Cell] = {
+        "source": "source",
+        ">predictions": "predictions",
+        ">mean": lambda each: seconds(each.total_s / max(each.predictions, 1)),
+        ">class right": lambda each: percent(each.right / each.judged) if each.judged else "-",
+    }
+    parts: list[RenderableType] = []
     for model in models:
-        head = (model.model, str(model.cache_entries), str(model.observed))
-        for each in model.sources:
-            mean_ms = each.total_s / each.predictions * 1e3 if each.predictions else 0.0
-            right = percent(each.right / each.judged) if each.judged else "-"
-            source = word(pb.Source.DESCRIPTOR, each.source)
-            rows.add_row(*head, source, str(each.predictions), f"{mean_ms:.2f}", right)
-            head = ("", "", "")
-        if not model.sources:
-            rows.add_row(*head, "-", "0", "-", "-")
-    return rows
+        known = view.details(model, f"Lengths of {model.model}", hide=("model", "sources"))
+        parts += (
+            [known, view.table("By source", model.sources, columns)] if model.sources else [known]
+        )
+        if not (model.sources or model.observed):
+            parts.append(f"Nothing was predicted for {model.model}.")
+    return Group(*parts)
