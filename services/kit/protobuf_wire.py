@@ -4,6 +4,7 @@ Bytes that protobuf's own parser refuses at the level that is read are refused h
 Source: Protocol Buffers documentation, "Encoding".
 """
 
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final, TypeAlias
 
@@ -20,9 +21,8 @@ _ONE_BYTE: Final = [bytes((value,)) for value in range(0x80)]
 
 def fields(  # noqa: C901 - one branch per wire type
     data: Bytes, position: int, end: int
-) -> list[tuple[int, int, int, int]]:
-    """Return (number, wire type, start, end) of each field's value; groups are skipped whole."""
-    found: list[tuple[int, int, int, int]] = []
+) -> Iterator[tuple[int, int, int, int]]:
+    """Yield (number, wire type, start, end) of each field's value; groups are skipped whole."""
     groups: list[int] = []
     count = 0
     while position < end:
@@ -49,10 +49,9 @@ def fields(  # noqa: C901 - one branch per wire type
         if position > end:
             raise ValueError("truncated")
         if not groups and kind != END_GROUP:
-            found.append((number, kind, start, position))
+            yield number, kind, start, position
     if groups:
         raise ValueError("a group without end")
-    return found
 
 
 def _after_scalar(data: Bytes, position: int, kind: int) -> int:

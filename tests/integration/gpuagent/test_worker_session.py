@@ -6,6 +6,7 @@ import pytest
 
 from services.gpuagent.worker.core.credits import Share
 from services.gpuagent.worker.session import Answer, Session, StreamUpdate
+from services.kit.request_cost import Cost
 
 
 def session(room_bytes: int = 10) -> Session:
@@ -71,3 +72,16 @@ async def test_who_waits_for_room_learns_that_the_part_is_not_wanted(gone: str) 
         stream.cancel({1})
 
     assert not await asyncio.wait_for(waiting, 5)
+
+
+async def test_an_answer_whose_client_has_gone_carries_its_cost_alone() -> None:
+    """The router still learns what the work took, and its credit is free; the bytes stay here."""
+    stream, cost = session(), Cost(1.0, 0.0, "model", 0.0, 0.1, 1)
+    stream.cancel({1})
+    assert stream.answer(Answer(1, response=b"late", cost=cost))
+    assert not stream.answer(Answer(1, response=b"again")), "answered once already"
+
+    (answer,) = (await told(stream)).answers
+    assert (answer.response, answer.cost) == (b"", cost)
+    assert answer.error is not None
+    assert answer.error.status == "CANCELLED"
