@@ -16,6 +16,7 @@ from services.planner.core.model import Configuration, Pool, Problem, Score, Seg
 from services.planner.core.problem.load_split import with_load
 from services.planner.core.problem.pricing import Prices, prices, running_kinds
 from services.planner.core.problem.score import score
+from services.planner.core.strategies.exact import RELATIVE_GAP
 
 Edge = tuple[str, str, Pool, str, int]
 """Model, variant, pool, slice and clock: what a configuration graph counts."""
@@ -169,9 +170,6 @@ _WORTH_TELLING = 5e-3
 _TIE = 1e-6
 """Points that two configurations of equal worth may differ by."""
 
-_PROVEN = 1e-3
-"""Gap above which a solve did not end in its time, so that the next one would not either."""
-
 MAX_TURNS = 3
 """Solves on each side of the present carbon weight."""
 
@@ -237,7 +235,7 @@ def break_even_points(
                 break
             lines.append((gain(optimum), optimum))
             before, turn = turn, _nearest(lines, now, end)
-            if turn == before or (optimum.configuration.gap or 0.0) > _PROVEN:
+            if turn == before or (optimum.configuration.gap or 0.0) > RELATIVE_GAP:
                 break
         if turn is not None:
             yield turn

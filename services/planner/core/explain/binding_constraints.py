@@ -10,12 +10,10 @@ from services.planner.core.problem.catalog import Place, in_time, measure
 from services.planner.core.problem.latency_rule import admissible_rps
 from services.planner.core.problem.packing import gpus_needed
 from services.planner.core.problem.pricing import gpcs, most_gpcs
+from services.planner.core.strategies.exact import RELATIVE_GAP
 
 TIGHT = 0.995
 """Share of a limit from which on it leaves no room worth having."""
-
-PROVEN_GAP = 1e-3
-"""Relative gap up to which time is not what keeps a plan from being better."""
 
 _CHEAPER = 0.999
 _ROUNDING = 1e-6
@@ -156,7 +154,7 @@ def _excluded(
 def _time_limit(
     problem: Problem, configuration: Configuration, solve_s: float
 ) -> Iterator[Binding]:
-    if configuration.gap is not None and configuration.gap > PROVEN_GAP:
+    if configuration.gap is not None and configuration.gap > RELATIVE_GAP:
         yield Binding(
             constraint="time_limit",
             subject="",

@@ -26,10 +26,10 @@ from services.planner.core.problem.pricing import prices
 from services.planner.core.problem.score import score
 from services.planner.core.problem.shortfall import shortfalls
 from services.planner.core.strategies import REGISTRY
+from services.planner.core.strategies.exact_program import TINY
 
 _WORTH_TELLING = 1e-6
 _ROUNDING = 1e-6
-_TINY = 1e-9  # keeps a relative gap finite where the objective is 0, points
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ def _gap(chosen: Judged, optimum: Judged | None, others: Sequence[Judged]) -> fl
         return None
     bound = max(best.objective, optimum.score.objective)
     bound += optimum.configuration.gap * abs(optimum.score.objective)
-    return max(0.0, bound - ours) / max(abs(ours), _TINY)
+    return max(0.0, bound - ours) / max(abs(ours), TINY)
 
 
 def _alternative(chosen: Judged, other: Judged | None) -> Alternative | None:

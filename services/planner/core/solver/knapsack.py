@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 Values = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
-PARTS = 768
+PARTS = 512
 """Parts into which the cheapest item is divided."""
 
 ROUNDING = 1e-9

@@ -24,7 +24,10 @@ from services.planner.core.strategies.without_pipelines import without_pipelines
 
 FEW_GPUS = 32
 RELATIVE_GAP = 1e-3
-"""Closing the last 0.1 % takes minutes on a large fleet and changes nothing one could measure."""
+"""Closing the last 0.1 % takes minutes on a large fleet and changes nothing one could measure.
+
+A larger gap says that a search did not end in its time.
+"""
 
 
 def exact(problem: Problem) -> Configuration:
