@@ -172,11 +172,7 @@ class Dispatcher(Assignment):
         if pending.holder is None:
             self._waiting.remove(pending)
             return []
-        return [
-            Withdraw(self.states[key].instance, pending)
-            for key in (pending.holder, pending.hedge)
-            if key is not None
-        ]
+        return self._withdraw(pending)
 
     def expire(self, pending: PendingRequest) -> list[Decision]:
         """End a request whose deadline has passed."""
@@ -254,7 +250,7 @@ class Dispatcher(Assignment):
             pending.respond(now_s, last=True)
             decisions.append(Reply(state.instance, pending))
             if pending.hedge is not None:
-                decisions += self._withdraw_from_other(pending, instance)
+                decisions += self._withdraw(pending, answered_by=instance)
             elif pending.length_decile is not None:
                 self._shortest_first.learn(pending, now_s, self._pool.slots)
         waiting = self._waiting
@@ -368,10 +364,15 @@ class Dispatcher(Assignment):
     def _see(self, now_s: float) -> None:
         self.now_s = max(self.now_s, now_s)
 
-    def _withdraw_from_other(self, pending: PendingRequest, instance: InstanceId) -> list[Decision]:
-        """Withdraw a request, which an instance has answered, from the other that has it."""
-        loser = pending.hedge if pending.holder == instance else pending.holder
-        return [] if loser is None else [Withdraw(self.states[loser].instance, pending)]
+    def _withdraw(
+        self, pending: PendingRequest, answered_by: InstanceId | None = None
+    ) -> list[Decision]:
+        """Withdraw a request from the instances that have it, but for one that has answered it."""
+        return [
+            Withdraw(self.states[key].instance, pending)
+            for key in (pending.holder, pending.hedge)
+            if key is not None and key != answered_by
+        ]
 
     def _return(
         self, pending: PendingRequest, state: InstanceState, *, unseen: bool = False
