@@ -14,9 +14,10 @@ where it has one.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from enum import IntEnum
 from functools import cache
 from inspect import Parameter, signature
-from types import UnionType
+from types import MappingProxyType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from google.protobuf.descriptor import Descriptor
@@ -36,17 +37,17 @@ _REQUIRED = Parameter.empty
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """How one field is written and read.
+    """The way of one field to its message and back.
 
     Attributes:
-        write, read: Its value to the message's, and back.
+        write, read: Its value to the message's, and back; None: as it is.
         optional: Unset is None.
         default: The record has one.
         presence: The message knows whether the field is set.
     """
 
-    write: Convert
-    read: Convert
+    write: Convert | None = None
+    read: Convert | None = None
     optional: bool = False
     default: bool = False
     presence: bool = False
@@ -60,28 +61,46 @@ _KNOWN: Mapping[Any, _Way] = {
 
 
 def to_message(record: Any, kind: type[M]) -> M:
-    """Return the message of type `kind` that a record mirrors."""
-    ways = _ways(record.__class__, kind.DESCRIPTOR)
-    return kind(**{name: way.write(getattr(record, name)) for name, way in ways.items()})
+    """Return the message of type `kind` of a record."""
+    return _written(record, kind, _ways(record.__class__, kind.DESCRIPTOR))
 
 
 def from_message(message: Message, kind: Callable[..., R], **given: object) -> R:
-    """Return the record of type `kind` that mirrors a message.
+    """Return the record of type `kind` of a message.
 
     Args:
         message: The message.
         kind: The record's type.
         given: Fields that are not read from the message.
     """
-    values = dict(given)
-    for name, way in _ways(kind, message.DESCRIPTOR).items():
-        if name in given:
-            continue
+    ways = _ways(kind, message.DESCRIPTOR)
+    if given:
+        ways = {name: way for name, way in ways.items() if name not in given}
+    return _read(message, kind, ways, given)
+
+
+def _written(record: Any, kind: type[M], ways: Mapping[str, _Way]) -> M:
+    fields = {}
+    for name, way in ways.items():
+        value = getattr(record, name)
+        fields[name] = value if way.write is None else way.write(value)
+    return kind(**fields)
+
+
+def _read(
+    message: Message,
+    kind: Callable[..., R],
+    ways: Mapping[str, _Way],
+    given: Mapping[str, object] = MappingProxyType({}),
+) -> R:
+    fields = dict(given)
+    for name, way in ways.items():
         if not way.presence or message.HasField(name) or not (way.optional or way.default):
-            values[name] = way.read(getattr(message, name))
+            value = getattr(message, name)
+            fields[name] = value if way.read is None else way.read(value)
         elif not way.default:
-            values[name] = None
-    return kind(**values)
+            fields[name] = None
+    return kind(**fields)
 
 
 @cache
@@ -110,28 +129,36 @@ def _way(hint: Any, field: Any) -> _Way:
     if hint in _KNOWN:
         return _KNOWN[hint]
     if issubclass(hint, _SCALARS):
-        return _Way(hint, hint)
+        return _Way(None, hint if issubclass(hint, IntEnum) else None)
     kind = GetMessageClass(field.message_type)
+    ways = _ways(hint, field.message_type)
     return _Way(
-        lambda record: to_message(record, kind), lambda message: from_message(message, hint)
+        lambda record: _written(record, kind, ways), lambda message: _read(message, hint, ways)
     )
 
 
 def _optional(inner: _Way) -> _Way:
-    return _Way(
-        lambda value: None if value is None else inner.write(value), inner.read, optional=True
+    write = inner.write
+    return replace(
+        inner,
+        write=write and (lambda value: None if value is None else write(value)),
+        optional=True,
     )
 
 
 def _repeated(inner: _Way) -> _Way:
+    write, read = inner.write, inner.read
     return _Way(
-        lambda values: [inner.write(value) for value in values],
-        lambda values: tuple(inner.read(value) for value in values),
+        write and (lambda values: [write(value) for value in values]),
+        tuple if read is None else lambda values: tuple([read(value) for value in values]),
     )
 
 
 def _mapped(inner: _Way) -> _Way:
+    write, read = inner.write, inner.read
     return _Way(
-        lambda values: {key: inner.write(value) for key, value in values.items()},
-        lambda values: {key: inner.read(value) for key, value in values.items()},
+        write and (lambda values: {key: write(value) for key, value in values.items()}),
+        dict
+        if read is None
+        else lambda values: {key: read(value) for key, value in values.items()},
     )
