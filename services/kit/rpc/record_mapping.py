@@ -73,10 +73,7 @@ def from_message(message: Message, kind: Callable[..., R], **given: object) -> R
         kind: The record's type.
         given: Fields that are not read from the message.
     """
-    ways = _ways(kind, message.DESCRIPTOR)
-    if given:
-        ways = {name: way for name, way in ways.items() if name not in given}
-    return _read(message, kind, ways, given)
+    return _read(message, kind, _ways(kind, message.DESCRIPTOR, frozenset(given)), given)
 
 
 def _written(record: Any, kind: type[M], ways: Mapping[str, _Way]) -> M:
@@ -104,8 +101,10 @@ def _read(
 
 
 @cache
-def _ways(record: Callable[..., Any], descriptor: Descriptor) -> Mapping[str, _Way]:
-    """Return how each field that both have is converted."""
+def _ways(
+    record: Callable[..., Any], descriptor: Descriptor, given: frozenset[str] = frozenset()
+) -> Mapping[str, _Way]:
+    """Return the ways of the fields that both have, but those of `given`."""
     fields, parameters = descriptor.fields_by_name, signature(record).parameters
     return {
         name: replace(
@@ -114,7 +113,7 @@ def _ways(record: Callable[..., Any], descriptor: Descriptor) -> Mapping[str, _W
             presence=fields[name].has_presence,
         )
         for name, hint in get_type_hints(record).items()
-        if name in fields
+        if name in fields and name not in given
     }
 
 
