@@ -6,12 +6,11 @@ time: the same batcher decides what runs together, and the same table says what 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from simpy import Event
 
 from services.gpuagent.core.batch_costs import Costs
-from services.gpuagent.worker.core.batcher import Batcher
+from services.gpuagent.worker.core.batcher import Batcher, Queued
 from services.kit.errors import DeadlineExceeded
 from services.kit.request_cost import Cost
 from services.router.core.model import InstanceId, Request
@@ -20,19 +19,17 @@ from services.simulator.device import Device, Ledger
 from services.simulator.text_worker import Results
 from services.simulator.timeline import Timeline, Waiting
 
+_ONE_KIND = "one"
+"""All requests for a model have the same shape here: they may share a batch."""
+
 _RESPONSE = b"response"
 
 
-class _Waiting(NamedTuple):
-    """A request that waits for a batch: all of a model have the same shape here, and may share one.
-
-    Attributes: number, deadline_s, kind, items.
-    """
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waiting(Queued):
+    """A request that waits for a batch. Attributes: number."""
 
     number: int
-    deadline_s: float
-    kind: str = "one"
-    items: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +84,7 @@ class Worker:
 
     def deliver(self, request: Request) -> None:
         """Take in a request; the batcher decides when it runs."""
-        self._batcher.add(_Waiting(request.number, request.deadline_s))
+        self._batcher.add(_Waiting(_ONE_KIND, 1, request.deadline_s, request.number))
         if self._work is not None:
             self._work.succeed()
             self._work = None

@@ -2,12 +2,12 @@
 
 import asyncio
 import math
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, TypeVar
 
 from cinquefoil.gpuagent.v1.worker_pb2 import Work
-from services.gpuagent.worker.core.batcher import Batcher
+from services.gpuagent.worker.core.batcher import Batcher, Queued
 from services.gpuagent.worker.core.credits import Credits
 from services.gpuagent.worker.gpu_slot import WorkerDevice
 from services.gpuagent.worker.model_port import R, Reader
@@ -24,29 +24,24 @@ INTAKE_BYTES: Final = 256 * 2**20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Job(Generic[R]):
+class Job(Queued, Generic[R]):
     """A request from its arrival until it is answered.
 
     Attributes:
         session: The stream that wants its answer.
         id: The work's id there.
         request: The request.
-        kind, items: The request's, by which it shares batches.
         came_s: When it came to the router.
         arrived_s: When it came here.
-        deadline_s: When its answer is of no use any more.
         in_parts: Its caller takes an answer in parts.
     """
 
     session: Session
     id: int
     request: R
-    kind: Hashable
-    items: int
     came_s: float
     arrived_s: float
-    deadline_s: float
-    in_parts: bool = False
+    in_parts: bool
 
 
 @dataclass(eq=False)
@@ -134,14 +129,14 @@ class Intake(Generic[R, D, M]):
             read = self.model.read(request, deadline_s)
             self.batcher.add(
                 Job(
+                    read.kind,
+                    read.items,
+                    deadline_s,
                     session,
                     work_id,
                     read,
-                    read.kind,
-                    read.items,
                     now_s - waited_s,
                     now_s,
-                    deadline_s,
                     work.in_parts,
                 )
             )

@@ -6,28 +6,25 @@ size, and never waits to fill. The oldest request always goes first, so none sta
 
 from collections import deque
 from collections.abc import Callable, Hashable
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
 
 from services.kit.errors import InvalidArgument, ResourceExhausted
 
 
-class Queued(Protocol):
-    """A request that waits."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Queued:
+    """A request that waits.
 
-    @property
-    def kind(self) -> Hashable:
-        """Return the kind: requests of equal kind may share a batch; None: it runs alone."""
-        ...
+    Attributes:
+        kind: Requests of equal kind may share a batch; None: it runs alone.
+        items: Items it brings, >= 1. A request is never split.
+        deadline_s: When its answer is of no use any more.
+    """
 
-    @property
-    def items(self) -> int:
-        """Return the number of its items, >= 1. A request is never split."""
-        ...
-
-    @property
-    def deadline_s(self) -> float:
-        """Return when its answer is of no use any more."""
-        ...
+    kind: Hashable
+    items: int
+    deadline_s: float
 
 
 J = TypeVar("J", bound=Queued)

@@ -1,23 +1,21 @@
 """Dynamic batching: never split, never starved, never waiting to fill."""
 
 import math
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.worker.core.batcher import Batcher, Next
+from services.gpuagent.worker.core.batcher import Batcher, Next, Queued
 from services.kit.errors import InvalidArgument, ResourceExhausted
 
 
-class Waiting(NamedTuple):
-    """A request."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Waiting(Queued):
+    """A request. Attributes: number."""
 
     number: int
-    kind: str | None
-    items: int
-    deadline_s: float = math.inf
 
 
 REQUESTS = st.lists(st.tuples(st.integers(1, 12), st.sampled_from(["a", "b", None])), max_size=30)
@@ -26,7 +24,7 @@ REQUESTS = st.lists(st.tuples(st.integers(1, 12), st.sampled_from(["a", "b", Non
 def _batcher(requests: list[tuple[int, str | None]], batch_size: int) -> Batcher[Waiting]:
     batcher = Batcher[Waiting](batch_size, bound=100)
     for number, (items, kind) in enumerate(requests):
-        batcher.add(Waiting(number, kind, items))
+        batcher.add(Waiting(kind, items, math.inf, number))
     return batcher
 
 
@@ -100,7 +98,7 @@ def test_a_batch_is_as_full_as_order_allows(
 def test_expired_requests_never_start(deadlines_s: list[float], now_s: float) -> None:
     batcher = Batcher[Waiting](4, bound=100)
     for number, deadline_s in enumerate(deadlines_s):
-        batcher.add(Waiting(number, "a", 1, deadline_s))
+        batcher.add(Waiting("a", 1, deadline_s, number))
 
     taken = batcher.take(now_s)
 
@@ -124,10 +122,10 @@ def test_removed_requests_do_not_run() -> None:
 
 def test_a_full_queue_refuses_and_says_when_to_come_back() -> None:
     batcher = Batcher[Waiting](1, bound=1)
-    batcher.add(Waiting(0, "a", 1))
+    batcher.add(Waiting("a", 1, math.inf, 0))
 
     with pytest.raises(ResourceExhausted) as refusal:
-        batcher.add(Waiting(1, "a", 1))
+        batcher.add(Waiting("a", 1, math.inf, 1))
     assert refusal.value.retry_after_s is not None
 
 
