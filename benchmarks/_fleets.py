@@ -6,8 +6,8 @@ from dataclasses import replace
 from itertools import count
 
 from cinquefoil.gpuagent.v1.records import Placement
-from services.gpuagent.core import gpu_types
 from services.kit.config import Objective
+from services.kit.hardware import gpu_types
 from services.kit.mig import Geometry
 from services.kit.profiles.core.analytic import AnalyticProfile
 from services.planner.core.model import Gpu, GpuType, Model, Pool, Problem, Segment, Variant
@@ -33,8 +33,10 @@ def gpu_type(name: str) -> GpuType:
         geometry,
         model.sm_count,
         model.idle_power_w,
+        model.context_power_w,
         model.max_power_w,
         max_clock_mhz=model.max_clock_mhz if model.clock_lock else 0,
+        performance=model.performance,
     )
 
 

@@ -15,9 +15,9 @@ import onnx
 
 from benchmarks._networks import light, light_names, minilm
 from benchmarks.harness import Figures, main, timed_s
-from services.gpuagent.core import gpu_types
 from services.gpuagent.profiling.core.roofline import Roofline
 from services.kit.errors import FailedPrecondition
+from services.kit.hardware import gpu_types
 from services.kit.operators.core.clock_sensitivity import INSENSITIVE, Cost, total
 from services.kit.operators.core.graph import Graph
 from services.kit.operators.onnx_reader import read

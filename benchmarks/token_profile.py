@@ -22,7 +22,8 @@ from scipy.optimize import lsq_linear
 
 from benchmarks._data import data_file
 from benchmarks.harness import Figures, main
-from services.kit.profiles.core.language import DATA_SHEETS, LanguageProfile
+from services.kit.hardware import gpu_types
+from services.kit.profiles.core.language import LanguageProfile
 from services.kit.profiles.core.profile import SliceShape
 
 _KV_KIB: Final = {
@@ -76,7 +77,8 @@ class Sample:
     def shape(self) -> SliceShape:
         """All its GPUs as one."""
         _, idle_w, limit_w = _GPUS[self.gpu]
-        return SliceShape(self.gpu, "whole", 7, self.gpus, 1, 0, idle_w, limit_w)
+        known = gpu_types.load(self.gpu).performance
+        return SliceShape(self.gpu, "whole", 7, self.gpus, 1, 0, idle_w, limit_w, known)
 
 
 def measure() -> Sequence[Figures]:
@@ -208,7 +210,7 @@ def _power(each: Sample) -> float:
     active_w = each.profile.steps(each.shape).power_w(
         each.sequences, each.context_tokens, 0.0, _step_s(each)
     )
-    return (active_w / each.gpus + each.shape.idle_power_w) / each.shape.max_power_w
+    return (active_w / each.gpus + each.shape.context_power_w) / each.shape.max_power_w
 
 
 def _step_terms(each: Sample) -> Array:
@@ -237,11 +239,11 @@ def _empty_s(each: Sample) -> float:
 
 def _ideal_s(each: Sample) -> tuple[float, float, float]:
     """Return the data sheet's times of a token's arithmetic, the weights, keys and values, s."""
-    sheet, profile = DATA_SHEETS[each.gpu], each.profile
-    bandwidth = sheet.bandwidth_gb_per_s * each.gpus
+    peak, profile = gpu_types.load(each.gpu).peak, each.profile
+    bandwidth = peak.memory_gb_per_s * each.gpus
     kv_gb = each.sequences * each.context_tokens * profile.kv_kib_per_token * 1024e-9
     weights_gb = profile.parameters_b * profile.bytes_per_parameter
-    flops_s = 2e-3 * profile.parameters_b / (sheet.fp16_tflops * each.gpus)
+    flops_s = 2e-3 * profile.parameters_b / (peak.fp16_tflops * each.gpus)
     return flops_s, weights_gb / bandwidth, kv_gb / bandwidth
 
 

@@ -17,7 +17,7 @@ import pynvml
 from benchmarks.gpu_report.engines import Open, Run
 from benchmarks.gpu_report.networks import ConvNet
 from cinquefoil.gpuagent.v1.records import MpsLimit
-from services.gpuagent.core.gpu_types import GpuInfo
+from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.devices.mps.control_program import MpsDaemon
 from services.gpuagent.devices.nvml.energy import PowerIntegral
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
@@ -158,7 +158,7 @@ def _point(
             began_s = time.perf_counter()
             run(images)
             took_s.append(time.perf_counter() - began_s)
-    active_j = power.counter_j - gpu.model.idle_power_w * power.took_s
+    active_j = power.counter_j - gpu.model.context_power_w * power.took_s
     return statistics.median(took_s), max(active_j, 0.0) / len(took_s)
 
 
@@ -172,8 +172,9 @@ def whole(gpu: GpuInfo) -> SliceShape:
         sm_count=model.sm_count,
         gpu_sm_count=model.sm_count,
         memory_bytes=model.memory_bytes,
-        idle_power_w=model.idle_power_w,
+        context_power_w=model.context_power_w,
         max_power_w=model.max_power_w,
+        performance=model.performance,
     )
 
 

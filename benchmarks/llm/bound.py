@@ -81,7 +81,7 @@ def bound_j_per_token(trace: Sequence[Request], limits: Limits, gpus: int) -> fl
     )  # fmt: skip
     if not found.success:
         raise ValueError(f"no schedule of {gpus} GPUs keeps the objective: {found.message}")
-    idle_j = gpus * engine.shape.idle_power_w * max(each.arrived_s for each in trace)
+    idle_j = gpus * engine.shape.context_power_w * max(each.arrived_s for each in trace)
     return float(found.fun + idle_j) / sum(each.output_tokens for each in trace)
 
 

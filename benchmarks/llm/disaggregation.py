@@ -28,9 +28,10 @@ from benchmarks.harness import Figures, Report
 from benchmarks.llm.engine import CLOCKS, Engine, Limits, Request
 from benchmarks.llm.traces import traces
 from services.kit.config import Embodied
+from services.kit.hardware.gpu_types import published_kgco2e
 from services.kit.profiles.core.language import LanguageProfile
 from services.kit.units import BYTES_PER_KIB, J_PER_KWH
-from services.planner.core.accounting.site import PUBLISHED_KGCO2E, embodied_carbon
+from services.planner.core.accounting.site import embodied_carbon
 from services.planner.core.model import Pool
 
 GPU_TYPES: Final = ("h100-80gb", "a100-80gb", "a30", "v100", "t4", "p4")
@@ -45,7 +46,7 @@ SEQUENCES: Final = tuple(sorted({round(2 ** (step / 4)) for step in range(33)}))
 CHUNKS: Final = (256, 512, 1024, 2048, 4096, 8192)
 MEMORY_SHARE: Final = 0.9
 """Of a GPU, for weights, keys and values: vLLM's default."""
-EMBODIED: Final = Embodied(lifetime_y=4.0, kgco2e={"a100-80gb": PUBLISHED_KGCO2E["a100-40gb"]})
+EMBODIED: Final = Embodied(lifetime_y=4.0, kgco2e={"a100-80gb": published_kgco2e("a100-40gb")})
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,7 @@ class Type:
         pool = Pool(gpu_type(name), "", 1.0, 1.0)
         self.name = name
         self._engine = Engine(profile, pool)
-        self._idle_w = self._engine.shape.idle_power_w
+        self._idle_w = self._engine.shape.context_power_w
         self._embodied_g_per_s = embodied_carbon(EMBODIED, pool.type, ()).embodied_gco2e_per_s
         self._kv_bytes = profile.kv_kib_per_token * BYTES_PER_KIB
         weights_bytes = profile.parameters_b * 1e9 * profile.bytes_per_parameter

@@ -65,7 +65,7 @@ def capped(power_w: float) -> ClockAt:
     def clock_at(replica: Replica, now_s: float) -> float:
         for clock in reversed(CLOCKS):
             time_s, energy_j = _usual_step(replica, clock, now_s)
-            if replica.engine.shape.idle_power_w + energy_j / time_s <= power_w * _ROUNDING:
+            if replica.engine.shape.context_power_w + energy_j / time_s <= power_w * _ROUNDING:
                 return clock
         return CLOCKS[0]
 
@@ -207,7 +207,7 @@ def run(window: Window, limits: Limits, setup: Setup) -> dict[str, Any]:
     ]
     span_s = serve(requests, replicas, setup.choose(requests))
     energy_j = sum(replica.active_j for replica in replicas)
-    energy_j += GPUS * replicas[0].engine.shape.idle_power_w * span_s
+    energy_j += GPUS * replicas[0].engine.shape.context_power_w * span_s
     j_per_token = energy_j / sum(each.output_tokens for each in requests)
     ttft_s, tpot_s = [each.ttft_s for each in requests], [each.tpot_s for each in requests]
     return {

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 from cinquefoil.gpuagent.v1.records import Placement, SegmentSpec
 from services.gpuagent.core.batch_costs import Costs
-from services.gpuagent.core.gpu_types import GpuInfo, load
+from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.worker_config import shape_of, tabulate
 from services.kit.config import Node
+from services.kit.hardware.gpu_types import load
 from services.kit.mig import WHOLE
 from services.kit.profiles.core.analytic import AnalyticProfile
 

@@ -25,9 +25,10 @@ from benchmarks.harness import WIDTH, Figures, Report, Row, Skipped, options, pu
 from benchmarks.miad.setting import FLOOR
 from benchmarks.muserve import arrivals, live, networks, plots
 from benchmarks.muserve.mix import INSENSITIVE
+from benchmarks.muserve.planning.clocking import V100
 from benchmarks.muserve.replay import POLICIES, Span
 from benchmarks.muserve.study import Setting, jobs_of, rows_of, study_of
-from services.kit.profiles.core.clock_curve import RATIOS, V100
+from services.kit.hardware.clock_curve import RATIOS
 from services.kit.profiles.core.language import DECODE_SENSITIVITY
 
 SPAN: Final = Span()

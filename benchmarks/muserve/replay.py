@@ -7,13 +7,13 @@ from typing import Final
 import numpy as np
 
 from benchmarks.miad.setting import FLOOR, PERCENTILE, TABLE
+from benchmarks.muserve.planning.clocking import V100
 from benchmarks.muserve.planning.deployment import Deployment, Method
 from benchmarks.muserve.planning.model import Served
 from benchmarks.muserve.planning.pipelines import Answer, Job, Simulation
 from services.gpuagent.clock_loop.core.decide import GovernedSegment
 from services.gpuagent.clock_loop.core.governor import SAMPLE_S, Governor
 from services.gpuagent.shared_memory.latency_counters import SIZES, Counts, size_of
-from services.kit.profiles.core.clock_curve import V100
 
 IDLE_W: Final = TABLE.idle_power_w
 _SEEN_W, _SEEN_MHZ = 214.0, 1300.0

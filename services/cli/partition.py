@@ -12,12 +12,12 @@ from rich.table import Table
 
 from services.cli.console.output import table
 from services.cli.console.quantities import seconds
-from services.gpuagent.core import gpu_types
 from services.gpuagent.profiling.core.roofline import Roofline
 from services.gpuagent.profiling.sensitivity.database import Database
 from services.gpuagent.profiling.sensitivity.measure import Measured, missing
 from services.gpuagent.profiling.sensitivity.study import Study, study
 from services.kit.errors import InvalidArgument
+from services.kit.hardware import gpu_types
 from services.kit.operators.core.graph import Graph
 from services.kit.operators.onnx_reader import load, read
 from services.kit.operators.random_inputs import Sizes

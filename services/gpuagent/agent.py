@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from services.gpuagent.clock_loop.loop import ClockLoop, governors, promises
-from services.gpuagent.core.gpu_types import GpuInfo
+from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.terms import Terms
 from services.gpuagent.core.transaction_rules import PriorState
 from services.gpuagent.core.worker_config import WorkerConfigBuilder
@@ -84,6 +84,7 @@ class Agent:
             place,
             node.changed,
             node.segments.list,
+            hardware.gpus,
             unsaved=lambda: accounts.unsaved,
         )
         self.gpu_loss_watch = GpuLossWatch(node, frozenset(hardware.gpu_counters))
@@ -218,6 +219,6 @@ class Agent:
 
 def _meter(place: NodePlace, gpu: GpuInfo, hardware: Hardware, began_s: float) -> GpuMeter:
     simulated, idle_share = place.settings.simulated is not None, place.settings.idle_share
-    metered = MeteredGpu(gpu.model.idle_power_w, gpu.model.sm_count, simulated, idle_share)
+    metered = MeteredGpu(gpu.model.context_power_w, gpu.model.sm_count, simulated, idle_share)
     path = place.folder / "energy" / f"{gpu.uuid}.json"
     return GpuMeter(path, hardware.gpu_counters[gpu.uuid], metered, began_s)

@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 from cinquefoil.gpuagent.v1.records import SegmentState
 from services.gpuagent.clock_loop.core.decide import Move
 from services.gpuagent.clock_loop.core.governor import Governor
-from services.gpuagent.core.gpu_types import GpuReading, SliceReading
+from services.gpuagent.core.gpu_info import GpuReading, SliceReading
 from services.gpuagent.energy.core.account import Account
 from services.gpuagent.energy.node_accounts import NodeAccounts
 from services.gpuagent.profile_drift.core.drift import DriftTrack, SegmentKind

@@ -1,4 +1,4 @@
-"""What the agent finds wrong with its own machine: models' files, providers, the disk."""
+"""Conditions of the agent's own machine: models' files, providers, GPU types, the disk."""
 
 import asyncio
 import shutil
@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from cinquefoil.condition.v1.records import Condition, ConditionKind
+from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.model import Segment
 from services.gpuagent.core.worker_config import ONNX_PROVIDERS
 from services.gpuagent.node_place import NodePlace
 from services.kit.config import Deployment, OnnxRuntime
 from services.kit.errors import FailedPrecondition
+from services.kit.hardware.boards import table_of
 from services.kit.package_data import require_sha256
 from services.kit.state_file import damaged_files
 from services.kit.units import BYTES_PER_MIB
@@ -27,13 +29,14 @@ _PROVIDER_TIMEOUT_S: Final = 60.0
 
 @dataclass(slots=True, eq=False)
 class NodeConditions:
-    """Looks at models' files, providers and the disk.
+    """Looks at models' files, providers, GPU types and the disk.
 
     Attributes:
         deployment: The whole deployment.
         place: The node.
         changed: Called when something else is wrong than before.
         segments: Returns what runs.
+        gpus: The GPUs, as found at the start.
         unsaved: Returns why state cannot be written; "": it can.
         found: What is wrong now.
     """
@@ -44,6 +47,7 @@ class NodeConditions:
     place: NodePlace
     changed: Callable[[], None]
     segments: Callable[[], Iterable[Segment]]
+    gpus: Iterable[GpuInfo] = ()
     unsaved: Callable[[], str] = lambda: ""
     found: tuple[Condition, ...] = ()
     _provider: str | None = None
@@ -64,6 +68,7 @@ class NodeConditions:
         name, folder = self.place.name, self.place.folder
         yield from self._model_files(digests=digests)
         yield from self._provider_missing()
+        yield from self._estimated()
         damaged = damaged_files(folder)
         if damaged:
             yield Condition(
@@ -105,6 +110,18 @@ class NodeConditions:
                 unsaved or f"less than {_MIN_FREE_MIB} MiB are free on the disk of {folder}",
                 f"nodes.{name}.state_dir",
             )
+
+    def _estimated(self) -> Iterator[Condition]:
+        """Yield the GPU types of which nothing but what the driver says is known."""
+        for model in {gpu.model.name: gpu.model for gpu in self.gpus}.values():
+            if model.performance and table_of(model.product_name, model.memory_bytes) is None:
+                like = model.performance.like
+                yield Condition(
+                    ConditionKind.GPU_ESTIMATED,
+                    f"gpu/{model.name}",
+                    f"{model.product_name} has no table: its speed and idle power are estimated "
+                    f"from {like} by multiprocessors, clock, memory and power limit",
+                )
 
     def _provider_missing(self) -> Iterator[Condition]:
         """Yield that ONNX Runtime cannot use real GPUs; looked at once, in a process of its own."""

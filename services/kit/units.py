@@ -5,6 +5,7 @@ from typing import Final
 J_PER_KWH: Final = 3.6e6
 BYTES_PER_KIB: Final = 2**10
 BYTES_PER_MIB: Final = 2**20
+BYTES_PER_GIB: Final = 2**30
 S_PER_H: Final = 3600.0
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
-from services.kit.profiles.core.clock_curve import curve_of
+from services.kit.hardware.gpu_types import curve_of
 from services.kit.profiles.core.language import LanguageProfile
 from services.kit.profiles.core.profile import SliceShape
 from services.kit.units import BYTES_PER_KIB
@@ -96,7 +96,7 @@ class StepCosts:
         self.profile = profile
         self._slowdown = slowdown
         self._steps = profile.steps(shape)
-        self._curve = curve_of(shape.gpu)
+        self._curve = curve_of(shape.performance)
         self._ratios: dict[float, tuple[float, float, float]] = {}
 
     def step(self, clock: float, sequences: float, context: float, prompt: float) -> Step:

@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import Protocol
 
 from cinquefoil.gpuagent.v1.records import Placement
-from services.gpuagent.core import gpu_types
 from services.kit.errors import FailedPrecondition
+from services.kit.hardware import gpu_types
 from services.planner.core.model import GpuType
 
 
@@ -149,7 +149,7 @@ class Device:
         """Return the idle energy up to `now_s` of virtual time, J."""
         parked = self.parks and not self._workers
         powered_s = self._idle_s + (0.0 if parked else now_s - self._powered_since_s)
-        return powered_s * self.type.idle_power_w
+        return powered_s * self.type.context_power_w
 
     def active_j(self, request_time_s: float) -> dict[str, float]:
         """Return the active energy by model, batches that run counted in part, J.
@@ -177,6 +177,8 @@ def gpu_type(name: str) -> GpuType:
         geometry=table.offered,
         sm_count=table.sm_count,
         idle_power_w=table.idle_power_w,
+        context_power_w=table.context_power_w,
         max_power_w=table.max_power_w,
         max_clock_mhz=table.max_clock_mhz if table.clock_lock else 0,
+        performance=table.performance,
     )

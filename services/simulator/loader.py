@@ -28,7 +28,7 @@ from services.kit.config.loader import (
 from services.kit.errors import InvalidArgument
 from services.planner.adapters.model_loader import load_models
 from services.planner.core.model import Model
-from services.planner.core.problem.shortfall import unreachable
+from services.planner.core.problem.shortfall import unservable
 from services.simulator import scenario as schema
 from services.simulator.device import gpu_type
 from services.simulator.supported import Finding, unsupported
@@ -80,7 +80,7 @@ def read(path: Path) -> Setting:
         (*_unknown(found, deployment), *_live(found, deployment), *unsupported(found, deployment)),
     )
     models = load_models(deployment)
-    _refuse(path, tree, _unreachable(models, deployment))
+    _refuse(path, tree, _unservable(models, deployment))
     carbon = deployment.carbon
     zones = {
         name: zone.model_copy(update={"source": found.carbon[name]})
@@ -113,12 +113,12 @@ def _refuse(path: Path, tree: yaml.Node | None, findings: Iterable[Finding]) -> 
         raise ConfigError(path, found)
 
 
-def _unreachable(models: tuple[Model, ...], deployment: Deployment) -> Iterator[Finding]:
-    """Yield objectives that no variant can meet on the GPUs that are simulated."""
+def _unservable(models: tuple[Model, ...], deployment: Deployment) -> Iterator[Finding]:
+    """Yield models that no variant can serve on the GPUs that are simulated."""
     names = {name for node in deployment.nodes.values() for name in node.simulated or ()}
     planner, gpus = deployment.planner, map(gpu_type, sorted(names))
-    for name, text in unreachable(models, gpus, planner.objective, planner.batch_sizes):
-        yield ("deployment", "models", name, "slo", "latency_s"), text
+    for where, text in unservable(models, gpus, planner.objective, planner.batch_sizes):
+        yield ("deployment", "models", *where), text
 
 
 def _unknown(found: schema.Scenario, deployment: Deployment) -> Iterator[Finding]:

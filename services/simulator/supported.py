@@ -6,7 +6,6 @@ fails in a simulation, and there are no wires and no files.
 
 from collections.abc import Iterator, Mapping
 
-from services.gpuagent.core import gpu_types
 from services.kit.config import (
     Deployment,
     ExternalRuntime,
@@ -14,6 +13,7 @@ from services.kit.config import (
     Node,
     OnnxRuntime,
 )
+from services.kit.hardware import gpu_types
 from services.simulator.scenario import Scenario
 
 Finding = tuple[tuple[int | str, ...], str]

@@ -15,11 +15,12 @@ import pynvml
 import pytest
 
 from cinquefoil.gpuagent.v1.records import Placement
-from services.gpuagent.core import gpu_types
-from services.gpuagent.core.gpu_types import GpuInfo, GpuTable
+from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.devices.nvml import reading
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.kit.errors import FailedPrecondition, NotFound, PermissionDenied
+from services.kit.hardware.boards import table_of
+from services.kit.hardware.gpu_types import GpuTable
 from services.kit.mig import WHOLE
 
 pytestmark = pytest.mark.gpu
@@ -82,9 +83,7 @@ def listed(gpus: NvmlGpus, handles: list[Any]) -> tuple[GpuInfo, ...]:
 @pytest.fixture
 def known(handles: list[Any]) -> list[tuple[Any, GpuTable]]:
     """The GPUs of which we have a table, with it."""
-    tables = [
-        (handle, gpu_types.by_product_name(pynvml.nvmlDeviceGetName(handle))) for handle in handles
-    ]
+    tables = [(handle, table_of(pynvml.nvmlDeviceGetName(handle))) for handle in handles]
     found = [(handle, table) for handle, table in tables if table is not None]
     if not found:
         pytest.skip("no table for the GPUs here")
@@ -99,7 +98,7 @@ def test_every_gpu_is_described(listed: tuple[GpuInfo, ...]) -> None:
         assert gpu.uuid.startswith("GPU-")
         assert gpu.model.sm_count > 0
         assert gpu.model.memory_bytes > 2**30
-        assert 0 < gpu.model.idle_power_w < gpu.model.max_power_w
+        assert 0 < gpu.model.context_power_w < gpu.model.max_power_w
         assert gpu.model.clocks_mhz == tuple(sorted(gpu.model.clocks_mhz, reverse=True))
         assert gpu.clock_mhz <= gpu.model.max_clock_mhz
 
@@ -114,9 +113,7 @@ def test_slices_lie_within_the_geometry(listed: tuple[GpuInfo, ...]) -> None:
 def test_a_cut_gpu_has_the_geometry_of_its_table(listed: tuple[GpuInfo, ...]) -> None:
     """The tables are right, for the boards at hand."""
     known = [
-        (gpu, table)
-        for gpu in listed
-        if (table := gpu_types.by_product_name(gpu.model.product_name)) is not None
+        (gpu, table) for gpu in listed if (table := table_of(gpu.model.product_name)) is not None
     ]
     if not known:
         pytest.skip("no table for the GPUs here")

@@ -4,7 +4,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from benchmarks.muserve.planning.model import Demand, Served
-from services.kit.profiles.core.clock_curve import RATIOS, V100
+from services.kit.hardware import gpu_types
+from services.kit.hardware.clock_curve import RATIOS
+
+V100: Final = gpu_types.load("v100").clock_curve
+"""How mu-Serve's GPU follows its clock."""
 
 WAITING: Final = 0.5
 """Share of an objective that is left for waiting: a request by itself may take the rest."""

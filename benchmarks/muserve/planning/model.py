@@ -21,7 +21,7 @@ class Partition:
         memory_bytes: Memory it takes on a device.
         latency_s: Its part of one request, alone on a device at the highest clock, s, > 0.
         sensitivity: How that follows the SM clock: 0 (not at all) .. 1 (as most kernels; see
-            `services.kit.profiles.core.clock_curve`).
+            `services.kit.hardware.clock_curve`).
         transfer_s: Time to hand a request on to a partition on another device, s.
     """
 

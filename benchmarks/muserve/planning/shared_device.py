@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Generic, Protocol, TypeVar
 
-from services.kit.profiles.core.clock_curve import V100
+from benchmarks.muserve.planning.clocking import V100
 
 
 class Work(Protocol):

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import yaml
 
-from services.gpuagent.core import gpu_types
 from services.kit.config import Deployment, Model, Profile, TableProfile, Variant
 from services.kit.config.carbon_sources import KeyedSource, TraceSource
 from services.kit.config.loader import Mistake, line_of
 from services.kit.errors import InvalidArgument
+from services.kit.hardware import gpu_types
 from services.kit.profiles.factory import load_profile
 from services.local.demo.demo_models import MODEL as TRAINED
 from services.local.endpoints import endpoints
@@ -162,7 +162,7 @@ def _gpus(deployment: Deployment) -> Iterator[Finding]:
 
 
 def _objectives(deployment: Deployment) -> Iterator[Finding]:
-    """Objectives that no variant can meet; only where all GPUs are simulated, hence known."""
+    """Models that no variant can serve; only where all GPUs are simulated, hence known."""
     names = {name for node in deployment.nodes.values() for name in node.simulated or ()}
     if not all(node.simulated for node in deployment.nodes.values()) or names - {
         *gpu_types.names()
@@ -171,15 +171,15 @@ def _objectives(deployment: Deployment) -> Iterator[Finding]:
     planner = deployment.planner
     try:
         from services.planner.adapters.model_loader import load_models  # noqa: PLC0415
-        from services.planner.core.problem.shortfall import unreachable  # noqa: PLC0415
+        from services.planner.core.problem.shortfall import unservable  # noqa: PLC0415
         from services.simulator.device import gpu_type  # noqa: PLC0415
 
         models = load_models(deployment)
     except (InvalidArgument, ModuleNotFoundError):  # said elsewhere; not installed
         return
     types = map(gpu_type, sorted(names))
-    for name, why in unreachable(models, types, planner.objective, planner.batch_sizes):
-        yield ("models", name, "slo", "latency_s"), why
+    for where, why in unservable(models, types, planner.objective, planner.batch_sizes):
+        yield ("models", *where), why
 
 
 def _token_objectives(deployment: Deployment) -> Iterator[Finding]:

@@ -10,8 +10,8 @@ from typing import Any, Final
 import pynvml
 
 from services.cli.doctor.finding import Finding, bad, fine, note
-from services.gpuagent.core import gpu_types
 from services.gpuagent.node_conditions import missing_provider
+from services.kit.hardware.boards import table_of
 
 _MIG_CONFIG: Final = Path("/proc/driver/nvidia/capabilities/mig/config")
 _WITHOUT_GPU: Final = "cores and simulated GPUs work without one"
@@ -81,10 +81,10 @@ def _gpus() -> Iterator[Finding]:
 
 def _gpu(subject: str, device: Any) -> Iterator[Finding]:
     name, uuid = pynvml.nvmlDeviceGetName(device), pynvml.nvmlDeviceGetUUID(device)
-    if gpu_types.by_product_name(name) is None:
+    if table_of(name) is None:
         yield note(
             subject,
-            f"{name} ({uuid}) has no table here: it serves as a whole GPU",
+            f"{name} ({uuid}) has no table here: its speed and idle power are estimated",
             "measure profiles on it: cinquefoil gpuagent profile",
         )
     else:

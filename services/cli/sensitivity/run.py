@@ -9,10 +9,10 @@ from rich.console import Console
 from services.cli.console.output import print_json
 from services.cli.sensitivity import chart, render
 from services.cli.sensitivity.measure import Place, measured
-from services.gpuagent.core import gpu_types
 from services.gpuagent.profiling.core.roofline import Roofline
 from services.gpuagent.profiling.sensitivity.database import Database
 from services.gpuagent.profiling.sensitivity.study import study
+from services.kit.hardware import gpu_types
 from services.kit.operators.onnx_reader import load, read
 from services.kit.operators.random_inputs import Sizes
 

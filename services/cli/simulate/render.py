@@ -1,6 +1,7 @@
 """The table: one column per policy."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 
 from rich.console import Group, RenderableType
@@ -9,7 +10,7 @@ from rich.text import Text
 from services.cli.console import quantities
 from services.cli.console.output import table
 from services.simulator.report.figures import Figures, ModelFigures, TextFigures
-from services.simulator.report.report import Report
+from services.simulator.report.report import Report, Result
 
 Row = tuple[str, ...]
 
@@ -26,7 +27,7 @@ def render(report: Report, speeds: Mapping[str, float]) -> RenderableType:
     title = f"{report.name}: {length} from {report.start:%Y-%m-%d %H:%M} UTC, seed {report.seed}"
     made = table(title, "", *(f">{name}" for name in policies), rows=rows(report))
     made.add_row("speed", *(f"{speeds.get(name, 0):,.0f} x" for name in policies))
-    return Group(made, Text(), *_notes(list(policies.values())))
+    return Group(made, Text(), *_notes(report))
 
 
 def rows(report: Report) -> Iterator[Row]:
@@ -94,6 +95,17 @@ def _met(model: ModelFigures) -> str:
     return "met" if model.met else "missed"
 
 
+def _why_lost(result: Result) -> str:
+    """Return what plans could not keep, or how requests failed where they kept everything."""
+    degraded = dict.fromkeys(plan.degraded for plan in result.plans if plan.degraded)
+    if degraded:
+        return f"since {next(iter(degraded))}" + (" ..." if len(degraded) > 1 else "")
+    failures: Counter[str] = Counter()
+    for model in result.figures.models.values():
+        failures.update(model.failures)
+    return "by reason: " + ", ".join(f"{why} {count:,}" for why, count in failures.most_common())
+
+
 def _uncertain(one: Figures) -> str:
     if one.energy_error_j is None:
         return "?"
@@ -108,7 +120,11 @@ def _share(part: int, whole: int) -> str:
     return quantities.percent(part / whole) if whole else "-"
 
 
-def _notes(policies: Sequence[Figures]) -> Iterator[Text]:
+def _notes(report: Report) -> Iterator[Text]:
+    policies = [result.figures for result in report.results.values()]
+    for name, result in report.results.items():
+        if result.figures.lost:
+            yield Text(f"{name}: {result.figures.lost:,} lost, {_why_lost(result)}", style="yellow")
     if len(policies) > 1:
         yield Text(f"Savings are against {policies[0].policy}.", style="dim")
     if any(one.simulated + one.still_open < one.sent for one in policies):

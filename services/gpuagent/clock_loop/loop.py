@@ -11,14 +11,14 @@ import numpy as np
 from cinquefoil.gpuagent.v1.records import ScaleOut
 from services.gpuagent.clock_loop.core.decide import GovernedSegment
 from services.gpuagent.clock_loop.core.governor import SAMPLE_S, Governor
-from services.gpuagent.core.gpu_types import GpuInfo
+from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.worker_config import WorkerConfig
 from services.gpuagent.shared_memory.latency_counters import SIZES, Counts
 from services.gpuagent.supervision.managed_node import ManagedNode
 from services.gpuagent.supervision.segments import RunningSegment
 from services.kit.config import Deployment, Node
 from services.kit.errors import ServiceError
-from services.kit.profiles.core.clock_curve import curve_of
+from services.kit.hardware.gpu_types import curve_of
 from services.kit.profiles.factory import clock_sensitivity, latency_shares, load_stages
 from services.kit.telemetry import logs
 
@@ -88,7 +88,7 @@ def governors(node: Node, gpus: Iterable[GpuInfo]) -> dict[str, Governor]:
         return {}
     found = {}
     for gpu in gpus:
-        curve = curve_of(gpu.model.name)
+        curve = curve_of(gpu.model.performance)
         if curve.measured_on != gpu.model.name:
             _log.info("clock curve is another GPU's", gpu=gpu.model.name, curve=curve.measured_on)
         clocks_mhz = gpu.model.clocks_mhz

@@ -13,7 +13,7 @@ from cinquefoil.gpuagent.v1.records import (
     StartSegment,
     StopSegment,
 )
-from services.gpuagent.core.gpu_types import GpuInfo
+from services.gpuagent.core.gpu_info import GpuInfo
 from services.kit.errors import ServiceError
 
 

@@ -27,7 +27,7 @@ from cinquefoil.gpuagent.v1.records import (
     StartSegment,
     StopSegment,
 )
-from services.gpuagent.core.gpu_types import GpuInfo
+from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.model import Action, Node, Transaction
 from services.kit.errors import InvalidArgument, NotFound
 from services.kit.mig import WHOLE

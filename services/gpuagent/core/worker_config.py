@@ -9,7 +9,7 @@ from typing import Final
 
 from cinquefoil.gpuagent.v1.records import SegmentSpec
 from services.gpuagent.core.batch_costs import CostCurve, Costs
-from services.gpuagent.core.gpu_types import GpuInfo
+from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.worker_spec import WorkerSpec
 from services.kit.config import OnnxRuntime, Runtime, Slo
 from services.kit.errors import FailedPrecondition, NotFound
@@ -142,7 +142,7 @@ class WorkerConfigBuilder:
         else:
             environment = {"OMP_NUM_THREADS": str(threads)} if threads > 1 else {}
         return WorkerConfig(
-            spec, worker, environment, gpu.model.idle_power_w * share, shape.sm_count
+            spec, worker, environment, gpu.model.context_power_w * share, shape.sm_count
         )
 
     def _costs(self, network: Network, shape: SliceShape, spec: SegmentSpec) -> Costs | None:
@@ -169,8 +169,9 @@ def shape_of(gpu: GpuInfo, profile: str) -> SliceShape:
         sm_count=kind.sm_count,
         gpu_sm_count=gpu.model.sm_count,
         memory_bytes=kind.memory_bytes,
-        idle_power_w=gpu.model.idle_power_w,
+        context_power_w=gpu.model.context_power_w,
         max_power_w=gpu.model.max_power_w,
+        performance=gpu.model.performance,
         core_gmacs_per_s=gpu.model.core_gmacs_per_s,
     )
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Self, TypeVar
 
-from services.gpuagent.core.gpu_types import GpuReading
+from services.gpuagent.core.gpu_info import GpuReading
 from services.gpuagent.devices.cpu.cores import CpuCores
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.kit.errors import ServiceError

@@ -11,7 +11,7 @@ import pynvml
 
 from cinquefoil.gpuagent.v1.records import Software
 from services.gpuagent.core.device_port import Permissions
-from services.gpuagent.core.gpu_types import GpuInfo
+from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.devices.cpu.cores import cores_of
 from services.gpuagent.devices.device_thread import Devices, DeviceThread
 from services.gpuagent.devices.fake_nvml.library import FakeNvml, install

@@ -21,7 +21,7 @@ from services.gpuagent.core.device_port import (
     Method,
     Permissions,
 )
-from services.gpuagent.core.gpu_types import GpuInfo, GpuModel, GpuReading, SliceReading
+from services.gpuagent.core.gpu_info import GpuInfo, GpuReading, SliceReading
 from services.gpuagent.devices.nvml import reading
 from services.gpuagent.devices.nvml.energy import PowerIntegral, thousandths
 from services.gpuagent.devices.nvml.errors import LOST, translated
@@ -32,6 +32,7 @@ from services.kit.errors import (
     PermissionDenied,
     Unavailable,
 )
+from services.kit.hardware.gpu_types import GpuModel
 from services.kit.mig import WHOLE
 
 

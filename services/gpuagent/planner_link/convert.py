@@ -19,12 +19,13 @@ from cinquefoil.gpuagent.v1.records import (
     StopSegment,
 )
 from cinquefoil.planner.v1 import planner_pb2
-from services.gpuagent.core.gpu_types import GpuInfo, GpuModel
+from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.model import Action, ClockState, Node, Outcome, Transaction
 from services.gpuagent.energy.core.account import Account
 from services.gpuagent.profile_drift.core.drift import DriftTrack, SegmentKind
 from services.gpuagent.reconfigure.transactions import Reconfigured
 from services.kit.errors import InvalidArgument
+from services.kit.hardware.gpu_types import GpuModel
 from services.kit.rpc.condition_messages import condition_messages
 from services.kit.rpc.record_mapping import from_message, to_message
 from services.kit.segment import check_spec

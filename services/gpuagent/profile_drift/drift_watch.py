@@ -5,13 +5,13 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from services.gpuagent.core.gpu_types import GpuModel
 from services.gpuagent.core.worker_slot import Slot
 from services.gpuagent.devices.hardware import Hardware
 from services.gpuagent.energy.node_accounts import NodeAccounts
 from services.gpuagent.profile_drift.core.drift import BatchTotals, DriftTrack, SegmentKind
 from services.gpuagent.supervision.managed_node import ManagedNode
 from services.gpuagent.supervision.segments import RunningSegment
+from services.kit.hardware.gpu_types import GpuModel
 from services.kit.telemetry import logs
 
 _log = logs.get("drift")

@@ -16,7 +16,7 @@ from cinquefoil.gpuagent.v1.records import (
     StopSegment,
 )
 from services.gpuagent.core.device_port import IN_USE
-from services.gpuagent.core.gpu_types import GpuInfo
+from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.model import Action
 from services.gpuagent.core.worker_config import WorkerConfig, WorkerConfigBuilder
 from services.gpuagent.devices.mig_mode import MigModes

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from cinquefoil.gpuagent.v1.records import DesiredGpu, StopSegment
-from services.gpuagent.core.gpu_types import GpuInfo
+from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.model import Action, Node, Transaction
 from services.gpuagent.core.transaction_rules import gpu_of
 from services.gpuagent.reconfigure.transactions import Transactions

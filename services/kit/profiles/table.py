@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Literal
 
 from services.kit.errors import InvalidArgument
+from services.kit.hardware.clock_curve import ClockCurve
+from services.kit.hardware.gpu_types import curve_of
 from services.kit.profiles.core.analytic import AnalyticProfile
-from services.kit.profiles.core.clock_curve import ClockCurve, curve_of
 from services.kit.profiles.core.profile import BatchCost, SliceShape
 from services.kit.profiles.table_file import Row, read_table
 
@@ -113,7 +114,7 @@ class TableProfile:
         if high is None or clocks[above] == clock_ratio:
             return high
         if low is None:
-            return _slowed(high, curve_of(shape.gpu), clocks[above], clock_ratio)
+            return _slowed(high, curve_of(shape.performance), clocks[above], clock_ratio)
         weight = (clock_ratio - clocks[above - 1]) / (clocks[above] - clocks[above - 1])
         return BatchCost(
             low.latency_s + weight * (high.latency_s - low.latency_s),
@@ -128,7 +129,7 @@ class TableProfile:
             return None
         energy_j = point.energy_j
         if energy_j is None:
-            curve = curve_of(shape.gpu)
+            curve = curve_of(shape.performance)
             full_speed_s = point.latency_s / curve.time_ratio(clock_ratio)
             power_w = self.power.power_w(shape, batch_size, processes, full_speed_s)
             energy_j = power_w * curve.power_ratio(clock_ratio) * point.latency_s / processes

@@ -366,7 +366,7 @@ class Fleet:
         serving = [run for run in node.segments if serves(run)]
         if not serving:
             return None
-        idle_power_w = {gpu.uuid: gpu.type.idle_power_w for gpu in node.gpus}
+        idle_power_w = {gpu.uuid: gpu.type.context_power_w for gpu in node.gpus}
         return NodeRoutes(
             {run.spec.segment_id: run.endpoints for run in serving},
             self.settings[node.name].pue if node.pue is None else node.pue,

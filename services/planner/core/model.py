@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from cinquefoil.gpuagent.v1.records import Placement, SegmentSpec, SliceProfile
+from cinquefoil.gpuagent.v1.records import Performance, Placement, SegmentSpec, SliceProfile
 from services.kit.config import Objective, PlacementRule, Spread
 from services.kit.mig import Geometry
 from services.kit.profiles.core.language import TokenTimes
@@ -25,19 +25,23 @@ class GpuType:
         name: For example "a100-40gb".
         geometry: What it can be cut into.
         sm_count: Streaming multiprocessors of the whole GPU.
-        idle_power_w: Power while nothing is computed, W.
+        idle_power_w: Power with no CUDA context open, W.
+        context_power_w: Power with one open and nothing computed, as where segments wait, W.
         max_power_w: Default power limit, W.
         max_clock_mhz: Highest SM clock, MHz; 0: unknown, so that plans leave its clock alone.
         core_gmacs_per_s: CPU cores only: multiply-accumulates of one core, measured, 1e9/s.
+        performance: How fast it is; None: it is CPU cores, or nothing is known of it.
     """
 
     name: str
     geometry: Geometry
     sm_count: int
     idle_power_w: float
+    context_power_w: float
     max_power_w: float
     max_clock_mhz: int = 0
     core_gmacs_per_s: float = 0.0
+    performance: Performance | None = None
 
     def __hash__(self) -> int:
         # Kinds and pools are dictionary keys everywhere; hashing a geometry each time is slow.
@@ -52,9 +56,10 @@ class GpuType:
             sm_count=kind.sm_count,
             gpu_sm_count=self.sm_count,
             memory_bytes=kind.memory_bytes,
-            idle_power_w=self.idle_power_w,
+            context_power_w=self.context_power_w,
             max_power_w=self.max_power_w,
             core_gmacs_per_s=self.core_gmacs_per_s,
+            performance=self.performance,
         )
 
 

@@ -5,9 +5,9 @@ import pytest
 
 from benchmarks.miad.setting import FLOOR
 from benchmarks.muserve import arrivals, mix
+from benchmarks.muserve.planning.clocking import V100
 from benchmarks.muserve.replay import ACTIVE_W, IDLE_W, POLICIES, Span
 from benchmarks.muserve.study import Setting, rows_of
-from services.kit.profiles.core.clock_curve import V100
 from services.kit.profiles.core.language import DECODE_SENSITIVITY
 from tests.support.paths import PUBLISHED
 

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.muserve.planning import groups, tuning
+from benchmarks.muserve.planning.clocking import V100
 from benchmarks.muserve.planning.deployment import Method, deploy
 from benchmarks.muserve.planning.model import Device, Partition, Served
 from benchmarks.muserve.planning.pipelines import Job, Pipeline, Simulation, Stage, pipeline
 from services.kit.errors import FailedPrecondition
-from services.kit.profiles.core.clock_curve import V100
 from tests.support.examples import examples
 
 GB = 10**9

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from benchmarks.muserve.planning import exact, power_aware
 from benchmarks.muserve.planning.alpaserve import balanced, spread
-from benchmarks.muserve.planning.clocking import demands
+from benchmarks.muserve.planning.clocking import V100, demands
 from benchmarks.muserve.planning.model import (
     Demand,
     Device,
@@ -20,7 +20,7 @@ from benchmarks.muserve.planning.model import (
     problem,
 )
 from services.kit.errors import InvalidArgument
-from services.kit.profiles.core.clock_curve import RATIOS, V100
+from services.kit.hardware.clock_curve import RATIOS
 from services.planner.core.placement.power_aware import ALIKE, fitting_score
 from tests.support.examples import examples
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from cinquefoil.gpuagent.v1.records import Placement, SegmentSpec
 from services.gpuagent.core import cpu_geometry
 from services.gpuagent.core.device_port import ALL_GRANTED, IN_USE, MeterReading, Permissions
-from services.gpuagent.core.gpu_types import GpuModel
 from services.gpuagent.core.worker_config import Network, WorkerConfigBuilder
 from services.gpuagent.devices.cpu import speed
 from services.gpuagent.devices.cpu.cores import CpuCores, chosen, cores_of
@@ -26,6 +25,7 @@ from services.kit.errors import (
     NotFound,
     PermissionDenied,
 )
+from services.kit.hardware.gpu_types import GpuModel
 from services.kit.profiles.core.analytic import AnalyticProfile
 
 CORES = (2, 3, 5, 7)
@@ -65,6 +65,7 @@ class Machine:
                 sm_count=4,
                 memory_bytes=2**30,
                 idle_power_w=4.0,
+                context_power_w=4.0,
                 max_power_w=20.0,
                 clocks_mhz=(0,),
             ),
@@ -256,7 +257,7 @@ def test_energy_is_rapls_where_it_may_be_read_and_else_a_model(tmp_path: Path) -
     assert (reading.method, reading.energy_j) == ("rapl", 2.0)
     without = device_of(tmp_path, Cpu(cores=1, idle_w=3.0, core_w=7.0), tmp_path / "none")
     assert without.gauge().method == "model"
-    assert (without.model.idle_power_w, without.model.max_power_w) == (3.0, 10.0)
+    assert (without.model.context_power_w, without.model.max_power_w) == (3.0, 10.0)
 
 
 def test_a_device_keeps_its_identity_while_its_cores_do(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What the agent finds wrong with its machine."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,12 @@ import pytest
 
 from cinquefoil.gpuagent.v1.records import Placement, SegmentSpec, SegmentState
 from services.gpuagent import node_conditions
+from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.model import Segment
 from services.gpuagent.node_conditions import NodeConditions
 from services.gpuagent.node_place import place_of
 from services.kit.config import Deployment
+from services.kit.hardware import gpu_types
 from services.kit.mig import WHOLE
 
 SPEC = SegmentSpec("s-1", "digits", "large", 32, 2, "GPU-a", Placement(WHOLE, 0))
@@ -151,3 +154,21 @@ async def test_state_that_cannot_be_written_or_was_damaged_is_named(tmp_path: Pa
         "STATE_DAMAGED": f"state was damaged, set aside and begun again: {aside}",
         "DISK_FULL": "cannot write energy.json: Read-only file system",
     }
+
+
+async def test_a_gpu_without_a_table_is_named_as_estimated(tmp_path: Path) -> None:
+    """Once for all boards of the type; boards of known chips are none."""
+    seen = conditions(tmp_path)
+    known = gpu_types.load("a30")
+    strange = replace(known, name="nvidia-gb10", product_name="NVIDIA GB10")
+    (tmp_path / "large.onnx").touch()
+    seen.gpus = tuple(
+        GpuInfo(f"GPU-{index}", index, model, False, (), 0)
+        for index, model in enumerate((known, strange, strange))
+    )
+    await seen.look()
+
+    (estimated,) = seen.found
+    assert (estimated.kind.name, estimated.subject) == ("GPU_ESTIMATED", "gpu/nvidia-gb10")
+    assert "NVIDIA GB10 has no table" in estimated.sentence
+    assert "estimated from a30" in estimated.sentence

@@ -7,7 +7,6 @@ import onnx
 import pytest
 
 from services.cli.sensitivity.measure import at_both
-from services.gpuagent.core import gpu_types
 from services.gpuagent.profiling.core.operator_bucket import Bucket
 from services.gpuagent.profiling.core.roofline import Roofline
 from services.gpuagent.profiling.sensitivity.database import Database
@@ -20,6 +19,7 @@ from services.gpuagent.profiling.sensitivity.measure import (
 )
 from services.gpuagent.profiling.sensitivity.study import study
 from services.kit.errors import FailedPrecondition
+from services.kit.hardware import gpu_types
 from services.kit.operators.core.clock_sensitivity import Cost
 from services.kit.operators.core.graph import Operator, Work
 from services.kit.operators.onnx_reader import read

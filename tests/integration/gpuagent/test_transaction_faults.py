@@ -22,10 +22,10 @@ from cinquefoil.gpuagent.v1.records import (
     StartSegment,
     StopSegment,
 )
-from services.gpuagent.core import gpu_types
 from services.gpuagent.core.model import Node, Transaction
 from services.gpuagent.core.reconcile import reconcile
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code
+from services.kit.hardware import gpu_types
 from services.kit.mig import WHOLE
 from tests.support.examples import examples
 from tests.support.gpuagent.nvml_faults import InjectedFault

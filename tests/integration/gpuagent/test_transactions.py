@@ -18,12 +18,12 @@ from cinquefoil.gpuagent.v1.records import (
     StartSegment,
     StopSegment,
 )
-from services.gpuagent.core.gpu_types import load
 from services.gpuagent.core.model import Transaction
 from services.gpuagent.core.transaction_rules import UNDO_GRACE, PriorSlice, PriorState, undo
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code
 from services.gpuagent.devices.nvml import reading
 from services.gpuagent.supervision.journal import Journal
+from services.kit.hardware.gpu_types import load
 from services.kit.state_file import not_written
 from tests.support.gpuagent.nvml_faults import InjectedFault
 from tests.support.gpuagent.transactions import Agent, World, live, machine

@@ -9,6 +9,7 @@ import pytest
 from services.kit.config import AnalyticProfile as AnalyticSettings
 from services.kit.config import TableProfile as TableSettings
 from services.kit.errors import InvalidArgument
+from services.kit.hardware.gpu_types import load
 from services.kit.profiles.core.analytic import AnalyticProfile
 from services.kit.profiles.core.profile import SliceShape
 from services.kit.profiles.factory import load_profile
@@ -28,8 +29,11 @@ PROFILES = [
 ]
 
 
+A100 = load("a100-80gb").performance
+
+
 def shape(gpcs: int, profile: str, gpu: str = "a100-80gb") -> SliceShape:
-    return SliceShape(gpu, profile, gpcs, 14 * gpcs, 108, gpcs * 10 * 2**30, 55.0, 400.0)
+    return SliceShape(gpu, profile, gpcs, 14 * gpcs, 108, gpcs * 10 * 2**30, 55.0, 400.0, A100)
 
 
 @pytest.mark.parametrize("folder", PROFILES)

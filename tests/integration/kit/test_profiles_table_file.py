@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.kit.errors import InvalidArgument
-from services.kit.profiles.core.clock_curve import curve_of
+from services.kit.hardware.gpu_types import curve_of, load
 from services.kit.profiles.core.measurement import Fingerprint, Measurement
 from services.kit.profiles.core.profile import BatchCost, SliceShape
 from services.kit.profiles.table import TableProfile
@@ -18,7 +18,9 @@ from services.kit.profiles.table_file import read_fingerprint, read_measurements
 MACHINE = Fingerprint(
     "a100-40gb", "NVIDIA A100: 40 # GB", "580.95.05", "13.0", "1.31.0", measured_on="2026-11-21"
 )
-SHAPE = SliceShape("a100-40gb", "2g.10gb", 2, 28, 108, 10 * 2**30, 55.0, 400.0)
+SHAPE = SliceShape(
+    "a100-40gb", "2g.10gb", 2, 28, 108, 10 * 2**30, 55.0, 400.0, load("a100-40gb").performance
+)
 
 
 def point(batch_size: int, clock_ratio: float, latency_s: float, energy_j: float) -> Measurement:
@@ -103,7 +105,7 @@ def test_between_two_measured_clocks_costs_lie_on_a_line(table: Path) -> None:
 def test_below_the_lowest_measured_clock_the_worst_is_assumed(table: Path) -> None:
     found = profile(table).batch(SHAPE, 1, 1, clock_ratio=0.25)
     assert found is not None
-    curve = curve_of(SHAPE.gpu)
+    curve = curve_of(SHAPE.performance)
     stretch = curve.time_ratio(0.25) / curve.time_ratio(0.5)
     assert found.latency_s == pytest.approx(0.040 * stretch)
     assert found.energy_j == pytest.approx(

@@ -8,9 +8,9 @@ import pytest
 from onnx import numpy_helper
 
 from benchmarks._networks import light, minilm
-from services.gpuagent.core import gpu_types
 from services.gpuagent.profiling.core.roofline import Roofline
 from services.kit.errors import FailedPrecondition
+from services.kit.hardware import gpu_types
 from services.kit.operators.onnx_reader import read
 from services.kit.operators.random_inputs import Sizes
 from services.local.demo import convnet

@@ -117,3 +117,15 @@ def test_a_mistake_is_told_in_a_sentence(
     assert found == status
     assert told in complaints
     assert "Traceback" not in complaints
+
+
+def test_lost_requests_have_a_reason_in_the_table(tmp_path: Path) -> None:
+    """What plans could not keep is said beside the figures, not only in report.json."""
+    path = tmp_path / "scenario.yaml"
+    changes = {"deployment": {"models": {"m": {"demand_rps": 9000}}}, "duration_s": 10}
+    path.write_text(yaml.safe_dump(merged(SMALL, changes)))
+
+    status, output, _ = simulate(path, "--out", tmp_path / "out", "--processes", 1)
+
+    assert status == 0
+    assert re.search(r"base: [0-9,]+ lost, since m: .* 1 GPU is too few", " ".join(output.split()))

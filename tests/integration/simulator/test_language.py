@@ -135,7 +135,7 @@ def test_tokens_and_energy_are_conserved(chat: Scene, tmp_path: Path) -> None:
     assert (found.sent, found.lost, found.still_open) == (200, 0, 0)
     assert report.input_tokens == sum(prompt for _, prompt, _ in rows)
     assert report.output_tokens == sum(answer for _, _, answer in rows)
-    assert found.idle_j == pytest.approx(2 * H100.idle_power_w * 60)
+    assert found.idle_j == pytest.approx(2 * H100.context_power_w * 60)
     assert report.active_j_per_token == pytest.approx(found.active_j / report.output_tokens)
     assert found.models["chat"].met
 

@@ -19,7 +19,7 @@ from services.simulator.stats.run_record import RunRecord
 from tests.support.examples import examples
 from tests.support.scenarios import Scene
 
-IDLE_W = gpu_type("a100-40gb").idle_power_w
+IDLE_W = gpu_type("a100-40gb").context_power_w
 
 
 def see(setting: Setting) -> RunRecord:

@@ -13,7 +13,7 @@ from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
 from services.cli.profile import run
 from services.cli.profile.request import Request
 from services.cli.sensitivity.measure import Place, measured
-from services.gpuagent.core.gpu_types import GpuInfo, load
+from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.worker_config import shape_of
 from services.gpuagent.profiling.core.samples import Effort
 from services.gpuagent.profiling.core.sweep import Point
@@ -21,6 +21,7 @@ from services.gpuagent.profiling.profiler.rig import reserved
 from services.gpuagent.profiling.sensitivity.database import Database
 from services.kit import config
 from services.kit.errors import FailedPrecondition, NotFound, PermissionDenied
+from services.kit.hardware.gpu_types import load
 from services.kit.net import free_port
 from services.kit.operators.onnx_reader import load as load_model
 from services.kit.operators.onnx_reader import read

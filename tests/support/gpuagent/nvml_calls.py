@@ -6,8 +6,8 @@ from typing import Any
 import pynvml
 
 from cinquefoil.gpuagent.v1.records import Placement, SliceProfile
-from services.gpuagent.core import gpu_types
-from services.gpuagent.core.gpu_types import GpuTable
+from services.kit.hardware import gpu_types
+from services.kit.hardware.gpu_types import GpuTable
 from services.kit.mig import Layout
 
 A100 = gpu_types.load("a100-40gb")

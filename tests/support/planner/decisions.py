@@ -6,13 +6,15 @@ from itertools import count
 
 from cinquefoil.gpuagent.v1.records import Placement, Segment, SegmentState
 from services.kit.config import Objective, Planner
+from services.kit.hardware.gpu_types import load
 from services.kit.profiles.core.analytic import AnalyticProfile
 from services.planner.core.decide import Decision, Snapshot, decide
 from services.planner.core.model import Gpu, GpuType, Model, Pool, Variant
 from tests.support.fake_agent import A100
 
 SETTINGS = Planner(batch_sizes=(1, 4, 16), max_processes=2)
-POOL = Pool(GpuType("a100-40gb", A100, 108, 55.0, 400.0), "Z", 1.2, 100.0)
+TYPE = GpuType("a100-40gb", A100, 108, 55.0, 55.0, 400.0, performance=load("a100-40gb").performance)
+POOL = Pool(TYPE, "Z", 1.2, 100.0)
 
 
 def analytic(gmacs_per_item: float) -> AnalyticProfile:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cinquefoil.gpuagent.v1.records import Placement
-from services.gpuagent.core import gpu_types
 from services.kit.config import Objective
+from services.kit.hardware import gpu_types
 from services.kit.mig import Geometry
 from services.kit.profiles.core.analytic import AnalyticProfile
 from services.planner.core.model import Gpu, GpuType, Model, Pool, Problem, Segment, Variant
@@ -22,8 +22,10 @@ def gpu_type(name: str = "a100-40gb") -> GpuType:
         geometry=Geometry(model.geometry.memory_slices, kinds),
         sm_count=model.sm_count,
         idle_power_w=model.idle_power_w,
+        context_power_w=model.context_power_w,
         max_power_w=model.max_power_w,
         max_clock_mhz=model.max_clock_mhz if model.clock_lock else 0,
+        performance=model.performance,
     )
 
 

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cinquefoil.gpuagent.v1.records import Placement, SegmentSpec
-from services.gpuagent.core import gpu_types
 from services.gpuagent.core.batch_costs import CostCurve, Costs
-from services.gpuagent.core.gpu_types import GpuInfo
+from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.worker_config import (
     CLOCK_RATIOS,
     Network,
@@ -20,6 +19,7 @@ from services.gpuagent.core.worker_config import (
     tabulate,
 )
 from services.kit.errors import FailedPrecondition, NotFound
+from services.kit.hardware import gpu_types
 from services.kit.profiles.core.analytic import AnalyticProfile
 from services.kit.profiles.core.profile import BatchCost, SliceShape
 
@@ -121,7 +121,7 @@ def test_a_blueprint_shares_idle_power_by_sms_and_processes() -> None:
     config = config_builder.build(_spec(), A100)
 
     assert config.worker.slice_uuid == "MIG-1"
-    assert config.idle_power_w == pytest.approx(A100.model.idle_power_w * 42 / 108 / 2)
+    assert config.idle_power_w == pytest.approx(A100.model.context_power_w * 42 / 108 / 2)
     assert (config.worker.provider, config.environment) == ("CPUExecutionProvider", {})
 
 

@@ -19,11 +19,11 @@ from cinquefoil.gpuagent.v1.records import (
     StartSegment,
     StopSegment,
 )
-from services.gpuagent.core import gpu_types
-from services.gpuagent.core.gpu_types import GpuInfo
+from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.model import ClockState, Node, Segment, Transaction
 from services.gpuagent.core.reconcile import STOP_GRACE, gaps, reconcile
 from services.kit.errors import InvalidArgument, NotFound
+from services.kit.hardware import gpu_types
 from tests.support.layouts import layouts
 
 MODEL = gpu_types.load("a30")

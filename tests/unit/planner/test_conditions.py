@@ -24,7 +24,9 @@ from services.planner.core.service_level import ServiceLevel
 from tests.support.virtual_clock import VirtualClock
 
 SPEC = SegmentSpec("s-1", "digits", "large", 8, 1, "GPU-a", Placement(WHOLE, 0))
-T4 = GpuType("t4", Geometry(1, (SliceProfile(WHOLE, 0, 1, 1, (0,), 1, 40, 2**34),)), 40, 10.0, 70.0)
+T4 = GpuType(
+    "t4", Geometry(1, (SliceProfile(WHOLE, 0, 1, 1, (0,), 1, 40, 2**34),)), 40, 10.0, 10.0, 70.0
+)
 GPU = NodeGpu("GPU-a", T4, (Placement(WHOLE, 0),))
 
 

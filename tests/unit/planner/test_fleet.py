@@ -20,7 +20,7 @@ from services.planner.core.model import GpuType
 from services.planner.core.roster import NodeRoutes
 
 WHOLE_KIND = SliceProfile(WHOLE, 0, 1, 1, (0,), 1, 40, 16 * 2**30)
-T4 = GpuType("t4", Geometry(1, (WHOLE_KIND,)), 40, 10.0, 70.0)
+T4 = GpuType("t4", Geometry(1, (WHOLE_KIND,)), 40, 10.0, 10.0, 70.0)
 SETTINGS = {
     "a": config.Node(zone="Z", control=True, pue=1.2, orphan_timeout_s=60),
     "b": config.Node(zone="Z", control=True),

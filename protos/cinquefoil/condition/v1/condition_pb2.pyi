@@ -68,6 +68,8 @@ class _ConditionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Conditi
     """The file on the node has another SHA-256 than the deployment file says: workers refuse it."""
     CONDITION_KIND_TEXTS_TOO_LONG: _ConditionKind.ValueType  # 22
     """A model's texts are usually so long that no batch of them is in time: plans are for shorter ones."""
+    CONDITION_KIND_GPU_ESTIMATED: _ConditionKind.ValueType  # 23
+    """A GPU type has no table: its speed and idle power are estimated from what the driver says."""
 
 class ConditionKind(_ConditionKind, metaclass=_ConditionKindEnumTypeWrapper):
     """Kinds of conditions; docs/conditions.md has a row for each."""
@@ -117,6 +119,8 @@ CONDITION_KIND_MODEL_FILE_DAMAGED: ConditionKind.ValueType  # 21
 """The file on the node has another SHA-256 than the deployment file says: workers refuse it."""
 CONDITION_KIND_TEXTS_TOO_LONG: ConditionKind.ValueType  # 22
 """A model's texts are usually so long that no batch of them is in time: plans are for shorter ones."""
+CONDITION_KIND_GPU_ESTIMATED: ConditionKind.ValueType  # 23
+"""A GPU type has no table: its speed and idle power are estimated from what the driver says."""
 Global___ConditionKind: _TypeAlias = ConditionKind  # noqa: Y015
 
 @_typing.final

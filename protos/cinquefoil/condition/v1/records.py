@@ -52,6 +52,8 @@ class ConditionKind(IntEnum):
     MODEL_FILE_DAMAGED = 21
     # A model's texts are usually so long that no batch of them is in time: plans are for shorter ones.
     TEXTS_TOO_LONG = 22
+    # A GPU type has no table: its speed and idle power are estimated from what the driver says.
+    GPU_ESTIMATED = 23
 
     @classmethod
     def _missing_(cls, value: object) -> "ConditionKind":

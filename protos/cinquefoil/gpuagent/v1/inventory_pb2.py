@@ -26,37 +26,39 @@ from cinquefoil.condition.v1 import condition_pb2 as cinquefoil_dot_condition_do
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&cinquefoil/gpuagent/v1/inventory.proto\x12\x16\x63inquefoil.gpuagent.v1\x1a\'cinquefoil/condition/v1/condition.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb7\x01\n\x0cSliceProfile\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1f\n\x17gpu_instance_profile_id\x18\x02 \x01(\r\x12\x16\n\x0e\x63ompute_slices\x18\x03 \x01(\r\x12\x15\n\rmemory_slices\x18\x04 \x01(\r\x12\x0e\n\x06starts\x18\x05 \x03(\r\x12\x11\n\tmax_count\x18\x06 \x01(\r\x12\x10\n\x08sm_count\x18\x07 \x01(\r\x12\x14\n\x0cmemory_bytes\x18\x08 \x01(\x04\"\xea\x01\n\x07GpuType\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0cproduct_name\x18\x02 \x01(\t\x12\x15\n\rmemory_slices\x18\x03 \x01(\r\x12\x10\n\x08sm_count\x18\x04 \x01(\r\x12\x36\n\x08profiles\x18\x05 \x03(\x0b\x32$.cinquefoil.gpuagent.v1.SliceProfile\x12\x14\n\x0cidle_power_w\x18\x06 \x01(\x01\x12\x13\n\x0bmax_power_w\x18\x07 \x01(\x01\x12\x15\n\rmax_clock_mhz\x18\x08 \x01(\r\x12\x18\n\x10\x63ore_gmacs_per_s\x18\t \x01(\x01\"+\n\tPlacement\x12\x0f\n\x07profile\x18\x01 \x01(\t\x12\r\n\x05start\x18\x02 \x01(\r\"K\n\x05Slice\x12\x34\n\tplacement\x18\x01 \x01(\x0b\x32!.cinquefoil.gpuagent.v1.Placement\x12\x0c\n\x04uuid\x18\x02 \x01(\t\"\xea\x01\n\x03Gpu\x12\x0c\n\x04uuid\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\r\x12-\n\x04type\x18\x03 \x01(\x0b\x32\x1f.cinquefoil.gpuagent.v1.GpuType\x12\x13\n\x0bmig_enabled\x18\x04 \x01(\x08\x12-\n\x06slices\x18\x05 \x03(\x0b\x32\x1d.cinquefoil.gpuagent.v1.Slice\x12\x11\n\tclock_mhz\x18\x06 \x01(\r\x12\x18\n\x10locked_clock_mhz\x18\x07 \x01(\r\x12\x16\n\x0e\x63lock_lockable\x18\x08 \x01(\x08\x12\x0e\n\x06wanted\x18\t \x01(\x08\"\xf1\x01\n\x0bSegmentSpec\x12\x12\n\nsegment_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0f\n\x07variant\x18\x03 \x01(\t\x12\x12\n\nbatch_size\x18\x04 \x01(\r\x12\x11\n\tprocesses\x18\x05 \x01(\r\x12\x10\n\x08gpu_uuid\x18\x06 \x01(\t\x12\x34\n\tplacement\x18\x07 \x01(\x0b\x32!.cinquefoil.gpuagent.v1.Placement\x12\x30\n\x06limits\x18\x08 \x03(\x0b\x32 .cinquefoil.gpuagent.v1.MpsLimit\x12\r\n\x05stage\x18\t \x01(\r\";\n\x08MpsLimit\x12\x19\n\x11thread_percentage\x18\x01 \x01(\r\x12\x14\n\x0cmemory_bytes\x18\x02 \x01(\x04\"\xc2\x01\n\x07Segment\x12\x31\n\x04spec\x18\x01 \x01(\x0b\x32#.cinquefoil.gpuagent.v1.SegmentSpec\x12\x33\n\x05state\x18\x02 \x01(\x0e\x32$.cinquefoil.gpuagent.v1.SegmentState\x12\x11\n\tendpoints\x18\x03 \x03(\t\x12\x10\n\x08restarts\x18\x04 \x01(\r\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x1a\n\x12\x65xecution_provider\x18\x06 \x01(\t\"\xe5\x01\n\x04Node\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04zone\x18\x02 \x01(\t\x12\x11\n\tsimulated\x18\x03 \x01(\x08\x12)\n\x04gpus\x18\x04 \x03(\x0b\x32\x1b.cinquefoil.gpuagent.v1.Gpu\x12\x31\n\x08segments\x18\x05 \x03(\x0b\x32\x1f.cinquefoil.gpuagent.v1.Segment\x12\x10\n\x03pue\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12\x36\n\nconditions\x18\x07 \x03(\x0b\x32\".cinquefoil.condition.v1.ConditionB\x06\n\x04_pue\"\xff\x01\n\tGpuEnergy\x12\x10\n\x08gpu_uuid\x18\x01 \x01(\t\x12\x0f\n\x07total_j\x18\x02 \x01(\x01\x12\x0e\n\x06idle_j\x18\x03 \x01(\x01\x12\x16\n\x0eunattributed_j\x18\x04 \x01(\x01\x12\x0f\n\x07power_w\x18\x05 \x01(\x01\x12\x37\n\x08segments\x18\x06 \x03(\x0b\x32%.cinquefoil.gpuagent.v1.SegmentEnergy\x12\x0e\n\x06method\x18\x07 \x01(\t\x12\x13\n\x0b\x65rror_ratio\x18\x08 \x01(\x01\x12.\n\x05since\x18\t \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x88\x01\x01\x42\x08\n\x06_since\"\xcf\x01\n\rSegmentEnergy\x12\x12\n\nsegment_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0f\n\x07variant\x18\x03 \x01(\t\x12\x10\n\x08\x61\x63tive_j\x18\x04 \x01(\x01\x12\x10\n\x08requests\x18\x05 \x01(\x04\x12\x0e\n\x06\x62usy_s\x18\x06 \x01(\x01\x12\x0f\n\x07\x62\x61tches\x18\x07 \x01(\x04\x12\x14\n\x0cidle_share_j\x18\x08 \x01(\x01\x12\x11\n\tgranted_j\x18\t \x01(\x01\x12\r\n\x05slice\x18\n \x01(\t\x12\r\n\x05stage\x18\x0b \x01(\r\"<\n\x08ScaleOut\x12\x10\n\x08gpu_uuid\x18\x01 \x01(\t\x12\x0e\n\x06models\x18\x02 \x03(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t*\xb9\x01\n\x0cSegmentState\x12\x1d\n\x19SEGMENT_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16SEGMENT_STATE_STARTING\x10\x01\x12\x17\n\x13SEGMENT_STATE_READY\x10\x02\x12\x1a\n\x16SEGMENT_STATE_DEGRADED\x10\x03\x12\x1a\n\x16SEGMENT_STATE_DRAINING\x10\x04\x12\x1d\n\x19SEGMENT_STATE_QUARANTINED\x10\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&cinquefoil/gpuagent/v1/inventory.proto\x12\x16\x63inquefoil.gpuagent.v1\x1a\'cinquefoil/condition/v1/condition.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb7\x01\n\x0cSliceProfile\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1f\n\x17gpu_instance_profile_id\x18\x02 \x01(\r\x12\x16\n\x0e\x63ompute_slices\x18\x03 \x01(\r\x12\x15\n\rmemory_slices\x18\x04 \x01(\r\x12\x0e\n\x06starts\x18\x05 \x03(\r\x12\x11\n\tmax_count\x18\x06 \x01(\r\x12\x10\n\x08sm_count\x18\x07 \x01(\r\x12\x14\n\x0cmemory_bytes\x18\x08 \x01(\x04\"\xd2\x02\n\x07GpuType\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0cproduct_name\x18\x02 \x01(\t\x12\x15\n\rmemory_slices\x18\x03 \x01(\r\x12\x10\n\x08sm_count\x18\x04 \x01(\r\x12\x36\n\x08profiles\x18\x05 \x03(\x0b\x32$.cinquefoil.gpuagent.v1.SliceProfile\x12\x14\n\x0cidle_power_w\x18\x06 \x01(\x01\x12\x13\n\x0bmax_power_w\x18\x07 \x01(\x01\x12\x15\n\rmax_clock_mhz\x18\x08 \x01(\r\x12\x18\n\x10\x63ore_gmacs_per_s\x18\t \x01(\x01\x12\x17\n\x0f\x63ontext_power_w\x18\n \x01(\x01\x12=\n\x0bperformance\x18\x0b \x01(\x0b\x32#.cinquefoil.gpuagent.v1.PerformanceH\x00\x88\x01\x01\x42\x0e\n\x0c_performance\"I\n\x0bPerformance\x12\x13\n\x0b\x66p16_tflops\x18\x01 \x01(\x01\x12\x17\n\x0fmemory_gb_per_s\x18\x02 \x01(\x01\x12\x0c\n\x04like\x18\x03 \x01(\t\"+\n\tPlacement\x12\x0f\n\x07profile\x18\x01 \x01(\t\x12\r\n\x05start\x18\x02 \x01(\r\"K\n\x05Slice\x12\x34\n\tplacement\x18\x01 \x01(\x0b\x32!.cinquefoil.gpuagent.v1.Placement\x12\x0c\n\x04uuid\x18\x02 \x01(\t\"\xea\x01\n\x03Gpu\x12\x0c\n\x04uuid\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\r\x12-\n\x04type\x18\x03 \x01(\x0b\x32\x1f.cinquefoil.gpuagent.v1.GpuType\x12\x13\n\x0bmig_enabled\x18\x04 \x01(\x08\x12-\n\x06slices\x18\x05 \x03(\x0b\x32\x1d.cinquefoil.gpuagent.v1.Slice\x12\x11\n\tclock_mhz\x18\x06 \x01(\r\x12\x18\n\x10locked_clock_mhz\x18\x07 \x01(\r\x12\x16\n\x0e\x63lock_lockable\x18\x08 \x01(\x08\x12\x0e\n\x06wanted\x18\t \x01(\x08\"\xf1\x01\n\x0bSegmentSpec\x12\x12\n\nsegment_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0f\n\x07variant\x18\x03 \x01(\t\x12\x12\n\nbatch_size\x18\x04 \x01(\r\x12\x11\n\tprocesses\x18\x05 \x01(\r\x12\x10\n\x08gpu_uuid\x18\x06 \x01(\t\x12\x34\n\tplacement\x18\x07 \x01(\x0b\x32!.cinquefoil.gpuagent.v1.Placement\x12\x30\n\x06limits\x18\x08 \x03(\x0b\x32 .cinquefoil.gpuagent.v1.MpsLimit\x12\r\n\x05stage\x18\t \x01(\r\";\n\x08MpsLimit\x12\x19\n\x11thread_percentage\x18\x01 \x01(\r\x12\x14\n\x0cmemory_bytes\x18\x02 \x01(\x04\"\xc2\x01\n\x07Segment\x12\x31\n\x04spec\x18\x01 \x01(\x0b\x32#.cinquefoil.gpuagent.v1.SegmentSpec\x12\x33\n\x05state\x18\x02 \x01(\x0e\x32$.cinquefoil.gpuagent.v1.SegmentState\x12\x11\n\tendpoints\x18\x03 \x03(\t\x12\x10\n\x08restarts\x18\x04 \x01(\r\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x1a\n\x12\x65xecution_provider\x18\x06 \x01(\t\"\xe5\x01\n\x04Node\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04zone\x18\x02 \x01(\t\x12\x11\n\tsimulated\x18\x03 \x01(\x08\x12)\n\x04gpus\x18\x04 \x03(\x0b\x32\x1b.cinquefoil.gpuagent.v1.Gpu\x12\x31\n\x08segments\x18\x05 \x03(\x0b\x32\x1f.cinquefoil.gpuagent.v1.Segment\x12\x10\n\x03pue\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12\x36\n\nconditions\x18\x07 \x03(\x0b\x32\".cinquefoil.condition.v1.ConditionB\x06\n\x04_pue\"\xff\x01\n\tGpuEnergy\x12\x10\n\x08gpu_uuid\x18\x01 \x01(\t\x12\x0f\n\x07total_j\x18\x02 \x01(\x01\x12\x0e\n\x06idle_j\x18\x03 \x01(\x01\x12\x16\n\x0eunattributed_j\x18\x04 \x01(\x01\x12\x0f\n\x07power_w\x18\x05 \x01(\x01\x12\x37\n\x08segments\x18\x06 \x03(\x0b\x32%.cinquefoil.gpuagent.v1.SegmentEnergy\x12\x0e\n\x06method\x18\x07 \x01(\t\x12\x13\n\x0b\x65rror_ratio\x18\x08 \x01(\x01\x12.\n\x05since\x18\t \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x88\x01\x01\x42\x08\n\x06_since\"\xcf\x01\n\rSegmentEnergy\x12\x12\n\nsegment_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0f\n\x07variant\x18\x03 \x01(\t\x12\x10\n\x08\x61\x63tive_j\x18\x04 \x01(\x01\x12\x10\n\x08requests\x18\x05 \x01(\x04\x12\x0e\n\x06\x62usy_s\x18\x06 \x01(\x01\x12\x0f\n\x07\x62\x61tches\x18\x07 \x01(\x04\x12\x14\n\x0cidle_share_j\x18\x08 \x01(\x01\x12\x11\n\tgranted_j\x18\t \x01(\x01\x12\r\n\x05slice\x18\n \x01(\t\x12\r\n\x05stage\x18\x0b \x01(\r\"<\n\x08ScaleOut\x12\x10\n\x08gpu_uuid\x18\x01 \x01(\t\x12\x0e\n\x06models\x18\x02 \x03(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t*\xb9\x01\n\x0cSegmentState\x12\x1d\n\x19SEGMENT_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16SEGMENT_STATE_STARTING\x10\x01\x12\x17\n\x13SEGMENT_STATE_READY\x10\x02\x12\x1a\n\x16SEGMENT_STATE_DEGRADED\x10\x03\x12\x1a\n\x16SEGMENT_STATE_DRAINING\x10\x04\x12\x1d\n\x19SEGMENT_STATE_QUARANTINED\x10\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'cinquefoil.gpuagent.v1.inventory_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SEGMENTSTATE']._serialized_start=2187
-  _globals['_SEGMENTSTATE']._serialized_end=2372
+  _globals['_SEGMENTSTATE']._serialized_start=2366
+  _globals['_SEGMENTSTATE']._serialized_end=2551
   _globals['_SLICEPROFILE']._serialized_start=141
   _globals['_SLICEPROFILE']._serialized_end=324
   _globals['_GPUTYPE']._serialized_start=327
-  _globals['_GPUTYPE']._serialized_end=561
-  _globals['_PLACEMENT']._serialized_start=563
-  _globals['_PLACEMENT']._serialized_end=606
-  _globals['_SLICE']._serialized_start=608
-  _globals['_SLICE']._serialized_end=683
-  _globals['_GPU']._serialized_start=686
-  _globals['_GPU']._serialized_end=920
-  _globals['_SEGMENTSPEC']._serialized_start=923
-  _globals['_SEGMENTSPEC']._serialized_end=1164
-  _globals['_MPSLIMIT']._serialized_start=1166
-  _globals['_MPSLIMIT']._serialized_end=1225
-  _globals['_SEGMENT']._serialized_start=1228
-  _globals['_SEGMENT']._serialized_end=1422
-  _globals['_NODE']._serialized_start=1425
-  _globals['_NODE']._serialized_end=1654
-  _globals['_GPUENERGY']._serialized_start=1657
-  _globals['_GPUENERGY']._serialized_end=1912
-  _globals['_SEGMENTENERGY']._serialized_start=1915
-  _globals['_SEGMENTENERGY']._serialized_end=2122
-  _globals['_SCALEOUT']._serialized_start=2124
-  _globals['_SCALEOUT']._serialized_end=2184
+  _globals['_GPUTYPE']._serialized_end=665
+  _globals['_PERFORMANCE']._serialized_start=667
+  _globals['_PERFORMANCE']._serialized_end=740
+  _globals['_PLACEMENT']._serialized_start=742
+  _globals['_PLACEMENT']._serialized_end=785
+  _globals['_SLICE']._serialized_start=787
+  _globals['_SLICE']._serialized_end=862
+  _globals['_GPU']._serialized_start=865
+  _globals['_GPU']._serialized_end=1099
+  _globals['_SEGMENTSPEC']._serialized_start=1102
+  _globals['_SEGMENTSPEC']._serialized_end=1343
+  _globals['_MPSLIMIT']._serialized_start=1345
+  _globals['_MPSLIMIT']._serialized_end=1404
+  _globals['_SEGMENT']._serialized_start=1407
+  _globals['_SEGMENT']._serialized_end=1601
+  _globals['_NODE']._serialized_start=1604
+  _globals['_NODE']._serialized_end=1833
+  _globals['_GPUENERGY']._serialized_start=1836
+  _globals['_GPUENERGY']._serialized_end=2091
+  _globals['_SEGMENTENERGY']._serialized_start=2094
+  _globals['_SEGMENTENERGY']._serialized_end=2301
+  _globals['_SCALEOUT']._serialized_start=2303
+  _globals['_SCALEOUT']._serialized_end=2363
 # @@protoc_insertion_point(module_scope)

@@ -124,6 +124,8 @@ class GpuType(_message.Message):
     MAX_POWER_W_FIELD_NUMBER: _builtins.int
     MAX_CLOCK_MHZ_FIELD_NUMBER: _builtins.int
     CORE_GMACS_PER_S_FIELD_NUMBER: _builtins.int
+    CONTEXT_POWER_W_FIELD_NUMBER: _builtins.int
+    PERFORMANCE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Table name, for example "a100-40gb"."""
     product_name: _builtins.str
@@ -133,7 +135,7 @@ class GpuType(_message.Message):
     sm_count: _builtins.int
     """Streaming multiprocessors of the whole GPU."""
     idle_power_w: _builtins.float
-    """Power drawn with nothing running. Unit: W."""
+    """Power drawn with no CUDA context open. Unit: W."""
     max_power_w: _builtins.float
     """Default power limit. Unit: W."""
     max_clock_mhz: _builtins.int
@@ -142,9 +144,17 @@ class GpuType(_message.Message):
     """CPU cores only (type "cpu-<cores>"): multiply-accumulates that one core does, measured when the
     agent first started there with a large matrix product. Unit: 1e9/s.
     """
+    context_power_w: _builtins.float
+    """Power drawn with a CUDA context open and nothing computed, as where segments wait. 0: the agent
+    is older than this field; as idle_power_w. Unit: W.
+    """
     @_builtins.property
     def profiles(self) -> _containers.RepeatedCompositeFieldContainer[Global___SliceProfile]:
         """Sizes of slice; exactly one, "whole", without MIG."""
+
+    @_builtins.property
+    def performance(self) -> Global___Performance:
+        """Its speed. Unset: CPU cores, or the agent is older than this field."""
 
     def __init__(
         self,
@@ -158,14 +168,48 @@ class GpuType(_message.Message):
         max_power_w: _builtins.float = ...,
         max_clock_mhz: _builtins.int = ...,
         core_gmacs_per_s: _builtins.float = ...,
+        context_power_w: _builtins.float = ...,
+        performance: Global___Performance | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_performance", b"_performance", "performance", b"performance"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_performance", b"_performance", "context_power_w", b"context_power_w", "core_gmacs_per_s", b"core_gmacs_per_s", "idle_power_w", b"idle_power_w", "max_clock_mhz", b"max_clock_mhz", "max_power_w", b"max_power_w", "memory_slices", b"memory_slices", "name", b"name", "performance", b"performance", "product_name", b"product_name", "profiles", b"profiles", "sm_count", b"sm_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__performance: _TypeAlias = _typing.Literal["performance"]  # noqa: Y015
+    _WhichOneofArgType__performance: _TypeAlias = _typing.Literal["_performance", b"_performance"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__performance) -> _WhichOneofReturnType__performance | None: ...
+
+Global___GpuType: _TypeAlias = GpuType  # noqa: Y015
+
+@_typing.final
+class Performance(_message.Message):
+    """Speed of a GPU type, as profiles that were not measured need it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FP16_TFLOPS_FIELD_NUMBER: _builtins.int
+    MEMORY_GB_PER_S_FIELD_NUMBER: _builtins.int
+    LIKE_FIELD_NUMBER: _builtins.int
+    fp16_tflops: _builtins.float
+    """Dense matrix products of FP16 at the highest clock. Unit: 1e12 operations/s."""
+    memory_gb_per_s: _builtins.float
+    """Memory bandwidth. Unit: 1e9 bytes/s."""
+    like: _builtins.str
+    """GPU type whose clock curve and factors apply: its own, or the most similar one with a table."""
+    def __init__(
+        self,
+        *,
+        fp16_tflops: _builtins.float = ...,
+        memory_gb_per_s: _builtins.float = ...,
+        like: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["core_gmacs_per_s", b"core_gmacs_per_s", "idle_power_w", b"idle_power_w", "max_clock_mhz", b"max_clock_mhz", "max_power_w", b"max_power_w", "memory_slices", b"memory_slices", "name", b"name", "product_name", b"product_name", "profiles", b"profiles", "sm_count", b"sm_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fp16_tflops", b"fp16_tflops", "like", b"like", "memory_gb_per_s", b"memory_gb_per_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GpuType: _TypeAlias = GpuType  # noqa: Y015
+Global___Performance: _TypeAlias = Performance  # noqa: Y015
 
 @_typing.final
 class Placement(_message.Message):

@@ -55,6 +55,22 @@ class SliceProfile:
     memory_bytes: int = 0
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Performance:
+    """Speed of a GPU type, as profiles that were not measured need it.
+
+    Attributes:
+        fp16_tflops: Dense matrix products of FP16 at the highest clock. Unit: 1e12 operations/s.
+        memory_gb_per_s: Memory bandwidth. Unit: 1e9 bytes/s.
+        like: GPU type whose clock curve and factors apply: its own, or the most similar one with a
+            table.
+    """
+
+    fp16_tflops: float = 0.0
+    memory_gb_per_s: float = 0.0
+    like: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class GpuType:
     """A GPU type's geometry and power envelope. The cores of a CPU are such a type too: a core counts
@@ -66,12 +82,15 @@ class GpuType:
         memory_slices: Memory slices of the whole GPU (8 on A100/H100, 4 on A30, 1 without MIG).
         sm_count: Streaming multiprocessors of the whole GPU.
         profiles: Sizes of slice; exactly one, "whole", without MIG.
-        idle_power_w: Power drawn with nothing running. Unit: W.
+        idle_power_w: Power drawn with no CUDA context open. Unit: W.
         max_power_w: Default power limit. Unit: W.
         max_clock_mhz: Highest SM clock. Unit: MHz.
         core_gmacs_per_s: CPU cores only (type "cpu-<cores>"): multiply-accumulates that one core
             does, measured when the agent first started there with a large matrix product. Unit:
             1e9/s.
+        context_power_w: Power drawn with a CUDA context open and nothing computed, as where
+            segments wait. 0: the agent is older than this field; as idle_power_w. Unit: W.
+        performance: Its speed. Unset: CPU cores, or the agent is older than this field.
     """
 
     name: str = ""
@@ -83,6 +102,8 @@ class GpuType:
     max_power_w: float = 0.0
     max_clock_mhz: int = 0
     core_gmacs_per_s: float = 0.0
+    context_power_w: float = 0.0
+    performance: Performance | None = None
 
 
 @dataclass(frozen=True, slots=True, order=True)

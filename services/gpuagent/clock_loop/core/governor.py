@@ -25,7 +25,8 @@ from services.gpuagent.clock_loop.core.decide import (
 from services.gpuagent.clock_loop.core.latency_window import LatencyWindow
 from services.gpuagent.core.batch_costs import CostCurve
 from services.gpuagent.shared_memory.latency_counters import Counts
-from services.kit.profiles.core.clock_curve import V100, ClockCurve
+from services.kit.hardware.clock_curve import ClockCurve
+from services.kit.hardware.gpu_types import load
 
 SAMPLE_S: Final = 0.5
 """Time between looks, s (mu-Serve, section 3.4)."""
@@ -57,14 +58,14 @@ class Governor:
         supported_mhz: Sequence[int],
         floor: float,
         rules: ClockRules = RULES,
-        curve: ClockCurve = V100,
+        curve: ClockCurve | None = None,
     ) -> None:
         self._gpu_uuid = gpu_uuid
         self._supported_mhz = tuple(supported_mhz)
         self._ratios = tuple(clock_mhz / max(supported_mhz) for clock_mhz in supported_mhz)
         self._floor = floor
         self._rules = rules
-        self._curve = curve
+        self._curve = curve or load("v100").clock_curve
         self._ceiling_mhz = 0
         self._limits = bounds(self._supported_mhz, 0, floor, rules)
         self._state = State(self._limits.highest_mhz)

@@ -17,12 +17,13 @@ import psutil
 from cinquefoil.gpuagent.v1.records import Placement
 from services.gpuagent.core import cpu_geometry
 from services.gpuagent.core.device_port import IN_USE, MeterReading, Permissions
-from services.gpuagent.core.gpu_types import GpuInfo, GpuModel, GpuReading, SliceReading
+from services.gpuagent.core.gpu_info import GpuInfo, GpuReading, SliceReading
 from services.gpuagent.devices.cpu import power, speed
 from services.gpuagent.devices.rapl import ROOT, Rapl
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
 from services.kit.config import Cpu
 from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound
+from services.kit.hardware.gpu_types import GpuModel
 from services.kit.mig import Layout
 from services.kit.state_file import read_parsed, write_json
 
@@ -288,6 +289,7 @@ def _model(cores: int, idle_w: float, core_w: float) -> GpuModel:
         sm_count=cores,
         memory_bytes=memory_bytes,
         idle_power_w=idle_w,
+        context_power_w=idle_w,
         max_power_w=idle_w + core_w * cores,
         clocks_mhz=(_clock_mhz("max"),),
     )

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from cinquefoil.gpuagent.v1.records import SliceProfile
-from services.gpuagent.core.gpu_types import GpuTable
 from services.gpuagent.devices.fake_nvml.core import mig_rules
 from services.gpuagent.devices.fake_nvml.core.gpu_state import (
     ComputeInstance,
@@ -19,6 +18,7 @@ from services.gpuagent.devices.fake_nvml.core.return_codes import Code, Fault
 from services.gpuagent.devices.fake_nvml.core.sensors import ActivityMeter, Sensors
 from services.gpuagent.state_store import Store
 from services.kit.errors import FailedPrecondition
+from services.kit.hardware.gpu_types import GpuTable
 
 TDP_MHZ = 0xFFFFFF01
 UNLIMITED_MHZ = 0xFFFFFF02

@@ -9,7 +9,6 @@ from uuid import UUID, uuid4, uuid5
 
 import pynvml
 
-from services.gpuagent.core import gpu_types
 from services.gpuagent.devices.fake_nvml.core.gpu_state import GpuState, Incident
 from services.gpuagent.devices.fake_nvml.core.return_codes import describe
 from services.gpuagent.devices.fake_nvml.core.sensors import ActivityMeter, NoActivity
@@ -18,6 +17,7 @@ from services.gpuagent.devices.fake_nvml.fake_gpu import Environment, FakeGpu
 from services.gpuagent.devices.fake_nvml.fake_node import ROOT, FakeNode, Right
 from services.gpuagent.state_store import Kept, Store
 from services.kit.errors import NotFound
+from services.kit.hardware import gpu_types
 
 _NAMESPACE = UUID("6b1c8f0e-5d0b-4a8e-9a53-2d6c1f6f4d0e")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

@@ -3,26 +3,33 @@
 Functions take an nvmlDevice_t and let NVML's errors through; `nvml.errors` turns them into ours.
 """
 
-import re
 from collections.abc import Callable, Iterator
 from ctypes import byref, c_uint
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
+import psutil
 import pynvml
 
 from cinquefoil.gpuagent.v1.records import Placement, SliceProfile
-from services.gpuagent.core import gpu_types
-from services.gpuagent.core.gpu_types import GpuModel, GpuTable, whole_geometry
+from services.kit.hardware import gpu_types
+from services.kit.hardware.boards import DriverReading, identify, table_of
+from services.kit.hardware.gpu_types import GpuModel, whole_geometry
 from services.kit.mig import Geometry
 from services.kit.units import BYTES_PER_MIB
+
+T = TypeVar("T")
 
 _CORES_PER_SM = {(6, 0): 64, (7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64}
 """CUDA cores per SM by compute capability, where it is not 128 (CUDA programming guide)."""
 
-_ASSUMED_IDLE_SHARE = 0.1
-"""Idle power over the power limit, for types without a table."""
+_MISSING = (
+    pynvml.NVMLError_NotSupported,
+    pynvml.NVMLError_FunctionNotFound,
+    pynvml.NVMLError_NoPermission,
+)
+"""Errors that say: this board, virtual machine, container or driver has no such figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,36 +85,43 @@ def mig_mode(device: Any) -> tuple[bool, bool]:
 def model(device: Any) -> GpuModel:
     """Return what the GPU is, and what it can be cut into in its present MIG mode."""
     product_name = pynvml.nvmlDeviceGetName(device)
-    table = gpu_types.by_product_name(product_name)
-    max_power_w = pynvml.nvmlDeviceGetPowerManagementDefaultLimit(device) / 1000
-    sm_count = _sm_count(device)
-    memory_bytes = pynvml.nvmlDeviceGetMemoryInfo(device).total
+    memory_bytes = _memory_bytes(device)
+    clocks_mhz = _clocks_mhz(device)
+    capability = _unless_missing(pynvml.nvmlDeviceGetCudaComputeCapability, device) or (0, 0)
+    limit_mw = _unless_missing(pynvml.nvmlDeviceGetPowerManagementDefaultLimit, device)
+    board = identify(
+        DriverReading(
+            product_name=product_name,
+            memory_bytes=memory_bytes,
+            compute_capability=(capability[0], capability[1]),
+            sm_count=_sm_count(device, (capability[0], capability[1])),
+            max_clock_mhz=clocks_mhz[0] or None,
+            limit_w=None if limit_mw is None else limit_mw / 1000,
+            memory_gb_per_s=_memory_gb_per_s(device),
+        )
+    )
     kinds = tuple(_kinds(device))
     if mig_mode(device)[0]:
         geometry = _geometry(device, kinds)
     else:
+        table = table_of(product_name, memory_bytes)
         known = table.geometry.kinds if table else ()
         slices = max((kind.compute_slices for kind in kinds or known), default=1)
         geometry = whole_geometry(
-            compute_slices=slices, sm_count=sm_count, memory_bytes=memory_bytes
+            compute_slices=slices, sm_count=board.sm_count, memory_bytes=memory_bytes
         )
     return GpuModel(
-        name=table.name if table else _slug(product_name),
+        name=board.name,
         product_name=product_name,
         geometry=geometry,
-        sm_count=sm_count,
+        sm_count=board.sm_count,
         memory_bytes=memory_bytes,
-        idle_power_w=_idle_power_w(table, max_power_w),
-        max_power_w=max_power_w,
-        clocks_mhz=_clocks_mhz(device),
+        idle_power_w=board.idle_power_w,
+        context_power_w=board.context_power_w,
+        max_power_w=board.max_power_w,
+        clocks_mhz=clocks_mhz,
+        performance=board.performance,
     )
-
-
-def _idle_power_w(table: GpuTable | None, max_power_w: float) -> float:
-    """Return the type's, in proportion: its PCIe boards have a lower limit and draw less."""
-    if table is None:
-        return _ASSUMED_IDLE_SHARE * max_power_w
-    return table.idle_power_w * max_power_w / table.max_power_w
 
 
 def instances(device: Any, geometry: Geometry) -> tuple[Instance, ...]:
@@ -188,21 +202,42 @@ def full_compute_profile_id(instance: Any, compute_slices: int) -> int:
 # ---- helpers -----------------------------------------------------------------------------------
 
 
-def _sm_count(device: Any) -> int:
+def _unless_missing(ask: Callable[..., T], *arguments: Any) -> T | None:
+    """Return an answer, or None where this board, virtual machine or driver has none."""
+    try:
+        return ask(*arguments)
+    except _MISSING:
+        return None
+
+
+def _memory_bytes(device: Any) -> int:
+    """Return the GPU's memory; the machine's where both share it and NVML has no figure."""
+    found = _unless_missing(pynvml.nvmlDeviceGetMemoryInfo, device)
+    return psutil.virtual_memory().total if found is None else int(found.total)
+
+
+def _memory_gb_per_s(device: Any) -> float | None:
+    """Return the memory bandwidth: two transfers per clock; None: NVML does not say."""
+    bits = _unless_missing(pynvml.nvmlDeviceGetMemoryBusWidth, device)
+    clock_mhz = _unless_missing(pynvml.nvmlDeviceGetMaxClockInfo, device, pynvml.NVML_CLOCK_MEM)
+    return 2 * clock_mhz * 1e6 * bits / 8 / 1e9 if bits and clock_mhz else None
+
+
+def _sm_count(device: Any, capability: tuple[int, int]) -> int | None:
     """Return the SMs of the whole GPU: NVML counts CUDA cores, and SMs only of its slices."""
-    capability = pynvml.nvmlDeviceGetCudaComputeCapability(device)
-    cores: int = pynvml.nvmlDeviceGetNumGpuCores(device)
-    return cores // _CORES_PER_SM.get((capability[0], capability[1]), 128)
+    cores = _unless_missing(pynvml.nvmlDeviceGetNumGpuCores, device)
+    return None if cores is None else cores // _CORES_PER_SM.get(capability, 128)
 
 
 def _clocks_mhz(device: Any) -> tuple[int, ...]:
-    """Return the SM clocks at the highest memory clock, highest first."""
-    try:
-        memory_mhz = max(pynvml.nvmlDeviceGetSupportedMemoryClocks(device))
-        clocks = pynvml.nvmlDeviceGetSupportedGraphicsClocks(device, memory_mhz)
-    except pynvml.NVMLError_NotSupported:
-        clocks = [pynvml.nvmlDeviceGetMaxClockInfo(device, pynvml.NVML_CLOCK_SM)]
-    return tuple(sorted(clocks, reverse=True))
+    """Return the SM clocks at the highest memory clock, highest first; (0,): NVML has none."""
+    memory_mhz = _unless_missing(pynvml.nvmlDeviceGetSupportedMemoryClocks, device)
+    listed = memory_mhz and _unless_missing(
+        pynvml.nvmlDeviceGetSupportedGraphicsClocks, device, max(memory_mhz)
+    )
+    if not listed:
+        listed = [_unless_missing(pynvml.nvmlDeviceGetMaxClockInfo, device, pynvml.NVML_CLOCK_SM)]
+    return tuple(sorted((clock_mhz or 0 for clock_mhz in listed), reverse=True))
 
 
 def _kinds(device: Any) -> Iterator[SliceProfile]:
@@ -251,7 +286,3 @@ def _listed(ctype: Any, most: int, fill: Callable[[Any, Any], object]) -> Iterat
     array, count = (ctype * most)(), c_uint(most)
     fill(array, byref(count))
     yield from array[: count.value]
-
-
-def _slug(product_name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", product_name.lower()).strip("-")

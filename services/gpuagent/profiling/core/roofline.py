@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from services.gpuagent.core.gpu_types import GpuTable, Peaks
+from services.kit.hardware.gpu_types import GpuTable, Peaks
 from services.kit.operators.core.clock_sensitivity import CLOCK_DROP, FREE, Cost
 from services.kit.operators.core.graph import Operator
 

@@ -28,7 +28,7 @@ def speedup(cores: int) -> float:
 
 def power_w(shape: SliceShape) -> float:
     """Return the active power of a slice with all its cores busy, W."""
-    return (shape.max_power_w - shape.idle_power_w) * shape.sm_count / shape.gpu_sm_count
+    return (shape.max_power_w - shape.context_power_w) * shape.sm_count / shape.gpu_sm_count
 
 
 def batch(shape: SliceShape, gmacs: float, processes: int) -> BatchCost:

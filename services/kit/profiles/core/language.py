@@ -7,12 +7,13 @@
               + prefill * tokens of prompts * 2 * parameters / FP16 peak
     power   = limit * (base + reading * share of bandwidth + computing * sqrt(share of the peak))
 
-A step gives every sequence that is decoded one token, and takes in tokens of prompts. `FACTORS` say
-how far a GPU type is from its data sheet; the cube root stands for the layers, each with its own
-launches. Power is the whole GPU's, its limit at most; active power is what it has above idle. The
-factors were fitted to every second row of published measurements and compared with the others
-(`python -m benchmarks.token_profile`, docs/measurements/analytic-profile.md). Types without
-measurements have the H100's factors on their own data sheet.
+A step gives every sequence that is decoded one token, and takes in tokens of prompts. Factors say
+how far a GPU type is from its peaks (`services/kit/hardware/types`); the cube root stands for the
+layers, each with its own launches. Power is the whole GPU's, its limit at most; active power is
+what it has above that of a GPU with a context that computes nothing. The factors were fitted to
+every second row of published measurements and compared with the others (`python -m
+benchmarks.token_profile`, docs/measurements/analytic-profile.md). Types without
+measurements have the H100's factors on their own peaks.
 
 Sources: ML.ENERGY leaderboard (github.com/ml-energy/leaderboard), vLLM, dense models of 8 to 405
 billion parameters on H100 and B200; Splitwise (ISCA'24, github.com/Mutinifni/splitwise-sim),
@@ -30,8 +31,9 @@ import math
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol, runtime_checkable
 
+from services.kit.hardware import gpu_types
+from services.kit.hardware.gpu_types import TokenFactors, curve_of
 from services.kit.profiles.core import cpu
-from services.kit.profiles.core.clock_curve import curve_of
 from services.kit.profiles.core.profile import BatchCost, SliceShape
 from services.kit.units import BYTES_PER_KIB, BYTES_PER_MIB
 
@@ -43,73 +45,6 @@ _FIXED_OF_B: Final = 70.0  # parameters of which `TokenFactors.fixed_s` is, 1e9
 PROMPT_TOKENS_PER_STEP: Final = 150.0
 """Tokens of a prompt that take as long as one token of an answer: 143 to 242, Llama-2-70B on A100
 and H100 (Splitwise, ISCA'24)."""
-
-
-@dataclass(frozen=True, slots=True)
-class DataSheet:
-    """What a GPU type can do. Attributes: bandwidth_gb_per_s (memory), fp16_tflops (dense)."""
-
-    bandwidth_gb_per_s: float
-    fp16_tflops: float
-
-
-DATA_SHEETS: Final = {
-    "a30": DataSheet(933.0, 165.0),
-    "a100-40gb": DataSheet(1555.0, 312.0),
-    "a100-80gb": DataSheet(2039.0, 312.0),
-    "b200-180gb": DataSheet(7700.0, 2250.0),
-    "h100-80gb": DataSheet(3350.0, 989.5),
-    "h200-141gb": DataSheet(4800.0, 989.5),
-    "p4": DataSheet(192.0, 5.5),
-    "t4": DataSheet(320.0, 65.0),
-    "v100": DataSheet(900.0, 112.0),
-}
-"""By GPU type."""
-
-
-@dataclass(frozen=True, slots=True)
-class TokenFactors:
-    """How far a GPU type is from its data sheet.
-
-    Attributes:
-        fixed_s: Of every step with 70 billion parameters, s.
-        parallel_s: The same, for each GPU beyond the first that the model is divided among.
-        read, kv: Time to read weights, and keys and values, over that at the whole bandwidth.
-        decode, prefill: Time of the arithmetic of answers and of prompts, over that at the peak.
-        exchange_s: Of each token of prompts with 70 billion parameters, for each GPU beyond the
-            first that the model is divided among: their sums (all-reduce) take time, s.
-        base, reading, computing: Power over the limit: of steps; with the whole bandwidth in use;
-            with the whole FP16 peak in use.
-    """
-
-    fixed_s: float
-    parallel_s: float
-    read: float
-    decode: float
-    kv: float
-    prefill: float
-    exchange_s: float
-    base: float
-    reading: float
-    computing: float
-
-
-H100: Final = TokenFactors(
-    fixed_s=0.0063, parallel_s=0.0, read=1.035, decode=3.88, kv=1.0, prefill=1.77,
-    exchange_s=6.4e-6, base=0.296, reading=0.313, computing=1.18,
-)  # fmt: skip
-
-FACTORS: Final = {
-    "a100-80gb": TokenFactors(
-        fixed_s=0.0192, parallel_s=0.0026, read=1.01, decode=1.0, kv=1.37, prefill=1.35,
-        exchange_s=5.5e-6, base=0.283, reading=0.679, computing=0.54,
-    ),
-    "b200-180gb": TokenFactors(
-        fixed_s=0.0088, parallel_s=0.0, read=1.0, decode=2.65, kv=3.81, prefill=1.77,
-        exchange_s=6.4e-6, base=0.119, reading=0.927, computing=1.45,
-    ),
-    "h100-80gb": H100,
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +93,13 @@ class Steps(StepTimes):
     """Steps by the formula.
 
     Attributes:
-        factors: How far the GPU type is from its data sheet.
+        factors: How far the GPU type is from its peaks.
         read_s: Time to read the weights at the slice's whole bandwidth, s.
         kv_token_s: The same of a token's keys and values, s.
-        flops_s: The data sheet's time of one token's arithmetic, s.
+        flops_s: Time of one token's arithmetic at the peak, s.
         share: Of the GPU's SMs, or how many GPUs.
-        idle_w, limit_w: Power of the whole GPU, W.
+        context_w: Power of the whole GPU with a context and nothing computed, W.
+        limit_w: Power limit of the whole GPU, W.
     """
 
     factors: TokenFactors
@@ -171,7 +107,7 @@ class Steps(StepTimes):
     kv_token_s: float
     flops_s: float
     share: float
-    idle_w: float
+    context_w: float
     limit_w: float
 
     def power_w(
@@ -183,7 +119,7 @@ class Steps(StepTimes):
         peak_share = (sequences + prompt_tokens) * self.flops_s / step_s
         used = factors.base + factors.reading * bandwidth_share
         used += factors.computing * math.sqrt(peak_share)
-        return self.share * max(min(used, 1.0) * self.limit_w - self.idle_w, 0.0)
+        return self.share * max(min(used, 1.0) * self.limit_w - self.context_w, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,7 +211,8 @@ class LanguageProfile:
                 if shape.core_gmacs_per_s
                 else None
             )
-        curve, steps, answers = curve_of(shape.gpu), self.steps(shape), processes * batch_size
+        curve, steps = curve_of(shape.performance), self.steps(shape)
+        answers = processes * batch_size
         step_s = steps.time_s(answers, self._context_tokens)
         prompt_s = answers * self.prompt_tokens * steps.prompt_token_s
         latency_s = prompt_s * curve.stretch(self.prefill_sensitivity, clock_ratio)
@@ -293,7 +230,7 @@ class LanguageProfile:
         whole = self.batch(shape, batch_size, processes, clock_ratio=clock_ratio)
         if whole is None or not self._knows(shape):
             return None
-        curve, steps = curve_of(shape.gpu), self.steps(shape)
+        curve, steps = curve_of(shape.performance), self.steps(shape)
         step_s = steps.time_s(processes * batch_size, self._context_tokens)
         step_s *= curve.stretch(self.decode_sensitivity, clock_ratio)
         prompt_s = (self.long_prompt_tokens or self.prompt_tokens) * steps.prompt_token_s
@@ -304,19 +241,24 @@ class LanguageProfile:
         """Return the steps on a slice.
 
         Args:
-            shape: The slice, measured or of a GPU type that `DATA_SHEETS` has; its SMs are more
+            shape: The slice, measured or of a GPU whose performance is known; its SMs are more
                 than the GPU's where several GPUs share the model.
+
+        Raises:
+            ValueError: It is neither.
         """
-        measured = self._measured_on(shape)
+        measured, known = self._measured_on(shape), shape.performance
         if measured is not None:
             return measured
-        factors, share = FACTORS.get(shape.gpu, H100), shape.sm_count / shape.gpu_sm_count
+        if known is None:
+            raise ValueError(f"nothing is known of {shape.gpu}")
+        factors = gpu_types.load(known.like).tokens
+        share = shape.sm_count / shape.gpu_sm_count
         others, size = max(share - 1.0, 0.0), math.cbrt(self.parameters_b / _FIXED_OF_B)
-        sheet = DATA_SHEETS[shape.gpu]
-        flops_s = 2e-3 * self.parameters_b / (sheet.fp16_tflops * share)
-        read_s = self.parameters_b * self.bytes_per_parameter / (sheet.bandwidth_gb_per_s * share)
+        flops_s = 2e-3 * self.parameters_b / (known.fp16_tflops * share)
+        read_s = self.parameters_b * self.bytes_per_parameter / (known.memory_gb_per_s * share)
         kv_gb = self.kv_kib_per_token * BYTES_PER_KIB / 1e9
-        kv_token_s = kv_gb / (sheet.bandwidth_gb_per_s * share)
+        kv_token_s = kv_gb / (known.memory_gb_per_s * share)
         return Steps(
             fixed_s=(factors.fixed_s + factors.parallel_s * others) * size + factors.read * read_s,
             sequence_s=factors.decode * flops_s,
@@ -328,12 +270,12 @@ class LanguageProfile:
             kv_token_s=kv_token_s,
             flops_s=flops_s,
             share=share,
-            idle_w=shape.idle_power_w,
+            context_w=shape.context_power_w,
             limit_w=shape.max_power_w,
         )
 
     def _knows(self, shape: SliceShape) -> bool:
-        return shape.gpu in DATA_SHEETS or self._measured_on(shape) is not None
+        return shape.performance is not None or self._measured_on(shape) is not None
 
     def _measured_on(self, shape: SliceShape) -> MeasuredSteps | None:
         here = (shape.gpu, shape.profile)

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from cinquefoil.gpuagent.v1.records import Performance
+
 
 @dataclass(frozen=True, slots=True)
 class SliceShape:
@@ -16,8 +18,9 @@ class SliceShape:
         sm_count: Streaming multiprocessors of the slice.
         gpu_sm_count: Streaming multiprocessors of the whole GPU.
         memory_bytes: Memory of the slice.
-        idle_power_w: Power of the whole GPU while nothing is computed, W.
+        context_power_w: Power of the whole GPU with a CUDA context and nothing computed, W.
         max_power_w: Default power limit of the whole GPU, W.
+        performance: How fast the whole GPU is; None: it is CPU cores, or nothing is known of it.
         core_gmacs_per_s: CPU cores only: multiply-accumulates of one core, measured, 1e9/s.
     """
 
@@ -27,8 +30,9 @@ class SliceShape:
     sm_count: int
     gpu_sm_count: int
     memory_bytes: int
-    idle_power_w: float
+    context_power_w: float
     max_power_w: float
+    performance: Performance | None = None
     core_gmacs_per_s: float = 0.0
 
 
@@ -38,7 +42,7 @@ class BatchCost:
 
     Attributes:
         latency_s: Time of one batch, s.
-        energy_j: Active energy of one batch (idle power of the GPU apart), J.
+        energy_j: Active energy of one batch, beyond the GPU's power with a context, J.
     """
 
     latency_s: float

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sized
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from datetime import timedelta
 from functools import lru_cache
 from typing import Final
@@ -11,12 +12,14 @@ from cinquefoil.gpuagent.v1.records import (
     CreateSlice,
     DestroySlice,
     LockClock,
+    Performance,
     Placement,
     Segment,
     SegmentState,
     SliceProfile,
 )
 from services.kit.errors import InvalidArgument
+from services.kit.hardware import gpu_types
 from services.kit.mig import WHOLE, Geometry, full_layouts
 from services.kit.rpc.condition_messages import conditions_from
 from services.kit.rpc.record_mapping import from_message, to_message
@@ -37,6 +40,7 @@ _OF_A_TYPE: Final[Mapping[str, tuple[float, float]]] = {
     "memory_slices": (0, 1024),
     "sm_count": (0, 4096),
     "idle_power_w": (0, 1e4),
+    "context_power_w": (0, 1e4),
     "max_power_w": (0, 1e4),
     "max_clock_mhz": (0, 1e5),
     "core_gmacs_per_s": (0, 1e6),
@@ -47,6 +51,10 @@ _OF_A_PROFILE: Final[Mapping[str, tuple[float, float]]] = {
     "max_count": (1, 1024),
     "sm_count": (0, 4096),
     "memory_bytes": (0, 2**45),
+}
+_OF_A_PERFORMANCE: Final[Mapping[str, tuple[float, float]]] = {
+    "fp16_tflops": (1e-3, 1e6),
+    "memory_gb_per_s": (1e-3, 1e6),
 }
 _FIELDS = {CreateSlice: "create_slice", DestroySlice: "destroy_slice", LockClock: "lock_clock"}
 
@@ -112,7 +120,19 @@ def _gpu_type_from(encoded: bytes, mig_enabled: bool, clock_lockable: bool) -> G
         GpuType,
         geometry=geometry,
         max_clock_mhz=message.max_clock_mhz if clock_lockable else 0,
+        context_power_w=message.context_power_w or message.idle_power_w,
+        performance=_performance_from(message),
     )
+
+
+def _performance_from(message: inventory_pb2.GpuType) -> Performance | None:
+    """Return how fast a GPU is, as its agent reports it; of older agents: by the type's name."""
+    known = gpu_types.names()
+    if not message.HasField("performance"):
+        return gpu_types.load(message.name).performance if message.name in known else None
+    _check_numbers("node.gpus.type.performance", message.performance, _OF_A_PERFORMANCE)
+    found = from_message(message.performance, Performance)
+    return found if found.like in known else replace(found, like=gpu_types.REFERENCE)
 
 
 def _check_gpu_type(message: inventory_pb2.GpuType) -> None:
@@ -138,7 +158,7 @@ def _check_gpu_type(message: inventory_pb2.GpuType) -> None:
 
 def _check_numbers(
     field: str,
-    message: inventory_pb2.GpuType | inventory_pb2.SliceProfile,
+    message: inventory_pb2.GpuType | inventory_pb2.SliceProfile | inventory_pb2.Performance,
     allowed: Mapping[str, tuple[float, float]],
 ) -> None:
     for name, (least, most) in allowed.items():

@@ -17,6 +17,7 @@ from typing import Final
 from cinquefoil.gpuagent.v1.records import Placement
 from services.kit.config import Embodied
 from services.kit.grouping import summed
+from services.kit.hardware.gpu_types import published_kgco2e
 from services.kit.request_cost import ENERGY_ERRORS
 from services.kit.units import carbon_gco2e
 from services.planner.core.model import GpuType
@@ -100,17 +101,6 @@ def meter_error(method: str) -> float:
     return 0.0 if method == UNMETERED else ENERGY_ERRORS.get(method, max(ENERGY_ERRORS.values()))
 
 
-PUBLISHED_KGCO2E: Final[Mapping[str, float]] = {
-    "a100-40gb": 181.0,
-    "h100-80gb": 164.0,
-}
-"""From cradle to gate, one GPU with its board and heat sink, kgCO2e.
-
-a100-40gb: PCIe card, parametric model of ADEME's study (Lees-Perasso, Ekchajzer, Roussilhe, De
-Latour, Analyses de cycle de vie de GPU pour l'intelligence artificielle, 2026). h100-80gb: an
-eighth of NVIDIA's HGX H100 baseboard (Product Carbon Footprint Summary, 2025: 1312 kgCO2e).
-"""
-
 _S_PER_YEAR: Final = 365.25 * 86_400
 
 
@@ -122,12 +112,13 @@ def embodied_carbon(
     It is spread evenly over its lifetime (SCI, ISO/IEC 21031, M).
 
     Args:
-        settings: Its lifetime, and what making it cost where that is not as published.
+        settings: Its lifetime, and what making it cost where that is not as published
+            (`services/kit/hardware/types`).
         gpu: Its type.
         slices: Model and slice of each segment on it; a slice is its part of the GPU's
             streaming multiprocessors.
     """
-    kgco2e = settings.kgco2e.get(gpu.name, PUBLISHED_KGCO2E.get(gpu.name, 0.0))
+    kgco2e = settings.kgco2e.get(gpu.name, published_kgco2e(gpu.name))
     sizes = ((model, gpu.geometry.kind(place.profile).sm_count) for model, place in slices)
     held = summed((model, sm_count / gpu.sm_count) for model, sm_count in sizes)
     most = max(sum(held.values()), 1.0)

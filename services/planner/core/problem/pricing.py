@@ -153,7 +153,7 @@ class Prices:
 
     def idle_points(self, pool: Pool) -> float:
         """Return what the idle power of one GPU costs in CLOVER's f."""
-        return self.carbon_points(pool.carbon_gco2e(pool.type.idle_power_w))
+        return self.carbon_points(pool.carbon_gco2e(pool.type.context_power_w))
 
     def gpu_points(self, pool: Pool) -> float:
         """Return what using one more GPU costs."""
@@ -355,6 +355,6 @@ def baseline_gco2e(problem: Problem, model: Model) -> float:
 def _baseline(problem: Problem, model: Model, kind: SegmentKind) -> float:
     usable_rps = problem.objective.max_utilisation * kind.throughput_rps
     gpus = max(1, math.ceil(model.demand_rps / usable_rps))
-    idle_j = gpus * kind.pool.type.idle_power_w / model.demand_rps
+    idle_j = gpus * kind.pool.type.context_power_w / model.demand_rps
     energy_j = (kind.energy_j + idle_j) * kind.pool.pue
     return carbon_gco2e(energy_j, problem.objective.baseline_intensity_gco2e_per_kwh)

@@ -157,7 +157,7 @@ class _Use:
     def watts(self) -> dict[Pool, float]:
         """Power by pool, W."""
         return {
-            pool: count * pool.type.idle_power_w + self.active_w.get(pool, 0.0)
+            pool: count * pool.type.context_power_w + self.active_w.get(pool, 0.0)
             for pool, count in self.powered.items()
         }
 

@@ -22,16 +22,18 @@ def shortfalls(problem: Problem, score: Score) -> tuple[Condition, ...]:
     return (*_unserved(problem, score), *_floor(problem, score), *_unused(problem))
 
 
-def unreachable(
+def unservable(
     models: Iterable[Model],
     types: Iterable[GpuType],
     objective: Objective,
     batch_sizes: Sequence[int],
-) -> Iterator[tuple[str, str]]:
-    """Yield the models of which no variant can keep the latency rule on any GPU, and why.
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the settings of models that no plan can serve on any GPU, below `models`, and why.
+
+    No variant runs there at all, or none keeps the latency rule.
 
     Args:
-        models: With their profiles. One that fits on no GPU is left out: that is another matter.
+        models: With their profiles.
         types: Of all GPUs that there can be.
         objective: Its `latency_share` is theta.
         batch_sizes: Those that a segment may have.
@@ -39,7 +41,10 @@ def unreachable(
     pools = [Pool(each, "", 1.0, 0.0) for each in types]
     for model in models:
         kinds = tuple(_kinds(model, pools, batch_sizes))
-        yield from ((model.name, why) for why in _tokens_too_slow(model, kinds, objective))
+        if not kinds:
+            yield (model.name, "variants"), _nowhere(pool.type.name for pool in pools)
+        at = (model.name, "slo", "latency_s")
+        yield from ((at, why) for why in _tokens_too_slow(model, kinds, objective))
         fastest_s: dict[tuple[str, Pool], dict[int, float]] = {}
         for kind in kinds:
             stages = fastest_s.setdefault((kind.variant, kind.pool), {})
@@ -56,13 +61,18 @@ def unreachable(
         )
         if objective.latency_share * model.slo_latency_s < least_s < math.inf:
             yield (
-                model.name,
+                at,
                 (
                     f"no variant can meet {1e3 * model.slo_latency_s:.4g} ms: the fastest, {name}, "
                     f"takes {1e3 * least_s:.4g} ms per batch, and a batch may take "
                     f"{objective.latency_share:g} of the objective; the rest is for waiting"
                 ),
             )
+
+
+def _nowhere(types: Iterable[str]) -> str:
+    names = ", ".join(sorted(set(types)))
+    return f"no variant was profiled on {names}, or none fits there"
 
 
 def _tokens_too_slow(
@@ -124,7 +134,6 @@ def _predicted(model: Model, score: Score) -> str:
 def _no_kind(problem: Problem, model: Model) -> Condition:
     """Return why the catalog has nothing for a model: too slow everywhere, or never measured."""
     subject = f"model/{model.name}"
-    types = ", ".join(sorted({gpu.pool.type.name for gpu in problem.gpus}))
     pools = tuple(dict.fromkeys(gpu.pool for gpu in problem.gpus))
     kinds = _kinds(model, pools, problem.batch_sizes)
     fastest = min(kinds, key=lambda kind: kind.latency_s, default=None)
@@ -132,10 +141,11 @@ def _no_kind(problem: Problem, model: Model) -> Condition:
         return Condition(
             ConditionKind.PROFILE_MISSING,
             subject,
-            f"{model.name}: no variant was profiled on {types}, or none fits there",
+            f"{model.name}: {_nowhere(pool.type.name for pool in pools)}",
             f"models.{model.name}.variants.{model.best.name}.profile",
         )
     share_s = problem.objective.latency_share * model.slo_latency_s
+    types = ", ".join(sorted({pool.type.name for pool in pools}))
     return Condition(
         ConditionKind.NO_VARIANT_MEETS_SLO,
         subject,

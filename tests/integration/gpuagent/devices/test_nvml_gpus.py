@@ -6,12 +6,12 @@ import random
 from ctypes import byref
 from typing import TYPE_CHECKING
 
+import psutil
 import pynvml
 import pytest
 
 from cinquefoil.gpuagent.v1.records import Placement
-from services.gpuagent.core import gpu_types
-from services.gpuagent.core.gpu_types import GpuInfo
+from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.kit.errors import (
@@ -19,6 +19,7 @@ from services.kit.errors import (
     InvalidArgument,
     Unavailable,
 )
+from services.kit.hardware import gpu_types
 from services.kit.mig import WHOLE, Geometry
 from tests.support.examples import trials
 from tests.support.gpuagent.nvml_faults import FaultyNvml, InjectedFault
@@ -63,7 +64,7 @@ def test_a_cut_gpu_is_read_back_as_its_table_without_special_profiles(
     assert model.geometry.memory_slices == table.geometry.memory_slices
     assert (model.name, model.product_name) == (table.name, table.product_name)
     assert (model.sm_count, model.memory_bytes) == (table.sm_count, table.memory_bytes)
-    assert (model.idle_power_w, model.max_power_w) == (table.idle_power_w, table.max_power_w)
+    assert (model.context_power_w, model.max_power_w) == (table.context_power_w, table.max_power_w)
     assert model.clocks_mhz == table.clocks_mhz
     assert info(port, uuid).slices == ()
 
@@ -77,7 +78,31 @@ def test_a_board_with_a_lower_limit_is_idle_at_less(
     model = info(gpus(), uuid).model
 
     table = gpu_types.load("h100-80gb")
-    assert (model.idle_power_w, model.max_power_w) == (table.idle_power_w / 2, 350)
+    assert (model.context_power_w, model.max_power_w) == (table.context_power_w / 2, 350)
+
+
+def test_a_board_of_which_the_driver_says_little_is_estimated(
+    start: Start, gpus: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GB10, as in a DGX Spark: unified memory, no power limit, no list of clocks."""
+
+    def unsupported(*_: object) -> None:
+        raise pynvml.NVMLError_NotSupported
+
+    (uuid,) = start("t4").gpu_uuids
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetName", lambda _: "NVIDIA GB10")
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCudaComputeCapability", lambda _: (12, 1))
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetNumGpuCores", lambda _: 6144)
+    for name in ("MemoryInfo", "PowerManagementDefaultLimit", "SupportedMemoryClocks"):
+        monkeypatch.setattr(pynvml, f"nvmlDeviceGet{name}", unsupported)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMaxClockInfo", lambda *_: 2418)
+    model = info(gpus(), uuid).model
+
+    assert (model.name, model.sm_count, model.clocks_mhz) == ("nvidia-gb10", 48, (2418,))
+    assert model.performance is not None
+    assert model.performance.like in ("l4-24gb", "l40s-48gb")  # by this machine's memory
+    assert model.memory_bytes == psutil.virtual_memory().total
+    assert 0 < model.idle_power_w < model.context_power_w < model.max_power_w
 
 
 @pytest.mark.parametrize("name", gpu_types.names())

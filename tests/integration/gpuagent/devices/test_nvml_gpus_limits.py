@@ -10,7 +10,7 @@ import pytest
 
 from cinquefoil.gpuagent.v1.records import Placement
 from services.gpuagent.core.device_port import NO_METER, Permissions
-from services.gpuagent.core.gpu_types import GpuInfo
+from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code
 from services.gpuagent.devices.fake_nvml.fake_node import UNPRIVILEGED
 from services.gpuagent.devices.nvml.energy import PowerIntegral

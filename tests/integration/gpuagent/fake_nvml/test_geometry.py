@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cinquefoil.gpuagent.v1.records import Placement, SliceProfile
-from services.gpuagent.core import gpu_types
-from services.gpuagent.core.gpu_types import GpuTable
 from services.gpuagent.devices.fake_nvml.library import FakeNvml, install
+from services.kit.hardware import gpu_types
+from services.kit.hardware.gpu_types import GpuTable
 from tests.support.gpuagent.nvml_calls import A100, create, gpu, mig_gpu, read_layout
 from tests.support.layouts import layouts
 

@@ -10,7 +10,7 @@ import pynvml
 import pytest
 
 from cinquefoil.gpuagent.v1.records import Placement
-from services.gpuagent.core import gpu_types
+from services.kit.hardware import gpu_types
 from tests.support.gpuagent.nvml_calls import (
     A100,
     create_a100,

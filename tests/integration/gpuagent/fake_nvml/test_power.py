@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.core import gpu_types
 from services.gpuagent.devices.fake_nvml.core.sensors import NoActivity
 from services.gpuagent.devices.fake_nvml.library import FakeNvml, install
+from services.kit.hardware import gpu_types
 from tests.support.gpuagent.nvml_calls import gpu
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def test_since_ampere_power_is_the_mean_of_the_last_second(
 ) -> None:
     """nvml.h on nvmlDeviceGetPowerUsage."""
     start(name, activity=lambda _: work, clock=clock)
-    idle_w = gpu_types.load(name).idle_power_w
+    idle_w = gpu_types.load(name).context_power_w
     for _ in range(4):  # 100 W for a second, looked at every half
         pynvml.nvmlDeviceGetPowerUsage(gpu())
         work.joules += 50.0
@@ -132,7 +132,7 @@ def test_since_ampere_power_is_the_mean_of_the_last_second(
 @pytest.mark.parametrize("name", [t for t in gpu_types.names() if not AVERAGES[t]])
 def test_on_ga100_and_older_power_is_the_instants(start: Start, work: Work, name: str) -> None:
     start(name, activity=lambda _: work)
-    idle_w = gpu_types.load(name).idle_power_w
+    idle_w = gpu_types.load(name).context_power_w
     work.watts = 100.25
 
     assert pynvml.nvmlDeviceGetPowerUsage(gpu()) == round((idle_w + 100.25) * 1000)

@@ -21,8 +21,8 @@ from services.gpuagent.clock_loop.core.decide import (
     decide,
     moved,
 )
-from services.gpuagent.core.gpu_types import load
 from services.kit.errors import InvalidArgument
+from services.kit.hardware.gpu_types import load
 
 V100 = load("v100").clocks_mhz
 FREE = bounds(V100, 0, 0.2)

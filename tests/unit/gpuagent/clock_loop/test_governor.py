@@ -14,12 +14,12 @@ from benchmarks.miad.setting import served
 from cinquefoil.gpuagent.v1.records import ScaleOut
 from services.gpuagent.clock_loop.core.decide import GovernedSegment, Move, Partition
 from services.gpuagent.clock_loop.core.governor import SAMPLE_S, Governor, energy_floor
-from services.gpuagent.core.gpu_types import load
 from services.gpuagent.shared_memory.latency_counters import SIZES, Counts, size_of
-from services.kit.profiles.core.clock_curve import V100 as CURVE
+from services.kit.hardware.gpu_types import load
 from tests.support.examples import examples, trials
 
 V100 = load("v100").clocks_mhz
+CURVE = load("v100").clock_curve
 A = GovernedSegment("s-a", "digits", percentile=99.0, objective_s=0.1)
 B = GovernedSegment("s-b", "letters", percentile=95.0, objective_s=0.2)
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from services.gpuagent.clock_loop.core.decide import GovernedSegment
 from services.gpuagent.clock_loop.core.governor import SAMPLE_S, Governor
-from services.gpuagent.core.gpu_types import load
 from services.gpuagent.shared_memory.latency_counters import SIZES, size_of
 from services.gpuagent.worker.core.tokens import binding_latency_s
 from services.kit.config import Slo
+from services.kit.hardware.gpu_types import load
 from services.kit.request_cost import Usage
 from tests.support.examples import examples
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.core import gpu_types
 from services.gpuagent.profiling.core.operator_bucket import Bucket
 from services.gpuagent.profiling.core.roofline import Roofline
+from services.kit.hardware import gpu_types
 from services.kit.operators.core.graph import Operator, Work
 
 CONV = Operator(

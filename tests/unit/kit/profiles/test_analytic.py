@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.core import gpu_types
 from services.kit import config
+from services.kit.hardware import gpu_types
 from services.kit.profiles.core.analytic import REFERENCE_GMACS, AnalyticProfile
-from services.kit.profiles.core.clock_curve import V100
 from services.kit.profiles.core.profile import BatchCost, Profile, SliceShape
 from services.kit.profiles.factory import load_profile
+
+V100 = gpu_types.load("v100").clock_curve
 
 INCEPTION = AnalyticProfile(REFERENCE_GMACS, memory_mib=1024, memory_mib_per_item=32)
 
@@ -27,8 +28,9 @@ def shape(gpu: str, kind: str) -> SliceShape:
         sm_count=found.sm_count,
         gpu_sm_count=model.sm_count,
         memory_bytes=found.memory_bytes,
-        idle_power_w=model.idle_power_w,
+        context_power_w=model.context_power_w,
         max_power_w=model.max_power_w,
+        performance=model.performance,
     )
 
 
@@ -95,7 +97,7 @@ def active_j(batch_size: int) -> float:
 def test_power_on_small_gpus_ends_at_their_limit(gpu: str) -> None:
     """CARBONDIS' figures lie above the boards' limits (75 W, 70 W); ours may not, so miss 18 %."""
     model = gpu_types.load(gpu)
-    found = [model.idle_power_w + cost(gpu, "whole", size).power_w for size in range(1, 7)]
+    found = [model.context_power_w + cost(gpu, "whole", size).power_w for size in range(1, 7)]
     assert max(found) <= model.max_power_w
     assert found == pytest.approx(CARBONDIS_POWER_W[gpu], rel=0.18)
 
@@ -109,7 +111,7 @@ def test_slices_of_a_gpu_never_draw_more_than_its_limit(
     profile = AnalyticProfile(5.7, memory_mib=64, memory_mib_per_item=1)
     found = profile.batch(where, batch_size, processes, clock_ratio=ratio)
     assert found is not None
-    assert 7 * processes * found.power_w <= where.max_power_w - where.idle_power_w
+    assert 7 * processes * found.power_w <= where.max_power_w - where.context_power_w
 
 
 @given(

@@ -21,7 +21,7 @@ def shape(cores: int = 1, *, gmacs_per_s: float = 50.0) -> SliceShape:
         sm_count=cores,
         gpu_sm_count=CORES,
         memory_bytes=cores * 2**30,
-        idle_power_w=6.0,
+        context_power_w=6.0,
         max_power_w=26.0,
         core_gmacs_per_s=gmacs_per_s,
     )

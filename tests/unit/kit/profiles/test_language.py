@@ -1,6 +1,6 @@
 """The language model's profile against measured power, and its two phases against the clock."""
 
-from dataclasses import astuple, replace
+from dataclasses import replace
 from statistics import median
 
 import pytest
@@ -10,11 +10,9 @@ from pydantic import ValidationError
 
 from benchmarks.harness import Skipped
 from benchmarks.token_profile import _power, _prompt_s, _splitwise, _step_s, samples
-from services.gpuagent.core import gpu_types
 from services.kit import config
-from services.kit.profiles.core.clock_curve import V100
+from services.kit.hardware import gpu_types
 from services.kit.profiles.core.language import (
-    DATA_SHEETS,
     DECODE_SENSITIVITY,
     LanguageProfile,
     MeasuredSteps,
@@ -22,6 +20,8 @@ from services.kit.profiles.core.language import (
 from services.kit.profiles.core.profile import BatchCost
 from services.kit.profiles.factory import clock_sensitivity, load_profile
 from tests.unit.kit.profiles.test_analytic import shape
+
+V100 = gpu_types.load("v100").clock_curve
 
 WHOLE_H100 = replace(shape("h100-80gb", "7g.80gb"), sm_count=132, gpu_sm_count=132)
 EIGHT_B = LanguageProfile(8.0)
@@ -36,7 +36,7 @@ def cost(profile: LanguageProfile, slots: int, ratio: float = 1.0) -> BatchCost:
 @pytest.mark.parametrize(("slots", "least_w"), [(8, 400.0), (32, 450.0), (256, 580.0)])
 def test_few_sequences_draw_most_of_an_h100s_power(slots: int, least_w: float) -> None:
     """Total power of eight billion parameters: 411 to 486 W at 8, not the 130 W of arithmetic."""
-    total_w = WHOLE_H100.idle_power_w + cost(EIGHT_B, slots).power_w
+    total_w = WHOLE_H100.context_power_w + cost(EIGHT_B, slots).power_w
     assert least_w <= total_w <= WHOLE_H100.max_power_w
 
 
@@ -90,8 +90,8 @@ def test_a_step_grows_with_everything_that_it_does(
     sequences: int, prompt: float, context: float
 ) -> None:
     """One more answer, a longer context or prompt never make a step shorter, on any type."""
-    for gpu in DATA_SHEETS:
-        at = EIGHT_B.steps(replace(WHOLE_H100, gpu=gpu)).time_s
+    for gpu in map(gpu_types.load, gpu_types.names()):
+        at = EIGHT_B.steps(replace(WHOLE_H100, performance=gpu.performance)).time_s
         least = at(sequences, context, prompt)
         assert least > 0
         assert at(sequences + 1, context, prompt) > least
@@ -111,7 +111,7 @@ def test_measured_steps_count_where_they_were_measured_and_the_formula_elsewhere
     )  # fmt: skip
     texts = replace(EIGHT_B, prompt_tokens=prompt, answer_tokens=answer)
     profile = replace(texts, measured=(steps, replace(steps, gpu="cpu-2", slice="2c")))
-    cores = replace(WHOLE_H100, gpu="cpu-2", profile="2c", core_gmacs_per_s=50.0)
+    cores = replace(WHOLE_H100, gpu="cpu-2", profile="2c", performance=None, core_gmacs_per_s=50.0)
     other = replace(WHOLE_H100, profile="3g.40gb", sm_count=60)
 
     context = prompt + answer / 2
@@ -159,19 +159,13 @@ def test_more_answers_at_a_time_take_more_power_and_less_energy_each(
     assert one.power_w < more.power_w
     assert one.latency_s < more.latency_s
     assert one.energy_j / slots > more.energy_j / (slots + 1)
-    range_w = WHOLE_H100.max_power_w - WHOLE_H100.idle_power_w
+    range_w = WHOLE_H100.max_power_w - WHOLE_H100.context_power_w
     assert processes * more.power_w <= range_w * (1 + 1e-9)
 
 
 def test_what_does_not_fit_and_unknown_gpus_have_no_cost() -> None:
     assert EIGHT_B.batch(shape("a100-40gb", "1g.5gb"), 1, 1) is None
-    assert EIGHT_B.batch(replace(WHOLE_H100, gpu="x9000"), 1, 1) is None
-
-
-def test_data_sheets_are_those_of_the_agents_tables() -> None:
-    for name, sheet in DATA_SHEETS.items():
-        peak = gpu_types.load(name).peak
-        assert (peak.memory_gb_per_s, peak.fp16_tflops) == astuple(sheet)
+    assert EIGHT_B.batch(replace(WHOLE_H100, performance=None), 1, 1) is None
 
 
 def test_a_language_models_sensitivity_is_its_phases_by_their_time() -> None:

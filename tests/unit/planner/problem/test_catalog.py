@@ -11,7 +11,7 @@ from services.kit.profiles.core.language import LanguageProfile
 from services.planner.core.model import Model, SegmentKind, Variant
 from services.planner.core.problem import catalog
 from services.planner.core.problem.catalog import Place
-from services.planner.core.problem.shortfall import unreachable
+from services.planner.core.problem.shortfall import unservable
 from tests.support.planner import fleets
 
 A100, T4 = fleets.pool(), fleets.pool("t4", zone="GB")
@@ -145,7 +145,7 @@ def test_an_objective_of_the_first_token_that_no_gpu_meets_is_named() -> None:
     model = replace(TEXT, slo_first_token_s=1e-3)
     types = (H100.type,)
 
-    (_, why), *_ = unreachable([model], types, Objective(), (1, 8))
+    (_, why), *_ = unservable([model], types, Objective(), (1, 8))
 
     assert why.startswith("no variant can meet slo.ttft_s: 0.5 ms are there for it, and the least")
 

@@ -26,6 +26,7 @@ def machine(cores: int) -> Pool:
         geometry=cpu_geometry.geometry(cores, cores * 4 * 2**30),
         sm_count=cores,
         idle_power_w=0.74 * cores,
+        context_power_w=0.74 * cores,
         max_power_w=3.5 * cores,
         core_gmacs_per_s=50.0,
     )

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from cinquefoil.gpuagent.v1.records import SliceProfile
 from services.kit.config import Goals, InfAdapter, Objective
+from services.kit.hardware.gpu_types import load
 from services.kit.mig import WHOLE, Geometry
 from services.planner.core.model import GpuType, Model, Pool, Problem, Score
 from services.planner.core.placement.placement import place
@@ -203,7 +204,21 @@ def halvable() -> Pool:
         SliceProfile("1g.12gb", 0, 1, 1, (0, 1), 2, 28, memory),
         SliceProfile("2g.24gb", 0, 2, 2, (0,), 1, 56, 2 * memory),
     )
-    return Pool(GpuType("a30", Geometry(2, kinds), 56, 30.0, 165.0, 1440), "GB", 1.2, 250.0)
+    return Pool(
+        GpuType(
+            "a30",
+            Geometry(2, kinds),
+            56,
+            30.0,
+            30.0,
+            165.0,
+            1440,
+            performance=load("a30").performance,
+        ),
+        "GB",
+        1.2,
+        250.0,
+    )
 
 
 def test_exact_proves_its_answer_on_small_fleets() -> None:

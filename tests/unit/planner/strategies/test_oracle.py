@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from cinquefoil.gpuagent.v1.records import SliceProfile
 from services.kit.config import Objective
+from services.kit.hardware.gpu_types import load
 from services.kit.mig import Geometry
 from services.kit.profiles.core.analytic import AnalyticProfile
 from services.planner.core.model import GpuType, Model, Pool, Problem, Variant
@@ -29,7 +30,14 @@ def halvable() -> Pool:
         SliceProfile("1g.12gb", 0, 1, 1, (0, 1), 2, 28, 12 * GIB),
         SliceProfile("2g.24gb", 0, 2, 2, (0,), 1, 56, 24 * GIB),
     )
-    return Pool(GpuType("a30", Geometry(2, kinds), 56, 30.0, 165.0), "GB", 1.2, 250.0)
+    return Pool(
+        GpuType(
+            "a30", Geometry(2, kinds), 56, 30.0, 30.0, 165.0, performance=load("a30").performance
+        ),
+        "GB",
+        1.2,
+        250.0,
+    )
 
 
 @examples(0.5)

@@ -256,7 +256,7 @@ def endless(message: inventory_pb2.Node) -> None:
 
 
 def unpowered(message: inventory_pb2.Node) -> None:
-    message.gpus[0].type.idle_power_w = float("nan")
+    message.gpus[0].type.context_power_w = float("nan")
 
 
 def crowded(message: inventory_pb2.Node) -> None:
@@ -311,7 +311,7 @@ def spec_message(**given: Any) -> inventory_pb2.SegmentSpec:
         (anonymous, "node.gpus.uuid"),
         (crowded, "node.gpus"),
         (endless, "node.gpus.type.profiles.starts"),
-        (unpowered, "node.gpus.type.idle_power_w"),
+        (unpowered, "node.gpus.type.context_power_w"),
         (portless, "node.segments.endpoints"),
         (typeless, "node.gpus.type.name"),
         (profileless, "node.gpus.type.profiles"),

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from cinquefoil.gpuagent.v1.records import Placement, SliceProfile
-from services.gpuagent.core.gpu_types import GpuTable
 from services.gpuagent.devices.fake_nvml.core.gpu_state import (
     ComputeInstance,
     GpuInstance,
     GpuState,
 )
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code, Fault
+from services.kit.hardware.gpu_types import GpuTable
 from services.kit.mig import Geometry
 
 COMPUTE_SLICES = (1, 2, 3, 4, 7)

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, Protocol
 
-from services.gpuagent.core.gpu_types import GpuTable
 from services.gpuagent.devices.fake_nvml.core.gpu_state import GpuState
+from services.kit.hardware.gpu_types import GpuTable
 
 
 class ActivityMeter(Protocol):
@@ -60,7 +60,7 @@ class Sensors:
     def __init__(
         self, table: GpuTable, activity: ActivityMeter, clock: Callable[[], float]
     ) -> None:
-        self._idle_power_w = table.idle_power_w
+        self._idle_power_w = table.context_power_w
         self._activity = activity
         self._clock = clock
         self._base_j = 0.0  # active energy of meters before the present one

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cinquefoil.gpuagent.v1.records import Placement
-from services.gpuagent.core import gpu_types
 from services.kit.config import Objective
+from services.kit.hardware import gpu_types
 from services.planner.core.model import SegmentKind
 from services.planner.core.strategies.parvagpu.configurator import (
     Triplet,

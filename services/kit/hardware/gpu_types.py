@@ -1,7 +1,7 @@
-"""Facts about GPU types, one TOML file each in `gpus/`.
+"""Facts about GPU types, one TOML file each in `types/`: the only owner of such figures.
 
 The tables describe the hardware that is simulated, and give of real hardware what NVML does not:
-its idle power and the name we give its type. Everything else about real hardware is read from NVML.
+idle power, peaks, and how far networks are from them. docs/gpu-types.md says how to add one.
 """
 
 import math
@@ -14,13 +14,20 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
-from cinquefoil.gpuagent.v1.records import Placement, SliceProfile
+from cinquefoil.gpuagent.v1.records import Performance, SliceProfile
 from services.kit.errors import InvalidArgument, NotFound
+from services.kit.hardware.clock_curve import ClockCurve
 from services.kit.mig import WHOLE, Geometry
 from services.kit.units import BYTES_PER_MIB
 
-_TABLES = resources.files("services.gpuagent") / "gpus"
+_TABLES = resources.files("services.kit.hardware") / "types"
 _GA100 = (8, 0)
+
+REFERENCE = "a100-40gb"
+"""The type whose SM has speed 1 in the analytic profile."""
+
+CONSUMER = "p4"
+"""The type whose clock curve GPUs have of which nothing is known: it promises least."""
 
 OFFERED = re.compile(r"\d+g\.\d+gb")
 """Slice kinds that agents report: "1g.5gb+me" (media engines) or "+gfx" hold what inference does
@@ -37,9 +44,11 @@ class GpuModel:
         geometry: What it can be cut into.
         sm_count: Streaming multiprocessors of the whole GPU.
         memory_bytes: Memory of the whole GPU.
-        idle_power_w: Power while nothing is computed, W.
+        idle_power_w: Power with no CUDA context open, W.
+        context_power_w: Power with one open and nothing computed, as where segments wait, W.
         max_power_w: Default power limit, W.
         clocks_mhz: SM clocks it can be locked to, MHz, highest first.
+        performance: How fast it is; None: it is CPU cores.
         core_gmacs_per_s: CPU cores only: multiply-accumulates of one core, measured, 1e9/s.
     """
 
@@ -49,13 +58,15 @@ class GpuModel:
     sm_count: int
     memory_bytes: int
     idle_power_w: float
+    context_power_w: float
     max_power_w: float
     clocks_mhz: tuple[int, ...]
+    performance: Performance | None = None
     core_gmacs_per_s: float = 0.0
 
     @property
     def mig_capable(self) -> bool:
-        """Whether it can be cut at all."""
+        """True where it can be cut at all."""
         return all(kind.name != WHOLE for kind in self.geometry.kinds)
 
     @property
@@ -78,7 +89,7 @@ class GpuModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peaks:
-    """What the whole GPU reaches at its highest clock, sparsity apart.
+    """Peaks of the whole GPU at its highest clock, without sparsity.
 
     Attributes:
         fp32_tflops: Without tensor cores, 1e12 operations/s; a multiply-accumulate is two.
@@ -96,11 +107,61 @@ class Peaks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GpuTable(GpuModel):
-    """A GPU type with what only a driver needs to know of it.
+class AnalyticFactors:
+    """Inception-V3 on a GPU type (`services.kit.profiles.core.analytic`).
 
     Attributes:
+        speed: Speed of an SM; an A100's is 1. Where it was not measured: by the FP16 peak.
+        launch_ms: Time to launch one batch's kernels, ms.
+        host_ms: Time per batch in which the SMs do nothing for it, ms.
+        kernel_ms: SM time per batch that neither batch nor slice size changes, ms.
+        kernel_activity: Activity of the SMs in that time, 0..1.
+        item_activity: Activity while items are computed; above 1: the power limit binds.
+    """
+
+    speed: float
+    launch_ms: float
+    host_ms: float
+    kernel_ms: float
+    kernel_activity: float
+    item_activity: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenFactors:
+    """Distance of language models from a GPU type's peaks (`services.kit.profiles.core.language`).
+
+    Attributes:
+        fixed_s: Of every step with 70 billion parameters, s.
+        parallel_s: The same, for each GPU beyond the first that the model is divided among.
+        read, kv: Time to read weights, and keys and values, over that at the whole bandwidth.
+        decode, prefill: Time of the arithmetic of answers and of prompts, over that at the peak.
+        exchange_s: Of each token of prompts with 70 billion parameters, for each GPU beyond the
+            first that the model is divided among: their sums (all-reduce) take time, s.
+        base, reading, computing: Power over the limit: of steps; with the whole bandwidth in use;
+            with the whole FP16 peak in use.
+    """
+
+    fixed_s: float
+    parallel_s: float
+    read: float
+    decode: float
+    kv: float
+    prefill: float
+    exchange_s: float
+    base: float
+    reading: float
+    computing: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuTable(GpuModel):
+    """A GPU type with all that is known of it.
+
+    Attributes:
+        performance: Of its own peaks and factors.
         other_names: Product names of other boards of this type.
+        chip_names: First words of the product names of boards with this chip, "A100" and "A800".
         profile_enums: NVML's enum (NVML_GPU_INSTANCE_PROFILE_*) by slice kind; empty without MIG.
         compute_capability: CUDA compute capability, (major, minor).
         cores_per_sm: CUDA cores per streaming multiprocessor.
@@ -109,10 +170,17 @@ class GpuTable(GpuModel):
         peak: The ends of its roofline.
         energy_counter: The driver counts energy (Volta or newer).
         clock_lock: The driver locks clocks (Volta or newer).
+        clock_curve: How latency and power follow its clock.
+        analytic: Factors of the analytic profile.
+        tokens: Factors of language models.
+        embodied_kgco2e: Carbon of making one with its board and heat sink, cradle to gate; None:
+            not published.
         assumed: Dotted keys of facts without a primary source.
     """
 
+    performance: Performance
     other_names: tuple[str, ...]
+    chip_names: tuple[str, ...]
     profile_enums: Mapping[str, int]
     compute_capability: tuple[int, int]
     cores_per_sm: int
@@ -121,6 +189,10 @@ class GpuTable(GpuModel):
     peak: Peaks
     energy_counter: bool
     clock_lock: bool
+    clock_curve: ClockCurve
+    analytic: AnalyticFactors
+    tokens: TokenFactors
+    embodied_kgco2e: float | None
     assumed: tuple[str, ...]
 
     @property
@@ -133,8 +205,13 @@ class GpuTable(GpuModel):
         return Geometry(self.geometry.memory_slices, tuple(kinds))
 
     @property
+    def fp16_tflops_per_sm(self) -> float:
+        """Peak of one SM, 1e12 operations/s."""
+        return self.peak.fp16_tflops / self.sm_count
+
+    @property
     def averages_power(self) -> bool:
-        """Whether the driver reports power as the mean of a second.
+        """True where the driver reports power as the mean of a second.
 
         nvml.h: "On Ampere (except GA100) or newer GPUs, the API returns power averaged over 1 sec
         interval. On GA100 and older architectures, instantaneous power is returned."
@@ -160,19 +237,22 @@ def load(name: str) -> GpuTable:
         raise NotFound(
             f"no GPU type {name!r}; there are {', '.join(names())}", reason="UNKNOWN_GPU_TYPE"
         )
-    return _parse(tomllib.loads((_TABLES / f"{name}.toml").read_text(encoding="utf-8")))
+    return _parse(_read(name))
 
 
-def by_product_name(product_name: str) -> GpuTable | None:
-    """Return the table of a board, or None where its type has no table.
+@cache
+def _read(name: str) -> Mapping[str, Any]:
+    return tomllib.loads((_TABLES / f"{name}.toml").read_text(encoding="utf-8"))
 
-    Args:
-        product_name: As NVML prints it, for example "NVIDIA A100-SXM4-40GB".
-    """
-    for table in map(load, names()):
-        if product_name == table.product_name or product_name in table.other_names:
-            return table
-    return None
+
+def curve_of(performance: Performance | None) -> ClockCurve:
+    """Return how a GPU follows its clock; None: nothing is known of it."""
+    return load(performance.like if performance else CONSUMER).clock_curve
+
+
+def published_kgco2e(name: str) -> float:
+    """Return the embodied carbon of a GPU type, kgCO2e; 0: none is published."""
+    return load(name).embodied_kgco2e or 0.0 if name in names() else 0.0
 
 
 def whole_geometry(*, compute_slices: int, sm_count: int, memory_bytes: int) -> Geometry:
@@ -190,8 +270,9 @@ def whole_geometry(*, compute_slices: int, sm_count: int, memory_bytes: int) -> 
 
 
 def _parse(data: Mapping[str, Any]) -> GpuTable:
-    power, profiles = data["power"], data["profiles"]
+    power, profiles, peak = data["power"], data["profiles"], Peaks(**data["peak"])
     major, minor = data["compute_capability"]
+    analytic = _section(data, "analytic") | {"speed": _sm_speed(data)}
     return GpuTable(
         name=data["name"],
         product_name=data["product_name"],
@@ -199,19 +280,45 @@ def _parse(data: Mapping[str, Any]) -> GpuTable:
         sm_count=data["sm_count"],
         memory_bytes=data["memory_mib"] * BYTES_PER_MIB,
         idle_power_w=power["idle_w"],
+        context_power_w=power["context_w"],
         max_power_w=power["limit_w"],
         clocks_mhz=_clocks(data["clocks"]),
+        performance=Performance(
+            fp16_tflops=peak.fp16_tflops, memory_gb_per_s=peak.memory_gb_per_s, like=data["name"]
+        ),
         other_names=tuple(data["other_names"]),
+        chip_names=tuple(data["chip_names"]),
         profile_enums=MappingProxyType({p["name"]: p["enum"] for p in profiles if "enum" in p}),
         compute_capability=(major, minor),
         cores_per_sm=data["cores_per_sm"],
         min_power_limit_w=power["min_limit_w"],
         memory_clock_mhz=data["clocks"]["memory_mhz"],
-        peak=Peaks(**data["peak"]),
+        peak=peak,
         energy_counter=data["energy_counter"],
         clock_lock=data["clock_lock"],
+        clock_curve=ClockCurve(**_section(data, "clock_curve")),
+        analytic=AnalyticFactors(**analytic),
+        tokens=TokenFactors(**_section(data, "tokens")),
+        embodied_kgco2e=data.get("embodied", {}).get("kgco2e"),
         assumed=tuple(data["assumed"]),
     )
+
+
+def _section(data: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return a section's figures: its own, or those of the type that it says it is like."""
+    section: dict[str, Any] = data[name]
+    return _section(_read(section["like"]), name) if "like" in section else section
+
+
+def _sm_speed(data: Mapping[str, Any]) -> float:
+    """Return the speed of an SM over an A100's: as measured, or by the peaks."""
+    measured: float | None = data["analytic"].get("speed")
+    return _peak_per_sm(data) / _peak_per_sm(_read(REFERENCE)) if measured is None else measured
+
+
+def _peak_per_sm(data: Mapping[str, Any]) -> float:
+    peak: float = data["peak"]["fp16_tflops"]
+    return peak / float(data["sm_count"])
 
 
 def _kind(profile: Mapping[str, Any]) -> SliceProfile:
@@ -232,59 +339,3 @@ def _clocks(data: Mapping[str, float]) -> tuple[int, ...]:
     highest_mhz, step_mhz = data["max_mhz"], data["step_mhz"]
     steps = int((highest_mhz - data["min_mhz"]) // step_mhz)
     return tuple(math.floor(highest_mhz - i * step_mhz) for i in range(steps + 1))
-
-
-@dataclass(frozen=True, slots=True)
-class GpuInfo:
-    """A GPU as read back from the hardware.
-
-    Attributes:
-        uuid: Its identity.
-        index: Its index now; no identity.
-        model: What it is; its geometry is what the GPU can be cut into in its present MIG mode.
-        mig_enabled: MIG mode is in force.
-        mig_pending: MIG mode that was requested; it comes with the next reset.
-        slices: Slices that exist, with their UUIDs, in order of start.
-        clock_mhz: SM clock now, MHz.
-        leftovers: GPU instances without compute instance, as a crash leaves them.
-        divided: GPU instances that another program divided; never touched.
-        cores: Numbers of the CPU cores that its memory slices stand for; (): it is a GPU.
-    """
-
-    uuid: str
-    index: int
-    model: GpuModel
-    mig_enabled: bool
-    slices: tuple[tuple[Placement, str], ...]
-    clock_mhz: int
-    mig_pending: bool = False
-    leftovers: tuple[Placement, ...] = ()
-    divided: tuple[Placement, ...] = ()
-    cores: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class SliceReading:
-    """A slice as read now.
-
-    Attributes:
-        placement: Where it lies.
-        uuid: Its MIG device's, or the GPU's where it is the whole of that.
-        instance_id: Number of its GPU instance; None: it is none.
-        memory_bytes: Its memory.
-        used_bytes: Memory in use; None: not known.
-    """
-
-    placement: Placement
-    uuid: str
-    instance_id: int | None
-    memory_bytes: int
-    used_bytes: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class GpuReading:
-    """A GPU and its slices as read now. Attributes: gpu, slices."""
-
-    gpu: GpuInfo
-    slices: tuple[SliceReading, ...]

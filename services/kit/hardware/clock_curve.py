@@ -18,7 +18,8 @@ the idle power of the GPU's type. Sources, and how far modelled total power is f
   mostly cost energy. P4 and T4 have consumer GPUs' chips; GPUs of which nothing is known are taken
   to be like it, too.
 
-A table measured at several clocks (`cinquefoil gpuagent profile --clocks`) needs neither.
+A table measured at several clocks (`cinquefoil gpuagent profile --clocks`) needs neither. The
+figures are in the V100's table and, of consumer GPUs, in the P4's; other tables refer to one.
 """
 
 import math
@@ -32,7 +33,7 @@ RATIOS: Final = tuple(step / 20 for step in range(6, 21))
 
 @dataclass(frozen=True, slots=True)
 class ClockCurve:
-    """How a class of GPUs follows its SM clock.
+    """Latency and power of a class of GPUs over its SM clock.
 
     Attributes:
         measured_on: The GPU type that was measured.
@@ -90,16 +91,3 @@ class ClockCurve:
                 self.energy_ratio(sensitivity, ratio),
             ),
         )
-
-
-V100: Final = ClockCurve("v100", linear=0.934, bend=1.62, fixed=0.093, exponent=1.854, lowest=0.29)
-CONSUMER: Final = ClockCurve(
-    "gtx-1080-ti", linear=0.82, bend=1.09, fixed=0.0, exponent=0.42, lowest=0.8
-)
-
-_LIKE_V100: Final = frozenset({"v100", "a30", "a100", "h100", "h200", "b200"})
-
-
-def curve_of(gpu: str) -> ClockCurve:
-    """Return the curve of a GPU type ("a100-40gb"); of one that nothing is known of: CONSUMER's."""
-    return V100 if gpu.partition("-")[0] in _LIKE_V100 else CONSUMER

@@ -6,9 +6,10 @@ from itertools import pairwise
 import pytest
 
 from cinquefoil.gpuagent.v1.records import Placement
-from services.gpuagent.core import gpu_types
-from services.gpuagent.core.gpu_types import GpuTable
 from services.kit.errors import NotFound
+from services.kit.hardware import gpu_types
+from services.kit.hardware.boards import table_of
+from services.kit.hardware.gpu_types import GpuTable
 from services.kit.mig import WHOLE
 from tests.support.paths import PUBLISHED
 
@@ -32,12 +33,12 @@ def test_an_unknown_type_is_refused_with_the_list_of_known_ones() -> None:
 @every_table
 def test_a_table_is_named_after_its_file_and_found_by_every_product_name(table: GpuTable) -> None:
     for product_name in (table.product_name, *table.other_names):
-        assert gpu_types.by_product_name(product_name) is table
+        assert table_of(product_name) is table
     assert gpu_types.load(table.name) is table
 
 
 def test_an_unknown_product_has_no_table() -> None:
-    assert gpu_types.by_product_name("NVIDIA GeForce RTX 9090") is None
+    assert table_of("NVIDIA GeForce RTX 9090") is None
 
 
 @every_table
@@ -74,7 +75,7 @@ def test_profiles_have_distinct_ids_and_enums(table: GpuTable) -> None:
 
 @every_table
 def test_power_is_ordered(table: GpuTable) -> None:
-    assert 0 < table.idle_power_w < table.min_power_limit_w <= table.max_power_w
+    assert 0 < table.context_power_w < table.min_power_limit_w <= table.max_power_w
 
 
 @every_table
@@ -85,7 +86,7 @@ def test_clocks_fall_strictly(table: GpuTable) -> None:
 @every_table
 def test_facts_marked_as_assumed_are_facts_of_the_table(table: GpuTable) -> None:
     """A mark that names no key would say nothing."""
-    file = resources.files("services.gpuagent") / "gpus" / f"{table.name}.toml"
+    file = resources.files("services.kit.hardware") / "types" / f"{table.name}.toml"
     data = tomllib.loads(file.read_text(encoding="utf-8"))
     for key in table.assumed:
         found = data

@@ -7,17 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.core import gpu_types
-from services.kit.profiles.core.clock_curve import (
-    CONSUMER,
-    RATIOS,
-    V100,
-    ClockCurve,
-    curve_of,
-)
+from services.kit.hardware import gpu_types
+from services.kit.hardware.clock_curve import RATIOS, ClockCurve
 from tests.support.paths import PUBLISHED
 
 DATA = PUBLISHED / "gpu_power"
+V100 = gpu_types.load("v100").clock_curve
+CONSUMER = gpu_types.load("p4").clock_curve
 CURVES = (V100, CONSUMER)
 V100_IDLE_W = gpu_types.load("v100").idle_power_w
 
@@ -79,7 +75,7 @@ def test_every_kernels_total_power_is_within_the_stated_error_on_a_consumer_gpu(
 @pytest.mark.parametrize(
     ("gpu", "idle_w", "without", "error"),
     [
-        ("A100", gpu_types.load("a100-40gb").idle_power_w, {"vit"}, 0.07),
+        ("A100", gpu_types.load("a100-40gb").context_power_w, {"vit"}, 0.07),
         ("H100", 70.0, set(), 0.29),  # assumed: an NVL board, not the SXM of our table
     ],
 )
@@ -90,7 +86,6 @@ def test_published_optima_of_whole_models_are_within_the_stated_error(
 
     On that A100 the ViT draws less than an idle SXM board: there is nothing to compare.
     """
-    curve = curve_of(gpu.lower())
     for row in rows("dvfs_edp_optimum_v100_a100_h100.csv"):
         if row["gpu"] != gpu or row["workload"] in without:
             continue
@@ -98,7 +93,7 @@ def test_published_optima_of_whole_models_are_within_the_stated_error(
         longer = 1 + float(row["performance_vs_max_edp_percent"]) / 100
         full_w = power_w * longer / (1 - float(row["energy_savings_edp_percent"]) / 100)
         ratio = float(row["optimal_frequency_edp_mhz"]) / float(row["max_frequency_mhz"])
-        modelled_w = idle_w + (full_w - idle_w) * curve.power_ratio(ratio)
+        modelled_w = idle_w + (full_w - idle_w) * V100.power_ratio(ratio)
         assert modelled_w == pytest.approx(power_w, rel=error), row["workload"]
 
 
@@ -130,7 +125,7 @@ def test_the_saving_of_the_median_kernel_is_as_measured() -> None:
 
 
 def test_an_unknown_gpu_saves_no_more_than_a_consumer_gpu() -> None:
-    """Nothing is promised of a GPU that nobody measured: compute-bound work keeps its clock."""
-    assert curve_of("rtx-2070-super") is CONSUMER
-    assert curve_of("a100-80gb") is V100
+    """Nothing is promised of a GPU that was not measured: compute-bound work keeps its clock."""
+    assert gpu_types.curve_of(None) == CONSUMER
+    assert gpu_types.curve_of(gpu_types.load("a100-80gb").performance) == V100
     assert CONSUMER.thriftiest(1.0) == 1.0
