@@ -14,7 +14,6 @@ MIN_FIELDS = 3
 
 OTHER_THINGS = {
     # Changed while they live.
-    "services/gpuagent/energy/core/account.py:SegmentAccount",
     "services/gpuagent/energy/core/account.py:Account",
     "services/predictor/core/prediction_stats.py:SourceStats",
     "services/router/core/accounting/receipt_watchers.py:Watcher",
@@ -23,11 +22,9 @@ OTHER_THINGS = {
     "services/cli/desired.py:DesiredSegment",
     "services/kit/config/planning.py:Goals",
     # Of what the driver or the wire says, what decisions need; equal if it makes no difference.
-    "services/carbon/core/model.py:Period",
-    "services/gpuagent/core/gpu_types.py:GpuModel",
+    "services/kit/hardware/gpu_types.py:GpuModel",
     "services/gpuagent/core/model.py:Segment",
     "services/gpuagent/core/model.py:Node",
-    "services/gpuagent/core/reconcile.py:DesiredGpu",
     "services/planner/core/fleet.py:Node",
     "services/planner/core/model.py:GpuType",
     "services/gpuagent/profile_drift/core/drift.py:SegmentKind",
@@ -39,8 +36,6 @@ OTHER_THINGS = {
     "services/planner/core/accounting/entries.py:Figures",  # adds up; its key stands apart
     "services/planner/core/routing_table.py:Announcement",
     "services/planner/core/routing_table.py:ServingPolicy",
-    "services/gpuagent/clock_loop/core/governor.py:ScaleOut",
-    "services/gpuagent/devices/hardware.py:Software",
 }
 """Classes that share their fields' names with a message, and are no restatement of it."""
 
