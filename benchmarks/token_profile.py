@@ -23,7 +23,7 @@ from scipy.optimize import lsq_linear
 from benchmarks._data import data_file
 from benchmarks.harness import Figures, main
 from services.kit.hardware import gpu_types
-from services.kit.profiles.core.language import LanguageProfile
+from services.kit.profiles.core.language import LanguageProfile, step_power_w, step_s
 from services.kit.profiles.core.profile import SliceShape
 
 _KV_KIB: Final = {
@@ -108,7 +108,7 @@ def samples(gpu: str) -> Iterator[Sample]:
         yield Sample(
             gpu=gpu,
             gpus=int(row["tensor_parallel"]),
-            profile=LanguageProfile(
+            profile=LanguageProfile.of(
                 float(row["total_params_billions"]),
                 bytes_per_parameter=2.0 if row["weight_precision"] == "bfloat16" else 1.0,
                 kv_kib_per_token=float(known[0]),
@@ -132,7 +132,7 @@ def _splitwise(gpu: str) -> Iterator[Sample]:
         yield Sample(
             gpu=gpu,
             gpus=gpus,
-            profile=LanguageProfile(70.0, kv_kib_per_token=320.0),
+            profile=LanguageProfile.of(70.0, kv_kib_per_token=320.0),
             sequences=batch,
             context_tokens=prompt + answer / 2,
             step_s=median(float(row["token_time"]) for row in found) / 1e3,
@@ -198,24 +198,24 @@ def _none(_: Sample) -> float:
 
 
 def _step_s(each: Sample) -> float:
-    return each.profile.steps(each.shape).time_s(each.sequences, each.context_tokens)
+    return step_s(each.profile.steps(each.shape), each.sequences, each.context_tokens)
 
 
 def _prompt_s(each: Sample) -> float:
-    return each.profile.steps(each.shape).time_s(0.0, 0.0, each.prompt_tokens)
+    return step_s(each.profile.steps(each.shape), 0.0, 0.0, each.prompt_tokens)
 
 
 def _power(each: Sample) -> float:
     """Return the power of one of the GPUs over its limit."""
-    active_w = each.profile.steps(each.shape).power_w(
-        each.sequences, each.context_tokens, 0.0, _step_s(each)
+    active_w = step_power_w(
+        each.profile.steps(each.shape), each.sequences, each.context_tokens, 0.0, _step_s(each)
     )
     return (active_w / each.gpus + each.shape.context_power_w) / each.shape.max_power_w
 
 
 def _step_terms(each: Sample) -> Array:
     flops_s, weights_s, kv_s = _ideal_s(each)
-    fixed = (each.profile.parameters_b / 70) ** (1 / 3)
+    fixed = (each.profile.settings.parameters_b / 70) ** (1 / 3)
     return np.array([fixed, fixed * (each.gpus - 1), weights_s, each.sequences * flops_s, kv_s])
 
 
@@ -227,19 +227,19 @@ def _power_terms(each: Sample) -> Array:
 
 def _prompt_terms(each: Sample) -> Array:
     """Of the prompts' arithmetic, and of the sums that the GPUs exchange for each token."""
-    size = (each.profile.parameters_b / 70) ** (2 / 3)
+    size = (each.profile.settings.parameters_b / 70) ** (2 / 3)
     exchanged = each.prompt_tokens * (each.gpus - 1) * size
     return np.array([each.prompt_tokens * _ideal_s(each)[0], exchanged])
 
 
 def _empty_s(each: Sample) -> float:
     """Return the time of a step without answers, as shipped."""
-    return each.profile.steps(each.shape).time_s(0.0, 0.0)
+    return step_s(each.profile.steps(each.shape), 0.0, 0.0)
 
 
 def _ideal_s(each: Sample) -> tuple[float, float, float]:
     """Return the data sheet's times of a token's arithmetic, the weights, keys and values, s."""
-    peak, profile = gpu_types.load(each.gpu).peak, each.profile
+    peak, profile = gpu_types.load(each.gpu).peak, each.profile.settings
     bandwidth = peak.memory_gb_per_s * each.gpus
     kv_gb = each.sequences * each.context_tokens * profile.kv_kib_per_token * 1024e-9
     weights_gb = profile.parameters_b * profile.bytes_per_parameter

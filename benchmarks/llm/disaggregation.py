@@ -128,8 +128,8 @@ class Type:
         self._engine = Engine(profile, pool)
         self._idle_w = self._engine.shape.context_power_w
         self._embodied_g_per_s = embodied_carbon(EMBODIED, pool.type, ()).embodied_gco2e_per_s
-        self._kv_bytes = profile.kv_kib_per_token * BYTES_PER_KIB
-        weights_bytes = profile.parameters_b * 1e9 * profile.bytes_per_parameter
+        self._kv_bytes = profile.settings.kv_kib_per_token * BYTES_PER_KIB
+        weights_bytes = profile.settings.parameters_b * 1e9 * profile.settings.bytes_per_parameter
         free_bytes = MEMORY_SHARE * self._engine.shape.memory_bytes - weights_bytes
         self._kv_tokens = free_bytes / self._kv_bytes
 
@@ -233,7 +233,7 @@ def measure(*, quick: bool) -> Report:
         BYTES_PER_PARAMETER.items(), traces(0.2 if quick else 1.0, 1)
     ):
         work = Work.of(trace.windows[0], trace.limits)
-        profile = LanguageProfile(8.0, bytes_per_parameter=size)
+        profile = LanguageProfile.of(8.0, bytes_per_parameter=size)
         for busy, intensity in product(BUSY, INTENSITIES_G_PER_KWH):
             site = Site(intensity, busy)
             case = {"trace": trace.name, "weights": bits, "busy": busy, "g_per_kwh": intensity}

@@ -16,7 +16,7 @@ from services.simulator.continuous_batching import CHUNK_TOKENS, Replica, StepCo
 
 CLOCKS: Final = (0.6, 0.7, 0.8, 0.9, 1.0)
 INTENSITY_G_PER_KWH: Final = 300.0
-PROFILE: Final = LanguageProfile(8.0)
+PROFILE: Final = LanguageProfile.of(8.0)
 POOL: Final = Pool(gpu_type("h100-80gb"), "", 1.0, INTENSITY_G_PER_KWH)
 SLOTS: Final = 256
 KV_TOKENS: Final = 400_000

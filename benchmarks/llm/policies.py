@@ -292,8 +292,7 @@ def planned(window: Window, limits: Limits) -> tuple[int, float]:
     work = inputs / PROMPT_TOKENS_PER_STEP + outputs
     busiest = np.bincount([int(each.arrived_s // _MINUTE_S) for each in window], work).max()
     load_rps = busiest / _MINUTE_S / work.mean()
-    usual = replace(
-        PROFILE,
+    usual = PROFILE.changed(
         prompt_tokens=float(inputs.mean()),
         answer_tokens=float(outputs.mean()),
         long_prompt_tokens=float(np.percentile(inputs, 99)),

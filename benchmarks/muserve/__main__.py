@@ -28,8 +28,8 @@ from benchmarks.muserve.mix import INSENSITIVE
 from benchmarks.muserve.planning.clocking import V100
 from benchmarks.muserve.replay import POLICIES, Span
 from benchmarks.muserve.study import Setting, jobs_of, rows_of, study_of
+from services.kit.config.models import DECODE_SENSITIVITY
 from services.kit.hardware.clock_curve import RATIOS
-from services.kit.profiles.core.language import DECODE_SENSITIVITY
 
 SPAN: Final = Span()
 LONG: Final = Span(length_s=3300.0)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from benchmarks.muserve.planning.model import Device, Partition, Served
-from services.kit.profiles.core.language import DECODE_SENSITIVITY
+from services.kit.config.models import DECODE_SENSITIVITY
 from services.kit.units import BYTES_PER_MIB
 
 INSENSITIVE: Final = 0.5

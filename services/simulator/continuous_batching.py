@@ -16,7 +16,7 @@ from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
 from services.kit.hardware.gpu_types import curve_of
-from services.kit.profiles.core.language import LanguageProfile
+from services.kit.profiles.core.language import LanguageProfile, step_power_w, step_s
 from services.kit.profiles.core.profile import SliceShape
 from services.kit.units import BYTES_PER_KIB
 from services.router.core.prefix_cache import PrefixCache
@@ -110,16 +110,16 @@ class StepCosts:
         """
         decode, prefill, power = self._ratios.get(clock) or self._at(clock)
         steps = self._steps
-        fast_s = steps.time_s(sequences, context)
-        whole_s = steps.time_s(sequences, context, prompt) if prompt else fast_s
+        fast_s = step_s(steps, sequences, context)
+        whole_s = step_s(steps, sequences, context, prompt) if prompt else fast_s
         time_s = fast_s * decode + (whole_s - fast_s) * prefill
-        power_w = steps.power_w(sequences, context, prompt, whole_s)
+        power_w = step_power_w(steps, sequences, context, prompt, whole_s)
         return Step(time_s * self._slowdown, power_w * power * time_s * self._slowdown)
 
     def time_s(self, clock: float, sequences: float, context: float, prompt: float) -> float:
         """Return how long a step takes, s; see `step`."""
         decode, prefill, _ = self._ratios.get(clock) or self._at(clock)
-        time_s = self._steps.time_s(sequences, context) * decode
+        time_s = step_s(self._steps, sequences, context) * decode
         return (time_s + self._steps.prompt_token_s * prompt * prefill) * self._slowdown
 
     def energy_j(self, clock: float, sequences: float, context: float, count: int) -> float:
@@ -135,8 +135,8 @@ class StepCosts:
         decode, _, power = self._ratios.get(clock) or self._at(clock)
 
         def fast_j(context: float) -> float:
-            time_s = steps.time_s(sequences, context)
-            return steps.power_w(sequences, context, 0.0, time_s) * time_s
+            time_s = step_s(steps, sequences, context)
+            return step_power_w(steps, sequences, context, 0.0, time_s) * time_s
 
         return _sum(fast_j, context, count) * decode * power * self._slowdown
 
@@ -148,8 +148,8 @@ class StepCosts:
     def _at(self, clock: float) -> tuple[float, float, float]:
         curve, profile = self._curve, self.profile
         self._ratios[clock] = found = (
-            curve.stretch(profile.decode_sensitivity, clock),
-            curve.stretch(profile.prefill_sensitivity, clock),
+            curve.stretch(profile.settings.decode_sensitivity, clock),
+            curve.stretch(profile.settings.prefill_sensitivity, clock),
             curve.power_ratio(clock),
         )
         return found
@@ -180,9 +180,10 @@ def _simpson(function: Callable[[float], float], first: float, count: int) -> fl
 
 def kv_tokens(profile: LanguageProfile, shape: SliceShape, processes: int = 1) -> int:
     """Return the tokens of context that fit beside the weights of one process, >= 1."""
-    weights_bytes = profile.parameters_b * profile.bytes_per_parameter * 1e9
+    settings = profile.settings
+    weights_bytes = settings.parameters_b * settings.bytes_per_parameter * 1e9
     free_bytes = _MEMORY_SHARE * shape.memory_bytes / processes - weights_bytes
-    return max(int(free_bytes / (profile.kv_kib_per_token * BYTES_PER_KIB)), 1)
+    return max(int(free_bytes / (settings.kv_kib_per_token * BYTES_PER_KIB)), 1)
 
 
 @dataclass(slots=True)

@@ -14,6 +14,9 @@ from services.kit.config.section import Address, Fraction, Name, NonNegative, Po
 
 _MIN_STAGES: Final = 2
 
+DECODE_SENSITIVITY: Final = 0.07
+"""How an answer's tokens follow the SM clock; sources: `services.kit.profiles.core.language`."""
+
 
 class AnalyticProfile(Section):
     """Parameters of the analytic profile model (`services.kit.profiles.core.analytic`).
@@ -72,8 +75,9 @@ class LanguageProfile(Section):
         memory_mib_per_item: Memory of a slot's context, MiB.
         kv_kib_per_token: Keys and values of a token, KiB: 2 * layers * heads of them * size of a
             head * bytes of an element. Llama-3.1-8B: 128.
-        prefill_sensitivity: How the time of the prompt follows the SM clock, 0 .. 1. None: 1.
-        decode_sensitivity: How the time of the answer's tokens does. None: 0.07, as measured.
+        prefill_sensitivity: How the time of the prompt follows the SM clock, 0 .. 1: arithmetic
+            binds it.
+        decode_sensitivity: How the time of the answer's tokens does, as measured by default.
         measured: What `gpuagent profile` measured, by GPU type and slice; elsewhere the formula
             counts.
     """
@@ -86,8 +90,8 @@ class LanguageProfile(Section):
     long_prompt_tokens: Positive | None = None
     memory_mib_per_item: NonNegative = 256.0
     kv_kib_per_token: NonNegative = 128.0
-    prefill_sensitivity: Fraction | None = None
-    decode_sensitivity: Fraction | None = None
+    prefill_sensitivity: Fraction = 1.0
+    decode_sensitivity: Fraction = DECODE_SENSITIVITY
     measured: tuple[MeasuredSteps, ...] = ()
 
     @property

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from services.kit import config
 from services.kit.profiles.core.analytic import AnalyticProfile
-from services.kit.profiles.core.language import LanguageProfile, MeasuredSteps
+from services.kit.profiles.core.language import LanguageProfile
 from services.kit.profiles.core.profile import Profile
 from services.kit.profiles.table import TableProfile
 
@@ -38,15 +38,9 @@ def clock_sensitivity(variant: config.Variant, stage: int | None = None) -> floa
         return given
     match variant.profile:
         case config.LanguageProfile():
-            return _language(variant.profile).clock_sensitivity
+            return LanguageProfile(variant.profile).clock_sensitivity
         case _:
             return 1.0
-
-
-def _language(settings: config.LanguageProfile) -> LanguageProfile:
-    given = settings.model_dump(exclude={"kind", "measured"}, exclude_none=True)
-    measured = tuple(MeasuredSteps(**each.model_dump()) for each in settings.measured)
-    return LanguageProfile(**given, measured=measured)
 
 
 def _part(whole: config.Profile, share: float) -> config.Profile:
@@ -72,7 +66,7 @@ def load_profile(settings: config.Profile, clock_sensitivity: float = 1.0) -> Pr
             given = settings.model_dump(exclude={"kind"})
             return AnalyticProfile(**given, clock_sensitivity=clock_sensitivity)
         case config.LanguageProfile():
-            return _language(settings)
+            return LanguageProfile(settings)
         case config.TableProfile():
             return TableProfile.read(
                 settings.path, gpu=settings.gpu, gmacs_per_item=settings.gmacs_per_item

@@ -1,7 +1,5 @@
 """What phases apart can gain at most: by memory, link and objective, and never above a schedule."""
 
-from dataclasses import replace
-
 import pytest
 
 from benchmarks.llm import disaggregation
@@ -25,7 +23,7 @@ def test_no_schedule_is_below_the_bound() -> None:
 
 def test_weights_that_do_not_fit_leave_no_way() -> None:
     """Eight billion parameters of 16 bits need more memory than a T4 has; of 4 bits they do not."""
-    small = replace(PROFILE, bytes_per_parameter=0.5)
+    small = PROFILE.changed(bytes_per_parameter=0.5)
 
     assert not list(Type("t4", PROFILE).answers(WORK))
     assert list(Type("t4", small).answers(WORK))

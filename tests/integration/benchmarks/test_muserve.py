@@ -8,7 +8,7 @@ from benchmarks.muserve import arrivals, mix
 from benchmarks.muserve.planning.clocking import V100
 from benchmarks.muserve.replay import ACTIVE_W, IDLE_W, POLICIES, Span
 from benchmarks.muserve.study import Setting, rows_of
-from services.kit.profiles.core.language import DECODE_SENSITIVITY
+from services.kit.config.models import DECODE_SENSITIVITY
 from tests.support.paths import PUBLISHED
 
 SPAN = Span(settle_s=20.0, length_s=80.0)

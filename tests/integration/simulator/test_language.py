@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
-from services.kit.profiles.core.language import LanguageProfile
+from services.kit.profiles.core.language import LanguageProfile, step_s
 from services.planner.core.accounting.account import Tokens
 from services.planner.core.load_report import MOST_TOKENS_PER_S, LoadReport
 from services.simulator.continuous_batching import Replica, StepCosts, Text
@@ -98,7 +98,7 @@ def texts(seen: RunRecord) -> TextFigures:
 def test_every_joule_of_a_replica_is_some_texts(seed: int) -> None:
     """Also of texts that were dropped half-way; at the end nothing is left in the replica."""
     rng = np.random.default_rng(seed)
-    replica = Replica(StepCosts(LanguageProfile(8.0), WHOLE), lambda _, __: (1.0, inf), 4, 3000)
+    replica = Replica(StepCosts(LanguageProfile.of(8.0), WHOLE), lambda _, __: (1.0, inf), 4, 3000)
     made = [Text(0.0, int(p), int(a)) for p, a in rng.integers(1, 1200, (20, 2))]
     for text in made:
         replica.add(text, 0.0)
@@ -143,12 +143,12 @@ def test_tokens_and_energy_are_conserved(chat: Scene, tmp_path: Path) -> None:
 def test_a_lone_text_takes_what_the_profile_says(chat: Scene, tmp_path: Path) -> None:
     """First the prompt's step, then a step for each token of the answer."""
     setting = chat(recorded(tmp_path, (10.0, 300, 2)) | {"policies": ["base"]})
-    steps, report = LanguageProfile(8.0).steps(WHOLE), texts(see(setting))
+    steps, report = LanguageProfile.of(8.0).steps(WHOLE), texts(see(setting))
     timing = setting.scenario.timing
 
-    prompt_s = steps.time_s(0, 0, 300)
+    prompt_s = step_s(steps, 0, 0, 300)
     assert report.ttft_p50_s == pytest.approx(prompt_s + 2 * timing.link_s + timing.client_s)
-    assert report.tpot_p50_s == pytest.approx(steps.time_s(1, 301))
+    assert report.tpot_p50_s == pytest.approx(step_s(steps, 1, 301))
 
 
 def test_the_same_seed_gives_the_same_report(chat: Scene) -> None:

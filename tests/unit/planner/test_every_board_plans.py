@@ -15,7 +15,7 @@ from tests.support.planner import fleets
 
 PROFILES = {
     "analytic": AnalyticProfile(0.5, memory_mib=512),
-    "language": LanguageProfile(0.5, answer_tokens=16.0),
+    "language": LanguageProfile.of(0.5, answer_tokens=16.0),
 }
 
 

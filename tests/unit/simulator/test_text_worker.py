@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simpy import Environment
 
-from services.kit.profiles.core.language import LanguageProfile, MeasuredSteps
+from services.kit.config import MeasuredSteps
+from services.kit.profiles.core.language import LanguageProfile
 from services.router.core.model import InstanceId, Request
 from services.router.core.worker_port import Result
 from services.simulator.continuous_batching import CHUNK_TOKENS, Replica, StepCosts, Text
@@ -26,8 +27,8 @@ MEASURED = MeasuredSteps(
     prompt_token_s=3e-5, fixed_j=2.0, sequence_j=0.02, context_token_j=1e-5, prompt_token_j=0.01,
 )  # fmt: skip
 COSTS = (
-    StepCosts(LanguageProfile(8.0), WHOLE),
-    StepCosts(LanguageProfile(8.0, measured=(MEASURED,)), WHOLE, slowdown=1.3),
+    StepCosts(LanguageProfile.of(8.0), WHOLE),
+    StepCosts(LanguageProfile.of(8.0, measured=(MEASURED,)), WHOLE, slowdown=1.3),
 )
 CLOCKS_MHZ = (0, 1190, 1590)
 

@@ -29,16 +29,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol, runtime_checkable
+from typing import Any, Final, Literal, Protocol, Self, runtime_checkable
 
+from services.kit import config
+from services.kit.config import MeasuredSteps
 from services.kit.hardware import gpu_types
 from services.kit.hardware.gpu_types import TokenFactors, curve_of
 from services.kit.profiles.core import cpu
 from services.kit.profiles.core.profile import BatchCost, SliceShape
 from services.kit.units import BYTES_PER_KIB, BYTES_PER_MIB
-
-PREFILL_SENSITIVITY: Final = 1.0
-DECODE_SENSITIVITY: Final = 0.07
 
 _FIXED_OF_B: Final = 70.0  # parameters of which `TokenFactors.fixed_s` is, 1e9
 
@@ -61,38 +60,11 @@ class TokenTimes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepTimes:
-    """Times of a model's steps on one slice at the highest clock; all of it linear.
+class FormulaSteps:
+    """Steps of a model on one slice by the formula, at the highest clock.
 
     Attributes:
-        fixed_s: Of every step, s.
-        sequence_s: Of each answer that gets a token, s.
-        context_token_s: Of each token of their contexts, s.
-        prompt_token_s: Of each token of a prompt, s.
-    """
-
-    fixed_s: float
-    sequence_s: float
-    context_token_s: float
-    prompt_token_s: float
-
-    def time_s(self, sequences: float, context_tokens: float, prompt_tokens: float = 0.0) -> float:
-        """Return the time of one step at the highest clock, s.
-
-        Args:
-            sequences: Answers that are generated, each of which gets a token.
-            context_tokens: Mean tokens of their prompts and answers so far.
-            prompt_tokens: Tokens of other prompts that the step takes in.
-        """
-        answers_s = self.sequence_s + self.context_token_s * context_tokens
-        return self.fixed_s + answers_s * sequences + self.prompt_token_s * prompt_tokens
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Steps(StepTimes):
-    """Steps by the formula.
-
-    Attributes:
+        fixed_s, sequence_s, context_token_s, prompt_token_s: As of `MeasuredSteps`.
         factors: How far the GPU type is from its peaks.
         read_s: Time to read the weights at the slice's whole bandwidth, s.
         kv_token_s: The same of a token's keys and values, s.
@@ -102,6 +74,10 @@ class Steps(StepTimes):
         limit_w: Power limit of the whole GPU, W.
     """
 
+    fixed_s: float
+    sequence_s: float
+    context_token_s: float
+    prompt_token_s: float
     factors: TokenFactors
     read_s: float
     kv_token_s: float
@@ -110,42 +86,39 @@ class Steps(StepTimes):
     context_w: float
     limit_w: float
 
-    def power_w(
-        self, sequences: float, context_tokens: float, prompt_tokens: float, step_s: float
-    ) -> float:
-        """Return the active power of a step that takes `step_s`, W; see `time_s`."""
-        factors = self.factors
-        bandwidth_share = (self.read_s + sequences * context_tokens * self.kv_token_s) / step_s
-        peak_share = (sequences + prompt_tokens) * self.flops_s / step_s
-        used = factors.base + factors.reading * bandwidth_share
-        used += factors.computing * math.sqrt(peak_share)
-        return self.share * max(min(used, 1.0) * self.limit_w - self.context_w, 0.0)
+
+Steps = FormulaSteps | MeasuredSteps
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredSteps(StepTimes):
-    """Steps as measured on a slice; their energy is linear, too.
+def step_s(
+    steps: Steps, sequences: float, context_tokens: float, prompt_tokens: float = 0.0
+) -> float:
+    """Return the time of one step at the highest clock, s.
 
-    Attributes:
-        gpu: GPU type.
-        slice: Slice kind.
-        fixed_j, sequence_j, context_token_j, prompt_token_j: Active energy, as the times.
+    Args:
+        steps: The model's on the slice.
+        sequences: Answers that are generated, each of which gets a token.
+        context_tokens: Mean tokens of their prompts and answers so far.
+        prompt_tokens: Tokens of other prompts that the step takes in.
     """
+    answers_s = steps.sequence_s + steps.context_token_s * context_tokens
+    return steps.fixed_s + answers_s * sequences + steps.prompt_token_s * prompt_tokens
 
-    gpu: str
-    slice: str
-    fixed_j: float
-    sequence_j: float
-    context_token_j: float
-    prompt_token_j: float
 
-    def power_w(
-        self, sequences: float, context_tokens: float, prompt_tokens: float, step_s: float
-    ) -> float:
-        """Return the active power of a step that takes `step_s`, W; see `time_s`."""
-        answers_j = self.sequence_j + self.context_token_j * context_tokens
-        energy_j = self.fixed_j + answers_j * sequences + self.prompt_token_j * prompt_tokens
-        return energy_j / step_s
+def step_power_w(
+    steps: Steps, sequences: float, context_tokens: float, prompt_tokens: float, time_s: float
+) -> float:
+    """Return the active power of a step that takes `time_s`, W; see `step_s`."""
+    if isinstance(steps, MeasuredSteps):
+        answers_j = steps.sequence_j + steps.context_token_j * context_tokens
+        energy_j = steps.fixed_j + answers_j * sequences + steps.prompt_token_j * prompt_tokens
+        return energy_j / time_s
+    factors = steps.factors
+    bandwidth_share = (steps.read_s + sequences * context_tokens * steps.kv_token_s) / time_s
+    peak_share = (sequences + prompt_tokens) * steps.flops_s / time_s
+    used = factors.base + factors.reading * bandwidth_share
+    used += factors.computing * math.sqrt(peak_share)
+    return steps.share * max(min(used, 1.0) * steps.limit_w - steps.context_w, 0.0)
 
 
 @runtime_checkable
@@ -161,65 +134,55 @@ class TokenProfile(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LanguageProfile:
-    """The model for one language model.
+    """The model for one language model. Attributes: settings (of the deployment file)."""
 
-    Attributes:
-        parameters_b: Parameters that a token takes, 1e9.
-        bytes_per_parameter: 2: FP16; 0.5: four bits.
-        prompt_tokens, answer_tokens: Of a usual request.
-        memory_mib_per_item: Memory of a slot's context, MiB.
-        kv_kib_per_token: Keys and values of a token, KiB.
-        long_prompt_tokens: Of the longest prompt whose first token must be in time; None: usual.
-        prefill_sensitivity, decode_sensitivity: How each phase follows the SM clock, 0..1.
-        measured: Steps that count instead of the formula, where they were measured.
-    """
+    settings: config.LanguageProfile
 
-    parameters_b: float
-    bytes_per_parameter: float = 2.0
-    prompt_tokens: float = 512.0
-    answer_tokens: float = 256.0
-    memory_mib_per_item: float = 256.0
-    kv_kib_per_token: float = 128.0
-    long_prompt_tokens: float | None = None
-    prefill_sensitivity: float = PREFILL_SENSITIVITY
-    decode_sensitivity: float = DECODE_SENSITIVITY
-    measured: tuple[MeasuredSteps, ...] = ()
+    @classmethod
+    def of(cls, parameters_b: float, **settings: Any) -> Self:
+        """Return the model of a language model with so many parameters, 1e9."""
+        given = {"kind": "language", "parameters_b": parameters_b} | settings
+        return cls(config.LanguageProfile(**given))
+
+    def changed(self, **settings: Any) -> LanguageProfile:
+        """Return the model of other settings."""
+        return LanguageProfile(self.settings.model_copy(update=settings))
 
     @property
     def method(self) -> Literal["model", "table"]:
         """Origin of the numbers: modelled, or measured on some slices at least."""
-        return "table" if self.measured else "model"
+        return "table" if self.settings.measured else "model"
 
     @property
     def clock_sensitivity(self) -> float:
         """How the latency of a whole answer follows the clock, 0..1: both phases by their time."""
-        prompt_steps = self.prompt_tokens / PROMPT_TOKENS_PER_STEP
-        follows = prompt_steps * self.prefill_sensitivity
-        follows += self.answer_tokens * self.decode_sensitivity
-        return follows / (prompt_steps + self.answer_tokens)
+        its = self.settings
+        prompt_steps = its.prompt_tokens / PROMPT_TOKENS_PER_STEP
+        follows = prompt_steps * its.prefill_sensitivity
+        follows += its.answer_tokens * its.decode_sensitivity
+        return follows / (prompt_steps + its.answer_tokens)
 
     def batch(
         self, shape: SliceShape, batch_size: int, processes: int, *, clock_ratio: float = 1.0
     ) -> BatchCost | None:
         """Return the cost of one batch; see `Profile`. None: out of memory, or unknown GPU."""
+        its = self.settings
         if not self._fits(shape, batch_size, processes):
             return None
-        tokens = self.prompt_tokens + self.answer_tokens
+        tokens = its.prompt_tokens + its.answer_tokens
         if not self._knows(shape):
             return (
-                cpu.batch(shape, self.parameters_b * tokens * batch_size, processes)
+                cpu.batch(shape, its.parameters_b * tokens * batch_size, processes)
                 if shape.core_gmacs_per_s
                 else None
             )
         curve, steps = curve_of(shape.performance), self.steps(shape)
         answers = processes * batch_size
-        step_s = steps.time_s(answers, self._context_tokens)
-        prompt_s = answers * self.prompt_tokens * steps.prompt_token_s
-        latency_s = prompt_s * curve.stretch(self.prefill_sensitivity, clock_ratio)
-        latency_s += (
-            self.answer_tokens * step_s * curve.stretch(self.decode_sensitivity, clock_ratio)
-        )
-        power_w = steps.power_w(answers, self._context_tokens, 0.0, step_s)
+        time_s = step_s(steps, answers, self._context_tokens)
+        prompt_s = answers * its.prompt_tokens * steps.prompt_token_s
+        latency_s = prompt_s * curve.stretch(its.prefill_sensitivity, clock_ratio)
+        latency_s += its.answer_tokens * time_s * curve.stretch(its.decode_sensitivity, clock_ratio)
+        power_w = step_power_w(steps, answers, self._context_tokens, 0.0, time_s)
         power_w *= curve.power_ratio(clock_ratio)
         return BatchCost(latency_s, power_w * latency_s / processes)
 
@@ -227,17 +190,18 @@ class LanguageProfile:
         self, shape: SliceShape, batch_size: int, processes: int, *, clock_ratio: float = 1.0
     ) -> TokenTimes | None:
         """Return the times of a usual request's tokens; None: as of `batch`, or on CPU cores."""
+        its = self.settings
         whole = self.batch(shape, batch_size, processes, clock_ratio=clock_ratio)
         if whole is None or not self._knows(shape):
             return None
         curve, steps = curve_of(shape.performance), self.steps(shape)
-        step_s = steps.time_s(processes * batch_size, self._context_tokens)
-        step_s *= curve.stretch(self.decode_sensitivity, clock_ratio)
-        prompt_s = (self.long_prompt_tokens or self.prompt_tokens) * steps.prompt_token_s
-        prompt_s *= curve.stretch(self.prefill_sensitivity, clock_ratio)
-        return TokenTimes(prompt_s + step_s, whole.latency_s / max(self.answer_tokens, 1.0))
+        time_s = step_s(steps, processes * batch_size, self._context_tokens)
+        time_s *= curve.stretch(its.decode_sensitivity, clock_ratio)
+        prompt_s = (its.long_prompt_tokens or its.prompt_tokens) * steps.prompt_token_s
+        prompt_s *= curve.stretch(its.prefill_sensitivity, clock_ratio)
+        return TokenTimes(prompt_s + time_s, whole.latency_s / max(its.answer_tokens, 1.0))
 
-    def steps(self, shape: SliceShape) -> Steps | MeasuredSteps:
+    def steps(self, shape: SliceShape) -> Steps:
         """Return the steps on a slice.
 
         Args:
@@ -247,6 +211,7 @@ class LanguageProfile:
         Raises:
             ValueError: It is neither.
         """
+        its = self.settings
         measured, known = self._measured_on(shape), shape.performance
         if measured is not None:
             return measured
@@ -254,12 +219,12 @@ class LanguageProfile:
             raise ValueError(f"nothing is known of {shape.gpu}")
         factors = gpu_types.load(known.like).tokens
         share = shape.sm_count / shape.gpu_sm_count
-        others, size = max(share - 1.0, 0.0), math.cbrt(self.parameters_b / _FIXED_OF_B)
-        flops_s = 2e-3 * self.parameters_b / (known.fp16_tflops * share)
-        read_s = self.parameters_b * self.bytes_per_parameter / (known.memory_gb_per_s * share)
-        kv_gb = self.kv_kib_per_token * BYTES_PER_KIB / 1e9
+        others, size = max(share - 1.0, 0.0), math.cbrt(its.parameters_b / _FIXED_OF_B)
+        flops_s = 2e-3 * its.parameters_b / (known.fp16_tflops * share)
+        read_s = its.parameters_b * its.bytes_per_parameter / (known.memory_gb_per_s * share)
+        kv_gb = its.kv_kib_per_token * BYTES_PER_KIB / 1e9
         kv_token_s = kv_gb / (known.memory_gb_per_s * share)
-        return Steps(
+        return FormulaSteps(
             fixed_s=(factors.fixed_s + factors.parallel_s * others) * size + factors.read * read_s,
             sequence_s=factors.decode * flops_s,
             context_token_s=factors.kv * kv_token_s,
@@ -279,14 +244,18 @@ class LanguageProfile:
 
     def _measured_on(self, shape: SliceShape) -> MeasuredSteps | None:
         here = (shape.gpu, shape.profile)
-        return next((each for each in self.measured if (each.gpu, each.slice) == here), None)
+        return next(
+            (each for each in self.settings.measured if (each.gpu, each.slice) == here), None
+        )
 
     @property
     def _context_tokens(self) -> float:
         """Mean context of a usual answer while it is generated."""
-        return self.prompt_tokens + self.answer_tokens / 2
+        its = self.settings
+        return its.prompt_tokens + its.answer_tokens / 2
 
     def _fits(self, shape: SliceShape, batch_size: int, processes: int) -> bool:
-        weights_mib = self.parameters_b * self.bytes_per_parameter * 1e9 / BYTES_PER_MIB
-        memory_mib = processes * (weights_mib + batch_size * self.memory_mib_per_item)
+        its = self.settings
+        weights_mib = its.parameters_b * its.bytes_per_parameter * 1e9 / BYTES_PER_MIB
+        memory_mib = processes * (weights_mib + batch_size * its.memory_mib_per_item)
         return memory_mib * BYTES_PER_MIB <= shape.memory_bytes

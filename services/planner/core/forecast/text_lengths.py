@@ -186,7 +186,9 @@ def stated(model: Model) -> TextLength | None:
     """Return the usual request that a model's profiles state; None: they state none."""
     profiles = (variant.profile for variant in model.variants)
     found = next((each for each in profiles if isinstance(each, LanguageProfile)), None)
-    return TextLength(found.prompt_tokens, found.answer_tokens) if found else None
+    if found is None:
+        return None
+    return TextLength(found.settings.prompt_tokens, found.settings.answer_tokens)
 
 
 def eased(
@@ -220,9 +222,8 @@ def with_lengths(
         profile = variant.profile
         if not isinstance(profile, LanguageProfile):
             return variant
-        longest = profile.long_prompt_tokens
-        profile = replace(
-            profile,
+        longest = profile.settings.long_prompt_tokens
+        profile = profile.changed(
             prompt_tokens=length.prompt_tokens,
             answer_tokens=length.answer_tokens,
             long_prompt_tokens=longest and max(longest, length.prompt_tokens),

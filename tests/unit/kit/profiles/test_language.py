@@ -1,6 +1,7 @@
 """The language model's profile against measured power, and its two phases against the clock."""
 
 from dataclasses import replace
+from functools import partial
 from statistics import median
 
 import pytest
@@ -11,11 +12,11 @@ from pydantic import ValidationError
 from benchmarks.harness import Skipped
 from benchmarks.token_profile import _power, _prompt_s, _splitwise, _step_s, samples
 from services.kit import config
+from services.kit.config.models import DECODE_SENSITIVITY, MeasuredSteps
 from services.kit.hardware import gpu_types
 from services.kit.profiles.core.language import (
-    DECODE_SENSITIVITY,
     LanguageProfile,
-    MeasuredSteps,
+    step_s,
 )
 from services.kit.profiles.core.profile import BatchCost
 from services.kit.profiles.factory import clock_sensitivity, load_profile
@@ -24,7 +25,7 @@ from tests.unit.kit.profiles.test_analytic import shape
 V100 = gpu_types.load("v100").clock_curve
 
 WHOLE_H100 = replace(shape("h100-80gb", "7g.80gb"), sm_count=132, gpu_sm_count=132)
-EIGHT_B = LanguageProfile(8.0)
+EIGHT_B = LanguageProfile.of(8.0)
 
 
 def cost(profile: LanguageProfile, slots: int, ratio: float = 1.0) -> BatchCost:
@@ -75,7 +76,7 @@ def test_gpus_that_share_a_model_are_faster_than_one_but_not_as_many_times() -> 
         one_s, many_s = (model.steps(shape).prompt_token_s for shape in shapes)
         return one_s / many_s
 
-    small, large = LanguageProfile(8.0), LanguageProfile(70.0)
+    small, large = LanguageProfile.of(8.0), LanguageProfile.of(70.0)
     for gpus in (2, 4, 8):
         assert 1 < speedup(small, gpus) < speedup(large, gpus) < gpus
     assert speedup(large, 1) == 1.0
@@ -91,7 +92,7 @@ def test_a_step_grows_with_everything_that_it_does(
 ) -> None:
     """One more answer, a longer context or prompt never make a step shorter, on any type."""
     for gpu in map(gpu_types.load, gpu_types.names()):
-        at = EIGHT_B.steps(replace(WHOLE_H100, performance=gpu.performance)).time_s
+        at = partial(step_s, EIGHT_B.steps(replace(WHOLE_H100, performance=gpu.performance)))
         least = at(sequences, context, prompt)
         assert least > 0
         assert at(sequences + 1, context, prompt) > least
@@ -109,8 +110,10 @@ def test_measured_steps_count_where_they_were_measured_and_the_formula_elsewhere
         fixed_s=0.01, sequence_s=1e-4, context_token_s=1e-8, prompt_token_s=3e-5,
         fixed_j=2.0, sequence_j=0.1, context_token_j=1e-6, prompt_token_j=0.02,
     )  # fmt: skip
-    texts = replace(EIGHT_B, prompt_tokens=prompt, answer_tokens=answer)
-    profile = replace(texts, measured=(steps, replace(steps, gpu="cpu-2", slice="2c")))
+    texts = EIGHT_B.changed(prompt_tokens=prompt, answer_tokens=answer)
+    profile = texts.changed(
+        measured=(steps, steps.model_copy(update={"gpu": "cpu-2", "slice": "2c"}))
+    )
     cores = replace(WHOLE_H100, gpu="cpu-2", profile="2c", performance=None, core_gmacs_per_s=50.0)
     other = replace(WHOLE_H100, profile="3g.40gb", sm_count=60)
 
@@ -131,9 +134,9 @@ def test_measured_steps_count_where_they_were_measured_and_the_formula_elsewhere
 @given(ratio=st.floats(0.3, 1.0), slots=st.integers(1, 64))
 def test_each_phase_follows_the_clock_by_its_own_sensitivity(ratio: float, slots: int) -> None:
     """Only the prompt stretches where decoding does not follow; power falls for both."""
-    bare = replace(EIGHT_B, kv_kib_per_token=0.0)  # or a context makes steps longer
-    prompts = replace(bare, answer_tokens=0.0)
-    answers = replace(bare, prompt_tokens=0.0)
+    bare = EIGHT_B.changed(kv_kib_per_token=0.0)  # or a context makes steps longer
+    prompts = bare.changed(answer_tokens=0.0)
+    answers = bare.changed(prompt_tokens=0.0)
     for profile, sensitivity in ((prompts, 1.0), (answers, DECODE_SENSITIVITY)):
         full, low = cost(profile, slots), cost(profile, slots, ratio)
         assert low.latency_s == pytest.approx(full.latency_s * V100.stretch(sensitivity, ratio))
@@ -148,7 +151,7 @@ def test_more_answers_at_a_time_take_more_power_and_less_energy_each(
     slots: int, processes: int
 ) -> None:
     """And no slice draws more than it can."""
-    profile = replace(EIGHT_B, memory_mib_per_item=1.0)
+    profile = EIGHT_B.changed(memory_mib_per_item=1.0)
 
     def at(size: int) -> BatchCost:
         found = profile.batch(WHOLE_H100, size, processes)

@@ -34,7 +34,7 @@ from tests.support.planner import fleets
 from tests.support.virtual_clock import VirtualClock
 
 H100 = fleets.pool("h100-80gb")
-PROFILE = LanguageProfile(8.0, long_prompt_tokens=1000.0)
+PROFILE = LanguageProfile.of(8.0, long_prompt_tokens=1000.0)
 CHAT = Model("chat", 60.0, 95.0, 1.0, (Variant("8b", 1.0, PROFILE),), slo_token_s=0.03)
 OTHER = fleets.model()
 
@@ -63,7 +63,8 @@ def test_lengths_are_the_mean_seen_or_the_profiles_where_they_hardly_differ(
     for router in range(routers):
         reported(lengths, f"r{router}", 50, TextLength(prompt, answer), windows=10)
 
-    ratios = [prompt / PROFILE.prompt_tokens, answer / PROFILE.answer_tokens]
+    stated = PROFILE.settings
+    ratios = [prompt / stated.prompt_tokens, answer / stated.answer_tokens]
     farthest = max(math.exp(abs(math.log(ratio))) for ratio in ratios)
     if farthest > 1.02 * CHANGE:
         usual = lengths.usual["chat"]
@@ -122,8 +123,9 @@ def test_only_language_models_have_lengths_and_long_prompts_stay_the_longest() -
 
     profile = chat.variants[0].profile
     assert isinstance(profile, LanguageProfile)
-    assert (profile.prompt_tokens, profile.answer_tokens) == (4000.0, 10.0)
-    assert profile.long_prompt_tokens == 4000.0
+    its = profile.settings
+    assert (its.prompt_tokens, its.answer_tokens) == (4000.0, 10.0)
+    assert its.long_prompt_tokens == 4000.0
     assert other.variants == OTHER.variants
 
 
@@ -186,7 +188,7 @@ def test_reports_of_longer_texts_change_the_models_and_cause_a_plan() -> None:
         state.update_load(LoadReport("r", 1, 1.0, {}, 50, {}, by_variant=by_variant, tokens=tokens))
 
     (model,) = state.models
-    assert model.variants[0].profile == replace(PROFILE, answer_tokens=1000.0)
+    assert model.variants[0].profile == PROFILE.changed(answer_tokens=1000.0)
     assert state.deployed == (CHAT,)
     now = replace(before, text_lengths=state.lengths.usual)
     found = cause(before, now, Triggers())

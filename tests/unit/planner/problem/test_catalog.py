@@ -21,7 +21,7 @@ TEXT = Model(
     slo_latency_s=60.0,
     slo_percentile=95.0,
     demand_rps=1.0,
-    variants=(Variant("8b", 1.0, LanguageProfile(8.0)),),
+    variants=(Variant("8b", 1.0, LanguageProfile.of(8.0)),),
 )
 """Of eight billion parameters: 512 tokens in, 256 out."""
 
@@ -154,7 +154,7 @@ def test_a_long_prompt_keeps_clocks_at_which_its_first_token_is_late_out() -> No
     """Usual prompts are in time at half the clock; with long ones to answer, it is not used."""
     profile = TEXT.variants[0].profile
     assert isinstance(profile, LanguageProfile)
-    long = replace(profile, long_prompt_tokens=20 * profile.prompt_tokens)
+    long = profile.changed(long_prompt_tokens=20 * profile.settings.prompt_tokens)
     times = long.token_times(H100.type.shape(catalog.whole(H100)), 1, 1)
     assert times is not None
     limit_s = 1.1 * times.first_token_s / Objective().latency_share
