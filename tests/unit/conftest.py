@@ -1,4 +1,4 @@
-"""What makes these tests unit tests: no write to disk, no socket, no process, no event loop."""
+"""Guards of unit tests: no write to disk, no socket, no process, no event loop."""
 
 import inspect
 import os

@@ -1,4 +1,4 @@
-"""What the chaos benchmark makes of requests that have no answer."""
+"""The chaos benchmark's classes of requests that have no answer."""
 
 from dataclasses import replace
 

@@ -120,7 +120,7 @@ def test_what_is_learnt_does_not_depend_on_how_often_one_looks(strides_min: list
     assert often.latest == once.latest
 
 
-def test_advance_tells_only_news() -> None:
+def test_advance_returns_only_news() -> None:
     watched = monitor(SyntheticSource(207.13, 69.23, seed=5, step=HOUR))
 
     assert watched.advance(START + HOUR / 2) is None

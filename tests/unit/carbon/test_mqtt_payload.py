@@ -1,4 +1,4 @@
-"""Carbon intensity over MQTT: what is told, and what is taken from others."""
+"""Carbon intensity over MQTT: what is published, and what is taken from others."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -26,7 +26,7 @@ def said(payload: str, *, retained: bool = False, known: datetime | None = None)
     return sample_of(Message(payload.encode(), retained), "average", NOW, known)
 
 
-def test_a_zone_is_told_with_its_average_its_ratio_and_its_age() -> None:
+def test_a_zone_is_published_with_its_average_its_ratio_and_its_age() -> None:
     record = record_of(intensity(), NOW, None)
 
     assert record["intensity_gco2e_per_kwh"] == 300
@@ -35,14 +35,14 @@ def test_a_zone_is_told_with_its_average_its_ratio_and_its_age() -> None:
     assert (record["as_of"], record["staleness_s"]) == ("2026-03-28T22:30:00Z", 7200)
 
 
-def test_a_percentile_is_never_told_as_a_mass() -> None:
+def test_a_percentile_is_never_published_as_a_mass() -> None:
     record = record_of(intensity(33, "percentile"), NOW, None)
 
     assert (record["unit"], record["percentile"]) == ("percentile", 33)
     assert not [key for key in record if "gco2e" in key]
 
 
-def test_a_ratio_without_an_average_is_told_as_unknown() -> None:
+def test_a_ratio_without_an_average_is_published_as_unknown() -> None:
     assert json.loads(to_json(record_of(intensity(average=0), NOW, None)))["ratio"] is None
 
 
@@ -57,14 +57,14 @@ def test_the_longest_forecast_fits_within_the_bound() -> None:
 
 
 @given(st.floats(0, 5000), st.sampled_from(["average", "marginal", "percentile"]))
-def test_what_one_service_tells_another_can_hear(value: float, signal: str) -> None:
-    told = intensity(value / 50 if signal == "percentile" else value, signal)
-    payload = to_json(record_of(told, NOW, None))
+def test_what_one_service_publishes_another_can_read(value: float, signal: str) -> None:
+    published = intensity(value / 50 if signal == "percentile" else value, signal)
+    payload = to_json(record_of(published, NOW, None))
 
-    heard = sample_of(Message(payload, retained=True), told.signal, NOW, None)
+    heard = sample_of(Message(payload, retained=True), published.signal, NOW, None)
     assert heard is not None
-    assert heard.intensity_gco2e_per_kwh == told.sample.intensity_gco2e_per_kwh
-    assert heard.since == told.sample.since
+    assert heard.intensity_gco2e_per_kwh == published.sample.intensity_gco2e_per_kwh
+    assert heard.since == published.sample.since
 
 
 def test_a_bare_number_holds_from_when_it_came() -> None:

@@ -1,4 +1,4 @@
-"""What a deployment file may say of zones; the rest is refused with a reason."""
+"""Settings of zones in a deployment file: all others are refused with a reason."""
 
 from datetime import UTC, datetime
 from typing import Any

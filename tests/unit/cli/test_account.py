@@ -68,14 +68,14 @@ def test_sci_of_a_model_has_its_share_of_idle_and_embodied_carbon() -> None:
     assert total.gco2e_per_request == pytest.approx((17.0 + 3.0) / 20)
 
 
-def test_what_was_saved_is_told_and_so_is_what_was_not() -> None:
+def test_savings_are_shown_and_so_are_losses() -> None:
     chat, digits, *_ = rows(ENTRIES, "model")
 
     assert (chat.saved_gco2e, chat.saved_ratio) == (10.0, 0.5)
     assert (digits.saved_gco2e, digits.saved_ratio) == (-1.0, -1.0)
 
 
-def test_what_was_saved_is_told_with_how_sure_it_is_and_why() -> None:
+def test_savings_are_shown_with_their_error_and_its_sources() -> None:
     """Errors of one source are common to all entries, sources are independent of one another."""
     errors = {"profile_error_gco2e": 1.5, "meter_error_gco2e": -1.0}
     entries = [
@@ -116,7 +116,7 @@ def test_an_empty_account_says_so() -> None:
 
 
 def test_lines_have_every_figure_under_its_unit() -> None:
-    """What a spreadsheet reads: ISO times, names of fields with their units as a header."""
+    """A table for spreadsheets: ISO times, names of fields with their units as a header."""
     file = StringIO()
     write_csv(ENTRIES, AccountEntry, file)
     lines = list(csv.DictReader(StringIO(file.getvalue())))

@@ -1,4 +1,4 @@
-"""What the demo reads off a plan and the grid."""
+"""Figures that the demo reads off a plan and the grid."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -9,8 +9,8 @@ from services.cli.evaluate.run import Result
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_no_question_is_asked_twice_and_each_has_one_right_answer(seed: int) -> None:
-    """A thousand, the most that may be asked; all kinds in turn."""
+def test_no_question_comes_twice_and_each_has_one_right_answer(seed: int) -> None:
+    """A thousand questions, the maximum; all kinds in turn."""
     found = items(1000, seed)
 
     assert len({(each.question, tuple(sorted(each.choices))) for each in found}) == 1000
@@ -48,11 +48,11 @@ def test_a_prompt_shows_solved_questions_and_ends_where_the_answer_begins() -> N
 
 @given(st.integers(1, 1000), st.data())
 def test_the_interval_holds_the_accuracy_and_narrows_with_more_questions(
-    asked: int, data: st.DataObject
+    questions: int, data: st.DataObject
 ) -> None:
-    right = data.draw(st.integers(0, asked))
-    one = Result("v", asked, right, 0, 0)
-    more = Result("v", 10 * asked, 10 * right, 0, 0)
+    right = data.draw(st.integers(0, questions))
+    one = Result("v", questions, right, 0, 0)
+    more = Result("v", 10 * questions, 10 * right, 0, 0)
     (low, high), (narrower_low, narrower_high) = one.interval, more.interval
 
     nothing = 1e-9  # floating point

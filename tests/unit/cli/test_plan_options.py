@@ -1,4 +1,4 @@
-"""What `cinquefoil plan` reads from its options, and what it makes of a plan's numbers."""
+"""Options of `cinquefoil plan`, and its rendering of a plan's numbers."""
 
 import math
 

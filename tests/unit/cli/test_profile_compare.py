@@ -1,4 +1,4 @@
-"""Where two profiles differ, and what the command line asks for."""
+"""Differences between two profiles, and the grid that the command line requests."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ def test_equal_tables_do_not_differ() -> None:
     assert differences(ROWS, ROWS, 0.0) == []
 
 
-def test_only_points_beyond_the_tolerance_are_told() -> None:
+def test_only_points_beyond_the_tolerance_are_shown() -> None:
     """Slower, leaner, missing and not running any more; 4 % slower is within 5 %."""
     other = [
         replace(ROWS[0], latency_s=0.104),
@@ -45,14 +45,14 @@ GPU.type.name, GPU.type.max_clock_mhz = "t4", 1000
 GPU.type.profiles.add(name="whole", starts=[0])
 
 
-def test_what_is_not_said_is_what_the_planner_would_ask_for() -> None:
+def test_options_left_out_are_the_planners_own() -> None:
     planner = Planner(batch_sizes=(1, 8), max_processes=2, clock_ratios=(1.0, 0.7))
     found = grid(Request(("m",)), planner, GPU)
     assert (found.profiles, found.batch_sizes) == (("whole",), (1, 8))
     assert (found.processes, found.clocks_mhz) == ((1, 2), (0, 700))
 
 
-def test_clocks_that_cannot_be_held_are_refused_only_where_asked_for() -> None:
+def test_clocks_that_cannot_be_held_are_refused_only_on_request() -> None:
     fixed = Gpu()
     fixed.CopyFrom(GPU)
     fixed.clock_lockable = False

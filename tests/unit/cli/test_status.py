@@ -49,7 +49,7 @@ def test_a_condition_is_a_line_with_the_setting_that_changes_it() -> None:
     ) in console.export_text()
 
 
-def test_each_node_tells_its_pue_and_whether_it_was_measured() -> None:
+def test_each_node_shows_its_pue_and_whether_it_was_measured() -> None:
     nodes = [
         planner_pb2.FleetNode(node=pb.Node(name="rack-7", pue=1.31), pue=1.31),
         planner_pb2.FleetNode(node=pb.Node(name="rack-8"), pue=1.1),
@@ -90,10 +90,10 @@ def test_gpus_that_the_plan_leaves_empty_are_named_with_what_they_draw() -> None
     console = Console(width=200, file=StringIO(), record=True)
     console.print(render(_status(node, plan=plan)))
 
-    told = console.export_text()
-    assert "parked: rack-7/1, rack-7/2; 63 W, could be cut" in told
-    assert "empty nodes: rack-7" in told
-    assert "wanted to serve all: 1 x a100-40gb or 5 x t4" in told
+    shown = console.export_text()
+    assert "parked: rack-7/1, rack-7/2; 63 W, could be cut" in shown
+    assert "empty nodes: rack-7" in shown
+    assert "wanted to serve all: 1 x a100-40gb or 5 x t4" in shown
 
 
 def test_a_hold_on_plans_says_why_and_until_when() -> None:
@@ -123,7 +123,7 @@ def test_a_language_model_has_a_line_with_its_tokens_and_what_each_took() -> Non
     assert "tokens of digits" not in shown
 
 
-def test_services_that_read_different_deployment_files_are_told_apart() -> None:
+def test_services_that_read_different_deployment_files_are_distinguished() -> None:
     def shown(*digests: str) -> str:
         own, planner, *agents = digests
         fleet = planner_pb2.GetFleetResponse(config_digest=planner)

@@ -1,4 +1,4 @@
-"""How long `up` waits for a deployment that does not come about."""
+"""Limits of `up`'s wait for a deployment that does not come about."""
 
 from cinquefoil.condition.v1.records import Condition, ConditionKind
 from services.cli.up.waiting import Patience, Progress

@@ -1,4 +1,4 @@
-"""What a batch costs on the simulated device, and how the agent tabulates a profile."""
+"""Cost of a batch on the simulated device, and the agent's table of a profile."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,7 +113,7 @@ def test_a_segment_that_does_not_fit_is_refused() -> None:
         tabulate(profile, shape_of(A100, "3g.20gb"), _spec())
 
 
-def test_a_blueprint_shares_idle_power_by_sms_and_processes() -> None:
+def test_a_worker_configuration_shares_idle_power_by_sms_and_processes() -> None:
     config_builder = WorkerConfigBuilder(
         {("m", "v"): (Network(Path("v.onnx"), Powers(2)),)}, simulated=True
     )

@@ -1,4 +1,4 @@
-"""What cores can be cut into: few layouts, and every number of cores."""
+"""Partitions of a CPU's cores: few layouts, and every number of cores."""
 
 from collections import Counter
 

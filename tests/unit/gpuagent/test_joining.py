@@ -1,4 +1,4 @@
-"""What an agent that announces itself is told by file and environment."""
+"""Settings of an agent that announces itself, from file and environment."""
 
 from pathlib import Path
 from typing import Any

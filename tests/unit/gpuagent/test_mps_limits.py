@@ -1,4 +1,4 @@
-"""What processes may take of a slice."""
+"""MPS limits: the part of a slice that each process may take."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,7 +47,7 @@ def test_a_bound_on_memory_is_never_widened_but_by_less_than_the_least_one(limit
         assert value == ""
 
 
-def test_what_is_asked_for_is_taken_as_it_is() -> None:
+def test_explicit_limits_are_taken_as_they_are() -> None:
     limits = (MpsLimit(80, 2**30), MpsLimit(80))
 
     assert limits_of(_spec(2, limits)) == limits

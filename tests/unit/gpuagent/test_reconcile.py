@@ -1,4 +1,4 @@
-"""The way from what is to what shall be: nobody in the way, nothing touched that may stay."""
+"""The way from the present to the desired state: nothing in the way, nothing kept is touched."""
 
 import random
 from collections.abc import Sequence
@@ -75,7 +75,7 @@ def carried_out(change: Transaction, node: Node) -> Node:
                 case LockClock(uuid, clock_mhz):
                     held_mhz[uuid] = clock_mhz
                 case SetMigMode():
-                    pytest.fail("nobody asked for another mode")
+                    pytest.fail("no other MIG mode is wanted")
     gpus = [gpu(each.uuid, sorted(slices[each.uuid])) for each in node.gpus]
     return node_of(gpus, sorted(running.values(), key=lambda spec: spec.segment_id), held_mhz)
 
@@ -163,7 +163,7 @@ def test_what_may_stay_and_what_was_not_named_is_in_no_action(
 
 
 def test_new_segments_start_before_old_ones_stop_where_there_is_room() -> None:
-    """The other half of the GPU is free, or holds a slice that nobody uses."""
+    """The other half of the GPU is free, or holds an unused slice."""
     old, new = segment("old", HALF[0]), segment("new", Placement("1g.6gb", 2))
     node = node_of([gpu(GPUS[0], HALF)], [old])
 
@@ -188,7 +188,7 @@ def test_a_model_that_must_stop_first_has_a_gap_and_others_have_none() -> None:
     leaving = reconcile([wanted(GPUS[0], HALF, (specs[1],))], node)
 
     assert gaps(change, node) == ("a",)
-    assert gaps(leaving, node) == (), "capacity that nobody wants back is no gap"
+    assert gaps(leaving, node) == (), "capacity that no target wants back is not a gap"
 
 
 def test_clocks_rise_first_and_fall_last() -> None:

@@ -1,4 +1,4 @@
-"""How many failures are borne."""
+"""The number of failures after which a segment is not restarted."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -66,7 +66,7 @@ def test_every_layout_is_valid_and_none_comes_twice(gpu: Geometry) -> None:
 
 @every_gpu
 def test_no_layout_is_missing(gpu: Geometry) -> None:
-    """Every valid set of placements, found by trying all subsets, is among the layouts."""
+    """Every valid set of placements, found by enumeration of all subsets, is among the layouts."""
     placements = [Placement(kind.name, start) for kind in gpu.kinds for start in kind.starts]
     smaller = [
         subset

@@ -48,7 +48,7 @@ def test_an_address_without_a_host_or_a_proper_port_is_refused(address: str) -> 
 
 
 @pytest.mark.parametrize("peer", ["ipv4:10.0.0.1:50002", "ipv6:[::1]:1", "unix:/run/router"])
-def test_a_host_is_told_from_a_name(peer: str) -> None:
+def test_a_host_is_distinguished_from_a_name(peer: str) -> None:
     assert is_host(host_of(peer))
     for identity in ("id:batch", "token:batch", "spiffe://cinquefoil/client/app", "app"):
         assert not is_host(identity)

@@ -1,4 +1,4 @@
-"""What an agent may be asked to run: anything else is refused by field."""
+"""Segments that an agent may run: all others are refused by field."""
 
 from typing import Any
 

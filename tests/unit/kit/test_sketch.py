@@ -21,7 +21,7 @@ def test_what_lies_beyond_counts_in_the_outermost_bucket(value: float, index: in
 
 
 @given(st.lists(values), st.lists(values, min_size=1), st.floats(0, 100))
-def test_a_difference_of_two_sketches_tells_the_quantiles_of_the_time_between(
+def test_a_difference_of_two_sketches_has_the_quantiles_of_the_time_between(
     before: list[float], after: list[float], percentile: float
 ) -> None:
     sketch = Sketch(BUCKETS)

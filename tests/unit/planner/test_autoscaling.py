@@ -1,4 +1,4 @@
-"""What a cluster autoscaler is told: which nodes may go, and how many GPUs are missing."""
+"""Requests to a cluster autoscaler: which nodes may go, and how many GPUs are missing."""
 
 from dataclasses import replace
 
@@ -56,12 +56,12 @@ def unserved_rps(short: Problem, gpus: int) -> float:
 def test_types_are_alternatives_and_one_that_cannot_serve_is_left_out() -> None:
     """Where one of the models does not run on T4s, no number of them helps."""
     both = posed(20_000.0, 1, 1)
-    told = wanted_gpus(both, score(both, exact(both)))
+    wanted = wanted_gpus(both, score(both, exact(both)))
     kinds = (kind for kind in both.catalog if kind.pool == A100 or kind.model != "large")
     large = replace(both, catalog=tuple(kinds))
     only = wanted_gpus(large, score(large, exact(large)))
 
-    assert told["t4"] > told["a100-40gb"] > 0
+    assert wanted["t4"] > wanted["a100-40gb"] > 0
     assert only.keys() == {"a100-40gb"}
 
 

@@ -58,10 +58,10 @@ def test_a_gpu_that_an_operator_waits_for_is_left_after_others_have_taken_over(
     before = snapshot(strategy, gpus=gpus)
     served = done(before, decided(before))
     wanted = served.gpus[0]
-    asked = replace(served, gpus=served.gpus[1:], leaving=(wanted,))
-    decision = decided(asked, "t")
+    shrunk = replace(served, gpus=served.gpus[1:], leaving=(wanted,))
+    decision = decided(shrunk, "t")
 
-    assert {segment.gpu_uuid for segment in decision.target} <= {gpu.uuid for gpu in asked.gpus}
+    assert {segment.gpu_uuid for segment in decision.target} <= {gpu.uuid for gpu in shrunk.gpus}
     actions = [a for stage in decision.rollout.stages for step in stage.actions for a in step]
     stopped = {action.segment_id for action in actions if isinstance(action, StopSegment)}
     left = {s.spec.segment_id for s in served.running if s.spec.gpu_uuid == wanted.uuid}

@@ -1,4 +1,4 @@
-"""Which nodes the planner plans with, and when."""
+"""The nodes with which the planner plans, and when."""
 
 import math
 from dataclasses import replace

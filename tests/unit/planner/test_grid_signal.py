@@ -1,4 +1,4 @@
-"""What the planner remembers of the grid: age, and noise that is no cause to plan."""
+"""The planner's memory of the grid: age, and noise that gives no reason to plan."""
 
 import math
 

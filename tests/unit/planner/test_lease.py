@@ -1,4 +1,4 @@
-"""Who leads of several planners: leases and terms."""
+"""Leadership among several planners: leases and terms."""
 
 import pytest
 from hypothesis import given
@@ -16,7 +16,7 @@ def test_a_holder_that_renews_is_never_taken_for_gone() -> None:
         lease, now_s = lease.renewed(), now_s + EXPIRES_S - 0.1
 
 
-def test_a_lease_that_does_not_change_expires_by_the_clock_of_who_looks() -> None:
+def test_a_lease_that_does_not_change_expires_by_the_observers_clock() -> None:
     vigil, lease = Vigil(), Lease("a", 1, beat=7)
     vigil.expired(lease, 1000.0)
 
@@ -31,10 +31,10 @@ def test_the_holder_stops_acting_before_anybody_else_may_lead(
     """Whatever the delays of the pauses, of the writes, and of the looks at what was written."""
     tenure, vigil, lease, now_s = Tenure(0.0), Vigil(), Lease("a", 1), 0.0
     for pause_s, write_s, look_s in renewals:
-        asked_s = now_s = now_s + pause_s
+        requested_s = now_s = now_s + pause_s
         now_s += write_s
         lease = lease.renewed()
-        tenure.renewed(asked_s)
+        tenure.renewed(requested_s)
         seen_s = now_s + look_s
         if vigil.expired(lease, seen_s):
             assert not tenure.lasts_s(seen_s)
@@ -42,7 +42,7 @@ def test_the_holder_stops_acting_before_anybody_else_may_lead(
     expires_s = now_s + EXPIRES_S
 
     assert not tenure.lasts_s(expires_s)
-    assert tenure.lasts_s(asked_s) == pytest.approx(ACTS_S)
+    assert tenure.lasts_s(requested_s) == pytest.approx(ACTS_S)
 
 
 def test_the_next_holder_leads_in_the_next_term() -> None:

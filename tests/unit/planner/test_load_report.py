@@ -1,4 +1,4 @@
-"""What a router reports is taken in as far as it can be true."""
+"""A router's report is taken in only within the bounds of what can be true."""
 
 import math
 

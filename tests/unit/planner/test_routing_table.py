@@ -144,7 +144,7 @@ def made(revision: int, endpoints: dict[str, tuple[str, ...]]) -> RoutingTable:
 def test_workers_that_move_are_found_in_the_table_that_there_is(
     now: dict[str, tuple[str, ...]],
 ) -> None:
-    """It becomes the one that would be made anew, twice in a row."""
+    """It becomes equal to a table built from scratch, twice in a row."""
     table = made(7, BEFORE)
     places = Places(table, SERVING)
     moved = places.moved({"node-a": NodeRoutes(now, 1.2, {"GPU-a": 55.0})})
@@ -167,7 +167,7 @@ def test_workers_that_move_are_found_in_the_table_that_there_is(
     ],
 )
 def test_what_changes_shares_or_hardware_is_no_move(now: NodeRoutes | None) -> None:
-    """The table is made anew."""
+    """The table is rebuilt."""
     places = Places(made(7, BEFORE), SERVING)
 
     assert places.moved({"node-a": now}) is None

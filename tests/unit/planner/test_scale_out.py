@@ -1,4 +1,4 @@
-"""What an agent's clock loop says is a reason to plan, and for more than before."""
+"""A clock loop's report is a reason to plan, and for more load than before."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Broken promises: when they count, and what they ask of the next plan."""
+"""Missed objectives: when they count, and how much more load the next plan provides for."""
 
 import pytest
 from hypothesis import given
@@ -70,7 +70,7 @@ def test_models_that_the_deployment_lacks_do_not_count() -> None:
     assert found.late() == ()
 
 
-def test_late_requests_ask_for_more_capacity_up_to_twice_the_load_and_that_wears_off() -> None:
+def test_late_requests_demand_more_capacity_up_to_twice_the_load_and_that_wears_off() -> None:
     found = seen(100, 100)
     factors = []
     for _ in range(5):
@@ -133,7 +133,7 @@ def test_what_no_plan_makes_more_accurate_is_borne_ever_longer_until_another_cau
 @given(
     st.lists(st.tuples(st.integers(0, 200), st.integers(0, 200), st.floats(0, 100)), max_size=20)
 )
-def test_a_kept_promise_asks_for_nothing(reports: list[tuple[int, int, float]]) -> None:
+def test_a_kept_promise_demands_nothing(reports: list[tuple[int, int, float]]) -> None:
     found, now_s = level(), 0.0
     for answered, late, pause_s in reports:
         now_s += pause_s

@@ -1,4 +1,4 @@
-"""When the planner plans anew."""
+"""Reasons for which the planner re-plans."""
 
 import math
 from dataclasses import replace

@@ -33,7 +33,7 @@ def node(*subjects: str, kind: ConditionKind = ConditionKind.MODEL_FILE_MISSING)
 
 
 def test_a_variant_is_absent_where_no_node_has_its_file_and_nothing_of_it_runs() -> None:
-    """What runs has loaded its file: a file that is taken away stops nothing."""
+    """A running segment has loaded its file: a file that is taken away stops nothing."""
     without_both = node("variant/vision/v3", "variant/vision/v1")
     without_best = node("variant/vision/v3")
 
@@ -59,40 +59,40 @@ def test_a_model_without_any_file_is_left_out() -> None:
 
 
 def test_a_quarantined_variant_is_left_out_for_ten_minutes() -> None:
-    distrust = VariantBlocklist()
-    distrust.learn([running("s-1")], now_s=100.0)
+    blocklist = VariantBlocklist()
+    blocklist.learn([running("s-1")], now_s=100.0)
 
-    assert distrust.names(699.0) == {BEST}
-    assert distrust.names(700.0) == frozenset()
+    assert blocklist.names(699.0) == {BEST}
+    assert blocklist.names(700.0) == frozenset()
 
 
 def test_the_same_segment_reported_again_does_not_make_it_longer() -> None:
-    distrust = VariantBlocklist()
+    blocklist = VariantBlocklist()
     for now_s in (100.0, 400.0, 800.0):
-        distrust.learn([running("s-1")], now_s)
+        blocklist.learn([running("s-1")], now_s)
 
-    assert distrust.names(701.0) == frozenset()
+    assert blocklist.names(701.0) == frozenset()
 
 
 def test_a_variant_that_fails_again_is_left_out_twice_as_long() -> None:
-    distrust = VariantBlocklist()
-    distrust.learn([running("s-1")], now_s=0.0)
-    distrust.learn([running("s-2")], now_s=1000.0)
+    blocklist = VariantBlocklist()
+    blocklist.learn([running("s-1")], now_s=0.0)
+    blocklist.learn([running("s-2")], now_s=1000.0)
 
-    assert distrust.names(2199.0) == {BEST}
-    assert distrust.names(2200.0) == frozenset()
+    assert blocklist.names(2199.0) == {BEST}
+    assert blocklist.names(2200.0) == frozenset()
 
 
-def test_segments_that_work_are_no_cause_for_distrust() -> None:
-    distrust = VariantBlocklist()
-    distrust.learn([running(str(state), state) for state in SegmentState if state < 5], 0.0)
+def test_segments_that_work_block_no_variant() -> None:
+    blocklist = VariantBlocklist()
+    blocklist.learn([running(str(state), state) for state in SegmentState if state < 5], 0.0)
 
-    assert distrust.names(0.0) == frozenset()
+    assert blocklist.names(0.0) == frozenset()
 
 
 @given(failed=st.sets(st.integers(0, 3)))
 def test_a_model_never_loses_its_last_variant(failed: set[int]) -> None:
-    """A variant that may fail is better than a model that nobody serves."""
+    """A variant that may fail is better than a model that no variant serves."""
     whole = model()
     names = [variant.name for variant in whole.variants]
 
@@ -107,10 +107,10 @@ def test_a_model_never_loses_its_last_variant(failed: set[int]) -> None:
 def test_both_ways_are_causes_to_plan() -> None:
     failed = replace(SEEN, blocked=frozenset({BEST}))
 
-    told = [cause(SEEN, failed, Triggers()), cause(failed, SEEN, Triggers())]
+    causes = [cause(SEEN, failed, Triggers()), cause(failed, SEEN, Triggers())]
 
-    assert [each.reason for each in told if each] == [
+    assert [each.reason for each in causes if each] == [
         "fleet: an agent gave up on v3 of vision",
         "fleet: v3 of vision may be tried again",
     ]
-    assert {each.kind for each in told if each} == {Kind.FLEET}
+    assert {each.kind for each in causes if each} == {Kind.FLEET}

@@ -66,7 +66,7 @@ def test_answers_that_were_cut_off_are_never_taken_for_lengths() -> None:
 
 
 def test_many_answers_of_one_token_change_nothing() -> None:
-    """Whoever asks for one token says nothing of how long anybody's answers are."""
+    """A request for one token carries no information on the lengths of answers."""
     classes = taught([300, 500, 700] * 100)
     before = classes.estimate()
     for _ in range(10_000):
@@ -100,7 +100,7 @@ def test_a_cut_answer_teaches_the_proxy_that_it_was_no_shorter() -> None:
 
 
 def test_edges_follow_a_model_that_changes() -> None:
-    """What was seen 15,000 answers ago no longer counts."""
+    """A length seen 15,000 answers ago no longer counts."""
     classes = taught([100] * 300 + [1000] * 15_000)
     assert classes.edges_tokens[0] == pytest.approx(1000, rel=0.03)
 
@@ -116,7 +116,7 @@ def test_a_new_model_has_the_prior() -> None:
 
 
 def test_a_proxy_that_knows_nothing_is_soon_not_believed() -> None:
-    """Sure and always wrong about which: the classes' own shares are told instead."""
+    """For a proxy that is sure and always wrong, the classes' own shares are given instead."""
     random = np.random.default_rng(1)
     classes = LengthClasses(PRIOR)
     for _ in range(3000):
@@ -155,8 +155,8 @@ def test_ranks_are_uniform_whatever_is_expected_and_ascend_with_it() -> None:
     assert ranks[:49] == [None] * 49
     known = np.array(ranks[1000:], float)
     assert np.histogram(known, 5, (0, 1))[0] == pytest.approx(200, abs=60)
-    asked = [classes.rank(tokens) or 0.0 for tokens in (80, 100, 130)]
-    assert asked == sorted(set(asked))
+    ascending = [classes.rank(tokens) or 0.0 for tokens in (80, 100, 130)]
+    assert ascending == sorted(set(ascending))
 
 
 def test_equal_expectations_stand_in_the_middle() -> None:

@@ -1,4 +1,4 @@
-"""Which requests leave together, and that protobuf reads what they leave as."""
+"""Requests that leave together, and how protobuf reads them."""
 
 from collections import deque
 
@@ -38,7 +38,7 @@ def test_frames_keep_order_lose_nothing_and_stay_below_the_cap(sizes: list[int])
     for leaving, following in zip(frames, [*frames[1:], []], strict=True):
         size = sum(len(request.body) for request in leaving)
         assert size <= 100 or len(leaving) == 1
-        assert not following or size + len(following[0].body) > 100, "nobody is left behind"
+        assert not following or size + len(following[0].body) > 100, "no request is left behind"
 
 
 @given(st.lists(requests, max_size=5), st.lists(numbers, max_size=5), st.floats(0, 1e6))

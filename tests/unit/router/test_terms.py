@@ -1,4 +1,4 @@
-"""Which routing tables a router takes."""
+"""Routing tables that a router accepts, by term."""
 
 import pytest
 

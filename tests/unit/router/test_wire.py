@@ -113,7 +113,7 @@ def damaged(draw: st.DrawFn) -> bytes:
 
 
 def integer(request: pb.ModelInferRequest, key: str) -> int:
-    """What an integer parameter says, read from the parsed message; 0 where there is none."""
+    """Return an integer parameter of the parsed message; 0 where there is none."""
     parameter = request.parameters.get(key)
     if parameter is None:
         return 0
@@ -194,7 +194,7 @@ def test_a_damaged_request_is_routed_as_protobuf_reads_its_top_level_or_refused(
 def test_a_truncated_request_is_refused_or_ends_at_a_field(
     request_: pb.ModelInferRequest, cut: int
 ) -> None:
-    """What is left where protobuf accepts it reads the same; the rest is InvalidArgument."""
+    """The rest reads the same where protobuf accepts it; else it is InvalidArgument."""
     data = request_.SerializeToString()[:cut]
     with contextlib.suppress(InvalidArgument):
         read_head(data)
@@ -312,23 +312,23 @@ def test_appended_parameters_parse_to_the_same_message_plus_them(
 
 @given(st.lists(text, max_size=3), text, st.booleans())
 def test_a_prompt_is_what_was_said_before_and_the_text_however_it_is_sent(
-    before: list[str], asked: str, raw: bool
+    before: list[str], prompt: str, raw: bool
 ) -> None:
     request = pb.ModelInferRequest(model_name="m")
     said = json.dumps([{"role": "user", "content": each} for each in before])
     request.parameters["messages"].string_param = said
-    element = asked.encode()
+    element = prompt.encode()
     tensor = request.inputs.add(name="text_input", datatype="BYTES", shape=[1])
     if raw:
         request.raw_input_contents.append(len(element).to_bytes(4, "little") + element)
     else:
         tensor.contents.bytes_contents.append(element)
 
-    assert prompt_of(request.SerializeToString(), 10**6) == "".join([*before, asked]).encode()
+    assert prompt_of(request.SerializeToString(), 10**6) == "".join([*before, prompt]).encode()
 
 
 @given(st.binary(max_size=200))
-def test_bytes_that_are_no_request_have_a_prompt_of_some_bytes_and_raise_nothing(
+def test_bytes_that_are_not_a_request_have_a_prompt_of_some_bytes_and_raise_nothing(
     data: bytes,
 ) -> None:
     assert len(prompt_of(data, 10**6)) <= len(data)

@@ -92,7 +92,7 @@ def test_the_error_holds_the_truth_in_nineteen_of_twenty_samples() -> None:
     assert held == pytest.approx(950, abs=35)
 
 
-def test_an_error_cannot_be_told_from_one_cell_and_is_none_where_nothing_was_skipped() -> None:
+def test_an_error_cannot_be_estimated_from_one_cell_and_is_none_where_nothing_was_skipped() -> None:
     assert active_error_j([interval([0.1], skipped=5, energy_j=1.0)], "m") is None
     assert active_error_j([interval([0.1], energy_j=1.0)], "m") == 0
 

@@ -45,7 +45,7 @@ def test_regular_arrivals_are_as_many_as_expected() -> None:
 
 
 @pytest.mark.parametrize(("kind", "cv"), [("poisson", 1.0), ("gamma", 2.5), ("gamma", 0.4)])
-def test_gaps_vary_as_told(kind: str, cv: float) -> None:
+def test_gaps_vary_as_set(kind: str, cv: float) -> None:
     """Mean and coefficient of variation of 200,000 gaps, within 3 %."""
     steps = Rate(np.array([0.0, 2000.0]), np.array([100.0]))
 

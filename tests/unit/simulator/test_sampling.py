@@ -1,4 +1,4 @@
-"""Which stretches of time are simulated, and what wakes a simulation that skips."""
+"""Stretches of time that are simulated, and events that wake a simulation that skips."""
 
 from dataclasses import dataclass, field
 

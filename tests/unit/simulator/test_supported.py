@@ -139,13 +139,13 @@ NO_MEANING = {
         nodes.workers.memory_limit_mib nodes.workers.max_failures
         nodes.workers.failure_window_s router.worker_dead_after_s
     """,
-    "no provider is asked": "carbon.zones.provider_forecast",
+    "no provider is queried": "carbon.zones.provider_forecast",
     "of real GPUs": "nodes.allow_mig_mode nodes.allow_clocks nodes.mps",
     "of a loop or discipline that is refused": """
         nodes.clock_floor models.overtaking_s predictor
     """,
     "all requests are of one client": "router.fair_clients",
-    "how agents tell idle energy apart": "nodes.idle_share",
+    "the agents' split of idle energy": "nodes.idle_share",
 }
 
 
@@ -199,9 +199,9 @@ def test_what_cannot_be_simulated_is_refused_by_name(name: str) -> None:
 
     assert len(found) == 1
     (where,) = found
-    asked = name.replace("nodes.cpu", "nodes.simulated").split(".")
+    wanted = name.replace("nodes.cpu", "nodes.simulated").split(".")
     assert where[0] == "deployment"
-    assert [part for part in where[1:] if part in asked] == asked
+    assert [part for part in where[1:] if part in wanted] == wanted
 
 
 def test_a_policy_of_what_cannot_be_simulated_is_refused_by_name() -> None:
@@ -227,7 +227,7 @@ SERVER = {"kind": "openai", "command": ["vllm", "serve", "--port", "{port}"]}
     ],
     ids=["some variants only", "a choice by texts", "all of it is known"],
 )
-def test_of_language_models_only_what_lengths_tell_is_simulated(
+def test_of_language_models_only_choices_by_length_are_simulated(
     variants: tuple[str, ...], changes: dict[str, Any], where: tuple[str, ...] | None
 ) -> None:
     """A scenario knows how long texts are, and not what they say."""

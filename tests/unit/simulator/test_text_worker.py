@@ -37,12 +37,12 @@ TEXTS = st.tuples(MS, st.integers(1, 1200), st.integers(1, 300), MS | st.none(),
 
 
 class Event(NamedTuple):
-    """What happens to a worker.
+    """An event of a worker.
 
     Attributes:
-        at_s: When, of requests' time; no two events have the same.
+        at_s: Requests' time; no two events have the same.
         what: "arrival" or "withdrawal" of a text, "clock" of the GPU, "reading" of the account.
-        worker: Which.
+        worker: Index of the worker.
         text: Which.
         clock_mhz: The GPU's.
     """
@@ -55,7 +55,7 @@ class Event(NamedTuple):
 
 
 class Account(NamedTuple):
-    """What a worker's account says, with the energy of the present step's part."""
+    """Totals of a worker's account, with the energy of the present step's part."""
 
     requests: int
     steps: int
@@ -69,7 +69,7 @@ Sent = dict[tuple[int, str], tuple[float, float]]
 
 
 @dataclass(frozen=True)
-class Scene:
+class Scenario:
     """Workers of one segment, and what happens to them.
 
     Attributes:
@@ -89,7 +89,7 @@ class Scene:
 
 
 @st.composite
-def scenes(draw: Callable[..., Any]) -> Scene:
+def scenarios(draw: Callable[..., Any]) -> Scenario:
     workers = draw(st.sampled_from((1, 1, 2, 3)))
     ticks = count()
 
@@ -107,7 +107,7 @@ def scenes(draw: Callable[..., Any]) -> Scene:
     for ms, clock_mhz in draw(st.lists(st.tuples(MS, st.sampled_from(CLOCKS_MHZ)), max_size=5)):
         events.append(Event(moment(ms), "clock", clock_mhz=clock_mhz))
     events += [Event(moment(ms), "reading") for ms in draw(st.lists(MS, max_size=8))]
-    return Scene(
+    return Scenario(
         costs=draw(st.sampled_from(COSTS)),
         workers=workers,
         slots=draw(st.integers(1, 5)),
@@ -138,7 +138,7 @@ class Definition:
         past: When each step began and ended, its energy, and how many texts ended with it.
     """
 
-    scene: Scene
+    scenario: Scenario
     waiting: list[Open] = field(default_factory=list)
     open: list[Open] = field(default_factory=list)
     begun: list[Open] = field(default_factory=list)
@@ -158,7 +158,7 @@ class Definition:
                 self.begun.append(self.waiting.pop(0))
         own, prompt = len(self.open), CHUNK_TOKENS - left
         context = sum(each.text.input_tokens + each.tokens for each in self.open) / max(own, 1)
-        time_s, energy_j = self.scene.costs.step(clock, own + others, context, prompt)
+        time_s, energy_j = self.scenario.costs.step(clock, own + others, context, prompt)
         energy_j *= (own + prompt) / (own + prompt + others)
         for each, tokens in [*taken, *((each, 1) for each in self.open)]:
             each.text.energy_j += energy_j * tokens / (own + prompt)
@@ -200,13 +200,13 @@ class Definition:
     def _fits(self, text: Text) -> bool:
         held = [*self.open, *self.begun]
         tokens = text.tokens + sum(each.text.tokens for each in held)
-        return not held or (len(held) < self.scene.slots and tokens <= self.scene.kv_tokens)
+        return not held or (len(held) < self.scenario.slots and tokens <= self.scenario.kv_tokens)
 
 
-def defined(scene: Scene) -> tuple[Sent, list[Account]]:
+def defined(scenario: Scenario) -> tuple[Sent, list[Account]]:
     """Return what was sent, and every reading of every worker, by definition."""
-    workers = [Definition(scene) for _ in range(scene.workers)]
-    events, accounts, device = list(scene.events), [], Device("", "", H100)
+    workers = [Definition(scenario) for _ in range(scenario.workers)]
+    events, accounts, device = list(scenario.events), [], Device("", "", H100)
     while True:
         worker = min(workers, key=lambda each: each.ends_s)
         now_s = min(worker.ends_s, events[0].at_s if events else inf)
@@ -222,8 +222,8 @@ def defined(scene: Scene) -> tuple[Sent, list[Account]]:
             elif event.what == "withdrawal":
                 worker.withdrawn.add(event.text)
             else:
-                text = Text(now_s, *scene.lengths[event.text], number=event.text)
-                text.deadline_s = now_s + scene.patience_s
+                text = Text(now_s, *scenario.lengths[event.text], number=event.text)
+                text.deadline_s = now_s + scenario.patience_s
                 worker.waiting.append(Open(text, text.input_tokens))
         else:
             worker.end()
@@ -237,20 +237,20 @@ def defined(scene: Scene) -> tuple[Sent, list[Account]]:
 
 
 class Simulated:
-    """The simulator's workers in the same scene.
+    """The simulator's workers in the same scenario.
 
     Args:
-        scene: What happens.
-        pause: When requests' time stands still, and for how long, s.
+        scenario: The parameters and events.
+        pause: Start and length of a pause of requests' time, s.
     """
 
-    def __init__(self, scene: Scene, pause: tuple[float, float]) -> None:
+    def __init__(self, scenario: Scenario, pause: tuple[float, float]) -> None:
         self.sent: Sent = {}
         self.accounts: list[Account] = []
-        self._scene = scene
+        self._scenario = scenario
         self._time = time = Timeline(Environment())
         self._device = Device("", "", H100)
-        self._workers = [self._worker(number) for number in range(scene.workers)]
+        self._workers = [self._worker(number) for number in range(scenario.workers)]
         for worker in self._workers:
             worker.peers = self._workers
             time.env.process(worker.run())
@@ -260,9 +260,11 @@ class Simulated:
         time.env.run()
 
     def _worker(self, number: int) -> TextWorker:
-        scene = self._scene
-        job = TextJob(InstanceId(str(number), ""), "m", scene.slots, scene.costs, scene.kv_tokens)
-        lengths = scene.lengths.__getitem__
+        scenario = self._scenario
+        job = TextJob(
+            InstanceId(str(number), ""), "m", scenario.slots, scenario.costs, scenario.kv_tokens
+        )
+        lengths = scenario.lengths.__getitem__
         return TextWorker(job, self._device, self._time, self._results, lengths, 0.0)
 
     def _results(self, _: InstanceId, results: Sequence[Result]) -> None:
@@ -272,7 +274,7 @@ class Simulated:
             self.sent[each.number, kind] = self._time.now_s, energy_j
 
     def _events(self) -> Waiting:
-        for event in self._scene.events:
+        for event in self._scenario.events:
             yield from self._time.wait(event.at_s - self._time.now_s)
             self._happen(event, self._workers[event.worker])
 
@@ -284,7 +286,7 @@ class Simulated:
             case "withdrawal":
                 worker.withdraw(event.text)
             case "arrival":
-                deadline_s = now_s + self._scene.patience_s
+                deadline_s = now_s + self._scenario.patience_s
                 worker.deliver(Request(event.text, "m", b"", now_s, deadline_s))
             case "reading":
                 for each in self._workers:
@@ -300,11 +302,11 @@ class Simulated:
 
 
 @settings(max_examples=60)
-@given(scenes(), st.integers(0, 8000), st.sampled_from((0.01, 5.0)))
-def test_runs_are_their_steps_one_by_one(scene: Scene, pause_ms: int, pause_s: float) -> None:
+@given(scenarios(), st.integers(0, 8000), st.sampled_from((0.01, 5.0)))
+def test_runs_are_their_steps_one_by_one(scenario: Scenario, pause_ms: int, pause_s: float) -> None:
     """Arrivals, withdrawals, deadlines, clocks, shared GPUs, time that stands still, readings."""
-    found = Simulated(scene, (pause_ms / 1e3 + 7.7e-6, pause_s))
-    sent, accounts = defined(scene)
+    found = Simulated(scenario, (pause_ms / 1e3 + 7.7e-6, pause_s))
+    sent, accounts = defined(scenario)
 
     assert sorted(found.sent) == sorted(sent)
     for key, result in found.sent.items():

@@ -29,11 +29,11 @@ def curve(hour: int) -> float:
 
 def outlook(hour: int, error: float = 0.0, hours: int = HOURS + 1) -> Outlook:
     """Return what a provider says at `hour` that is wrong by `error` all the time."""
-    foretold = (
+    samples = (
         Sample(START + (hour + ahead) * HOUR, curve(hour + ahead) - error, "forecast")
         for ahead in range(hours)
     )
-    return Outlook(tuple(foretold), HOUR, START + hour * HOUR)
+    return Outlook(tuple(samples), HOUR, START + hour * HOUR)
 
 
 def observed(hours: int, provenance: Provenance = "measured") -> list[Sample]:
@@ -76,7 +76,7 @@ def test_less_than_three_days_say_nothing(hours: int) -> None:
 
 
 def test_what_came_must_have_been_seen() -> None:
-    """Values that were themselves foretold prove no provider right."""
+    """Values that were themselves predicted prove no provider right."""
     record, now = recorded(240, 30), START + 239 * HOUR
 
     assert record.correction(observed(240, "forecast"), now) is None
@@ -91,7 +91,7 @@ def test_measurements_that_come_late_correct_as_well(late: int) -> None:
     assert found.shift[6] == pytest.approx(30, abs=5)
 
 
-def test_hours_in_which_nobody_asked_are_bridged() -> None:
+def test_hours_without_a_forecast_are_bridged() -> None:
     record = ForecastRecord()
     for hour in range(0, 240, 3):
         record.note(outlook(hour, 30), START + hour * HOUR)
@@ -119,12 +119,12 @@ def test_what_is_kept_is_bounded_and_can_be_kept_elsewhere() -> None:
 
 @given(future=st.lists(st.floats(0, 1000), min_size=48, max_size=48))
 @examples(0.1)
-def test_what_is_told_after_now_changes_nothing(future: list[float]) -> None:
+def test_values_after_now_change_nothing(future: list[float]) -> None:
     record, now = recorded(200, 30), START + 199 * HOUR
     before = record.correction(observed(200), now)
     for hour, value in enumerate(future, 200):
-        told = Outlook((Sample(START + hour * HOUR, value, "forecast"),), HOUR, now)
-        record.note(told, START + hour * HOUR)
+        later = Outlook((Sample(START + hour * HOUR, value, "forecast"),), HOUR, now)
+        record.note(later, START + hour * HOUR)
     after = record.correction(observed(200), now)
 
     assert before is not None

@@ -119,7 +119,7 @@ def test_a_constant_grid_stays_constant() -> None:
 
 
 def test_an_outage_of_days_does_not_become_a_habit_of_the_grid() -> None:
-    """What was held then is left out of the daily shape; what is held now is the present."""
+    """Held values are left out of the daily shape; the one held now is the present."""
     known = [
         replace(sample, intensity_gco2e_per_kwh=1000.0, provenance="held")
         if 26 * DAY < sample.since - START < 28 * DAY
@@ -201,7 +201,7 @@ def test_where_days_differ_by_chance_alone_the_mean_of_seven_days_is_nearly_reac
 
     Eight days of a daily curve with noise, two days ahead: within 5 % over twenty such grids.
     """
-    ours, rival = [], []
+    ours, baseline = [], []
     for seed in range(20):
         rng = Random(seed)
         values = [
@@ -214,6 +214,6 @@ def test_where_days_differ_by_chance_alone_the_mean_of_seven_days_is_nearly_reac
             came = values[24 * 8 + ahead]
             week = values[24 * 8 + ahead - 48 :: -24][:7]
             ours.append(abs(periods[ahead].intensity_gco2e_per_kwh - came))
-            rival.append(abs(fmean(week) - came))
+            baseline.append(abs(fmean(week) - came))
 
-    assert fmean(ours) < 1.05 * fmean(rival)
+    assert fmean(ours) < 1.05 * fmean(baseline)

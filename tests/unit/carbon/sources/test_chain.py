@@ -43,7 +43,7 @@ def monitor(source: Chain, now: datetime) -> Monitor:
     return Monitor("Z", source, now, signal="average", average_window=24 * HOUR)
 
 
-def told(source: Chain, step: float) -> tuple[float, str, str, float]:
+def reported(source: Chain, step: float) -> tuple[float, str, str, float]:
     """Return value, provenance, source, and age in half hours."""
     sample = source.at(at(step))
     assert sample is not None
@@ -57,7 +57,7 @@ def test_first_then_fallback_then_last_known_then_assumed() -> None:
     """The first falls silent after 1, its stand-in after 4; held for two hours, then assumed."""
     source = chain({0: 10, 1: 11}, {0: 20, 2: 22, 4: 24}, hold=2 * HOUR)
 
-    assert [told(source, step) for step in (0, 1, 2.9, 3, 4, 5.9, 6, 9.9, 10, 40)] == [
+    assert [reported(source, step) for step in (0, 1, 2.9, 3, 4, 5.9, 6, 9.9, 10, 40)] == [
         (10, "measured", "a", 0),
         (11, "measured", "a", 0),
         (11, "measured", "a", pytest.approx(1.9)),
@@ -72,24 +72,24 @@ def test_first_then_fallback_then_last_known_then_assumed() -> None:
 
 
 def test_without_an_assumption_the_last_value_stands_for_ever_and_grows_old() -> None:
-    assert told(chain({0: 10}), 10_000) == (10, "held", "a", 10_000)
+    assert reported(chain({0: 10}), 10_000) == (10, "held", "a", 10_000)
 
 
 def test_before_anybody_said_anything_there_is_nothing_or_the_assumption() -> None:
     assert chain({}, {5: 1}).at(at(4)) is None
     assert chain({}, {}, hold=HOUR).at(START - MINUTE) is None
-    assert told(chain({}, {}, hold=HOUR), 3) == (500, "assumed", "static", 3)
+    assert reported(chain({}, {}, hold=HOUR), 3) == (500, "assumed", "static", 3)
 
 
-def test_a_synthetic_stand_in_is_asked_as_soon_as_the_first_is_silent() -> None:
+def test_a_synthetic_stand_in_stands_in_as_soon_as_the_first_is_silent() -> None:
     links = (
         ChainLink(feed("a", {0: 10}), HOUR),
         ChainLink(SyntheticSource(200, 50, seed=1, step=HOUR)),
     )
     source = Chain(links)
 
-    assert told(source, 1)[1:3] == ("measured", "a")
-    assert told(source, 2)[1:3] == ("measured", "synthetic")
+    assert reported(source, 1)[1:3] == ("measured", "a")
+    assert reported(source, 2)[1:3] == ("measured", "synthetic")
 
 
 @given(first=KNOWN, second=KNOWN, hold_h=st.integers(1, 9), offset_min=st.integers(0, 30 * STEPS))
@@ -172,7 +172,7 @@ def test_a_forecast_after_the_clock_was_set_back_begins_with_the_newest_value(ba
     assert found.periods[-1].since == at(47) + 23.5 * HOUR
 
 
-def test_a_clock_that_is_set_forward_tells_that_the_value_is_old() -> None:
+def test_a_clock_that_is_set_forward_shows_that_the_value_is_old() -> None:
     watched = monitor(chain({0: 10}), at(1))
     news = watched.advance(at(1000))
 
@@ -191,24 +191,24 @@ def test_the_average_runs_over_what_was_in_force_also_in_an_outage() -> None:
     assert latest.average_gco2e_per_kwh == pytest.approx(20.0)
 
 
-def test_a_provider_foretells_only_while_it_speaks() -> None:
+def test_a_provider_forecasts_only_while_it_reports() -> None:
     """Its values replace ours, but for the period in force; our bounds move along."""
     source = chain(dict.fromkeys(range(47), 100))
     outlook = Outlook((Sample(at(47), 300.0), Sample(at(48), 400.0)), 30 * MINUTE, at(46))
     source.feeds[0].add(Reading((), outlook), at(46))
     wanted = Chain((ChainLink(source.feeds[0], HOUR),), use_outlooks=True)
     watched, silent = monitor(wanted, at(46)), monitor(source, at(46))
-    told, own = watched.forecast(at(46), 3 * HOUR), silent.forecast(at(46), 3 * HOUR)
+    provided, own = watched.forecast(at(46), 3 * HOUR), silent.forecast(at(46), 3 * HOUR)
 
-    assert told is not None
+    assert provided is not None
     assert own is not None
-    assert [each.intensity_gco2e_per_kwh for each in told.periods[:4]] == pytest.approx(
+    assert [each.intensity_gco2e_per_kwh for each in provided.periods[:4]] == pytest.approx(
         [100, 300, 400, own.periods[3].intensity_gco2e_per_kwh]
     )
-    assert told.method == "provider:a"
+    assert provided.method == "provider:a"
     assert all(
         each.low_gco2e_per_kwh <= each.intensity_gco2e_per_kwh <= each.high_gco2e_per_kwh
-        for each in told.periods
+        for each in provided.periods
     )
     watched.advance(at(48))
     later = watched.forecast(at(48), 3 * HOUR)

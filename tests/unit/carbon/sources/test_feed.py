@@ -100,7 +100,7 @@ def test_values_from_before_all_memory_are_not_kept() -> None:
 
 
 def test_a_provider_that_never_stops_talking_fills_no_memory() -> None:
-    """A value per second for half a day; what fell out is no news when it is told again."""
+    """A value per second for half a day; a value that fell out is not news when sent again."""
     second = timedelta(seconds=1)
     talk = tuple(Sample(NOW - age * second, float(age % 7)) for age in range(MAX_SAMPLES + 100))
     feed = fed(*talk)
@@ -145,7 +145,7 @@ def test_a_forecast_with_an_absurd_value_is_left_out_as_a_whole() -> None:
     assert update.refused == ("its forecast: a value is not within 0..5000",)
 
 
-def test_a_forecast_is_told_as_long_as_some_of_it_is_to_come() -> None:
+def test_a_forecast_is_provided_as_long_as_some_of_it_is_to_come() -> None:
     feed = Feed("x")
     outlook = Outlook((sample(0, 1.0), sample(-1, 2.0)), HOUR, NOW)
     feed.add(Reading((), outlook), NOW)

@@ -56,7 +56,7 @@ def test_a_typical_day_has_a_solar_valley_between_two_peaks() -> None:
 
 @given(seed=st.integers(), instants=st.lists(INSTANTS, min_size=1, max_size=20))
 @examples(0.6)
-def test_the_same_seed_gives_the_same_grid_in_whatever_order_it_is_asked(
+def test_the_same_seed_gives_the_same_grid_in_whatever_order_it_is_read(
     seed: int, instants: list[datetime]
 ) -> None:
     """No state: a restarted service goes on where the old one stood."""

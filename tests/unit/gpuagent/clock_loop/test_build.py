@@ -1,4 +1,4 @@
-"""What the clock loop takes from the deployment file."""
+"""Settings of the clock loop from the deployment file."""
 
 from itertools import pairwise
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which clock next: bounds, who prevails, and that a steady load finds a steady clock."""
+"""Choice of the next clock: bounds, precedence, and a steady clock for a steady load."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -152,7 +152,7 @@ def test_a_less_sensitive_partition_tolerates_at_least_as_much(
 
 
 def test_where_no_requests_come_the_clock_stays() -> None:
-    """Nothing would tell that it had become too low for the next request."""
+    """Without requests, no sign would show that it had become too low for the next one."""
     assert chosen(State(1380), partition(0.0, rate_rps=0.0)) is Move.SAME
     assert chosen(State(1380)) is Move.SAME
 

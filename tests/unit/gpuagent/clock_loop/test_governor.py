@@ -92,14 +92,14 @@ def test_one_model_without_slack_holds_the_clock_up_for_all() -> None:
 
 def test_too_much_load_for_the_highest_clock_is_reported_every_few_seconds() -> None:
     node = Node(A, B)
-    told: list[ScaleOut] = []
+    reports: list[ScaleOut] = []
     for _ in range(22):
         node.pass_time(0.5, digits=0.01, letters=0.5)
         if node.governor.scale_out:
-            told.append(node.governor.scale_out)
+            reports.append(node.governor.scale_out)
 
-    assert [each.models for each in told] == [("letters",)] * 2
-    assert told[0].reason == (
+    assert [each.models for each in reports] == [("letters",)] * 2
+    assert reports[0].reason == (
         "letters takes 247 % of its objective since 5 s on GPU-1, which runs at 1380 MHz and may "
         "run no faster"
     )
@@ -204,7 +204,7 @@ def test_a_rare_model_keeps_its_own_percentile_for_an_hour(seed: int) -> None:
     assert late <= 0.01 * answered
 
 
-def test_a_spent_budget_raises_the_clock_but_asks_for_no_more_gpus() -> None:
+def test_a_spent_budget_raises_the_clock_but_requests_no_more_gpus() -> None:
     """Five late among five hundred are within p99, time and again they are too near to it."""
     node = Node(A)
     clocks = [node.pass_time(20, digits=0.01)[-1]]

@@ -72,7 +72,7 @@ def test_two_slow_requests_among_many_prove_nothing_and_three_do() -> None:
 
 
 def test_where_all_requests_are_slow_even_one_is_proof() -> None:
-    """A model that is asked once in ten seconds has an objective too."""
+    """A model with one request in ten seconds has an objective too."""
     assert (window(counted(0.2)).seen().proven_s or 0) > 0.19
 
 
@@ -130,7 +130,7 @@ def test_samples_grow_old_and_at_another_clock_lateness_is_proven_again() -> Non
 
 
 def test_counts_that_began_again_count_from_there() -> None:
-    """As when the ledger was made anew: no difference may be negative."""
+    """As when the ledger was rebuilt: no difference may be negative."""
     made = window(counted(*[0.5] * 40))
     made.add(1.0, counted(*[0.01] * 39))
 
@@ -175,7 +175,7 @@ def test_late_requests_spend_the_budget_of_a_rare_model_until_others_were_in_tim
     assert not record.budget_spent
 
 
-def test_a_segment_that_is_asked_no_more_has_no_record() -> None:
+def test_a_segment_without_further_requests_has_no_record() -> None:
     """Its late requests must not hold the clock up for ever."""
     made = window(*[counted(*[60.0] * 3)] * 3, percentile=99.0)
     assert made.seen().budget_spent

@@ -58,16 +58,16 @@ class Decoder:
         self.governor = Governor("GPU-1", CLOCKS_MHZ, floor=0.1)
 
     def usage(self) -> Usage:
-        """What a text's tokens take at the clock as it is."""
+        """Return the times of a text's tokens at the present clock."""
         slower = HIGHEST_MHZ / self.governor.clock_mhz
         return Usage(1, TOKENS, self.first_token_s * slower, 0.02 * (1 + 0.3 * (slower - 1)))
 
     def serve(self, seconds: float, first_token_s: float = 0.1) -> Usage:
-        """Let time pass; return what texts took at last.
+        """Serve texts for a time; return the usage of the last.
 
         Args:
-            seconds: How long.
-            first_token_s: At the highest clock; more while a burst of prompts waits.
+            seconds: Length of the time.
+            first_token_s: At the highest clock; longer while a burst of prompts waits.
         """
         self.first_token_s = first_token_s
         for _ in range(round(seconds / SAMPLE_S)):

@@ -117,7 +117,7 @@ def test_merging_ended_segments_keeps_energy_counts_and_those_that_run(
 
 
 def test_merging_keeps_the_stages_of_a_pipeline_apart() -> None:
-    """Whoever counts requests counts those of stage 0 alone."""
+    """Counts of requests include those of stage 0 alone."""
     account = Account()
     for number in range(KEPT_ENDED + 4):
         account = account.opened(SegmentEnergy(f"s-{number}", "m", "v", stage=number % 2))
@@ -155,7 +155,7 @@ def test_sharing_idle_energy_changes_no_other_figure(window: EnergyWindow, rule:
         assert shared.segments[name].active_j == entry.active_j
 
 
-def test_idle_energy_goes_by_what_is_held_or_by_who_was_busy() -> None:
+def test_idle_energy_follows_held_slices_or_busy_time() -> None:
     window = EnergyWindow(100.0, 80.0, {"a": 1.0, "b": 3.0}, {"a": 0.5, "b": 0.25, "c": 0.125})
 
     by_slice, by_busy = (replace(window, idle_share=rule) for rule in RULES[1:])
@@ -163,7 +163,7 @@ def test_idle_energy_goes_by_what_is_held_or_by_who_was_busy() -> None:
     assert share_idle(window, 80.0) == {}
     assert share_idle(by_slice, 80.0) == {"a": 40.0, "b": 20.0, "c": 10.0}
     assert share_idle(by_busy, 80.0) == {"a": 20.0, "b": 60.0}
-    assert share_idle(replace(by_busy, activity={}), 80.0) == {}, "nobody was busy"
+    assert share_idle(replace(by_busy, activity={}), 80.0) == {}, "no segment was busy"
 
 
 @given(st.floats(1.0, 700.0), st.floats(-1e6, 1e6), st.floats(1e-3, 1e3))

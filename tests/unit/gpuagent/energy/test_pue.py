@@ -12,7 +12,7 @@ from services.gpuagent.energy.core.pue import HIGHEST, LOWEST, PueMeter, told
 def metered(
     meter: PueMeter, *, seconds: int, wall_w: float, device_w: float, begin_s: int = 0
 ) -> float:
-    """Let both draw steadily, the wall telling every 5 s; return the time then."""
+    """Feed a steady draw, at the wall every 5 s, at the devices every second; return the end, s."""
     for second in range(begin_s, begin_s + seconds + 1):
         if second % 5 == 0:
             meter.wall(wall_w, second)
@@ -64,7 +64,7 @@ def test_a_meter_that_falls_silent_measures_no_more() -> None:
 
 
 def test_a_gap_is_not_bridged() -> None:
-    """After a silence the window begins anew: nobody knows what was drawn meanwhile."""
+    """After a silence the window begins again: the energy drawn meanwhile is unknown."""
     meter = PueMeter(window_s=60, stale_after_s=20)
     metered(meter, seconds=60, wall_w=150, device_w=100)
     now_s = metered(meter, seconds=30, wall_w=300, device_w=100, begin_s=200)

@@ -1,4 +1,4 @@
-"""What the profiler measures, and what it leaves out."""
+"""Points that the profiler measures, and those that it leaves out."""
 
 from collections.abc import Callable
 
@@ -50,7 +50,7 @@ def test_a_grid_is_measured_from_small_to_large_and_from_fast_to_slow() -> None:
 
 
 def test_the_highest_clock_is_always_measured() -> None:
-    """Only it tells whether lower clocks and larger batches can matter."""
+    """Only it shows whether lower clocks and larger batches can matter."""
     assert Grid.of(["whole"], [1], [1], [700]).clocks_mhz == (0, 700)
 
 
@@ -91,7 +91,7 @@ def test_far_beyond_the_objective_nothing_slower_is_measured() -> None:
 
 
 def test_another_slice_is_another_matter() -> None:
-    """What did not run on a small slice is tried on a larger one."""
+    """A point that did not run on a small slice is tried on a larger one."""
     grid = Grid.of(["1g.5gb", "7g.40gb"], [1], [1])
     order = measured(Sweep(grid), lambda p: result(p, 0.0 if p.profile == "1g.5gb" else 0.1))
     assert [point.profile for point in order] == ["1g.5gb", "7g.40gb"]

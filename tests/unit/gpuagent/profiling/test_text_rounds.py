@@ -1,4 +1,4 @@
-"""Rounds of texts tell the two phases of a language model apart, and its steps' terms."""
+"""Rounds of texts separate the two phases of a language model, and its steps' terms."""
 
 import pytest
 from hypothesis import given
@@ -18,7 +18,7 @@ TRUE = MeasuredSteps(
 
 
 def measured(batch: int, prompt: int, answer: int, *, late: int = 0) -> Measurement:
-    """Return what rounds of a server tell that takes exactly so long; some rounds are late."""
+    """Return the measurement of a server with these exact times; some rounds are late."""
 
     def round_of(tokens: int, late_s: float) -> Round:
         time_s, energy_j = (
@@ -41,7 +41,7 @@ def measured(batch: int, prompt: int, answer: int, *, late: int = 0) -> Measurem
 
 
 @given(batch=st.integers(1, 64), prompt=st.integers(16, 4096), answer=st.integers(4, 64))
-def test_phases_are_told_apart_whatever_the_lengths(batch: int, prompt: int, answer: int) -> None:
+def test_phases_are_separated_whatever_the_lengths(batch: int, prompt: int, answer: int) -> None:
     """Late rounds, up to two of five, change nothing."""
     row = measured(batch, prompt, answer, late=2)
     context = batch * row.context_tokens

@@ -53,7 +53,7 @@ def test_credits_below_one_are_refused() -> None:
 
 
 class Streams(RuleBasedStateMachine):
-    """Streams come, go, ask and are answered in any order, at any time."""
+    """Streams come, go, send and are answered in any order, at any time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ TestStreams = Streams.TestCase
 
 
 def _saturated(credits_: Credits, waiting: dict[int, float], shares: list[Share]) -> None:
-    """Let ten seconds pass in which each stream uses all it may and `waiting` more wait."""
+    """Run ten seconds in which each stream uses all it may and `waiting` more wait."""
     now_s = credits_._counted_s
     for _ in range(200):
         now_s += PERIOD_S / 2

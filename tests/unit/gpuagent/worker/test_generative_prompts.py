@@ -1,4 +1,4 @@
-"""What is read of a request for text, and what is refused."""
+"""Parameters of a request for text: those that are read, and those that are refused."""
 
 from contextlib import suppress
 from typing import Any, Final
@@ -17,24 +17,24 @@ RAW = "raw_input_contents[0]"
 
 
 def request(text: bytes, *, name: str = "text_input", **parameters: Any) -> bytes:
-    asked = pb.ModelInferRequest(model_name="chat", id="q")
-    asked.inputs.add(name=name, datatype="BYTES", shape=[1])
-    asked.raw_input_contents.append(len(text).to_bytes(4, "little") + text)
+    message = pb.ModelInferRequest(model_name="chat", id="q")
+    message.inputs.add(name=name, datatype="BYTES", shape=[1])
+    message.raw_input_contents.append(len(text).to_bytes(4, "little") + text)
     kinds = {str: "string_param", bool: "bool_param", int: "int64_param", float: "double_param"}
     for key, value in parameters.items():
-        setattr(asked.parameters[key], kinds[type(value)], value)
-    return asked.SerializeToString()
+        setattr(message.parameters[key], kinds[type(value)], value)
+    return message.SerializeToString()
 
 
-def test_everything_that_can_be_asked_is_read() -> None:
-    asked: dict[str, Any] = {
+def test_every_parameter_is_read() -> None:
+    parameters: dict[str, Any] = {
         "max_tokens": 5,
         "temperature": 0,
         "top_p": 0.5,
         "seed": 7,
         "stop": "\n",
     }
-    prompt = prompts.read(request(b"Hi", **asked), *HOW)
+    prompt = prompts.read(request(b"Hi", **parameters), *HOW)
 
     assert (prompt.text, prompt.id, prompt.max_tokens, prompt.temperature) == ("Hi", "q", 5, 0.0)
     assert (prompt.top_p, prompt.seed, prompt.stop) == (0.5, 7, ("\n",))
@@ -60,7 +60,7 @@ def test_several_words_end_a_text() -> None:
     assert prompt.stop == ("a", "b", "c")
 
 
-def test_what_is_not_asked_is_the_deployments_or_the_engines() -> None:
+def test_a_parameter_left_out_is_the_deployments_or_the_engines() -> None:
     prompt = prompts.read(request("Grüße".encode(), name="prompt", priority=1), *HOW)
 
     assert (prompt.text, prompt.max_tokens) == ("Grüße", 32)

@@ -1,4 +1,4 @@
-"""What is read from servers of the OpenAI API: chunks and errors as recorded, and metrics."""
+"""Answers of servers of the OpenAI API: chunks and errors as recorded, and metrics."""
 
 import json
 from typing import Any

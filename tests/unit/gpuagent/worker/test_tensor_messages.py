@@ -1,4 +1,4 @@
-"""Requests are checked field by field, and answers say what was asked for."""
+"""Requests are checked field by field, and answers have the requested outputs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -145,7 +145,7 @@ def test_an_element_that_does_not_fit_its_datatype_is_refused() -> None:
         parse(request.SerializeToString(), signature)
 
 
-def test_bytes_that_are_no_request_are_refused() -> None:
+def test_bytes_that_are_not_a_request_are_refused() -> None:
     with pytest.raises(InvalidArgument, match="not a serialized ModelInferRequest"):
         parse(b"\xff\xff", SIGNATURE)
 

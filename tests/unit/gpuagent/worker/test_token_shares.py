@@ -1,4 +1,4 @@
-"""Who pays for what a device spends while it works for several at a time."""
+"""Shares of a device's cost among texts that it generates at the same time."""
 
 import pytest
 from hypothesis import given
@@ -19,7 +19,7 @@ EVENTS = st.lists(
 
 @given(EVENTS)
 def test_in_any_order_of_requests_what_is_paid_is_what_was_spent(events: list[Event]) -> None:
-    """Conservation, and nobody is ever paid."""
+    """Conservation: shares sum to the cost, and none is negative."""
     shares, here, spent_j, paid_j = Shares(), set[int](), 0.0, 0.0
     for what, who, amount in events:
         if what == "join" and who not in here:

@@ -1,4 +1,4 @@
-"""The clock loop is off unless asked for, and refused where the agent may hold no clocks."""
+"""The clock loop is off by default, and refused where the agent may hold no clocks."""
 
 import pytest
 from pydantic import ValidationError
@@ -6,7 +6,7 @@ from pydantic import ValidationError
 from services.kit.config import Node
 
 
-def test_the_loop_is_off_unless_asked_for() -> None:
+def test_the_loop_is_off_by_default() -> None:
     assert Node(zone="Z", simulated=("v100",)).clock_loop == "off"
     assert Node(zone="Z", simulated=("v100",), clock_loop="miad").may_hold_clocks
 

@@ -76,7 +76,7 @@ def test_damaged_messages_are_refused(data: bytes) -> None:
     assert not caught.value.too_large
 
 
-def test_messages_in_pieces_ask_for_room_and_are_refused_without() -> None:
+def test_messages_in_pieces_reserve_room_and_are_refused_without() -> None:
     room: list[int] = []
 
     def reserve(size: int) -> bool:

@@ -1,4 +1,4 @@
-"""What is taken from MQTT: anything may come, and only numbers that can be get in."""
+"""Payloads from MQTT: any bytes may come, and only possible numbers get in."""
 
 import json
 import math
@@ -36,7 +36,7 @@ def test_a_bare_number_is_what_it_says(value: float) -> None:
     assert from_json(f" {value!r}\n".encode()) == value
 
 
-def test_what_is_told_can_be_heard() -> None:
+def test_a_published_payload_is_read_back() -> None:
     payload = to_json({"power_w": 812.5})
 
     found = from_json(payload)

@@ -1,4 +1,4 @@
-"""How a service's process holds memory."""
+"""Memory settings of a service's process."""
 
 import gc
 from collections.abc import Iterator

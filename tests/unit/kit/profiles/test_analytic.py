@@ -166,7 +166,7 @@ def test_an_unknown_gpu_type_has_no_cost() -> None:
 def test_what_hardly_follows_the_clock_slows_down_in_proportion_to_its_sensitivity(
     sensitivity: float, ratio: float, batch_size: int
 ) -> None:
-    """The deployment's `clock_sensitivity`; power falls as the curve says, whoever runs."""
+    """The deployment's `clock_sensitivity`; power falls as the curve says, for every model."""
     settings = config.AnalyticProfile(kind="analytic", gmacs_per_item=REFERENCE_GMACS)
     where = shape("v100", "whole")
     dull, usual = (load_profile(settings, each) for each in (sensitivity, 1.0))

@@ -1,4 +1,4 @@
-"""Who may call what, without a network."""
+"""Permissions: the roles that may call each method, without a network."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -72,7 +72,7 @@ def test_every_method_of_every_service_is_listed() -> None:
 
     assert listed == served
     assert descriptor_pool.Default() is not None
-    assert all(ALLOWED.values()), "a method that nobody may call"
+    assert all(ALLOWED.values()), "a method that no role may call"
 
 
 @given(method=st.text(max_size=60))
@@ -122,7 +122,7 @@ def test_an_agent_is_its_node_s() -> None:
 
 
 def test_a_token_lets_a_client_in_and_never_a_service() -> None:
-    """Who issues tokens cannot make itself operator or planner, whatever subject it writes."""
+    """An issuer of tokens cannot make itself operator or planner, whatever subject it writes."""
 
     def subject(token: str) -> str:
         return token
@@ -135,7 +135,7 @@ def test_a_token_lets_a_client_in_and_never_a_service() -> None:
         checked.admit(APPLY, bearer)
 
 
-def test_who_shows_nothing_is_told_what_counts() -> None:
+def test_a_refusal_without_credentials_names_those_that_count() -> None:
     with pytest.raises(Unauthenticated, match="show a certificate"):
         access().admit(INFER, Call())
 

@@ -42,7 +42,7 @@ def test_a_served_call_is_a_child_of_its_caller_and_the_parent_of_what_it_calls(
 ) -> None:
     span = tracing.enter("/p.S/M", [("traceparent", HEADER), ("tracestate", "a=1")], may_begin=True)
     assert span is not None
-    told = tracing.traceparent.get()
+    sent = tracing.traceparent.get()
     with tracing.part("part"):
         tracing.annotate({"cinquefoil.energy_j": 2.0})
     span.end("OK")
@@ -51,7 +51,7 @@ def test_a_served_call_is_a_child_of_its_caller_and_the_parent_of_what_it_calls(
     assert outer.name == "p.S/M"
     assert outer.kind is SpanKind.SERVER
     assert parent_id(outer) == HEADER[36:52]
-    assert told == f"00-{TRACE}-{outer.context.span_id:016x}-01"
+    assert sent == f"00-{TRACE}-{outer.context.span_id:016x}-01"
     assert parent_id(inner) == f"{outer.context.span_id:016x}"
     assert f"{inner.context.trace_id:032x}" == TRACE
     assert outer.context.trace_state.get("a") == "1"
@@ -84,7 +84,7 @@ def test_a_span_is_an_error_where_the_fault_is_ours(
         (ValueError("a bug"), "INTERNAL"),
         (asyncio.CancelledError(), "CANCELLED"),
     ],
-    ids=["told", "bug", "cancelled"],
+    ids=["refused", "bug", "cancelled"],
 )
 def test_a_part_that_fails_says_how(
     spans: InMemorySpanExporter, error: BaseException, status: str
@@ -134,7 +134,9 @@ def test_a_callers_wish_not_to_be_recorded_goes_on() -> None:
     assert tracing.traceparent.get().endswith("-00")
 
 
-def test_nothing_is_recorded_unless_the_environment_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_recorded_unless_the_environment_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv(export.ENDPOINT, raising=False)
     monkeypatch.delenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", raising=False)
 

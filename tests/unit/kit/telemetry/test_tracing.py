@@ -11,7 +11,7 @@ HEADER = f"00-{TRACE}-00f067aa0ba902b7-01"
 
 
 def test_a_valid_header_goes_on_as_it_came() -> None:
-    """Nobody here records: whoever does next is a child of the caller, not of a span unseen."""
+    """Without a span recorded here, the next one is a child of the caller's, not of one unseen."""
     assert enter("/m", [("traceparent", HEADER), ("tracestate", "a=1")], may_begin=True) is None
 
     assert traceparent.get() == accept(HEADER) == HEADER

@@ -1,4 +1,4 @@
-"""What BASE would have drawn for a request, and what a GPU's making costs."""
+"""A request's energy under BASE, and the embodied carbon of a GPU."""
 
 import pytest
 
@@ -18,17 +18,17 @@ YEAR_S = 365.25 * 86_400
 def test_with_full_batches_it_is_what_the_planner_says_that_base_draws() -> None:
     """Requests times rates are the active power of BASE's own score."""
     posed = problem(fleet((pool(), 4), (pool("v100"), 2)), [model(demand_rps=40.0)])
-    told = score(posed, base(posed))
+    scored = score(posed, base(posed))
 
     (name, found) = next(iter(baseline_rates(posed, {"vision": 1e6}).items()))
 
     assert name == "vision"
     assert sum(rate.share for rate in found) == pytest.approx(1)
-    assert sum(rate.energy_j for rate in found) * 40.0 == pytest.approx(told.active_power_w)
+    assert sum(rate.energy_j for rate in found) * 40.0 == pytest.approx(scored.active_power_w)
 
 
 def test_the_fewer_arrive_the_emptier_are_bases_batches_too() -> None:
-    """What is provided for decides where requests go; what arrives, how full batches are."""
+    """The load provided for decides where requests go; the arrivals decide how full batches are."""
     posed = problem(fleet((pool(), 4)), [model(demand_rps=400.0)])
     found = [baseline_rates(posed, {"vision": rps})["vision"][0] for rps in (0.0, 5.0, 50.0, 400.0)]
     alone = model().best.profile.batch(pool().type.shape(whole(pool())), 1, 1)
@@ -80,7 +80,7 @@ def test_published_figures_hold_where_none_is_given() -> None:
 
 
 def test_models_hold_their_slices_part_of_the_multiprocessors() -> None:
-    """The part of a GPU that is cut off or held by nobody stays the node's."""
+    """The part of a GPU that is cut off or that no model holds stays the node's."""
     slices = [
         ("m", Placement("1g.5gb", 0)),
         ("m", Placement("1g.5gb", 1)),

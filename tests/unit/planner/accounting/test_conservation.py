@@ -15,7 +15,7 @@ from tests.support.planner.accounting_sites import RATES, SITES, START_S
 
 
 class Step(NamedTuple):
-    """What one GPU draws, and what becomes of its report."""
+    """One GPU's draw in one step, and the fate of the report on it."""
 
     whose: int
     idle_j: float
@@ -33,21 +33,21 @@ class Meter:
         node, uuid: Which.
         now: Its agent's counters.
         total_j, used: The truth.
-        untold_j: Of it: what was drawn since its last report that came.
-        lost_j: Of it: what its agent lost before anybody was told.
+        unreported_j: The part of it that was drawn since its last report that came.
+        lost_j: The part of it that its agent lost before it was reported.
     """
 
     node: str
     uuid: str
     now: EnergyCounters = field(default_factory=lambda: EnergyCounters(1.0, START_S, 0.0))
     total_j: float = 0.0
-    untold_j: float = 0.0
+    unreported_j: float = 0.0
     lost_j: float = 0.0
     used: dict[str, ModelEnergy] = field(default_factory=dict)
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         self.now = EnergyCounters(self.now.since_s + 1, self.now.at_s, 0.0)
-        self.lost_j, self.untold_j = self.lost_j + self.untold_j, 0.0
+        self.lost_j, self.unreported_j = self.lost_j + self.unreported_j, 0.0
 
     def draw(self, step: Step) -> None:
         models = dict(self.now.models or {})
@@ -56,7 +56,7 @@ class Meter:
             self.used[model] = self.used.get(model, ModelEnergy()) + each
         drawn_j = step.idle_j + step.rest_j + sum(each.active_j for each in step.used.values())
         self.total_j += drawn_j
-        self.untold_j += drawn_j
+        self.unreported_j += drawn_j
         self.now = EnergyCounters(
             self.now.since_s,
             self.now.at_s + step.passed_s,
@@ -76,27 +76,27 @@ class World:
         self.accountant = Accountant(SITES.get)
         self.accountant.rate(RATES)
         for meter in self.meters:
-            self.tell(meter, meter.now)
+            self.report(meter, meter.now)
 
-    def tell(self, meter: Meter, counters: EnergyCounters) -> None:
+    def report(self, meter: Meter, counters: EnergyCounters) -> None:
         self.accountant.read(meter.node, {meter.uuid: counters})
 
     def take(self, step: Step) -> None:
         meter = self.meters[step.whose]
         before = meter.now
-        if step.report == "anew":
-            meter.begin_anew()
+        if step.report == "restarted":
+            meter.restart()
         meter.draw(step)
         if step.report == "lost":
             return
-        self.tell(meter, meter.now)
-        meter.untold_j = 0.0
+        self.report(meter, meter.now)
+        meter.unreported_j = 0.0
         match step.report:
-            case "told twice":
-                self.tell(meter, meter.now)
+            case "sent twice":
+                self.report(meter, meter.now)
             case "late":
-                self.tell(meter, replace(before, at_s=meter.now.at_s))
-            case "planner anew":
+                self.report(meter, replace(before, at_s=meter.now.at_s))
+            case "planner restarted":
                 self.write()
 
     def write(self) -> None:
@@ -107,7 +107,7 @@ class World:
 
     def end(self) -> None:
         for meter in self.meters:
-            self.tell(meter, meter.now)
+            self.report(meter, meter.now)
         self.write()
 
     def sum(self, **where: object) -> Figures:
@@ -124,7 +124,7 @@ class World:
 
 JOULES = st.floats(0, 1e6)
 USED = st.builds(ModelEnergy, JOULES, st.floats(0, 10), st.integers(0, 1000))
-REPORTS = ("told", "told twice", "late", "lost", "anew", "planner anew")
+REPORTS = ("sent", "sent twice", "late", "lost", "restarted", "planner restarted")
 STEPS = st.lists(
     st.builds(
         Step,
@@ -149,9 +149,9 @@ def after(steps: list[Step]) -> World:
 
 @given(STEPS)
 def test_what_nodes_drew_is_booked_once(steps: list[Step]) -> None:
-    """Reports come twice, late or never; agents and planner start anew.
+    """Reports come twice, late or never; agents and planner restart.
 
-    What an agent lost before it told is the only thing that is missing.
+    Only energy that an agent lost before it reported it is missing.
     """
     world = after(steps)
 
@@ -201,7 +201,7 @@ def test_the_total_is_what_the_entries_sum_to(steps: list[Step]) -> None:
 
 
 @given(STEPS)
-def test_embodied_carbon_is_time_times_rate_whoever_holds_the_slices(steps: list[Step]) -> None:
+def test_embodied_carbon_is_time_times_rate_independent_of_the_holder(steps: list[Step]) -> None:
     world = after(steps)
     passed_s = world.meters[0].now.at_s - START_S
 

@@ -1,4 +1,4 @@
-"""How full batches are: conservation, the known special cases, and a simulated queue."""
+"""Fullness of batches: conservation, the known special cases, and a simulated queue."""
 
 import heapq
 import random

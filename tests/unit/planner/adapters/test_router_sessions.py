@@ -29,7 +29,7 @@ class SetClock(VirtualClock):
 
 
 class Planner:
-    """What routers report to."""
+    """Stand-in for the planner: the objects to which routers report."""
 
     def __init__(self) -> None:
         self.demand = Demand({"m": 1.0}, now_s=lambda: NOW_S)

@@ -57,7 +57,7 @@ def unoptimized(problem: Problem) -> Configuration:
 
 
 @pytest.mark.parametrize(
-    "strategy", [exact, parvagpu, lambda asked: parvagpu(single(asked)), unoptimized]
+    "strategy", [exact, parvagpu, lambda problem: parvagpu(single(problem)), unoptimized]
 )
 @pytest.mark.parametrize("rate_rps", [1.0, 900.0, 30_000.0])
 def test_without_a_limit_there_are_gpus_enough(strategy: Strategy, rate_rps: float) -> None:

@@ -1,4 +1,4 @@
-"""What an explanation claims is so."""
+"""The claims of an explanation hold: each is checked against the problem it explains."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,7 +25,7 @@ from tests.support.planner.fleets import fleet, model, pool, problem
 exact = REGISTRY["exact"]
 
 
-def asked(problem: Problem, strategy: str = "exact") -> Explanation:
+def explain_with(problem: Problem, strategy: str = "exact") -> Explanation:
     return explained(problem, REGISTRY[strategy](problem))
 
 
@@ -121,8 +121,8 @@ def test_the_four_edges_that_take_most_load_are_left_out_in_turn() -> None:
     chosen = Configuration(dict.fromkeys(kinds, 1), {kind: n + 1.0 for n, kind in enumerate(kinds)})
     without = []
 
-    def solve(asked: Problem) -> Configuration:
-        left = graph(dict.fromkeys(asked.catalog, 1))
+    def solve(changed: Problem) -> Configuration:
+        left = graph(dict.fromkeys(changed.catalog, 1))
         without.append([edge for edge in chosen_graph if edge not in left])
         return chosen
 
@@ -148,7 +148,7 @@ def placed(posed: Problem, chosen: Configuration) -> tuple[Segment, ...]:
 
 
 def test_the_runner_up_says_what_it_is_and_what_it_loses() -> None:
-    explanation = asked(vision(carbon_weight=0.1))
+    explanation = explain_with(vision(carbon_weight=0.1))
     assert explanation.runner_up is not None
     loss = explanation.plan.objective - explanation.runner_up.outlook.objective
 
@@ -163,7 +163,7 @@ def test_the_runner_up_says_what_it_is_and_what_it_loses() -> None:
 
 def test_an_explanation_says_what_a_heuristic_missed() -> None:
     """CO2OPT never looks at accuracy: with weight on accuracy the optimum gains, and is named."""
-    explanation = asked(vision(carbon_weight=0.1), "co2opt")
+    explanation = explain_with(vision(carbon_weight=0.1), "co2opt")
     assert explanation.runner_up is not None
 
     assert explanation.runner_up.loses < 0
@@ -172,7 +172,7 @@ def test_an_explanation_says_what_a_heuristic_missed() -> None:
 
 def test_what_a_heuristic_leaves_unproven_is_proven_by_another_solve() -> None:
     posed = vision(carbon_weight=0.1)
-    heuristic, best = asked(posed, "co2opt"), asked(posed)
+    heuristic, best = explain_with(posed, "co2opt"), explain_with(posed)
     missed = best.plan.objective - heuristic.plan.objective
 
     assert heuristic.gap == pytest.approx(missed / abs(heuristic.plan.objective), rel=1e-3)
@@ -181,7 +181,7 @@ def test_what_a_heuristic_leaves_unproven_is_proven_by_another_solve() -> None:
 
 
 def test_base_stands_beside_the_plan_with_carbon_and_accuracy() -> None:
-    explanation = asked(vision(carbon_weight=0.5))
+    explanation = explain_with(vision(carbon_weight=0.5))
     assert explanation.base is not None
     saved = explanation.plan.carbon_gco2e_per_h / explanation.base.outlook.carbon_gco2e_per_h - 1
     lost = 100 * (explanation.plan.accuracy["vision"] / 84.6 - 1)
@@ -194,7 +194,7 @@ def test_base_stands_beside_the_plan_with_carbon_and_accuracy() -> None:
 
 
 def test_a_plan_that_is_base_says_so() -> None:
-    assert any("It is BASE" in each for each in asked(vision(), "base").sentences)
+    assert any("It is BASE" in each for each in explain_with(vision(), "base").sentences)
 
 
 # ---- bindings ----------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def test_without_load_base_runs_nothing() -> None:
 
 
 def test_overload_binds_fleet_and_capacity_and_names_what_is_not_served() -> None:
-    explanation = asked(vision(200_000.0, gpus=1))
+    explanation = explain_with(vision(200_000.0, gpus=1))
     bindings = bound(explanation)
 
     assert bindings["fleet", "a100-40gb in US-CAL"].used > 0.8
@@ -216,12 +216,12 @@ def test_overload_binds_fleet_and_capacity_and_names_what_is_not_served() -> Non
 
 
 def test_little_demand_binds_neither_fleet_nor_capacity() -> None:
-    assert not {"fleet", "capacity"} & {name for name, _ in bound(asked(vision(10.0)))}
+    assert not {"fleet", "capacity"} & {name for name, _ in bound(explain_with(vision(10.0)))}
 
 
 def test_the_floor_binds_where_carbon_alone_matters() -> None:
-    kept = bound(asked(vision(carbon_weight=1.0, accuracy_floor=0.97)))
-    free = bound(asked(vision(carbon_weight=1.0)))
+    kept = bound(explain_with(vision(carbon_weight=1.0, accuracy_floor=0.97)))
+    free = bound(explain_with(vision(carbon_weight=1.0)))
 
     assert kept["accuracy_floor", "vision"].used == pytest.approx(1.0, abs=0.01)
     assert "is at the floor, 82.06 (97.0 % of v3's)" in kept["accuracy_floor", "vision"].sentence
@@ -234,7 +234,7 @@ def test_the_latency_rule_binds_until_the_slo_is_long_enough() -> None:
     def bindings(slo_s: float) -> Mapping[tuple[str, str], Binding]:
         tasks = [model(f"m{number}", slo_s=slo_s, demand_rps=300.0) for number in range(3)]
         aim = Objective(carbon_weight=0.1, park_idle_gpus=True, latency_rule="batch")
-        return bound(asked(problem(fleet((pool(), 4)), tasks, aim)))
+        return bound(explain_with(problem(fleet((pool(), 4)), tasks, aim)))
 
     tight = bindings(0.15)["latency_rule", "m0"]
 
@@ -277,7 +277,7 @@ def test_bindings_come_most_binding_first_and_never_exceed_their_limit(
     demand_rps: float, carbon_weight: float, floor: float
 ) -> None:
     posed = vision(demand_rps, carbon_weight=carbon_weight, accuracy_floor=floor)
-    used = [each.used for each in asked(posed).bindings]
+    used = [each.used for each in explain_with(posed).bindings]
 
     assert used == sorted(used, reverse=True)
     assert all(0 <= each <= 1 for each in used)
@@ -355,7 +355,7 @@ def test_every_strategy_is_explained_by_the_deployments_objective(
 ) -> None:
     """No plan is proven to be the best while the runner-up gains, or serves more."""
     posed = vision(demand_rps, carbon_weight=carbon_weight, goals=goals)
-    explanation = asked(posed, strategy)
+    explanation = explain_with(posed, strategy)
     gained = [
         each
         for each in explanation.sentences
@@ -391,7 +391,7 @@ def test_without_clovers_goal_there_is_no_carbon_weight_to_turn() -> None:
 
 def test_a_model_that_nothing_can_serve_is_explained_all_the_same() -> None:
     posed = vision(slo_s=1e-6)
-    explanation = asked(posed)
+    explanation = explain_with(posed)
 
     assert explanation.plan.unserved_rps["vision"] == pytest.approx(300.0)
     assert explanation.sentences

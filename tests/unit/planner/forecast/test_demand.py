@@ -1,4 +1,4 @@
-"""How much load the planner provides for."""
+"""The load that the planner provides for."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ START_S = 1_800_000_000.0  # a full hour, so that intervals begin with the test
 
 
 class Time:
-    """Unix time that moves when told."""
+    """Unix time that moves only by `pass_`."""
 
     def __init__(self) -> None:
         self.now_s = START_S
@@ -39,7 +39,7 @@ def demand_of(time: Time, *, digits: float = 1.0, interval_s: float = 60.0) -> D
 def report(
     demand: Demand, time: Time, load_rps: Callable[[int], float], seconds: int, router: str = "r-1"
 ) -> None:
-    """Let a router report every second."""
+    """Report a load every second, as a router does."""
     for second in range(seconds):
         time.pass_(1.0)
         demand.observe(router, {"digits": round(load_rps(second))}, 1.0)
@@ -192,7 +192,7 @@ def test_reports_of_a_closed_interval_come_too_late(time: Time) -> None:
 
 
 def test_of_an_endless_window_only_what_is_open_counts(time: Time) -> None:
-    """A router's first report may tell of a year; it costs no more than an interval."""
+    """A router's first report may cover a year; it costs no more than an interval."""
     demand = demand_of(time)
     time.pass_(30.0)
     demand.observe("r-1", {"digits": 10**14}, 1e12)

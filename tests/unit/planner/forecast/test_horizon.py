@@ -1,4 +1,4 @@
-"""Foresight: exact over its candidates, the strategy's own answer where there is nothing to see."""
+"""The horizon: exact over its candidates, the strategy's own answer where nothing is forecast."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -256,7 +256,7 @@ def test_with_a_right_forecast_days_that_go_up_and_down_are_worth_more() -> None
 
 
 def test_load_is_served_before_points_are_counted() -> None:
-    """What runs is too small for the load: no price makes it stay."""
+    """The running configuration is too small for the load: no price makes it stay."""
     running = planned_at(LOW)[:1]
     problem = posed([LOW] * 6, 1e6, running)
 
@@ -266,12 +266,12 @@ def test_load_is_served_before_points_are_counted() -> None:
 def test_the_questions_share_the_time_limit() -> None:
     limits: list[float] = []
 
-    def asked(problem: Problem) -> Configuration:
+    def solve(problem: Problem) -> Configuration:
         limits.append(problem.time_limit_s)
         return exact(problem)
 
     problem = posed([LOW, USUAL, HIGH, LOW, USUAL, HIGH], 1.0, planned_at(LOW))
-    plan_ahead(problem, asked)
+    plan_ahead(problem, solve)
 
     assert limits[0] == problem.time_limit_s / 2
     assert sum(limits) == pytest.approx(problem.time_limit_s)

@@ -86,7 +86,7 @@ def test_the_bounds_cover_what_they_promise_even_where_the_load_changes_its_natu
 
 
 def test_after_a_long_calm_the_bounds_find_back_within_an_hour() -> None:
-    """What no load ever exceeded is not made smaller for ever."""
+    """A bound that no load exceeded shrinks only until the load grows again."""
     draw = np.random.default_rng(4)
     wild = 100 * np.exp(0.2 * draw.standard_normal(180))
     seen = list(replayed([*[100.0] * 1500, *wild]))[-120:]
@@ -95,7 +95,7 @@ def test_after_a_long_calm_the_bounds_find_back_within_an_hour() -> None:
 
 
 def test_a_job_that_starts_on_the_hour_is_foreseen() -> None:
-    """Nothing in the minutes before tells; only the place in the hour does."""
+    """The minutes before carry no sign of it; only the place in the hour does."""
     draw = np.random.default_rng(2)
     noise = np.exp(0.03 * draw.standard_normal(24 * 60))
     maxima = [300 if minute % 60 == 0 else 100 for minute in range(24 * 60)] * noise

@@ -49,8 +49,8 @@ def reported(
             round(window * answers * length.prompt_tokens),
             round(window * answers * length.answer_tokens),
         )
-        told = {"chat": counted}
-        changed |= lengths.observe(router_id, told, {"chat": answers}, [CHAT, OTHER])
+        counts = {"chat": counted}
+        changed |= lengths.observe(router_id, counts, {"chat": answers}, [CHAT, OTHER])
     return changed
 
 

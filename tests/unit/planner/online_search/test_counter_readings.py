@@ -34,25 +34,25 @@ def test_segments_of_one_kind_are_measured_together() -> None:
             "gone": SegmentCounters(100, 100, 100.0, 100.0),
         },
     )
-    told = measured(before, after, [segment("a"), segment("b"), segment("c", OTHER)])
+    found = measured(before, after, [segment("a"), segment("b"), segment("c", OTHER)])
 
-    assert told.span_s == 30.0
-    assert told.observed == {
+    assert found.span_s == 30.0
+    assert found.observed == {
         KIND: Observed(2, 14, 8, 1.5, 50.0),
         OTHER: Observed(1, 7, 1, 0.25, 3.0),
     }
-    assert told.segments == {KIND: 2, OTHER: 1}
+    assert found.segments == {KIND: 2, OTHER: 1}
 
 
 def test_a_segment_whose_account_was_lost_says_nothing() -> None:
-    """Its agent began anew, or its node is away: it counts as there, and as having done nothing."""
+    """A segment whose agent restarted or whose node is away counts as present and idle."""
     before = Reading(
         0.0, {"a": SegmentCounters(5, 5, 5.0, 5.0), "b": SegmentCounters(5, 5, 5.0, 5.0)}
     )
     after = Reading(9.0, {"a": SegmentCounters(9, 9, 1.0, 9.0)})
-    told = measured(before, after, [segment("a"), segment("b")])
+    found = measured(before, after, [segment("a"), segment("b")])
 
-    assert told.observed == {KIND: Observed(2, 0, 0, 0.0, 0.0)}
+    assert found.observed == {KIND: Observed(2, 0, 0, 0.0, 0.0)}
 
 
 @given(
@@ -75,17 +75,17 @@ def test_latency_is_the_mean_of_the_windows_of_the_span_weighted_by_answers(
     later = earlier
     for count, latency_s in within:
         later = later.plus(count, latency_s)
-    told = measured(Reading(0.0, {}, {"m": earlier}), Reading(1.0, {}, {"m": later}), [])
+    found = measured(Reading(0.0, {}, {"m": earlier}), Reading(1.0, {}, {"m": later}), [])
     answers = sum(count for count, _ in within)
     weighted_s = sum(count * latency_s for count, latency_s in within)
 
     if answers:
-        assert told.latency_s["m"] == pytest.approx(weighted_s / answers, abs=1e-6)
+        assert found.latency_s["m"] == pytest.approx(weighted_s / answers, abs=1e-6)
     else:
-        assert told.latency_s == {}
+        assert found.latency_s == {}
 
 
 def test_a_model_without_earlier_requests_has_a_latency_too() -> None:
-    told = measured(Reading(0.0), Reading(1.0, {}, {"m": Answers().plus(4, 0.25)}), [])
+    found = measured(Reading(0.0), Reading(1.0, {}, {"m": Answers().plus(4, 0.25)}), [])
 
-    assert told.latency_s == {"m": 0.25}
+    assert found.latency_s == {"m": 0.25}

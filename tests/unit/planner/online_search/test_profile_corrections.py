@@ -1,4 +1,4 @@
-"""What measurements teach."""
+"""Corrections of profiles that measurements imply."""
 
 import pytest
 from hypothesis import given
@@ -30,9 +30,9 @@ def test_a_measured_cell_is_corrected_by_what_was_measured(time: float, energy: 
 
 def test_the_nearer_a_cell_the_more_it_learns() -> None:
     """The same slice, then the same variant, then neither; doubt grows in the same order."""
-    told = Beliefs().measured(cell("v0", "1g.5gb"), 1.3, 1.3)
+    beliefs = Beliefs().measured(cell("v0", "1g.5gb"), 1.3, 1.3)
     cells = [cell("v0", "1g.5gb"), cell("v1", "1g.5gb"), cell("v0", "3g.20gb"), cell("v1", "7g")]
-    found = [told.corrections(cells)[each] for each in cells]
+    found = [beliefs.corrections(cells)[each] for each in cells]
     assert [c.time for c in found] == sorted((c.time for c in found), reverse=True)
     assert [c.doubt for c in found] == sorted(c.doubt for c in found)
     assert found[-1].time > 1.0
@@ -64,8 +64,8 @@ def test_partial_batches_and_idle_processes_do_not_look_like_a_wrong_profile(
     """Whatever the load, what a segment meters gives back how wrong its profile is."""
     load_rps = utilisation * count * kind.throughput_rps / time
     world = World.behind(PROBLEM, lambda _variant, _slice: (time, energy))
-    told = world.measure(Configuration({kind: count}, {kind: load_rps}))
-    found = ratios(PROBLEM.models, kind, told.observed[kind], told.span_s)
+    measurement = world.measure(Configuration({kind: count}, {kind: load_rps}))
+    found = ratios(PROBLEM.models, kind, measurement.observed[kind], measurement.span_s)
     assert found is not None
     assert found == pytest.approx((time, energy), rel=0.4 if kind.processes > 1 else 0.02)
 

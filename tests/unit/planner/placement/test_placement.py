@@ -100,7 +100,7 @@ def test_another_variant_takes_over_the_slice_of_the_one_it_replaces() -> None:
 
 
 def test_an_empty_gpu_is_taken_before_a_running_segment_is_pushed_aside() -> None:
-    """One 3g runs; a 7g is wanted instead: it goes to another GPU, so that the 3g serves on."""
+    """One 3g runs; a 7g is wanted instead: it goes to another GPU, so that the 3g keeps serving."""
     old = kinds_for(POOLS[0], "3g.20gb")[0]
     new = kinds_for(POOLS[0], "7g.40gb")[0]
     fresh = ids()

@@ -45,7 +45,7 @@ def placed(posed: Problem, configuration: Configuration) -> tuple[Segment, ...]:
 
 
 def together(segments: tuple[Segment, ...]) -> set[frozenset[str]]:
-    """Which models share a GPU."""
+    """Return the groups of models that share a GPU."""
     by_gpu: dict[str, set[str]] = {}
     for segment in segments:
         by_gpu.setdefault(segment.gpu_uuid, set()).add(segment.kind.model)

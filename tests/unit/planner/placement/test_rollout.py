@@ -22,7 +22,7 @@ from tests.support.planner.placements import MODELS, PROBLEM, configurations, id
 
 @dataclass
 class Replay:
-    """What the driver and the workers would say."""
+    """State of the driver and the workers while a rollout is replayed."""
 
     gpus: dict[str, Gpu]
     slices: dict[str, set[Placement]]
@@ -77,7 +77,7 @@ class Replay:
 
 
 def check_clocks(now_mhz: Mapping[str, int], rollout: Rollout) -> None:
-    """What rises does so before anything else, what falls after everything else."""
+    """Clocks that rise do so before any other action, those that fall after all others."""
     order = [step for stage in rollout.stages for step in stage.actions]
     for position, step in enumerate(order):
         for action in step:
@@ -124,7 +124,7 @@ def test_every_rollout_is_safe_and_ends_in_its_target(
 
 
 def running_or(problem: Problem, segment: Segment) -> Segment:
-    """What ran is left alone: the same segment, with its old share."""
+    """Return the segment that already runs, with its old share; else the given one."""
     return next((s for s in problem.running if s.segment_id == segment.segment_id), segment)
 
 
@@ -135,7 +135,7 @@ def test_who_serves_before_and_after_serves_throughout_where_that_is_possible(
 ) -> None:
     """A model may be without a segment only where all its old ones make room for others.
 
-    And `least_capacity` tells: it is 0 exactly if a stage leaves the model nothing.
+    And `least_capacity` is 0 exactly if a stage leaves the model nothing.
     """
     fresh = ids()
     running = place(PROBLEM, before, lambda: next(fresh))

@@ -129,5 +129,5 @@ def test_an_explanation_says_what_survives() -> None:
 
 
 def test_without_such_wishes_nothing_is_added() -> None:
-    """What was proven of the configuration stays proven."""
+    """The configuration keeps its proven gap."""
     assert decided(wanting(MODEL, fleet(4, 2))).configuration.gap is not None

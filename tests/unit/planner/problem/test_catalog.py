@@ -1,4 +1,4 @@
-"""What a strategy may choose from."""
+"""The segment kinds from which a strategy may choose."""
 
 import math
 from dataclasses import replace
@@ -61,7 +61,7 @@ kinds_of_one_place = st.lists(
 
 @given(kinds=kinds_of_one_place)
 def test_pareto_keeps_exactly_what_nothing_beats(kinds: list[SegmentKind]) -> None:
-    """Whatever is left out has a rival among the kept; no kept one has a rival that is better."""
+    """Each dropped kind is beaten by a kept one; no kept kind is beaten by another."""
 
     def beats(one: SegmentKind, other: SegmentKind) -> bool:
         return (

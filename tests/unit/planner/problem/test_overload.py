@@ -1,4 +1,4 @@
-"""What comes first where the fleet cannot serve all: fairness, most requests, or a model."""
+"""Priorities where the fleet cannot serve all: fairness, most requests, or a model."""
 
 from collections.abc import Mapping
 from dataclasses import replace

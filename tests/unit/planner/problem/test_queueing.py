@@ -139,15 +139,15 @@ def test_latency_grows_with_load_and_with_the_percentile(batch_size: int) -> Non
 @pytest.mark.parametrize("batch_size", [1, 4, 32])
 def test_a_bound_that_many_share_is_never_below_what_is_late(batch_size: int) -> None:
     """A plan that the bound lets pass keeps its percentile; mostly it says more than 'all'."""
-    draw, told = random.Random(batch_size), 0
+    draw, informative = random.Random(batch_size), 0
     for _ in range(60):
         of = kind(batch_size, draw.choice((1, 2, 3)), draw.choice((0.0, 0.05, 0.5, 2.0)))
         where = station(of, draw.choice((1, 3, 20)), draw.uniform(0.02, 0.94))
         time_s = of.latency_s * draw.uniform(1.0, 6.0)
         bound = late_share_bound(where, time_s)
         assert late_share([where], time_s) <= bound + 0.002
-        told += bound < 1.0
-    assert told >= 40 or batch_size == 1
+        informative += bound < 1.0
+    assert informative >= 40 or batch_size == 1
 
 
 def test_processes_that_share_a_slice_are_as_slow_as_so_many_of_them() -> None:

@@ -1,4 +1,4 @@
-"""What a configuration is worth."""
+"""The score of a configuration."""
 
 import math
 from dataclasses import replace

@@ -44,10 +44,10 @@ def test_what_is_merely_hard_passes() -> None:
     ],
 )
 def test_a_number_that_cannot_be_is_named(model: Model, field: str) -> None:
-    """Every strategy asks for prices first, and so refuses as well."""
-    for asked in (check, prices):
+    """Every strategy computes prices first, and so refuses as well."""
+    for refuse in (check, prices):
         with pytest.raises(InvalidArgument) as refused:
-            asked(with_model(model))
+            refuse(with_model(model))
         assert refused.value.field == field
 
 

@@ -33,14 +33,14 @@ def problem(goals: Goals, demands: list[float], gpus: int = 8, floor: float = 0.
 def test_the_bound_holds_and_the_answer_is_near_the_optimum(
     monkeypatch: pytest.MonkeyPatch, goals: Goals, floor: float
 ) -> None:
-    """Whether found near the relaxation or by decomposition; the optimum is the plain program's."""
+    """Near the relaxation or by decomposition, the optimum is the plain program's."""
 
     @examples(0.1)
     @example([119.0, 119.0])  # a start whose loads its columns do not have
     @given(st.lists(st.floats(50.0, 4_000.0), min_size=1, max_size=3))
     def check(demands: list[float]) -> None:
-        asked = problem(goals, demands, floor=floor)
-        known = prices(asked)
+        posed = problem(goals, demands, floor=floor)
+        known = prices(posed)
         kinds = tuple(candidates(known))
 
         def solved(large: int, tolerance: float) -> tuple[Score, float]:
@@ -48,7 +48,7 @@ def test_the_bound_holds_and_the_answer_is_near_the_optimum(
             found = Formulation(known, kinds).solve(time_limit_s=20.0, tolerance=tolerance)
             assert found is not None
             assert found.gap is not None
-            judged = score(asked, found, known)
+            judged = score(posed, found, known)
             return judged, found.gap * abs(judged.objective)
 
         best, _ = solved(10_000, 0.0)
@@ -76,12 +76,12 @@ def test_a_large_fleet_gets_the_optimum_of_its_few_gpus() -> None:
 def test_planning_again_is_no_worse_than_staying(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing changed but that a plan runs, with prices on changes."""
     monkeypatch.setattr(highs, "LARGE", 0)
-    asked = problem(FEWEST, [500.0, 900.0, 1_700.0], gpus=40)
+    posed = problem(FEWEST, [500.0, 900.0, 1_700.0], gpus=40)
     numbers = iter(range(1_000))
-    running = place(asked, exact(asked), lambda: f"s{next(numbers)}")
+    running = place(posed, exact(posed), lambda: f"s{next(numbers)}")
     priced = Objective(goals=FEWEST, switch_price=0.5, layout_price=0.5)
     again = fleets.problem(
-        fleets.with_plan(asked.gpus, running), asked.models, priced, running=running
+        fleets.with_plan(posed.gpus, running), posed.models, priced, running=running
     )
     judged = score(again, exact(again))
     assert judged.gpus_in_use == len({segment.gpu_uuid for segment in running})

@@ -26,7 +26,7 @@ def arrays(chosen: list[Item]) -> Items:
 
 
 def cost(chosen: list[Item], counts: tuple[int, ...]) -> float:
-    """What counted items cost that cover all; infinite where they do not."""
+    """Return the cost of counted items that cover all; infinite where they do not."""
     left, total = 1.0, sum(n * setup for n, (_, setup, _) in zip(counts, chosen, strict=True))
     for (share, _, rate), n in sorted(
         zip(chosen, counts, strict=True), key=lambda each: each[0][2]

@@ -49,14 +49,14 @@ def problem(cores: int, demand_rps: float, objective: Objective = INFADAPTER) ->
 
 @pytest.mark.parametrize("strategy", sorted(REGISTRY))
 def test_every_strategy_serves_a_load_from_cores(strategy: str) -> None:
-    asked = problem(4, 5.0)
-    found = REGISTRY[strategy](asked)
+    posed = problem(4, 5.0)
+    found = REGISTRY[strategy](posed)
     assert found.segments
-    assert score(asked, found).unserved_rps["vision"] == pytest.approx(0, abs=1e-6)
-    segments = place(asked, found, map(str, count()).__next__)
+    assert score(posed, found).unserved_rps["vision"] == pytest.approx(0, abs=1e-6)
+    segments = place(posed, found, map(str, count()).__next__)
     spans = [machine(4).type.geometry.span(each.placement) for each in segments]
     taken = [core for span in spans for core in span]
-    assert len(set(taken)) == len(taken) <= 4, "cores are nobody's or one segment's"
+    assert len(set(taken)) == len(taken) <= 4, "a core belongs to one segment at most"
 
 
 @examples(0.3)
@@ -83,6 +83,6 @@ def test_a_rising_load_takes_more_cores_then_smaller_variants() -> None:
 
 
 def test_exact_with_infadapters_goals_is_infadapter() -> None:
-    asked = problem(6, 20.0)
-    one, other = score(asked, exact(asked)), score(asked, infadapter(asked))
+    posed = problem(6, 20.0)
+    one, other = score(posed, exact(posed)), score(posed, infadapter(posed))
     assert one.objective == pytest.approx(other.objective, abs=0.02)

@@ -1,4 +1,4 @@
-"""What holds for every strategy, and what `exact` promises."""
+"""Invariants of every strategy, and the optimality that `exact` promises."""
 
 from collections import Counter
 from dataclasses import replace
@@ -228,7 +228,7 @@ def test_exact_proves_its_answer_on_small_fleets() -> None:
 
 
 def test_exact_is_never_worse_on_a_large_fleet_where_the_proof_may_stop_early() -> None:
-    """Above 32 GPUs the gap may be up to 0.1 %, and nobody else finds what is left."""
+    """Above 32 GPUs the gap may be up to 0.1 %, and no other strategy finds more."""
     models = [  # with all four variants, the oracle would try 22,000 configurations
         fleets.model(
             f"model-{index}",

@@ -227,7 +227,7 @@ def test_what_is_left_out_has_a_better_candidate_in_its_place(goals: Goals, seed
 @examples(0.2)
 @given(demand_rps=st.floats(1.0, 400.0), slo_s=st.floats(0.05, 0.4))
 def test_worthwhile_kinds_are_those_that_nothing_beats(demand_rps: float, slo_s: float) -> None:
-    """What a segment may be given is asked of few kinds; the result is as if all had been asked."""
+    """Few kinds of a place are compared; the result is the same as with all of them."""
     problem = fleets.problem(
         fleets.fleet((fleets.pool(), 1)), [fleets.model(demand_rps=demand_rps, slo_s=slo_s)]
     )

@@ -70,8 +70,8 @@ def test_no_strategy_is_better_by_equation_1(demand_rps: float, resources: float
     assert wanted.gap == pytest.approx(0.0, abs=1e-6)
     assert wanted.segments == found.segments
     for name in ("base", "co2opt", "exact"):
-        rival = by_equation_1(problem, REGISTRY[name](problem))
-        assert by_equation_1(problem, found) >= tuple(value - 1e-6 for value in rival), name
+        baseline = by_equation_1(problem, REGISTRY[name](problem))
+        assert by_equation_1(problem, found) >= tuple(value - 1e-6 for value in baseline), name
 
 
 @examples(0.3)
@@ -214,10 +214,10 @@ def solved(sizing: Sizing) -> tuple[Allocation, Score]:
     """Return the optimum of one size per variant, and the score of the strategy's answer."""
     allocator = Allocator(sizing.candidates(), sizing.budget, sizing.weights)
     optimum = allocator.allocate(sizing.demand_rps, sizing.running)
-    asked = sizing.problem()
-    objective = asked.objective.model_copy(update={"goals": EQUATION_1})
-    found = REGISTRY["infadapter"](asked)
-    return optimum, score(replace(asked, objective=objective), found)
+    posed = sizing.problem()
+    objective = posed.objective.model_copy(update={"goals": EQUATION_1})
+    found = REGISTRY["infadapter"](posed)
+    return optimum, score(replace(posed, objective=objective), found)
 
 
 @examples(1.2)

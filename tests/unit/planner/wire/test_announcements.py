@@ -1,4 +1,4 @@
-"""What subscribers are sent: encoded once, and to routers no more than they need."""
+"""Announcements to subscribers: encoded once, and to routers no more than they need."""
 
 import pytest
 
@@ -49,7 +49,7 @@ def test_a_router_is_not_sent_what_it_knows() -> None:
 
 
 def test_a_router_hears_of_a_few_nodes_and_of_every_model() -> None:
-    """What it is sent does not grow with the fleet."""
+    """The size of its announcements does not grow with the fleet."""
     nodes = [Condition(ConditionKind.NODE_AWAY, f"node/{n}", "away") for n in range(100)]
     model = Condition(ConditionKind.NO_VARIANT_MEETS_SLO, "model/digits", "too slow")
     (response,) = sent(Announcement(None, RoutingTable(1, 0, ()), (*nodes, model)))

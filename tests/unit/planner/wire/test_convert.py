@@ -171,8 +171,8 @@ def test_no_field_of_a_plan_is_left_out_of_its_message() -> None:
         (PLAN.segments[0].spec, message.segments[0].spec),
     ]
 
-    for record, told in pairs:
-        assert {each.name for each in fields(record)} == set(told.DESCRIPTOR.fields_by_name)
+    for record, message in pairs:
+        assert {each.name for each in fields(record)} == set(message.DESCRIPTOR.fields_by_name)
 
 
 def test_a_plan_of_before_there_were_goals_is_read() -> None:

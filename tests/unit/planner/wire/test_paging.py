@@ -30,6 +30,6 @@ def test_nearly_right_tokens_are_refused(forged: str) -> None:
 
 
 def test_page_sizes_have_a_default_and_a_bound() -> None:
-    assert [page_size(asked) for asked in (0, 1, 1000)] == [50, 1, 1000]
+    assert [page_size(size) for size in (0, 1, 1000)] == [50, 1, 1000]
     with pytest.raises(InvalidArgument, match=r"0\.\.1000, got 1001"):
         page_size(1001)

@@ -1,4 +1,4 @@
-"""What is sent of a routing table to a router that has the one before."""
+"""The change of a routing table that is sent to a router which has the one before."""
 
 from dataclasses import replace
 
@@ -77,7 +77,7 @@ def test_a_change_of_another_table_is_refused() -> None:
 def test_of_instances_that_stay_the_same_objects_only_others_are_looked_at(
     before: dict[int, float], data: st.DataObject
 ) -> None:
-    """What moves, goes or comes in its place, or gets another share, makes the next table."""
+    """Instances that move, go, replace another or get another share make the next table."""
     old = table(4, before)
     (routes,) = old.models
     instances = list(routes.instances)

@@ -43,11 +43,11 @@ def test_an_answer_cut_off_before_the_mean_says_nothing_and_one_beyond_it_that_i
     tokens: list[int], cut: int
 ) -> None:
     lengths = after(*tokens)
-    told = lengths.updated(cut, truncated=True)
+    updated = lengths.updated(cut, truncated=True)
 
-    assert told.mean_tokens >= lengths.mean_tokens
+    assert updated.mean_tokens >= lengths.mean_tokens
     if cut <= lengths.mean_tokens:
-        assert told == lengths
+        assert updated == lengths
 
 
 def test_odd_answers_that_are_not_in_a_row_replace_nothing() -> None:

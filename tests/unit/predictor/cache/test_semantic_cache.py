@@ -67,10 +67,10 @@ def test_the_nearest_of_all_is_found(count: int, seed: int) -> None:
     vectors = [vector(seed + i) for i in range(count)]
     for i, each in enumerate(vectors):
         known.of["a"].learn(key(i), i, 0.0, each)
-    asked = vector(seed - 1 if seed else 10**9)
-    cosines = [float(each @ asked) for each in vectors]
+    sought = vector(seed - 1 if seed else 10**9)
+    cosines = [float(each @ sought) for each in vectors]
 
-    hit = known.of["a"].near(asked, 1.0)
+    hit = known.of["a"].near(sought, 1.0)
 
     if max(cosines) > 0.01:
         assert hit is not None
@@ -122,7 +122,7 @@ def test_memory_is_bounded_to_the_byte_and_given_back() -> None:
 
 
 @given(st.integers(0, 20), st.sampled_from([b"", b"tenant-1", b"tenant-2"]))
-def test_a_tenant_is_told_of_its_own_prompts_only(number: int, tenant: bytes) -> None:
+def test_a_tenant_hits_its_own_prompts_only(number: int, tenant: bytes) -> None:
     """Also where another's is nearer, and after entries moved to others' rows."""
     known = cache()
     for owner in (b"", b"tenant-1"):
@@ -136,7 +136,7 @@ def test_a_tenant_is_told_of_its_own_prompts_only(number: int, tenant: bytes) ->
     assert hit is None or hit.key == key(number) + tenant
 
 
-def test_what_nobody_asks_about_goes_and_what_is_asked_about_stays() -> None:
+def test_entries_without_hits_expire_and_those_with_hits_stay() -> None:
     known = cache()
     for i in range(3):
         known.of["a"].learn(key(i), 1, 0.0, vector(i))
@@ -156,7 +156,7 @@ def test_forgetting_a_model_leaves_the_others() -> None:
     assert known.of["b"].near(vector(1), 1.0) is not None
 
 
-def test_changes_that_could_not_be_written_are_asked_for_again() -> None:
+def test_changes_that_could_not_be_written_are_returned_again() -> None:
     known = cache()
     known.of["a"].learn(key(1), 1, 0.0)
     known.of["a"].learn(key(2), 1, 0.0)
@@ -174,7 +174,7 @@ def test_changes_that_could_not_be_written_are_asked_for_again() -> None:
 
 
 class CacheMachine(RuleBasedStateMachine):
-    """Whatever happens: bounds hold, and no model is told another's lengths."""
+    """Whatever happens: bounds hold, and no model gets another's lengths."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -183,7 +183,7 @@ class CacheMachine(RuleBasedStateMachine):
 
     @rule(model=st.sampled_from(MODELS), number=st.integers(0, 12), embedded=st.booleans())
     def learn(self, model: str, number: int, embedded: bool) -> None:
-        """Lengths of model a are even, of model b odd: who told a length shows."""
+        """Lengths of model a are even, of model b odd, so that each shows its model."""
         self.now_s += 1
         tokens = 2 * number + (model == "b")
         made = vector(number) if embedded else None
@@ -191,7 +191,7 @@ class CacheMachine(RuleBasedStateMachine):
         assert key(number) in self.cache.of[model]
 
     @rule(model=st.sampled_from(MODELS), number=st.integers(0, 12))
-    def ask(self, model: str, number: int) -> None:
+    def look_up(self, model: str, number: int) -> None:
         for hit in (
             self.cache.of[model].exact(key(number), self.now_s),
             self.cache.of[model].near(vector(number), self.now_s),

@@ -1,4 +1,4 @@
-"""Nothing that a worker grants is lost: callers are told it, or it is counted as unclaimed."""
+"""No granted energy is lost: it is on an answer, or it is counted as unclaimed."""
 
 from dataclasses import replace
 
@@ -38,7 +38,7 @@ def granted(energy_j: float, idle_j: float = 0.0) -> Cost:
     return Cost(energy_j, idle_j, "model", queue_s=0.5, compute_s=0.25, batch_size=1)
 
 
-def told(trailers: Trailers, key: str) -> float:
+def trailer(trailers: Trailers, key: str) -> float:
     return float(dict(trailers).get(key, 0.0))
 
 
@@ -56,9 +56,9 @@ def test_receipts_and_unclaimed_energy_add_up_to_what_workers_granted(
             parameters = pb.ModelInferResponse.FromString(answer.body).parameters
             receipts_j += parameters["energy_j"].double_param
             receipts_g += parameters["carbon_gco2e"].double_param
-            trailers_j += told(answer.trailers, "cinquefoil-energy-j")
+            trailers_j += trailer(answer.trailers, "cinquefoil-energy-j")
         elif end == "error":
-            trailers_j += told(
+            trailers_j += trailer(
                 account.count_unclaimed(instance, result.cost), "cinquefoil-energy-j"
             )
             account.failure(request(number), "INTERNAL", 2.0)

@@ -1,4 +1,4 @@
-"""Receipts for those who watch: sampled, bounded, and none made where nobody watches."""
+"""Receipts for those who watch: sampled, bounded, and none made without a watcher."""
 
 import random
 from contextlib import ExitStack
@@ -27,7 +27,7 @@ def watchers() -> ReceiptWatchers:
     return ReceiptWatchers(random.Random(1).random)
 
 
-def test_an_answers_receipt_says_what_its_caller_was_told() -> None:
+def test_an_answers_receipt_equals_the_one_sent_to_its_caller() -> None:
     everybody = watchers()
     account = Account(
         ModelRoutes("m", 0.1, 95.0, "shares"), {"US-CAL": 300.0}.get, (60.0,), everybody
@@ -40,7 +40,7 @@ def test_an_answers_receipt_says_what_its_caller_was_told() -> None:
     assert watcher.take() == ([Receipt(3.0, SMALL, 2.0, 0.75, cost, 360.0)], 0)
 
 
-def test_a_watcher_hears_only_of_the_model_and_variant_that_it_asked_for() -> None:
+def test_a_watcher_gets_only_receipts_of_its_model_and_variant() -> None:
     everybody = watchers()
     with everybody.watching(1.0, "m", "large") as one, everybody.watching(1.0, "other") as other:
         for instance in (SMALL, LARGE):
@@ -75,7 +75,7 @@ def test_what_a_slow_watcher_misses_is_counted_and_not_kept() -> None:
         assert watcher.take() == ([], 0)
 
 
-def test_nobody_is_left_when_the_last_watcher_has_gone() -> None:
+def test_no_watcher_is_left_when_the_last_has_gone() -> None:
     everybody = watchers()
     with everybody.watching(1.0):
         pass
@@ -84,7 +84,7 @@ def test_nobody_is_left_when_the_last_watcher_has_gone() -> None:
 
 
 @pytest.mark.parametrize("sample", [0.0, -0.1, 1.1, float("nan")])
-def test_a_sample_that_is_no_share_is_refused(sample: float) -> None:
+def test_a_sample_outside_0_to_1_is_refused(sample: float) -> None:
     with (
         pytest.raises(InvalidArgument, match="sample: must be > 0 and <= 1"),
         watchers().watching(sample),

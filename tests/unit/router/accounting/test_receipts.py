@@ -1,4 +1,4 @@
-"""What callers are told of cost."""
+"""Receipts of cost that callers get."""
 
 from dataclasses import replace
 
@@ -47,9 +47,9 @@ def test_carbon_is_energy_times_intensity_times_pue(
 @given(st.binary(max_size=200).map(lambda data: pb.ModelInferResponse(raw_output_contents=[data])))
 def test_a_receipt_leaves_the_answer_as_it_was(answer: pb.ModelInferResponse) -> None:
     """Appending to serialized bytes is merging messages."""
-    told = answer.SerializeToString() + RECEIPTS.add(b"", cost(1.0), 0.1).body
+    encoded = answer.SerializeToString() + RECEIPTS.add(b"", cost(1.0), 0.1).body
 
-    parsed = pb.ModelInferResponse.FromString(told)
+    parsed = pb.ModelInferResponse.FromString(encoded)
 
     parsed.parameters.clear()
     assert parsed == answer
@@ -59,10 +59,10 @@ def test_carbon_without_a_known_intensity_is_unknown_not_zero() -> None:
     carbon = carbon_gco2e(INSTANCE, 1.0, {"DE": 300.0}.get)
 
     assert carbon is None
-    told = read(RECEIPTS.add(b"", cost(1.0, "counter"), carbon).body)
-    assert told["carbon_status"] == "unknown"
-    assert told["energy_method"] == "counter"
-    assert "carbon_gco2e" not in told
+    found = read(RECEIPTS.add(b"", cost(1.0, "counter"), carbon).body)
+    assert found["carbon_status"] == "unknown"
+    assert found["energy_method"] == "counter"
+    assert "carbon_gco2e" not in found
     assert [key for key, _ in RECEIPTS.add(b"", cost(1.0), carbon).trailers] == [
         "cinquefoil-variant",
         "cinquefoil-energy-j",
@@ -76,26 +76,30 @@ def test_a_worker_that_says_no_cost_gets_none_invented() -> None:
 
 @given(st.floats(0, 1e6), st.floats(0, 1e3))
 def test_trailers_say_the_same_numbers_to_nine_digits(energy_j: float, carbon: float) -> None:
-    told = dict(cost_trailers(cost(energy_j), carbon))
+    found = dict(cost_trailers(cost(energy_j), carbon))
 
-    assert float(told["cinquefoil-energy-j"]) == pytest.approx(energy_j, rel=1e-8)
-    assert float(told["cinquefoil-carbon-gco2e"]) == pytest.approx(carbon, rel=1e-8)
+    assert float(found["cinquefoil-energy-j"]) == pytest.approx(energy_j, rel=1e-8)
+    assert float(found["cinquefoil-carbon-gco2e"]) == pytest.approx(carbon, rel=1e-8)
 
 
 @pytest.mark.parametrize("carbon", [None, 0.8])
-def test_a_language_models_receipt_tells_tokens_and_what_each_generated_one_cost(
+def test_a_language_models_receipt_has_tokens_and_the_cost_of_each_generated_one(
     carbon: float | None,
 ) -> None:
     used = replace(cost(8.0), usage=Usage(30, 4, first_token_s=0.5, token_s=0.02))
-    told = read(RECEIPTS.add(b"", used, carbon).body)
+    found = read(RECEIPTS.add(b"", used, carbon).body)
 
-    assert (told["input_tokens"], told["output_tokens"]) == (30, 4)
-    assert (told["first_token_s"], told["token_s"], told["energy_j_per_token"]) == (0.5, 0.02, 2.0)
-    assert told.get("carbon_gco2e_per_token") == (None if carbon is None else 0.2)
+    assert (found["input_tokens"], found["output_tokens"]) == (30, 4)
+    assert (found["first_token_s"], found["token_s"], found["energy_j_per_token"]) == (
+        0.5,
+        0.02,
+        2.0,
+    )
+    assert found.get("carbon_gco2e_per_token") == (None if carbon is None else 0.2)
 
 
 def test_a_prompt_that_was_answered_with_no_token_has_no_cost_per_token() -> None:
-    told = read(RECEIPTS.add(b"", replace(cost(8.0), usage=Usage(30, 0, 0.0, 0.0)), 0.8).body)
+    found = read(RECEIPTS.add(b"", replace(cost(8.0), usage=Usage(30, 0, 0.0, 0.0)), 0.8).body)
 
-    assert (told["input_tokens"], told["output_tokens"]) == (30, 0)
-    assert not {"first_token_s", "token_s", "energy_j_per_token"} & told.keys()
+    assert (found["input_tokens"], found["output_tokens"]) == (30, 0)
+    assert not {"first_token_s", "token_s", "energy_j_per_token"} & found.keys()

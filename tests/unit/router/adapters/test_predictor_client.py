@@ -1,4 +1,4 @@
-"""What passes between router and predictor: classes from ranks, lengths in batches."""
+"""Messages between router and predictor: classes from ranks, lengths in batches."""
 
 import math
 from collections import deque
@@ -28,9 +28,9 @@ def test_batches_are_bounded_in_bytes_and_nothing_is_lost_or_changes_its_order(
     """Only a prompt that is larger alone goes above the bound."""
     prompts = [bytes(size) for size in sizes]
     waiting = deque(pb.Observation(model="m", prompt=each) for each in prompts)
-    told: list[bytes] = []
+    received: list[bytes] = []
     while waiting:
         taken = batch(waiting)
         assert len(taken) == 1 or sum(each.ByteSize() for each in taken) <= _BATCH_BYTES
-        told += [each.prompt for each in taken]
-    assert told == prompts
+        received += [each.prompt for each in taken]
+    assert received == prompts

@@ -1,4 +1,4 @@
-"""What Prometheus scrapes: read back from the text that a scrape gets."""
+"""Metrics for Prometheus, read back from the text that a scrape gets."""
 
 import itertools
 import threading
@@ -38,7 +38,7 @@ def open_account() -> Account:
 
 
 def play(account: Account, happened: list[tuple[Instance, float] | str]) -> None:
-    """Have requests arrive at 0 and end; 2 J, 1 ms of queue and 4 ms of compute each."""
+    """Record requests that arrive at 0 and end; 2 J, 1 ms of queue and 4 ms of compute each."""
     for event in happened:
         account.stats.arrivals += 1
         request = PendingRequest(Request(1, "m", b"", arrived_s=0.0, deadline_s=30.0))
@@ -163,7 +163,7 @@ def test_items_and_batches_are_counted_beside_requests() -> None:
 
 
 def test_tokens_and_their_times_are_counted_by_variant() -> None:
-    """One answer of 20 tokens, one of a single token, one of none; who has no text tells none."""
+    """Answers of 20 tokens, of a single one and of none: one without text has no token times."""
     account = open_account()
     play(account, [(LARGE, 0.03)])
     for usage in (Usage(7, 20, 0.2, 0.03), Usage(5, 1, 0.4, 0.0), Usage(3, 0, 0.0, 0.0)):

@@ -1,4 +1,4 @@
-"""Which instance takes the next request."""
+"""Choice of the instance that takes the next request."""
 
 from collections import Counter
 
@@ -137,12 +137,12 @@ def test_a_known_beginning_is_worth_ten_times_as_much_that_the_instance_holds() 
     """20 blocks known outweigh 100 that it holds, not 300."""
     knows, idle = state("a"), state("b")
     knows.prefixes.add(prompted(1, b"x" * 20 * BLOCK_BYTES).prefix())
-    asked = prompted(2, b"x" * 20 * BLOCK_BYTES)
+    prompt = prompted(2, b"x" * 20 * BLOCK_BYTES)
 
     knows.hold(prompted(7, b"z" * 100 * BLOCK_BYTES), counted=True)
-    little = by_prefix([knows, idle], asked)
+    little = by_prefix([knows, idle], prompt)
     knows.hold(prompted(8, b"z" * 200 * BLOCK_BYTES), counted=True)
-    much = by_prefix([knows, idle], asked)
+    much = by_prefix([knows, idle], prompt)
 
     assert (little, much) == (knows, idle)
 

@@ -42,7 +42,7 @@ def test_sizes_never_seen_lie_on_the_line_through_those_that_were(size: int) -> 
 
 @given(seen=st.integers(1, 400), size=st.integers(1, 400))
 def test_of_one_size_the_others_count_as_the_least_they_can_be(seen: int, size: int) -> None:
-    """What counts as more than it is would never be tried: a job did without its A100 for good."""
+    """An overestimated instance would never be tried: a job did without its A100 for good."""
     history = LatencyHistory()
     history.add(seen, 0.01 * seen)
 

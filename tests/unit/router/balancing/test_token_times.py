@@ -1,4 +1,4 @@
-"""What an instance's answers tell of how many it can generate within an objective."""
+"""Answers' token times, and how many answers an instance can generate within an objective."""
 
 import math
 
@@ -67,7 +67,7 @@ def test_a_lower_clock_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("token_s", [0.0, math.inf, math.nan])
-def test_an_answer_without_a_time_between_tokens_tells_nothing(token_s: float) -> None:
+def test_an_answer_without_a_time_between_tokens_teaches_nothing(token_s: float) -> None:
     times = TokenTimes()
     times.add(Held(9, 0), 0.1, token_s)
     assert not times.has_room(Held(2, 0), OBJECTIVE)

@@ -68,7 +68,7 @@ class Served:
                 case Reconsider(_, at_s):
                     self.look_s.append(at_s)
 
-    def ask(self) -> Instance | None:
+    def offer(self) -> Instance | None:
         """Offer a request; return who got it, None: it waits."""
         self._number += 1
         request = Request(self._number, "m", b"x" * 100, self.now_s, self.now_s + 30.0)
@@ -76,7 +76,7 @@ class Served:
         return next((who for _, number, who in self.due if number == self._number), None)
 
     def until(self, end_s: float) -> None:
-        """Let time pass."""
+        """Advance time to `end_s`, with all events until then."""
         while True:
             answers = min(self.due, default=(float("inf"), 0, LOW))
             look_s = min(self.look_s, default=float("inf"))
@@ -95,9 +95,9 @@ class Served:
             )
 
     def learned(self) -> Served:
-        """Serve two at once and wait: what an instance takes is known to who tried it."""
-        self.ask()
-        self.ask()
+        """Serve two at once and wait: both instances' energies are known from then on."""
+        self.offer()
+        self.offer()
         self.until(self.now_s + 5.0)
         assert sorted(self.ended) == [1, 2]
         return self
@@ -118,18 +118,18 @@ def test_an_idle_model_sends_where_its_policy_says(
     served = Served(choice, Sky()).learned()
     served.sky.cir = cir
 
-    assert served.ask() is expected
+    assert served.offer() is expected
 
 
 def test_a_new_threshold_counts_for_the_next_request_and_costs_no_history() -> None:
     served = Served("carbondis", Sky(cir=1.3)).learned()
-    assert served.ask() is HIGH
+    assert served.offer() is HIGH
     served.until(served.now_s + 5.0)
 
     served.execute(served.core.swap(replace(served.core.routes, intensity_threshold=1.5)))
 
-    assert served.ask() is LOW
-    assert served.ask() is None, "what the instances take is still known: the low one is in time"
+    assert served.offer() is LOW
+    assert served.offer() is None, "what the instances take is still known: the low one is in time"
 
 
 def test_an_instance_without_a_share_serves_where_a_policy_weighs_but_no_other_variant() -> None:
@@ -142,15 +142,15 @@ def test_an_instance_without_a_share_serves_where_a_policy_weighs_but_no_other_v
 
     served.learned()
 
-    assert served.ask() is not None
+    assert served.offer() is not None
     assert served.due[-1][2].id == LOW.id
 
 
 def test_a_request_waits_for_the_instance_that_emits_least_while_another_is_free() -> None:
     served = Served("carbon_aware", Sky()).learned()
-    assert served.ask() is HIGH
+    assert served.offer() is HIGH
 
-    assert served.ask() is None
+    assert served.offer() is None
     served.until(served.now_s + 1.0)
 
     assert served.ended[4] is HIGH
@@ -159,11 +159,11 @@ def test_a_request_waits_for_the_instance_that_emits_least_while_another_is_free
 def test_a_request_that_cannot_wait_longer_goes_elsewhere_at_the_time_announced() -> None:
     """The high-end instance hangs: at the latest start below, what waits is looked at again."""
     served = Served("carbon_aware", Sky()).learned()
-    served.ask()
+    served.offer()
     hung = served.due.pop()
     since_s = served.now_s
 
-    assert served.ask() is None
+    assert served.offer() is None
     served.until(since_s + 0.99)
 
     assert hung[2] is HIGH
@@ -183,7 +183,7 @@ def test_every_request_is_answered_once_whatever_the_policy(
     served = Served(choice, Sky(cir))
     for gap_s in gaps_s:
         served.until(served.now_s + gap_s)
-        served.ask()
+        served.offer()
     served.until(served.now_s + 60.0)
 
     assert len(served.ended) == len(gaps_s)

@@ -117,7 +117,7 @@ class AnyOrder(RuleBasedStateMachine):
             free = [key for key in may if len(self.held[key]) < self.credits[key]]
             assert sent.deaths or not free, "the next batch where no credit is left"
         assert not sent.ended
-        assert to.id in may, "without a share only where nobody has one, or none so accurate"
+        assert to.id in may, "without a share only where no instance has one, or none so accurate"
 
     def check_hedge(self, to: Instance, sent: PendingRequest) -> None:
         assert not self.waiting, "hedges take no credit that somebody waits for"
@@ -288,7 +288,7 @@ class AnyOrder(RuleBasedStateMachine):
         assert set(self.core.states) == self.dialed
         in_flight = {n for held in self.held.values() for n in held}
         assert self.open.keys() <= self.waiting.keys() | in_flight, "no request is lost"
-        assert self.waiting.keys() <= self.open.keys(), "nobody works for a caller who has gone"
+        assert self.waiting.keys() <= self.open.keys(), "no request outlives its caller"
 
     @invariant()
     def nothing_waits_while_somebody_is_free(self) -> None:
@@ -301,7 +301,7 @@ class AnyOrder(RuleBasedStateMachine):
             assert not free
 
     @invariant()
-    def nobody_waits_for_an_accuracy_that_there_is_not(self) -> None:
+    def no_request_waits_for_an_accuracy_that_there_is_not(self) -> None:
         for pending in self.waiting.values():
             assert not self.table or any(may_take(i, pending) for i in self.table.values())
 

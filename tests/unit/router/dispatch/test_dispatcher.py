@@ -1,4 +1,4 @@
-"""What the dispatcher does on each event."""
+"""Decisions of the dispatcher on each event."""
 
 from dataclasses import replace
 
@@ -121,7 +121,7 @@ def test_a_request_is_hedged_only_where_a_worker_is_idle_and_the_budget_allows()
     core = dispatcher(instance("a"), instance("b"))
     core.offer(alone := request(1))
     core.offer(other)
-    assert not core.hedge(alone), "nobody is idle"
+    assert not core.hedge(alone), "no instance is idle"
 
 
 def test_a_request_that_had_not_left_is_no_suspect_of_the_death() -> None:
@@ -183,7 +183,7 @@ def test_an_instance_that_returns_to_the_table_in_time_keeps_its_stream() -> Non
 
 
 def test_the_abandoned_request_keeps_its_credit_until_the_worker_says_so() -> None:
-    """A worker that still computes is not free, whoever has lost interest."""
+    """A worker that still computes is not free, even where the caller has gone."""
     core = dispatcher(instance("a"))
     gone = request(1)
     core.offer(gone)
@@ -220,7 +220,7 @@ def test_retiring_a_model_fails_what_waits_and_answers_what_is_computed() -> Non
 
 @pytest.mark.parametrize("ends", ["refuses", "dies"])
 def test_what_a_retired_models_last_instance_leaves_undone_fails_at_once(ends: str) -> None:
-    """Nobody will serve it, so it does not wait for its deadline."""
+    """No instance will serve it, so it does not wait for its deadline."""
     core = dispatcher(instance("a"))
     core.offer(request(1))
     core.retire()
@@ -411,7 +411,7 @@ def test_one_that_runs_requests_one_by_one_is_given_no_next_batch() -> None:
     assert (core.in_flight, core.queue_depth) == (1, 1)
 
 
-def test_a_prompt_returns_to_the_instance_that_has_read_it_until_that_begins_anew() -> None:
+def test_a_prompt_returns_to_the_instance_that_has_read_it_until_that_restarts() -> None:
     """Although the other has been idle for longer."""
     text = bytes(10 * BLOCK_BYTES)
     raw = len(text).to_bytes(4, "little") + text
@@ -453,7 +453,7 @@ def test_predictions_of_answers_that_are_being_generated_balance_instances() -> 
     assert chosen == [other.instance] * 2
 
 
-def test_many_who_wait_for_the_best_variant_keep_nobody_from_the_next_best() -> None:
+def test_many_who_wait_for_the_best_variant_do_not_keep_others_from_the_next_best() -> None:
     """However many: what they wait for is not what the last one requires."""
     core = dispatcher(
         instance("a", accuracy=0.9), instance("b", accuracy=0.95), limits=Limits(max_queue=500)

@@ -84,7 +84,7 @@ class World:
         return self.in_time.total() + self.late.total()
 
     def run(self, load: float | Mapping[str, float], length_s: float) -> None:
-        """Let clients ask for so many times the capacity."""
+        """Send requests at so many times the capacity, by client."""
         loads = load if isinstance(load, Mapping) else {"": load}
         streams = [
             self._poisson(load * self.capacity_rps, length_s, who) for who, load in loads.items()
@@ -92,13 +92,13 @@ class World:
         for at_s, client in heapq.merge(*streams):
             self._work(at_s)
             self.now_s = at_s
-            self._ask(client)
+            self._send(client)
 
     def forget(self) -> None:
         for counts in (self.in_time, self.late, self.failed, self.by_instance):
             counts.clear()
 
-    def _ask(self, client: str) -> None:
+    def _send(self, client: str) -> None:
         deadline_s = self.now_s + SLO_S
         request = Request(
             next(self._numbers), "m", b"", self.now_s, deadline_s, client=lambda: client
@@ -174,7 +174,7 @@ def test_at_twice_the_capacity_nine_tenths_of_it_are_answered_in_time(
         goodput = world.in_time.total() / length_s / world.capacity_rps
         assert goodput >= 0.9
         assert world.late.total() <= 0.05 * world.answered
-        assert min(world.retry_after_s) > 0, "whoever is refused is told when to come again"
+        assert min(world.retry_after_s) > 0, "every refusal says when to retry"
 
 
 def test_below_the_capacity_hardly_anybody_is_refused() -> None:
@@ -201,21 +201,21 @@ def test_when_the_overload_ends_everybody_is_served_again() -> None:
 
 
 @pytest.mark.parametrize(("fair", "least", "most"), [(True, 0.94, 1.1), (False, 0.0, 0.7)])
-def test_a_client_that_asks_for_twice_the_capacity_does_not_crowd_out_a_modest_one(
+def test_a_client_that_sends_twice_the_capacity_does_not_crowd_out_a_modest_one(
     fair: bool, least: float, most: float
 ) -> None:
-    """Under pressure clients take turns: who asks for less than a fair share gets all of it."""
+    """Under pressure clients take turns: one below its fair share gets all that it sends."""
     world = World(FLEETS["eight"], 3, fair_clients=fair)
 
     world.run({"greedy": 2.0, "modest": 0.2}, 2.0)
 
-    asked = 0.2 * world.capacity_rps * 2.0
-    assert least <= world.in_time["modest"] / asked <= most
+    sent = 0.2 * world.capacity_rps * 2.0
+    assert least <= world.in_time["modest"] / sent <= most
     assert world.answered >= 0.9 * world.capacity_rps * 2.0, "fairness costs no capacity"
 
 
 def test_while_overloaded_variants_without_a_share_serve_and_afterwards_no_more() -> None:
-    """Accuracy is shed before requests: nobody is refused that a cheaper variant can serve."""
+    """Accuracy is shed before requests: none is refused that a cheaper variant can serve."""
     standby = Kind(batch=8, base_s=0.002, each_s=0.001, share=0.0)
     world = World([Kind(), standby], 0)
     loads = 1.3 * Kind().capacity_rps / world.capacity_rps

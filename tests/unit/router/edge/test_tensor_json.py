@@ -134,7 +134,7 @@ def response() -> pb.ModelInferResponse:
     return made
 
 
-def told(made: pb.ModelInferResponse, **rest: Any) -> tuple[dict[str, Any], bytes]:
+def encoded(made: pb.ModelInferResponse, **rest: Any) -> tuple[dict[str, Any], bytes]:
     """The document of an answer, and the bytes after it."""
     wanted, _ = tensor_json.read(body(tensor(), **rest), None)
     content, size = tensor_json.answer(made.SerializeToString(), wanted)
@@ -142,7 +142,7 @@ def told(made: pb.ModelInferResponse, **rest: Any) -> tuple[dict[str, Any], byte
 
 
 def test_an_answer_in_json_has_its_receipt_and_null_for_what_is_no_number() -> None:
-    document, after = told(response())
+    document, after = encoded(response())
 
     assert document["id"] == "mine"
     assert document["parameters"] == {"energy_j": 3.6}
@@ -151,8 +151,10 @@ def test_an_answer_in_json_has_its_receipt_and_null_for_what_is_no_number() -> N
 
 
 def test_outputs_are_binary_by_name_or_by_default() -> None:
-    one, after_one = told(response(), outputs=[{"name": "y", "parameters": {"binary_data": True}}])
-    rest, after_rest = told(
+    one, after_one = encoded(
+        response(), outputs=[{"name": "y", "parameters": {"binary_data": True}}]
+    )
+    rest, after_rest = encoded(
         response(),
         outputs=[{"name": "y", "parameters": {"binary_data": False}}, {"name": "s"}],
         parameters={"binary_data_output": True},
@@ -173,17 +175,17 @@ def test_outputs_that_a_server_sent_as_elements_are_read_alike() -> None:
     tensor_out = made.outputs.add(name="y", datatype="INT16", shape=[2])
     tensor_out.contents.int_contents.extend([1, -2])
 
-    document, _ = told(made)
+    document, _ = encoded(made)
 
     assert document["outputs"][0]["data"] == [1, -2]
 
 
-def test_an_output_without_json_form_says_to_ask_for_bytes() -> None:
+def test_an_output_without_json_form_names_bytes_as_the_way() -> None:
     made = response()
     made.raw_output_contents[1] = b"\x01\0\0\0\xff"
 
     with pytest.raises(FailedPrecondition, match="output 's': its bytes are not UTF-8; request it"):
-        told(made)
+        encoded(made)
 
 
 def test_an_empty_body_is_an_object_without_fields() -> None:

@@ -1,4 +1,4 @@
-"""How a model looks to Triton's clients."""
+"""Metadata of a model as Triton's clients read it."""
 
 import pytest
 

@@ -30,7 +30,7 @@ jobs = st.lists(st.tuples(times, times, times), min_size=1, max_size=40)
 def test_every_boost_is_within_the_bound_and_none_is_above_a_shorter_classes(
     seen: list[tuple[int, float, float]], slots: int
 ) -> None:
-    """Whatever was seen: so nobody is overtaken by who came more than the bound later."""
+    """So no request is overtaken by one that came later by more than the bound."""
     boosts = Boosts(BOUND_S)
     for length_decile, service_s, wait_s in seen:
         boosts.learn(length_decile, service_s, wait_s)
@@ -84,7 +84,7 @@ def test_the_tail_is_not_foreseen_to_grow(load: float) -> None:
 
 
 def test_a_small_bound_keeps_the_proportions() -> None:
-    """So classes are still told apart where the bound is far below what they would gain."""
+    """So classes still differ where the bound is far below their unbounded boosts."""
     free, bounded = taught(Boosts(1e9)), taught(Boosts(1.0))
 
     assert bounded.of(0) == pytest.approx(1.0)
@@ -105,7 +105,7 @@ def test_old_lengths_are_forgotten() -> None:
 def test_no_order_changes_the_sum_of_waits_times_services(
     made: list[tuple[float, float, float]],
 ) -> None:
-    """Why waits that were not in turn tell how long the queue is (Kleinrock, 1965)."""
+    """The law by which waits in any order give the queue's length (Kleinrock, 1965)."""
     made.sort()
     arrivals, services, ranks = ([float(job[column]) for job in made] for column in range(3))
 
@@ -121,7 +121,7 @@ def test_no_order_changes_the_sum_of_waits_times_services(
 
 @pytest.mark.parametrize("peak_s", [inf, 500.0])
 def test_the_mean_falls_and_the_tail_does_not_grow(peak_s: float) -> None:
-    """One server, classes told rightly in three of four cases: at 90 % load, and in peaks of it."""
+    """One server, three of four classes right: at 90 % load, and in peaks of it."""
     cuts, tails = [], []
     for seed in SEEDS:
         arrivals, classes, services = stream(Random(seed), load=0.9, peak_s=peak_s)
@@ -158,7 +158,7 @@ def taught(boosts: Boosts, load: float = 0.9, shorter: float = 1.0, each: int = 
 
 
 def stream(rng: Random, load: float, peak_s: float) -> tuple[list[float], list[int], list[float]]:
-    """Return arrivals (Poisson, in peaks with an idle time after each), told classes, services."""
+    """Return arrivals (Poisson, in peaks with an idle time after each), their classes, services."""
     now_s, arrivals, classes, services = 0.0, [], [], []
     for _ in range(6_000):
         now_s += rng.expovariate(load / MEAN_S)

@@ -140,22 +140,22 @@ def test_a_full_queue_makes_room_at_the_expense_of_the_client_that_has_the_most(
 
 def test_the_client_is_only_identified_where_clients_take_turns() -> None:
     """Finding out costs something, and hardly ever matters."""
-    asked: list[int] = []
+    offered: list[int] = []
 
     def anonymous(number: int) -> PendingRequest:
         def client() -> str:
-            asked.append(number)
+            offered.append(number)
             return f"c{number}"
 
         return PendingRequest(Request(number, "m", b"", 0.0, 1.0, client=client))
 
     queue = RequestQueue(by_arrival)
     queue.push(anonymous(1))
-    assert not asked
+    assert not offered
     queue.arrange(by_arrival, fair=True)
     queue.push(anonymous(2))
 
-    assert asked == [1, 2]
+    assert offered == [1, 2]
     assert [each.client() for each in queue.clear()] == ["c1", "c2"]
 
 

@@ -37,7 +37,7 @@ class Job:
 
 @dataclass
 class Course:
-    """What became of jobs. Attributes: starts_s (by job), order (of starts)."""
+    """The fate of jobs. Attributes: starts_s (by job), order (of starts)."""
 
     starts_s: list[float]
     order: list[int]
@@ -114,7 +114,7 @@ def test_a_prediction_that_comes_late_still_counts_while_its_request_waits() -> 
     core.predict_length(short, 0)
 
     assert finish(core, 9_999)[0].pending is short
-    core.predict_length(long, 0)  # it comes again, now that nobody asks for it: no harm
+    core.predict_length(long, 0)  # a repeated prediction after the request's end does no harm
     assert finish(core, short.request.number)[0].pending is long
 
 
@@ -132,15 +132,15 @@ def test_a_prediction_for_a_request_that_is_served_or_gone_harms_nothing() -> No
 
 
 def test_what_answers_took_is_learned_and_short_ones_gain() -> None:
-    """At 90 % load, classes told rightly in three of four cases, from nothing known on."""
+    """At 90 % load, with three of four classes right, from no knowledge on."""
     rng = Random(1)
     jobs: list[Job] = []
     now_s = 0.0
     for _ in range(4_000):
         now_s += rng.expovariate(0.9 / fmean(SERVICES_S))
         true = rng.randrange(DECILES)
-        told = true if rng.random() < 0.75 else rng.randrange(DECILES)
-        jobs.append(Job(now_s, SERVICES_S[true], told))
+        predicted = true if rng.random() < 0.75 else rng.randrange(DECILES)
+        jobs.append(Job(now_s, SERVICES_S[true], predicted))
 
     in_turn = served(jobs, 1, discipline="fcfs", bound_s=200.0)
     boosted = served(jobs, 1, bound_s=200.0)
@@ -220,9 +220,9 @@ def serve(core: Dispatcher, numbers: range) -> None:
 
 def boost_s(core: Dispatcher, length_decile: int) -> float:
     """Return what a class would be boosted by now."""
-    asked = request(-10_000, core.now_s)
-    core.predict_length(asked, length_decile)
-    return asked.boost_s
+    early = request(-10_000, core.now_s)
+    core.predict_length(early, length_decile)
+    return early.boost_s
 
 
 def request(number: int, arrived_s: float) -> PendingRequest:

@@ -1,4 +1,4 @@
-"""What theory says of boosts: known results, and what comes out when requests are served."""
+"""Boosts in theory: known results, and a comparison with requests that are served."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,15 +21,15 @@ loads = st.floats(0.3, 0.99)
 
 @st.composite
 def works(draw: st.DrawFn) -> ServiceTimes:
-    """Requests of any lengths, told to be of any class."""
+    """Requests of any lengths, classified at random."""
     services_s = sorted(draw(st.lists(lengths_s, min_size=6, max_size=6, unique=True)))
     classes = st.lists(counts, min_size=1, max_size=4).filter(lambda each: any(map(any, each)))
     return ServiceTimes(services_s, draw(classes))
 
 
 @st.composite
-def told_apart(draw: st.DrawFn) -> ServiceTimes:
-    """Requests of lengths that their classes tell exactly."""
+def distinguished(draw: st.DrawFn) -> ServiceTimes:
+    """Requests whose classes determine their lengths."""
     services_s = sorted(draw(st.lists(lengths_s, min_size=3, max_size=3, unique=True)))
     seen = draw(st.lists(st.integers(1, 50).map(float), min_size=3, max_size=3))
     return ServiceTimes(
@@ -78,7 +78,7 @@ def test_without_boosts_the_tail_is_that_of_first_come_first_served(
     assert growth(work, gamma, rate_rps, [0.0] * len(work.classes)) == pytest.approx(1.0)
 
 
-@given(told_apart(), loads, st.floats(0.1, 5.0))
+@given(distinguished(), loads, st.floats(0.1, 5.0))
 def test_no_boosts_make_a_lighter_tail_than_those_of_the_decay_rate(
     work: ServiceTimes, load: float, other: float
 ) -> None:
@@ -93,7 +93,7 @@ def test_no_boosts_make_a_lighter_tail_than_those_of_the_decay_rate(
 
 
 @given(works(), loads, st.integers(1, 16), st.floats(0.001, 0.1))
-def test_the_limit_is_exceeded_by_as_many_as_it_is_asked_for(
+def test_the_limit_is_exceeded_by_as_many_as_requested(
     work: ServiceTimes, load: float, slots: int, share: float
 ) -> None:
     """Unless services of one length alone are more than that: then by fewer, and they at most."""

@@ -1,4 +1,4 @@
-"""What a pool serves that is too small: most requests, but first what no other pool can."""
+"""Load that a pool too small serves: most requests, but first those that no other pool can."""
 
 from services.planner.core.model import SegmentKind
 from services.planner.core.strategies.parvagpu.allocator import relocate

@@ -64,7 +64,7 @@ def problem(models: Iterable[Model], *pools: tuple[str, int]) -> Problem:
 
 
 def running(allocation: Allocation) -> tuple[Segment, ...]:
-    """What runs once a map is rolled out."""
+    """Return the segments that run once a map is rolled out."""
     return tuple(
         Segment(f"{each.gpu.uuid}/{where}", kind, each.gpu.node, each.gpu.uuid, where, 0.0)
         for each in allocation.gpus
@@ -88,7 +88,7 @@ def capacity_rps(allocation: Allocation) -> Mapping[str, float]:
 
 
 def check(posed: Problem, found: Allocation) -> None:
-    """What holds for every map."""
+    """Check the invariants of every map."""
     for each in found.gpus:
         assert not each.gpu.pool.type.geometry.problem(tuple(each.segments))
         assert all(kind.pool == each.gpu.pool for kind in each.segments.values())
