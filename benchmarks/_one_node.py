@@ -58,7 +58,7 @@ class Planner:
     # ---- what the benchmark says
 
     async def change(self, *groups: Collection[steps_pb2.Action]) -> None:
-        """Have the agent carry out a change."""
+        """Send the agent a change, and wait for its result."""
         in_order = [steps_pb2.ActionGroup(actions=group) for group in groups]
         step_id = f"step-{len(self._results)}"
         self._results[step_id] = asyncio.get_running_loop().create_future()
@@ -116,9 +116,9 @@ class Planner:
     async def watch(self, _: bytes, __: Any) -> AsyncIterator[bytes]:
         """PlannerService.Watch."""
         while True:
-            told = self.revision
+            sent_revision = self.revision
             yield planner_pb2.WatchResponse(routing=self._table()).SerializeToString()
-            await self._after(told)
+            await self._after(sent_revision)
 
     async def report_load(self, reports: AsyncIterator[bytes], _: Any) -> bytes:
         """PlannerService.ReportLoad."""
@@ -188,7 +188,7 @@ class World:
         async with grpc.aio.insecure_channel(self.router) as channel:
             infer = GRPCInferenceServiceStub(channel).ModelInfer
 
-            async def ask(model: str) -> None:
+            async def infer_once(model: str) -> None:
                 began_s = time.perf_counter()
                 try:
                     await infer(request(model), timeout=deadline_s)
@@ -197,16 +197,16 @@ class World:
                     latency_s = float("inf")
                 self.answers.setdefault(model, []).append(Answer(began_s, latency_s))
 
-            async def send(model: str, rate_rps: float, asking: asyncio.TaskGroup) -> None:
+            async def send(model: str, rate_rps: float, tasks: asyncio.TaskGroup) -> None:
                 due_s = time.perf_counter()
                 while not stop.is_set():
-                    asking.create_task(ask(model))
+                    tasks.create_task(infer_once(model))
                     due_s += 1 / rate_rps
                     await asyncio.sleep(max(0.0, due_s - time.perf_counter()))
 
-            async with asyncio.TaskGroup() as asking:
+            async with asyncio.TaskGroup() as tasks:
                 for model, rate_rps in rates_rps.items():
-                    asking.create_task(send(model, rate_rps, asking))
+                    tasks.create_task(send(model, rate_rps, tasks))
                 try:
                     yield
                 finally:

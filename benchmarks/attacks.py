@@ -108,7 +108,7 @@ Attack = Callable[[Target, "Attacker"], Awaitable[str]]
 
 @dataclass(frozen=True, slots=True)
 class Attacker:
-    """Who attacks. Attributes: name, tls (None: plaintext)."""
+    """A client that attacks. Attributes: name, tls (None: plaintext)."""
 
     name: str
     tls: Tls | None

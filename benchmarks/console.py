@@ -1,4 +1,4 @@
-"""What the console costs, against a deployment that runs.
+"""Cost of the console, against a deployment that runs.
 
     cinquefoil up &
     python -m benchmarks.console [--address HOST:PORT] [--token TOKEN] [--json FILE]

@@ -1,4 +1,4 @@
-"""How good is the carbon forecast? Rolling origin on the recorded intensities of real grids.
+"""Accuracy of the carbon forecast: rolling origin on the recorded intensities of real grids.
 
 At equal distances through each record, the service's own forecaster sees what was known then, up to
 112 days of it, and forecasts 48 hours. Baselines: the same hour of the last day and last week
@@ -36,7 +36,7 @@ HISTORIES = (0.5, 1, 2, 3, 5, 7, 14, 28, 56, 112)
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 NAIVE = ("yesterday", "last_week")
-RIVALS = (*NAIVE, "seven_day_mean", "persistence")
+BASELINES = (*NAIVE, "seven_day_mean", "persistence")
 OFFICIAL = "official/UK-ESO_2021"
 
 
@@ -56,7 +56,7 @@ class Hit:
 
     @property
     def inside(self) -> bool:
-        """Whether it came within the bounds."""
+        """Return whether it came within the bounds."""
         return self.forecast.low_gco2e_per_kwh <= self.came <= self.forecast.high_gco2e_per_kwh
 
 
@@ -72,7 +72,7 @@ def measure(origins: int = ORIGINS) -> Report:
             for name, by_hours in zip(names, found, strict=True)
             for hours, hits in by_hours.items()
         ]
-        told = [_row(OFFICIAL, hours, hits) for hours, hits in official.result().items()]
+        corrected = [_row(OFFICIAL, hours, hits) for hours, hits in official.result().items()]
         by_history = [each.result() for each in histories]
     tables = [
         Figures(
@@ -81,19 +81,21 @@ def measure(origins: int = ORIGINS) -> Report:
             "ratio: to the better of yesterday and last week; inside: share of outcomes within the "
             "80 % interval, whose mean width is given",
         ),
-        Figures("With the official forecast, corrected by its record, against it as it is", told),
+        Figures(
+            "With the official forecast, corrected by its record, against it as it is", corrected
+        ),
         Figures("With less history, mean over the regions of lca/", by_history),
     ]
-    return Report(tables, _document(rows, told), _draw)
+    return Report(tables, _document(rows, corrected), _draw)
 
 
-def _document(rows: Sequence[Mapping[str, Any]], told: Sequence[Mapping[str, Any]]) -> Any:
+def _document(rows: Sequence[Mapping[str, Any]], corrected: Sequence[Mapping[str, Any]]) -> Any:
     document: dict[str, dict[str, Any]] = {}
-    for row in (*rows, *({**each, "region": f"{each['region']}+provider"} for each in told)):
+    for row in (*rows, *({**each, "region": f"{each['region']}+provider"} for each in corrected)):
         figures = {
             "mae": row["mae"],
             "naive_mae": min(row[name] for name in NAIVE),
-            **{f"{name}_mae": row[name] for name in RIVALS},
+            **{f"{name}_mae": row[name] for name in BASELINES},
             "inside_percent": row["inside_percent"],
         }
         if "official" in row:
@@ -145,14 +147,14 @@ def _official(origins: int) -> dict[int, list[Hit]]:
     """Return the hits where the official forecast is a provider's; what it left out is left out."""
     grid = _grids.load(OFFICIAL)
     came = read_trace(_grids.trace_file(OFFICIAL))
-    told = read_trace(_grids.trace_file(_grids.OFFICIAL_FORECAST))
-    starts, seen = [sample.since for sample in told], [sample.since for sample in came]
-    truth, official = _by_instant(came), _by_instant(told)
+    issued = read_trace(_grids.trace_file(_grids.OFFICIAL_FORECAST))
+    starts, seen = [sample.since for sample in issued], [sample.since for sample in came]
+    truth, official = _by_instant(came), _by_instant(issued)
     record, chosen = ForecastRecord(), set(_origins(grid, origins))
     hits: dict[int, list[Hit]] = {hours: [] for hours in HOURS}
     for origin in range(len(grid.samples) - MAX_HORIZON // grid.step):
         now = grid.samples[origin].since
-        ahead = told[bisect_left(starts, now) : bisect_right(starts, now + MAX_HORIZON)]
+        ahead = issued[bisect_left(starts, now) : bisect_right(starts, now + MAX_HORIZON)]
         outlook = Outlook(ahead, grid.step, now)
         record.note(outlook, now)
         if origin not in chosen:

@@ -1,4 +1,4 @@
-"""What every benchmark shares: the command line, the table, the JSON file.
+"""The part that all benchmarks share: the command line, the table, the JSON file.
 
 python -m benchmarks.NAME [--json FILE] [--plots [DIR]]
 """
@@ -45,7 +45,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a benchmark found, where tables alone do not say it.
+    """Findings of a benchmark, where tables alone do not show them.
 
     Attributes:
         tables: For people.

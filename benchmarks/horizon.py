@@ -173,14 +173,14 @@ def _base_rps(pool: Pool, objective: Objective, probe: Model) -> float:
     return objective.max_utilisation * capacity_rps
 
 
-def _row(price: float, policy: str, moments: list[Moment], rivals: list[Moment]) -> dict[str, Any]:
+def _row(price: float, policy: str, moments: list[Moment], others: list[Moment]) -> dict[str, Any]:
     hours = DAYS * 24 / len(moments)
     carbon_g = sum(each.score.carbon_gco2e_per_h * hours for each in moments)
     return {
         "price": price,
         "policy": policy,
         "points": _points(moments),
-        "gain": _points(moments) - _points(rivals),
+        "gain": _points(moments) - _points(others),
         "paid": sum(each.score.reconfiguration for each in moments),
         "changes": sum(each.started > 0 for each in moments),
         "started": sum(each.started for each in moments),

@@ -1,4 +1,4 @@
-"""How steady must a change of the grid be before it is a cause to plan? Plans against what is lost.
+"""Steadiness that a change of the grid needs to justify a plan: plans against what is lost.
 
 python -m benchmarks.intensity_triggers [--json FILE]
 
@@ -70,7 +70,7 @@ class Optima:
 
 
 def solve() -> Optima:
-    """Let `exact` plan for 80 intensities from 5 to 1000 gCO2e/kWh."""
+    """Plan with `exact` for 80 intensities from 5 to 1000 gCO2e/kWh."""
     solved_at = np.geomspace(5.0, 1000.0, 80)
     found = [_scored(intensity) for intensity in solved_at]
     (low, power_w), (high, _) = (_scored(at, best=False) for at in (100.0, 200.0))

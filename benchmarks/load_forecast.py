@@ -40,7 +40,7 @@ PUBLISHED = (
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a forecaster said of every interval; NaN where it said nothing.
+    """Forecasts of every interval; NaN where there is none.
 
     Attributes:
         expected_rps, low_rps, high_rps: Shape (intervals,).
@@ -60,19 +60,19 @@ Guess = Callable[[NDArray[np.float64], int], float]
 def measure() -> Report:
     """Compare on the Twitter trace, then on every trace there is."""
     record = loads.twitter_minutes()
-    rivals = _rivals(record)
+    baselines = _baselines(record)
     test = _days(record, FIRST_TEST_DAY, 14)
     everything = _days(record, 0, 14)
     tables = [
         Figures(
             f"Busiest second of the next minute, Twitter, days {FIRST_TEST_DAY}-13",
-            _rows(rivals, record, test),
+            _rows(baselines, record, test),
             f"covered: loads at or below the upper bound (ours promises {COVERAGE:.0%}); beyond: "
             f"how far it lies above them; pinball: its loss at {COVERAGE:.0%}, both in one",
         ),
         Figures(
             "The same from the first minute on, days 0-13",
-            _rows(rivals, record, everything),
+            _rows(baselines, record, everything),
         ),
         Figures(
             "Published for this trace, measured elsewhere (days not stated)",
@@ -109,7 +109,7 @@ def _numbers(row: Any) -> dict[str, float]:
     return {key: value for key, value in row.items() if key != "forecaster"}
 
 
-def _rivals(record: Record) -> dict[str, Said]:
+def _baselines(record: Record) -> dict[str, Said]:
     most = _maxima(record)
     keep = min(EWMA_KEEP, key=lambda each: _mae(_naive(most, _ewma(most, each)), most, 0, 7))
     return {
@@ -192,13 +192,13 @@ def _autoregression(most: NDArray[np.float64], every: int = MINUTES_PER_DAY) -> 
     return expected
 
 
-def _rows(rivals: dict[str, Said], record: Record, asked: NDArray[np.int_]) -> list[dict[str, Any]]:
-    most = _maxima(record)[asked]
-    last = np.roll(_maxima(record), 1)[asked]
+def _rows(baselines: dict[str, Said], record: Record, at: NDArray[np.int_]) -> list[dict[str, Any]]:
+    most = _maxima(record)[at]
+    last = np.roll(_maxima(record), 1)[at]
     counted = ~np.isnan(most) & ~np.isnan(last)
     return [
-        {"forecaster": name} | _row(most[counted], _at(said, asked[counted]))
-        for name, said in rivals.items()
+        {"forecaster": name} | _row(most[counted], _at(said, at[counted]))
+        for name, said in baselines.items()
     ]
 
 
@@ -221,10 +221,8 @@ def _or_none(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
-def _at(said: Said, asked: NDArray[np.int_]) -> Said:
-    return Said(
-        said.expected_rps[asked], said.low_rps[asked], said.high_rps[asked], said.took_s[asked]
-    )
+def _at(said: Said, at: NDArray[np.int_]) -> Said:
+    return Said(said.expected_rps[at], said.low_rps[at], said.high_rps[at], said.took_s[at])
 
 
 def _mae(said: Said, most: NDArray[np.float64], first: int, end: int) -> float:

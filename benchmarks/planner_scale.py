@@ -1,4 +1,4 @@
-"""How long the planner thinks: fleets of 1,000 to 100,000 GPUs, two types in two zones.
+"""Time to plan: fleets of 1,000 to 100,000 GPUs, two types in two zones.
 
 A case plans from nothing, or again after a change: by `exact`, then where segments go, then the
 rollout. Targets: a proven gap of at most 0.1 % or one GPU, in 0.3 s at 1,000 GPUs and 20 models, in
@@ -71,7 +71,7 @@ def lost_node(gpus: Sequence[Gpu], models: Sequence[Model], running: Sequence[Se
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is planned for.
+    """A fleet and its load to plan for.
 
     Attributes:
         name: What the figures call it.

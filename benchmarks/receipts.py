@@ -1,4 +1,4 @@
-"""What counting a request and writing its receipt costs, compared with the usual way to count.
+"""Cost of counting a request and of its receipt, compared with the usual way to count.
 
 python -m benchmarks.receipts [--json FILE]
 

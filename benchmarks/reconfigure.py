@@ -128,7 +128,7 @@ WAYS: dict[str, Callable[[Planner], Awaitable[None]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one change did.
+    """Effects of one change.
 
     Attributes:
         sent: Requests sent while it lasted.

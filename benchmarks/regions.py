@@ -1,4 +1,4 @@
-"""What does the demo save on other grids? Its two days in the simulator, on ten real ones.
+"""The demo's savings on other grids: its two days in the simulator, on ten real ones.
 
 `examples/scenarios/two-days.yaml` (`cinquefoil simulate`) with two recorded days of each region in
 place of the synthetic curve, and fewer of its stretches of steady state request by request. Every

@@ -1,4 +1,4 @@
-"""What a request costs the router in Python, part by part, with no gRPC around it.
+"""Cost of a request to the router in Python, part by part, with no gRPC around it.
 
 python -m benchmarks.request_cost [--json FILE]
 

@@ -158,7 +158,7 @@ _Part = tuple[
     Callable[[Sample], float],
     Callable[[Sample], float],
 ]
-"""What, of which rows: the value found, terms to be fitted, what is there without, as shipped."""
+"""Name, rows, measured value, terms to fit, value without them, and value as shipped."""
 
 # ---- fitting -----------------------------------------------------------------------------------
 

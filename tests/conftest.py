@@ -1,4 +1,4 @@
-"""What every test may use: a small deployment, and a loop that nothing may hold."""
+"""Fixtures of every test: a small deployment, and a guard against a held event loop."""
 
 import asyncio
 import fcntl
@@ -28,8 +28,8 @@ from tests.support import zygote
 # others (training the demo's models took 20 times the processor time). Numpy comes after this.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-# Compiled once, by whoever comes first: else each worker rewrites 5000 asserts, and each service
-# that a test starts compiles itself, on machines that ask Python to keep no bytecode.
+# Compiled once, by the first process: else each worker rewrites 5000 asserts, and each service
+# that a test starts compiles itself, on machines whose Python is to keep no bytecode.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
@@ -97,7 +97,7 @@ def trained(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactor
 
     They are kept from run to run in pytest's cache, for as long as what makes them is the same.
     """
-    from services.local.demo import model_family  # noqa: PLC0415 - heavy, seldom needed
+    from services.local.demo import model_family  # noqa: PLC0415 - heavy, rarely needed
 
     demo = Path(model_family.__file__).parent
     makers = ("classifiers.py", "convnet.py", "digits.py", "model_family.py")
@@ -132,7 +132,7 @@ def convnets(trained: Train) -> Path:
 
 @pytest.fixture
 def deployment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Deploy:
-    """Return a function that writes a minimal cinquefoil.yaml, changed as told, and loads it.
+    """Return a function that writes a minimal cinquefoil.yaml with changes, and loads it.
 
     Mappings are merged key by key; anything else replaces what is there.
     """
@@ -226,7 +226,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class _Queue:
-    """How long the main thread has been ready to run while the machine ran something else, s."""
+    """Time that the main thread was ready to run while the machine ran something else, s."""
 
     def __init__(self) -> None:
         try:
@@ -236,12 +236,12 @@ class _Queue:
 
     def waited_s(self) -> float:
         if self._file < 0 or threading.current_thread() is not threading.main_thread():
-            return -time.perf_counter()  # unknown: then all that is no computing may have been it
+            return -time.perf_counter()  # unknown: then all time off the processor may have been it
         return int(os.pread(self._file, 64, 0).split()[1]) / 1e9
 
 
 class _Collector:
-    """How long the garbage collector ran: it looks through what thousands of tests keep.
+    """Time of the garbage collector, which looks through what thousands of tests keep.
 
     Attributes:
         ran_s: On the processor, s.
@@ -264,9 +264,9 @@ class _Collector:
 
 
 class _Disk:
-    """How long anything on this machine has waited for a disk; nothing, where no kernel says it."""
+    """Time that any task of the machine waited for a disk, s; 0 where the kernel reports none."""
 
-    TOLD_LATE_S: Final = 2.5  # PSI's totals are brought up to date every two seconds
+    REPORTED_LATE_S: Final = 2.5  # PSI's totals are brought up to date every two seconds
 
     def __init__(self) -> None:
         self._read = (-math.inf, 0.0)
@@ -322,11 +322,13 @@ def _loop_is_never_held(
         monkeypatch.setattr(asyncio.Handle, "_run", run)
     yield
     if held:
-        time.sleep(_Disk.TOLD_LATE_S)
+        time.sleep(_Disk.REPORTED_LATE_S)
         disk_s = _disk.waited_s(time.perf_counter())
-        told = [what for waited_s, was_s, what in held if waited_s - (disk_s - was_s) > _WAITED_S]
-        if told:
-            pytest.fail(f"held the event loop: {'; '.join(told)}")
+        reasons = [
+            what for waited_s, was_s, what in held if waited_s - (disk_s - was_s) > _WAITED_S
+        ]
+        if reasons:
+            pytest.fail(f"held the event loop: {'; '.join(reasons)}")
 
 
 def _owner(handle: Any) -> object:

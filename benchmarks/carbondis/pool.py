@@ -71,7 +71,7 @@ class Pool:
         self._queues = tuple(deque() for _ in self.jobs)
 
     def arrive(self, job: int, size: int, now_s: float, intensity: Intensity) -> None:
-        """Let a request wait; `decide` returns which begins."""
+        """Add a request to those that wait; `decide` returns which begins."""
         wanted = self.jobs[job]
         placements = tuple(self._placement(job, gpu, size, intensity) for gpu in wanted.gpus)
         queued = JobRequest(size, now_s, now_s + wanted.constraint_s, placements, job)

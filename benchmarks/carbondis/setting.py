@@ -27,7 +27,7 @@ SPRING = (datetime.fromisoformat("2022-04-08T00:00Z"), datetime.fromisoformat("2
 """Where both traces have Table IV's means and deviations within 0.5 % (their year has not)."""
 
 HOURS = 5
-"""What 20,000 requests of the slowest job take, rounded up."""
+"""Length of 20,000 requests of the slowest job, rounded up."""
 
 _HISTORY = 7 * 24
 

@@ -39,7 +39,7 @@ PERCENTILE = 95
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What has to be done.
+    """Requests of a set of jobs that a policy has to serve.
 
     Attributes:
         jobs: The set.
@@ -95,7 +95,7 @@ def work(case: Case) -> Work:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """Which GPUs are powered.
+    """GPUs that are powered.
 
     Attributes:
         low: Jobs that have a low-end GPU of their own.
@@ -124,10 +124,10 @@ POLICIES: dict[str, tuple[Fleet, Callable[[], SharedPolicy]]] = {
 
 @dataclass(slots=True)
 class Run:
-    """What happened.
+    """Record of a simulation.
 
     Attributes:
-        work: What was done.
+        work: The requests served.
         latencies_s: Of each job's requests.
         active_gco2e: Emissions above idle power.
         high_use: Requests of each job that a high-end GPU served.
@@ -189,7 +189,7 @@ class Run:
 
 
 def run(todo: Work, fleet: Fleet, policy: SharedPolicy) -> Run:
-    """Let a policy serve a set."""
+    """Simulate a policy that serves a set."""
     return _Simulation(todo, fleet, policy).run()
 
 

@@ -1,4 +1,4 @@
-"""Which runs the benchmark makes, and what it keeps of each."""
+"""Runs that the benchmark makes, and the figures that it keeps of each."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ THRESHOLDS = (0.8, 0.9, 1.0, 1.1, 1.2)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a policy, or the bound, came to.
+    """Figures of a policy, or of the bound.
 
     Attributes:
         carbon_gco2e: All emissions, GPUs powered to the common end.

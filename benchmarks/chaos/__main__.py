@@ -1,4 +1,4 @@
-"""What becomes of requests while services are killed, stopped, restarted and cut off.
+"""Fate of requests while services are killed, stopped, restarted and cut off.
 
     python -m benchmarks.chaos [--requests N] [--seed S] [--tls] [--rotate S] [--json FILE]
     python -m benchmarks.chaos --faults [FAULT/SERVICE ...] [--json FILE]

@@ -1,4 +1,4 @@
-"""What became of the requests of one fault."""
+"""Record of the requests of one fault."""
 
 import math
 from bisect import bisect_right
@@ -32,7 +32,7 @@ class End:
 
     @property
     def answered(self) -> bool:
-        """Whether it has an answer, right or wrong."""
+        """Return whether it has an answer, right or wrong."""
         return self.label >= 0 and not self.problem
 
 

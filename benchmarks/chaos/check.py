@@ -1,4 +1,4 @@
-"""What must hold over every fault: terms, plans, energy, executions, shares."""
+"""Invariants over every fault: terms, plans, energy, executions, shares."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _REPORTED_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class _Books:
-    """What services have counted so far.
+    """Counters of the services so far.
 
     Attributes:
         account_j: By the planner, J.
-        meters_j: By the agents, as the planner last heard, J.
+        meters_j: By the agents, as last reported to the planner, J.
         executed: Requests that workers answered, by the same reports.
         since: When the agents' accounts began, by GPU.
         retried: Requests that the router sent again.

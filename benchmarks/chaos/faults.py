@@ -28,16 +28,16 @@ BEFORE_S, AFTER_S = 3.0, 9.0
 """Load before a fault, and from it on, s."""
 
 BOUNDED_MS = 500
-"""What docs/operations.md advises clients to set, ms."""
+"""Interval that docs/operations.md advises clients to set, ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is done, and to what.
+    """A fault and the service that it hits.
 
     Attributes:
         name: As in the table.
-        service: To what.
+        service: The service that it hits.
         do: Does it, and returns when it is over.
         needs: As `site` takes it.
         reconnect_ms: As `Site.load` takes it.

@@ -52,7 +52,7 @@ KILLS = {"worker": 6, "gpuagent-node-0": 1, "planner": 1}
 
 @dataclass
 class Books:
-    """What clients saw.
+    """Record of the clients.
 
     Attributes:
         ends: By request id, each end it had.
@@ -115,7 +115,7 @@ async def kill(suite: Suite, folder: Path, rng: Random, books: Books) -> None:
     """Kill for ever."""
     while True:
         due = len(books.ends) + rng.expovariate(1 / KILL_EVERY)
-        while len(books.ends) < due:  # noqa: ASYNC110 - ends are many, and wake nobody
+        while len(books.ends) < due:  # noqa: ASYNC110 - ends are many, and set no event
             await asyncio.sleep(LOOK_S)
         (name,) = rng.choices(list(KILLS), list(KILLS.values()))
         with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 RATE_RPS = 100.0
 PAUSE_S = 6.0
-"""How long a process is stopped, a disk full, or a connection a black hole, s."""
+"""Time for which a process is stopped, a disk full, or a connection a black hole, s."""
 
 SETTLE_S = 60.0
 PROXIED: Final = ("planner", "carbon")

@@ -1,4 +1,4 @@
-"""How a service of a site is hurt. Each coroutine returns when it is over."""
+"""Faults of a site's services. Each coroutine returns when its fault is over."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def paused(site: Site, service: str) -> None:
 
 
 async def cut_off(site: Site, service: str) -> None:
-    """Have nothing pass between a service and those that dial it, for a while."""
+    """Drop all traffic between a service and those that dial it, for a while."""
     async with site.proxies[service].black_hole():
         await asyncio.sleep(PAUSE_S)
 
@@ -61,7 +61,7 @@ async def full_disk(site: Site, service: str) -> None:
 
 
 async def read_only_disk(site: Site, service: str) -> None:
-    """Have a service open no file for writing, for a while; what is open stays so."""
+    """Remount a service's disk read-only, for a while; open files stay open for writing."""
     disk = str(site.disk(await site.name(service)))
     await _run("mount", "--bind", disk, disk)
     try:
@@ -195,7 +195,7 @@ async def database_killed(site: Site, service: str) -> None:  # noqa: ARG001
 
 
 async def database_read_only(site: Site, service: str) -> None:  # noqa: ARG001
-    """Have PostgreSQL refuse to write, as a server that was failed over from."""
+    """Make PostgreSQL refuse to write, as a server that was failed over from."""
 
     async def set_to(value: str) -> None:
         alter = f"ALTER SYSTEM SET default_transaction_read_only = {value};"

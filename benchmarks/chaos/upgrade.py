@@ -96,7 +96,7 @@ def _taken_back_to(tree: Path, planner: Program, config: Path) -> Program:
 
 def _to(program: Program) -> Callable[[Site, str], Awaitable[None]]:
     async def do(site: Site, _service: str) -> None:
-        """Have the suite run another program when the one that runs has ended by SIGTERM."""
+        """Set the program that the suite runs when the present one has ended by SIGTERM."""
         site.suite.members[program.name].program = program
         os.kill(site.suite.processes[program.name], signal.SIGTERM)
 

@@ -51,7 +51,7 @@ TITLES = {"yolo": "YOLOv5", "efficientnet": "EfficientNet", "albert": "ALBERT"}
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What the analytic profile is corrected by, see `benchmarks.clover.calibration`.
+    """Corrections of the analytic profile, see `benchmarks.clover.calibration`.
 
     Attributes:
         overhead_s: Time per request in which the GPU does nothing for it, s.

@@ -36,7 +36,7 @@ FITTED = (
     },
     35.96,
 )
-"""What the fit gives, for where the measurements are not at hand."""
+"""The fit's values, for checkouts without the measurements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def _fit(measured: Sequence[Point]) -> tuple[Fit, float]:
             found.append(math.log(power_w / point.power_w))
         return found
 
-    # Steps beyond those in which the prediction tells utilisations apart.
+    # Steps beyond those in which the prediction distinguishes utilisations.
     best = least_squares(misses, [math.log(0.05), 0.0, 0.0, 36.0], diff_step=0.02).x
     return _from(best), float(best[3])
 

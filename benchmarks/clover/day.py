@@ -26,12 +26,12 @@ STRATEGIES: Mapping[str, Callable[[Problem], Configuration]] = {
     "oracle": REGISTRY["oracle"],
 }
 BEST = ("exact", "oracle")
-"""Whose better answer is the reference of a gap."""
+"""Strategies of which the better answer is the reference of a gap."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hour:
-    """What one plan is worth.
+    """Value of one plan.
 
     Attributes:
         objective: f, percentage points.

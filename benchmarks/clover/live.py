@@ -36,7 +36,7 @@ class Skewed:
 
     @property
     def method(self) -> Literal["model", "table"]:
-        """How the numbers came to be."""
+        """Return the profile's origin of its numbers."""
         return self.profile.method
 
     def batch(

@@ -1,4 +1,4 @@
-"""What a search costs the users: live evaluations, and those that break the SLA (Fig. 12).
+"""Cost of a search to users: live evaluations, and those that break the SLA (Fig. 12).
 
 The paper's searchers know no profiles: every configuration that they evaluate serves real
 requests for minutes. `exact` needs profiles and no live evaluation. Between the two is our online
@@ -55,7 +55,7 @@ class Searched:
 
     @property
     def figures(self) -> dict[str, float]:
-        """What to report."""
+        """Return the figures to report."""
         return {
             "searches": len(self.gaps),
             "live_evaluations": len(self.evaluations),
@@ -96,9 +96,9 @@ def online(setting: Setting) -> Searched:
         world = World.behind(problem, factor)
         steps = OnlineSearch(problem, beliefs, propose=_propose)
         steps.learn(world.measure(base(problem) if not running else _serving(problem)))
-        while (asked := steps.propose()) is not None:
-            evaluations.append(Evaluation(hour, _late(world.score(asked), problem)))
-            steps.learn(world.measure(asked))
+        while (proposal := steps.propose()) is not None:
+            evaluations.append(Evaluation(hour, _late(world.score(proposal), problem)))
+            steps.learn(world.measure(proposal))
         beliefs, best = steps.beliefs, steps.best or base(problem)
         known = world.known()
         top = score(known, exact(_feasible(known)))

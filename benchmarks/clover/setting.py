@@ -38,7 +38,7 @@ LATER = 1.001
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is served, where, and what a good plan is.
+    """Application, fleet and objective of a case.
 
     Attributes:
         application: Key of `applications.TITLES`.
@@ -67,7 +67,7 @@ class Setting:
 
     @property
     def objective(self) -> Objective:
-        """What a good plan is."""
+        """Return the objective of the plans."""
         return Objective(
             carbon_weight=self.carbon_weight,
             accuracy_floor=self.accuracy_floor,

@@ -63,7 +63,7 @@ FIGURES: Final = (
 )
 _LIMIT_S: Final = 120.0
 _MOST_S: Final = 220.0
-"""How long a fleet is measured."""
+"""Limit of the time that a fleet is measured, s."""
 
 
 class Planner:
@@ -199,7 +199,7 @@ async def steady_cores(planner: Planner) -> float:
 
 
 async def fan_out(crowd: Sequence[Crowd], routers: Sequence[Router]) -> dict[str, float]:
-    """Let a worker move, again and again; return how long and how many bytes routers hear of it."""
+    """Move a worker again and again; return delay and size of the news at routers."""
     _progress(f"{CHANGES} changed endpoints")
     draw = Random(1)
     delays_ms: list[float] = []

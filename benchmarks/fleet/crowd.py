@@ -57,11 +57,11 @@ class Crowd:
             await process.wait()
 
     def join(self) -> None:
-        """Have all of them join."""
+        """Send all of them the order to join."""
         self._say("join")
 
     def meter(self) -> None:
-        """Have them report energy once a second."""
+        """Start reports of energy once a second by all of them."""
         self._say("meter")
 
     async def chosen(self) -> str:
@@ -70,7 +70,7 @@ class Crowd:
         return await self._answer()
 
     async def move(self) -> float:
-        """Have the chosen worker move; return when it did, monotonic, s."""
+        """Move the chosen worker; return the time, monotonic, s."""
         self._say("move")
         return float(await self._answer())
 

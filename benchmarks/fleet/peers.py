@@ -1,4 +1,4 @@
-"""What a planner of many nodes meets: light agents and routers, each with its own connection.
+"""Peers of a planner of many nodes: light agents and routers, each with its own connection.
 
 They speak PlannerService as the real ones do. An agent does what steps say on a model of its GPUs,
 at once; a router takes every routing table and says so, and notes when which bytes came.
@@ -79,11 +79,11 @@ class Agent:
 
     @property
     def serves(self) -> bool:
-        """Whether a worker of it may take requests."""
+        """Return whether a worker of it may take requests."""
         return bool(self._segments)
 
     def move(self) -> str:
-        """Have the first worker listen on another port, and report it; return where."""
+        """Move the first worker to another port, and report it; return its address."""
         self.moves += 1
         self._said.put_nowait(pb.JoinRequest(node=self.report()))
         return self._endpoint(0)
@@ -136,7 +136,7 @@ class Agent:
         return self._metered
 
     def _meter(self) -> None:
-        """Have reports of energy name what runs now."""
+        """Rebuild the report of energy, with the slices that run now."""
         self._metered = pb.JoinRequest(
             energy=[inventory_pb2.GpuEnergy(gpu_uuid=uuid) for uuid in self._slices]
         )

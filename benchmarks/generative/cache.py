@@ -53,9 +53,9 @@ def measure(*, quick: bool = False) -> Report:
         embedder = _Remembering(MiniLm())
         training, testing = split(read(data_file(f"prompts/{name}.jsonl")), 0.5, seed=_SEED)
         random.Random(_SEED).shuffle(testing)
-        asked = testing[: _QUICK if quick else _ANSWERS]
+        sent = testing[: _QUICK if quick else _ANSWERS]
         proxy = _trained(training, embedder)
-        found[name] = {f"{each:g}": _Day(asked, each, embedder, proxy).run() for each in THRESHOLDS}
+        found[name] = {f"{each:g}": _Day(sent, each, embedder, proxy).run() for each in THRESHOLDS}
     rows = [
         {"set": name, "threshold": threshold, **figures}
         for name, by_threshold in found.items()
@@ -89,10 +89,10 @@ class _Day:
     """One run over a set's prompts."""
 
     def __init__(
-        self, asked: Sequence[Row], threshold: float, embedder: _Remembering, proxy: ProxyModel
+        self, rows: Sequence[Row], threshold: float, embedder: _Remembering, proxy: ProxyModel
     ) -> None:
-        models = sorted({each.model for each in asked})
-        self._asked, self._embedder = asked, embedder
+        models = sorted({each.model for each in rows})
+        self._rows, self._embedder = rows, embedder
         settings = PromptCache(max_mib=1024, max_unused_s=_WEEK_S, similarity=threshold)
         self._cache = SemanticCache(models, settings, SIZE)
         self._knowledge = LengthModels(proxy, models)
@@ -103,13 +103,13 @@ class _Day:
 
     def run(self) -> dict[str, float | None]:
         """Return the figures."""
-        for now_s, each in enumerate(self._asked):
-            self._ask(each, float(now_s))
+        for now_s, each in enumerate(self._rows):
+            self._serve(each, float(now_s))
         return {
-            "exact_rate": len(self._right["exact"]) / len(self._asked),
+            "exact_rate": len(self._right["exact"]) / len(self._rows),
             "exact_right": _share(self._right["exact"]),
             "exact_model": _share(self._right["model, exact"]),
-            "semantic_rate": len(self._right["semantic"]) / len(self._asked),
+            "semantic_rate": len(self._right["semantic"]) / len(self._rows),
             "semantic_right": _share(self._right["semantic"]),
             "semantic_model": _share(self._right["model, semantic"]),
             "semantic_chosen": _share(self._right["chosen"]),
@@ -118,8 +118,8 @@ class _Day:
             "embed_ms": 1e3 * median(self._embedder.took_s),
         }
 
-    def _ask(self, asked: Row, now_s: float) -> None:
-        model, prompt, tokens = asked.model, asked.prompt, asked.tokens
+    def _serve(self, row: Row, now_s: float) -> None:
+        model, prompt, tokens = row.model, row.prompt, row.tokens
         cache, knowledge = self._cache, self._knowledge
         key = blake2b(prompt.encode(errors="replace"), digest_size=TENANT).digest()
         vector, kind = self._embedder.embed(prompt), "exact"
@@ -132,16 +132,16 @@ class _Day:
         said, classes = knowledge.predict(model, prompt, vector), knowledge.classes(model)
         true_class = classes.class_of(tokens)
         if hit is not None:
-            told_class = classes.class_of(hit.lengths.mean_tokens)
-            self._right[kind].append(told_class == true_class)
+            by_cache = classes.class_of(hit.lengths.mean_tokens)
+            self._right[kind].append(by_cache == true_class)
             self._right[f"model, {kind}"].append(said.class_ == true_class)
             if kind == "semantic":
                 cache.of[model].judge(hit.key, right=not hit.lengths.is_outlier(tokens))
                 selector = self._selectors[model]
-                chosen = told_class if selector.prefers_cache else said.class_
+                chosen = by_cache if selector.prefers_cache else said.class_
                 self._right["chosen"].append(chosen == true_class)
                 self._selectors[model] = selector.updated(
-                    cache_class=told_class, model_class=said.class_, true_class=true_class
+                    cache_class=by_cache, model_class=said.class_, true_class=true_class
                 )
         cache.of[model].learn(key, tokens, now_s, vector)
         classes.observe(tokens, said.probabilities)

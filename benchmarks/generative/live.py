@@ -107,13 +107,13 @@ async def _compare(folder: Path, plan: Plan) -> Report:
 async def _learn(
     suites: Sequence[LiveSuite], questions: Iterator[Question], pace: Pace, plan: Plan
 ) -> int:
-    """Let both serve shortest first; return how many requests each was sent."""
-    rng, asked = np.random.default_rng(1), 0
+    """Serve shortest first with both; return the number of requests that each was sent."""
+    rng, sent = np.random.default_rng(1), 0
     for one in suites:
         await one.order("ssjf")
     for _ in range(plan.learned):
-        asked += len((await stream(suites, questions, pace, rng, plan.turn_s))[0])
-    return asked
+        sent += len((await stream(suites, questions, pace, rng, plan.turn_s))[0])
+    return sent
 
 
 async def _turns(
@@ -125,8 +125,8 @@ async def _turns(
         first = turn % 2  # the suite that serves in order of arrival
         for which, order in enumerate(ORDERS):
             await suites[first ^ which].order(order)
-        asked = await stream(suites, questions, pace, rng, plan.turn_s)
-        turns.append(_both(zip(asked[first], asked[not first], strict=True)))
+        answers = await stream(suites, questions, pace, rng, plan.turn_s)
+        turns.append(_both(zip(answers[first], answers[not first], strict=True)))
     return turns
 
 
@@ -146,7 +146,7 @@ def _report(
     count = sum(each.predicted for each in predicted)
     figures = _side(turns) | {
         "lost": lost,
-        "foretold_pct": 100 * count / (2 * unjudged + len(ssjf)),
+        "predicted_pct": 100 * count / (2 * unjudged + len(ssjf)),
         "cache_hit_pct": 100
         * sum(each.hits * each.predicted for each in predicted)
         / max(count, 1),

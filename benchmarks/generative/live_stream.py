@@ -18,7 +18,7 @@ _WEIGHT: Final = 0.25  # of the newest look: a mean of about 20 s
 
 
 class Pace:
-    """How long an answer keeps its slot now, and how long to wait between requests then.
+    """Present time that an answer keeps its slot, and the gap between requests that follows.
 
     Args:
         suites: All.
@@ -41,8 +41,8 @@ class Pace:
 
     async def look(self, weight: float = 1.0) -> None:
         """Take in what was answered since the last look."""
-        told = [await one.computed() for one in self._suites]
-        count, total_s = sum(each[0] for each in told), sum(each[1] for each in told)
+        counted = [await one.computed() for one in self._suites]
+        count, total_s = sum(each[0] for each in counted), sum(each[1] for each in counted)
         answered = count - self._seen[0]
         if answered:
             newest_s = (total_s - self._seen[1]) / answered
@@ -64,12 +64,12 @@ async def saturated(one: LiveSuite, questions: Iterable[Question]) -> None:
     """
     left = iter(questions)
 
-    async def ask() -> None:
+    async def send_all() -> None:
         for question in left:
-            if await one.ask(question, time.monotonic()) is None:
+            if await one.send(question, time.monotonic()) is None:
                 raise RuntimeError(f"{one.name}: {one.lost[-1]}")
 
-    await asyncio.gather(ask(), ask())
+    await asyncio.gather(send_all(), send_all())
 
 
 async def stream(
@@ -93,7 +93,7 @@ async def stream(
     """
     due_s = time.monotonic()
     end_s = due_s + seconds
-    asked: list[list[asyncio.Task[Answer | None]]] = [[] for _ in suites]
+    sent: list[list[asyncio.Task[Answer | None]]] = [[] for _ in suites]
     async with asyncio.TaskGroup() as tasks:
         following = tasks.create_task(pace.follow(), name="pace")
         for question in questions:
@@ -101,7 +101,7 @@ async def stream(
             if due_s > end_s:
                 break
             await asyncio.sleep(max(due_s - time.monotonic(), 0.0))
-            for each, one in zip(asked, suites, strict=True):
-                each.append(tasks.create_task(one.ask(question, due_s), name=one.name))
+            for each, one in zip(sent, suites, strict=True):
+                each.append(tasks.create_task(one.send(question, due_s), name=one.name))
         following.cancel()
-    return [[task.result() for task in each] for each in asked]
+    return [[task.result() for task in each] for each in sent]

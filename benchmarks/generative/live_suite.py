@@ -55,7 +55,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came.
+    """Times and length of an answer.
 
     Attributes:
         due_s: When it was due, of `time.monotonic`.
@@ -71,7 +71,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """What became of predictions.
+    """Counts of predictions.
 
     Attributes:
         predicted: Requests that waited and were predicted before they were served.
@@ -96,11 +96,11 @@ class LiveSuite:
     _predictor: PredictorServiceAsyncStub
 
     async def order(self, discipline: str) -> None:
-        """Let its router serve in this order from now on."""
+        """Serve in this order from now on."""
         request = planner_pb2.SetPolicyRequest(model=MODEL, discipline=discipline)
         await self._planner.SetPolicy(request)
 
-    async def ask(self, question: Question, due_s: float) -> Answer | None:
+    async def send(self, question: Question, due_s: float) -> Answer | None:
         """Send the request at a time of `time.monotonic`; None: there was an error."""
         await asyncio.sleep(max(due_s - time.monotonic(), 0.0))
         first_s, tokens = 0.0, 0
@@ -119,13 +119,13 @@ class LiveSuite:
 
     async def computed(self) -> tuple[int, float]:
         """Return how many answers there were, and the time that they kept a slot, added up, s."""
-        asked = pb.ModelStatisticsRequest(name=MODEL)
-        (model,) = (await self._router.ModelStatistics(asked)).model_stats
+        request = pb.ModelStatisticsRequest(name=MODEL)
+        (model,) = (await self._router.ModelStatistics(request)).model_stats
         span = model.inference_stats.compute_infer
         return span.count, span.ns / 1e9
 
     def share_cores(self) -> None:
-        """Let its worker run on any core: what else runs on one must not slow one suite only."""
+        """Allow its worker any core: other load on one must not slow one suite only."""
         agent = next(pid for name, pid in self._suite.processes.items() if "gpuagent" in name)
         for worker in psutil.Process(agent).children(recursive=True):
             for thread in worker.threads():

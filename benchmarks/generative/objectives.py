@@ -1,4 +1,4 @@
-"""What mu-Serve's table 2 compares: the same network and inputs, trained with other aims.
+"""The aims that mu-Serve's table 2 compares: the same network and inputs, trained otherwise.
 
 Ordinal: one number, near the class; rounded. Regression: one number, near the logarithm of the
 length; cut at the class edges. Classification is the predictor's own.
@@ -57,25 +57,25 @@ def objectives(
     classes, true = (true_classes(rows, body.edges_tokens) for rows in (trained, tested))
     lengths, tokens = (np.array([row.tokens for row in rows], float) for rows in (trained, tested))
     limits = np.log1p(body.edges_tokens[tested[0].model])
-    asked, ridge = body.inputs(tested, embed), head_ridge(trained)
+    tested_inputs, ridge = body.inputs(tested, embed), head_ridge(trained)
     found: dict[str, Measures] = {}
     for name, loss in {"MSE": squared, "L1": absolute}.items():
-        ordinal = _asked(asked, inputs, classes.astype(float), loss, ridge)
+        ordinal = _scores(tested_inputs, inputs, classes.astype(float), loss, ridge)
         called = np.rint(ordinal).clip(0, CLASS_COUNT - 1).astype(np.int64)
         found[f"ordinal, {name}"] = measure(true, tokens, called, ordinal)
-        logs = _asked(asked, inputs, np.log1p(lengths), loss, ridge)
+        logs = _scores(tested_inputs, inputs, np.log1p(lengths), loss, ridge)
         cut = np.searchsorted(limits, logs)
         found[f"regression, {name}"] = measure(true, tokens, cut, logs)
-    likely = fit_head(inputs, classes, ridge, seed=0).probabilities(asked)
+    likely = fit_head(inputs, classes, ridge, seed=0).probabilities(tested_inputs)
     mean = likely @ np.arange(CLASS_COUNT)
     found[OURS] = measure(true, tokens, likely.argmax(axis=1), mean)
     return dict(sorted(found.items()))
 
 
-def _asked(
-    asked: Array, inputs: Array, target: Array, loss: Callable[[Array], Loss], ridge: float
+def _scores(
+    tested_inputs: Array, inputs: Array, target: Array, loss: Callable[[Array], Loss], ridge: float
 ) -> Array:
     start = np.array([target.mean()])
     head: Head = fit_networks(inputs, start, loss(target), ridge, seed=0)
-    scores: Array = head.scores(asked)[:, 0]
+    scores: Array = head.scores(tested_inputs)[:, 0]
     return scores

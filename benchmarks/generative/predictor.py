@@ -35,7 +35,7 @@ TIMED, PASSES = 300, 15
 
 @dataclass(frozen=True, slots=True)
 class Set:
-    """What is learned and predicted.
+    """A data set, and the model whose lengths are learned and predicted.
 
     Attributes:
         file: Of the data set prompts.

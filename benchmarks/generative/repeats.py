@@ -1,4 +1,4 @@
-"""How well the other answers to a prompt predict one answer: a ceiling.
+"""Accuracy with which the other answers to a prompt predict one answer: a ceiling.
 
 A model that samples answers the same prompt now shorter, now longer, and no text determines which.
 """
@@ -14,7 +14,7 @@ from services.predictor.training.core.metrics import Measures, measure
 from services.predictor.training.core.rows import Row
 
 
-def others_told(rows: Iterable[Row]) -> tuple[list[Row], NDArray[np.float64]]:
+def by_the_others(rows: Iterable[Row]) -> tuple[list[Row], NDArray[np.float64]]:
     """Return the answers of one model to prompts that it answered more than once.
 
     Returns:
@@ -37,7 +37,7 @@ def ceiling(rows: Iterable[Row]) -> Measures:
 
     The class is the one most of them are of, the order that of their mean.
     """
-    kept, means = others_told(rows)
+    kept, means = by_the_others(rows)
     tokens = np.array([row.tokens for row in kept], np.float64)
     true = np.searchsorted(np.quantile(tokens, CLASS_RANKS), tokens)
     counts: dict[str, NDArray[np.int64]] = {}

@@ -27,13 +27,13 @@ SEEDS, FEW_SEEDS = 10, 4
 
 SLO_S = 20.0
 OVERTAKING_S = 10 * SLO_S
-"""What the router takes for an objective of `SLO_S`, where nothing else is said."""
+"""Default of the router's overtaking bound for an objective of `SLO_S`, s."""
 
 BURSTY = 3.0
 """Deviation of the gaps between bursty arrivals, over their mean; Poisson: 1."""
 
 PEAK_ANSWERS = 100
-"""What could be answered, one after the other, while a peak lasts. Peaks begin and end idle."""
+"""Answers that could be served, one after the other, in a peak. Peaks begin and end idle."""
 
 AGING = 10.0
 """Of shortest job first with aging: a second of waiting makes up for 1/10 s of service."""
@@ -51,7 +51,7 @@ _UNSTEADY: Sequence[tuple[float, Arrivals]] = ((0.7, "bursty"), (0.92, "peaks"))
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is measured at once.
+    """Setting of one comparison.
 
     Attributes:
         trace: Whose answers.
@@ -88,8 +88,8 @@ def measure(*, quick: bool = False) -> Report:
     headline: dict[str, dict[str, Row]] = {}
     for row in rows:
         if (row["order"], row["arrivals"]) == (_SSJF, "Poisson") and (
-            (row["answers"], row["foretold_by"])
-            == (settings[0].trace.answers, settings[0].trace.foretold_by)
+            (row["answers"], row["predicted_by"])
+            == (settings[0].trace.answers, settings[0].trace.predicted_by)
         ):
             figures = ("streams", "mean_cut_pct", "p99_ratio", "p999_ratio", "max_ratio")
             by_load = headline.setdefault(f"slots_{row['slots']}", {})
@@ -143,7 +143,7 @@ def rows_of(setting: Setting) -> list[Row]:
     return [
         {
             "answers": setting.trace.answers,
-            "foretold_by": setting.trace.foretold_by,
+            "predicted_by": setting.trace.predicted_by,
             "slots": setting.slots,
             "arrivals": setting.arrivals,
             "load": setting.load,

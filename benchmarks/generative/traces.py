@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from benchmarks._data import DATA, data_file
-from benchmarks.generative.repeats import others_told
+from benchmarks.generative.repeats import by_the_others
 from benchmarks.generative.serving import Classes, Seconds
 from services.predictor.core.estimate import CLASS_MIDDLES, CLASS_RANKS
 from services.predictor.embedding.minilm import MiniLm
@@ -24,7 +24,7 @@ from services.predictor.training.export import to_onnx
 from services.router.core.queue.boost import DECILES, decile_at
 
 BEFORE_S, TOKEN_S = 0.1, 0.02
-"""What an answer takes: so much, and so much more per token."""
+"""Length of an answer, s: a fixed part, and a part per token."""
 
 TEST_SHARE = 0.5
 """Of the prompts of a set that our predictor is trained on: those that it is judged by."""
@@ -72,7 +72,7 @@ class Trace:
 
     Attributes:
         answers: Whose.
-        foretold_by: Predictor of their lengths.
+        predicted_by: Predictor of their lengths.
         services_s: How long each takes, shape (answers,).
         predicted: The predicted class, 0..9, shape (answers,).
         true: The class it is of, 0..4, shape (answers,).
@@ -80,7 +80,7 @@ class Trace:
     """
 
     answers: str
-    foretold_by: str
+    predicted_by: str
     services_s: Seconds
     predicted: Classes
     true: Classes
@@ -107,7 +107,7 @@ def ours() -> list[Trace]:
     It is trained on half of each set's prompts, as from a user's own logs, and learns on as it does
     live: each answer's length after its prediction.
     """
-    return [_foretold(each, read(each.path)) for each in _SETS if each.path.is_file()]
+    return [_predicted(each, read(each.path)) for each in _SETS if each.path.is_file()]
 
 
 def imitated(trace: Trace, other: Trace) -> Trace:
@@ -120,7 +120,7 @@ def imitated(trace: Trace, other: Trace) -> Trace:
     shares = np.cumsum(counts / counts.sum(axis=1, keepdims=True), axis=1)
     drawn = np.random.default_rng(0).random((len(trace.true), 1))
     predicted = (drawn >= shares[trace.true, :-1]).sum(axis=1)
-    return replace(trace, foretold_by=f"as by {other.foretold_by}", predicted=predicted)
+    return replace(trace, predicted_by=f"as by {other.predicted_by}", predicted=predicted)
 
 
 def recorded(other: Trace) -> list[Trace]:
@@ -144,7 +144,7 @@ def recorded(other: Trace) -> list[Trace]:
 
 def perfect(trace: Trace) -> Trace:
     """Return a trace's answers, each one's class predicted without an error."""
-    return replace(trace, foretold_by="true classes", predicted=trace.true)
+    return replace(trace, predicted_by="true classes", predicted=trace.true)
 
 
 def sampled() -> list[Trace]:
@@ -154,7 +154,7 @@ def sampled() -> list[Trace]:
     """
     if not _SAMPLED.path.is_file():
         return []
-    rows, means = others_told(_halves(_SAMPLED, read(_SAMPLED.path))[1])
+    rows, means = by_the_others(_halves(_SAMPLED, read(_SAMPLED.path))[1])
     tokens = np.array([row.tokens for row in rows])
     predicted = np.searchsorted(np.quantile(means, np.arange(1, DECILES) / DECILES), means)
     return [
@@ -162,7 +162,7 @@ def sampled() -> list[Trace]:
     ]
 
 
-def _foretold(each: _Set, rows: list[Row]) -> Trace:
+def _predicted(each: _Set, rows: list[Row]) -> Trace:
     training, testing = _halves(each, rows)
     embed = MiniLm().embed
     with TemporaryDirectory() as folder:

@@ -1,1 +1,1 @@
-"""What a real GPU shows without being changed."""
+"""Report of a real GPU, read only."""

@@ -1,4 +1,4 @@
-"""What a real GPU shows, read only, in less than ten minutes: `make gpu-report`.
+"""Report of a real GPU, read only, in less than ten minutes: `make gpu-report`.
 
 The session's own provider, answers against the CPU's, energy by counter against integrated power,
 latency and energy of networks beside the analytic model's, and an MPS daemon. Where ONNX Runtime
@@ -30,7 +30,7 @@ _MPS = Path("nvidia-cuda-mps-control")
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How much is measured.
+    """Extent of the measurement.
 
     Attributes:
         seconds: Time per point, s; the energy comparison takes twice five of them.

@@ -1,4 +1,4 @@
-"""What computes: the suite's own engine on CUDA, or PyTorch where ONNX Runtime has no GPU build."""
+"""Engines: the suite's own on CUDA, or PyTorch where ONNX Runtime has no GPU build."""
 
 import tempfile
 from collections.abc import Callable

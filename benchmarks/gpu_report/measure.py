@@ -76,9 +76,9 @@ def settings(gpus: NvmlGpus) -> list[tuple[object, ...]]:
 def _limits(uuid: str) -> tuple[object, ...]:
     device = pynvml.nvmlDeviceGetHandleByUUID(uuid.encode())
     found: list[object] = []
-    for ask in (pynvml.nvmlDeviceGetPowerManagementLimit, pynvml.nvmlDeviceGetComputeMode):
+    for read in (pynvml.nvmlDeviceGetPowerManagementLimit, pynvml.nvmlDeviceGetComputeMode):
         try:
-            found.append(ask(device))
+            found.append(read(device))
         except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError):
             found.append(None)
     return tuple(found)

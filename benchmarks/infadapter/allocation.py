@@ -53,7 +53,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What runs, and which load it takes.
+    """Variants that run, and the load that each takes.
 
     Attributes:
         units: By variant; the most accurate first.
@@ -69,7 +69,7 @@ class Allocation:
 
     @property
     def overloaded(self) -> bool:
-        """Whether some of the load is not served."""
+        """Return whether some of the load is not served."""
         return self.unserved_rps > 0
 
     @property

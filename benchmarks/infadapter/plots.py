@@ -41,7 +41,7 @@ def steady(load_rps: NDArray[np.float64]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What is drawn.
+    """Data of a plot.
 
     Attributes:
         setting: The networks.

@@ -24,7 +24,7 @@ BUCKET_CORES = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What is known when a decision is due.
+    """Knowledge when a decision is due.
 
     Attributes:
         since_s: Time since the decision before, s.

@@ -29,7 +29,7 @@ NAME = "resnet"
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What happened, by decision.
+    """Record of a replay, by decision.
 
     Attributes:
         second: When.
@@ -85,11 +85,11 @@ def replay(
     known: dict[int, Outlook],
     resources: float,
 ) -> Course:
-    """Let a policy decide on all of the load.
+    """Replay all of the load with a policy's decisions.
 
     Args:
         setting: The networks.
-        policy: Who decides.
+        policy: The policy that decides.
         load_rps: By second.
         known: What is known at the seconds at which a decision is due.
         resources: Weight of resources in Eq. 1.

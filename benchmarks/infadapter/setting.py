@@ -16,15 +16,15 @@ from services.kit.config import InfAdapter as Weights
 
 CORES = 20
 BEFORE = {"152": 20}
-"""What runs at first: the most accurate network, as large as can be."""
+"""Cores that run at first: the most accurate network, as large as can be."""
 
 RESOURCE_WEIGHTS = (0.0125, 0.05, 0.2)
-"""What the paper's text calls beta, and its code and the published figures alpha."""
+"""Weights that the paper's text calls beta, and its code and the published figures alpha."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is known of the five networks.
+    """The five networks, as known.
 
     Attributes:
         candidates: With planned capacities: a line through five measured sizes, times a safety

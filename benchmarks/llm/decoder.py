@@ -38,15 +38,15 @@ class Decoder:
 
     async def complete(self, request: web.Request) -> web.StreamResponse:
         """Stream a completion, a token in an event, as vLLM does."""
-        asked = await request.json()
+        body = await request.json()
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         async with self._room:
-            for left in range(asked["max_tokens"] - 1, -1, -1):
+            for left in range(body["max_tokens"] - 1, -1, -1):
                 await self.step()
                 choice = {"index": 0, "text": " a", "finish_reason": None if left else "length"}
                 await response.write(_event({"choices": [choice], "usage": None}))
-        usage = {"prompt_tokens": 1, "completion_tokens": asked["max_tokens"]}
+        usage = {"prompt_tokens": 1, "completion_tokens": body["max_tokens"]}
         await response.write(_event({"choices": [], "usage": usage}) + b"data: [DONE]\n\n")
         return response
 

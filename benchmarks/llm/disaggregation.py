@@ -1,4 +1,4 @@
-"""What can be gained at most where prompts and answers are computed on GPUs of different types.
+"""Upper bound of the gain where prompts and answers are computed on GPUs of different types.
 
 python -m benchmarks.llm --part disaggregation [--json FILE]
 
@@ -51,7 +51,7 @@ EMBODIED: Final = Embodied(lifetime_y=4.0, kgco2e={"a100-80gb": published_kgco2e
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What requests need, per token that is generated.
+    """Tokens and limits of requests, per token that is generated.
 
     Attributes:
         prompt_tokens: Of prompts.
@@ -93,7 +93,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Way:
-    """What a token costs at a site.
+    """Cost of a token at a site.
 
     Attributes:
         carbon_g: Embodied carbon included, gCO2e.

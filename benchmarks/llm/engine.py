@@ -23,7 +23,7 @@ KV_TOKENS: Final = 400_000
 """Tokens of context that fit beside the weights: 128 KiB each (Llama 3 8B, 16 bit) in 52 GB."""
 CLOCK_PERIOD_S: Final = 0.5
 CHOSEN_ATTAINMENT: Final = 0.995
-"""What must be kept on the window on which is chosen: later ones differ."""
+"""Attainment to keep on the window on which is chosen: later ones differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ ClockAt = Callable[[Replica, float], float]
 
 
 class Engine(StepCosts):
-    """What a step of one GPU takes and draws.
+    """Time and energy of a step of one GPU.
 
     Args:
         profile: The model's.

@@ -50,7 +50,7 @@ _WORDS: Final = ("Write", "a", "short", "story", "about", "a", "river", "and", "
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of a text. Attributes: parameters of its receipt, or lost ("": it is not)."""
+    """Fate of a text. Attributes: parameters of its receipt, or lost (the error; "": it is not)."""
 
     parameters: dict[str, Any]
     lost: str = ""
@@ -84,8 +84,8 @@ async def _measured(texts: int, turns: int) -> list[dict[str, Any]]:
                 await until_ready(clients, lambda _: None)
             for turn in range(turns):
                 for choice in CHOICES if turn % 2 == 0 else CHOICES[::-1]:
-                    asked = SetPolicyRequest(model=MODEL, instance_choice=choice)
-                    await clients.planner.SetPolicy(asked)
+                    order = SetPolicyRequest(model=MODEL, instance_choice=choice)
+                    await clients.planner.SetPolicy(order)
                     before = _processor_s(suite)
                     found[choice] += await _answers(clients, texts, turn)
                     after = _processor_s(suite)

@@ -1,4 +1,4 @@
-"""What the way through router and worker costs a stream of tokens: throughput, time, processor.
+"""Cost of the way through router and worker to a stream of tokens: throughput, time, processor.
 
 Two replicas that decode in steps of fixed length (`decoder.py`), each with all its slots busy.
 Clients of the OpenAI API keep them so, in turns directly, each of the replica that has the
@@ -47,7 +47,7 @@ _READY_S: Final = 60.0
 
 @dataclass(slots=True)
 class Seen:
-    """What clients saw after the warm-up.
+    """Clients' record after the warm-up.
 
     Attributes:
         tokens: How many came.
@@ -143,9 +143,9 @@ async def _client(session: ClientSession, busy: dict[str, int], seen: Seen, bega
 
 
 async def _text(session: ClientSession, server: str, seen: Seen, began_s: float) -> None:
-    asked = {"model": MODEL, "prompt": "a", "max_tokens": TOKENS, "stream": True}
+    body = {"model": MODEL, "prompt": "a", "max_tokens": TOKENS, "stream": True}
     last_s, ended = None, False
-    async with session.post(f"http://{server}/v1/completions", json=asked) as response:
+    async with session.post(f"http://{server}/v1/completions", json=body) as response:
         async for line in response.content:
             if not line.startswith(b"data: {"):
                 ended = ended or line.startswith(b"data: [DONE]")

@@ -1,4 +1,4 @@
-"""Which replica takes a request, and at what clock and power it runs; what is chosen in advance."""
+"""Policies: replica, clock and power of each request, and settings that are chosen in advance."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ class AsRouter:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a policy runs with.
+    """Settings with which a policy runs.
 
     Attributes:
         gpus: Powered; the others are parked.

@@ -86,7 +86,7 @@ class Live:
         return [latency for at, latency in self.answers if since_s <= at < until_s]
 
     async def send(self) -> None:
-        """Let requests come as a Poisson process, for ever."""
+        """Send requests as a Poisson process, until cancelled."""
         rng, due_s = np.random.default_rng(self.seed), time.monotonic()
         while True:
             due_s += rng.exponential(1 / self.rate_rps)
@@ -144,8 +144,8 @@ async def node(folder: Path, rate_rps: float, *, loop: bool) -> AsyncIterator[Li
     async with agent(config, address) as stub:
         endpoints = await _started(stub)
         live = Live(stub, rate_rps)
-        carriers = (live.carry(endpoint) for endpoint in endpoints)
-        async with beside([live.send(), live.watch(), *carriers]):
+        carrying = (live.carry(endpoint) for endpoint in endpoints)
+        async with beside([live.send(), live.watch(), *carrying]):
             yield live
 
 

@@ -1,4 +1,4 @@
-"""What is served: one network on a whole simulated V100."""
+"""The setting: one network on a whole simulated V100."""
 
 from dataclasses import dataclass
 
@@ -43,7 +43,7 @@ class Served:
 
     @property
     def capacity_rps(self) -> float:
-        """What the highest clock can serve in full batches, req/s."""
+        """Return the load that the highest clock can serve in full batches, req/s."""
         return self.processes * self.batch_size / self.full_s
 
 

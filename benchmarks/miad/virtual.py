@@ -26,7 +26,7 @@ Rate = Callable[[float], float]
 
 @dataclass(slots=True)
 class Course:
-    """What happened.
+    """Record of a run.
 
     Attributes:
         answers: When each request was answered, and its latency, s.
@@ -55,7 +55,7 @@ class Course:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Who sets the clock.
+    """The owner of the clock.
 
     Attributes:
         rules: The loop's; None: no loop.

@@ -69,7 +69,7 @@ def jobs(
     stretched_s, sizes = stretched_s[since:], whole.sizes[since:]
     count = int(np.searchsorted(stretched_s, length_s))
     rng = np.random.default_rng(1)
-    told = foretold(sizes[:count], rng)
+    predicted = predict(sizes[:count], rng)
     order = rng.permutation(len(TABLE))
     found = []
     for number in range(count):
@@ -78,7 +78,9 @@ def jobs(
         rank = None
         if row.name in GENERATES:
             size = float(sizes[number])
-            rank = at_s + AGING * float(told[number]) * row.latency_s if shortest_first else None
+            rank = (
+                at_s + AGING * float(predicted[number]) * row.latency_s if shortest_first else None
+            )
         found.append(Job(at_s, row.name, size, rank))
     return found
 
@@ -110,7 +112,7 @@ ACCURACY: Final = 0.43
 RANKS: Final = (0.25, 0.5, 0.75, 0.99)
 
 
-def foretold(sizes: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+def predict(sizes: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
     """Return sizes as predicted: the mean of one of five classes, often the true one.
 
     A wrong one is a neighbour of the true one, as an ordinal classifier's mostly are.
@@ -118,18 +120,18 @@ def foretold(sizes: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np
     edges = np.quantile(sizes, RANKS)
     true = np.searchsorted(edges, sizes)
     wrong = np.clip(true + rng.choice((-1, 1), len(sizes)), 0, len(RANKS))
-    told = np.where(rng.random(len(sizes)) < ACCURACY, true, wrong)
+    chosen = np.where(rng.random(len(sizes)) < ACCURACY, true, wrong)
     known = range(len(RANKS) + 1)
     means = np.array(
         [sizes[true == each].mean() if (true == each).any() else 1.0 for each in known]
     )
-    return np.asarray(means[told])
+    return np.asarray(means[chosen])
 
 
 def rates_rps(found: list[Job], length_s: float) -> dict[str, float]:
     """Return requests per second by model."""
-    asked = Counter(job.model for job in found)
-    return {row.name: asked[row.name] / length_s for row in TABLE}
+    counts = Counter(job.model for job in found)
+    return {row.name: counts[row.name] / length_s for row in TABLE}
 
 
 def work(name: Name) -> float:

@@ -50,7 +50,7 @@ LENGTH_S: Final = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """What is compared. Attributes: placement, loop (the agent's clock loop)."""
+    """A case of the comparison. Attributes: placement, loop (the agent's clock loop)."""
 
     placement: PlacementRule
     loop: bool
@@ -142,7 +142,7 @@ def _placed(deployment: Deployment, way: Way) -> tuple[Segment, ...]:
 
 
 async def _started(stub: Any, segments: tuple[Segment, ...]) -> tuple[Streams, list[Any]]:
-    """Have the agent start the segments; return the load, and what must run for it."""
+    """Start the segments at the agent; return the load, and the tasks that must run for it."""
     wanted = gpuagent_pb2.ReconfigureRequest()
     for uuid in GPUS:
         specs = [_spec(segment) for segment in segments if segment.gpu_uuid == uuid]

@@ -80,9 +80,9 @@ def rows_of(networks: Networks, slo_scale: float, span: Span) -> list[Row]:
         return arrivals.dealt(known, TRACE, rate_rps, since, length_s)
 
     study = Study(models, mix.devices(DEVICES), jobs(0, SAMPLE / rate_rps), span)
-    asked = jobs(SAMPLE, span.length_s)
+    sample = jobs(SAMPLE, span.length_s)
     setting: Row = {"networks": len(networks), "slo_scale": slo_scale, "rate_rps": rate_rps}
-    return compared(study, setting, _in_order(POLICIES_HERE), lambda _: asked)
+    return compared(study, setting, _in_order(POLICIES_HERE), lambda _: sample)
 
 
 def _in_order(policies: Iterable[Policy]) -> tuple[Policy, ...]:

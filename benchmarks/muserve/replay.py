@@ -23,7 +23,7 @@ ACTIVE_W: Final = (_SEEN_W - IDLE_W) / V100.power_ratio(_SEEN_MHZ / TABLE.max_cl
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What is compared.
+    """A policy of the comparison.
 
     Attributes:
         name: As in the paper's Fig. 7, mostly.
@@ -54,7 +54,7 @@ POLICIES: Final = (
 
 @dataclass(slots=True)
 class Course:
-    """What happened.
+    """Record of a replay.
 
     Attributes:
         answers: All.

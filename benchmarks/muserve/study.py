@@ -22,7 +22,7 @@ TIME_LIMIT_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is served, on what.
+    """Load and devices of a case.
 
     Attributes:
         trace: Whose arrivals.

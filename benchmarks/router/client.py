@@ -32,7 +32,7 @@ async def generate(  # noqa: PLR0913, PLR0917 - what a load is made of
     body, rows = messages.request(size), list[str]()
     end_s = time.perf_counter() + duration_s
 
-    async def ask(call: Any) -> None:
+    async def send(call: Any) -> None:
         while (begin_s := time.perf_counter()) < end_s:
             start_us = time.time_ns() // 1000
             await call(body)
@@ -42,7 +42,7 @@ async def generate(  # noqa: PLR0913, PLR0917 - what a load is made of
         for _ in range(connections):
             call = messages.infer(await stack.enter_async_context(messages.channel(port, security)))
             for _ in range(in_flight // connections):
-                tasks.create_task(ask(call), name="client.ask")
+                tasks.create_task(send(call), name="client.send")
     return rows
 
 

@@ -22,20 +22,20 @@ _FOLDER = ROOT / "out" / "bench-venvs"
 _LIMIT_S = 900.0
 
 
-def binaries(rival: str) -> Path:
+def binaries(baseline: str) -> Path:
     """Return the folder of a baseline's programs.
 
     Raises:
         Unavailable: It is not installed.
     """
-    if not _done(rival).exists():
+    if not _done(baseline).exists():
         raise Unavailable("not installed: run once without --quick")
-    return _FOLDER / rival / "bin"
+    return _FOLDER / baseline / "bin"
 
 
-async def build(rivals: Iterable[str]) -> dict[str, str]:
+async def build(baselines: Iterable[str]) -> dict[str, str]:
     """Install those that are not, all at once; return why some could not be."""
-    missing = [each for each in rivals if each in REQUIREMENTS and not _done(each).exists()]
+    missing = [each for each in baselines if each in REQUIREMENTS and not _done(each).exists()]
     if not missing:
         return {}
     with _progress(missing):
@@ -44,33 +44,33 @@ async def build(rivals: Iterable[str]) -> dict[str, str]:
 
 
 @contextmanager
-def _progress(rivals: Iterable[str]) -> Iterator[None]:
+def _progress(baselines: Iterable[str]) -> Iterator[None]:
     columns = SpinnerColumn(), TextColumn("installing {task.description}"), TimeElapsedColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        for each in rivals:
+        for each in baselines:
             progress.add_task(REQUIREMENTS[each], total=None)
         yield
 
 
-async def _build(rival: str) -> str:
+async def _build(baseline: str) -> str:
     """Install a baseline; return why that failed, or ""."""
-    folder = _FOLDER / rival
+    folder = _FOLDER / baseline
     # Ours would hold its libraries at versions that it may not take.
     environment = {key: value for key, value in os.environ.items() if key != "PIP_CONSTRAINT"}
     try:
         for command in (
             (sys.executable, "-m", "venv", "--clear", folder),
-            (folder / "bin" / "pip", "install", "--quiet", REQUIREMENTS[rival]),
+            (folder / "bin" / "pip", "install", "--quiet", REQUIREMENTS[baseline]),
         ):
             ran = await finished(*command, environment=environment, limit_s=_LIMIT_S)
             if ran.returncode:
-                return f"{REQUIREMENTS[rival]} cannot be installed: {ran.stdout[-200:].strip()}"
+                return f"{REQUIREMENTS[baseline]} cannot be installed: {ran.stdout[-200:].strip()}"
     except subprocess.TimeoutExpired:
-        return f"{REQUIREMENTS[rival]} was not installed within {_LIMIT_S:.0f} s"
-    _done(rival).touch()
+        return f"{REQUIREMENTS[baseline]} was not installed within {_LIMIT_S:.0f} s"
+    _done(baseline).touch()
     return ""
 
 
-def _done(rival: str) -> Path:
-    version = REQUIREMENTS[rival].partition("==")[2]
-    return _FOLDER / rival / f".done-{version}"
+def _done(baseline: str) -> Path:
+    version = REQUIREMENTS[baseline].partition("==")[2]
+    return _FOLDER / baseline / f".done-{version}"

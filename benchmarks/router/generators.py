@@ -1,4 +1,4 @@
-"""Who makes the load: h2load where it is installed, else a grpc.aio client in its own process.
+"""Generators of load: h2load where it is installed, else a grpc.aio client in its own process.
 
 Both keep a number of requests in flight for a while and write one row per answer, in h2load's
 form: start (us since the epoch), HTTP status, time to the end of the answer (us).
@@ -54,7 +54,7 @@ class Work(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a generator saw.
+    """Record of a generator.
 
     Attributes:
         latencies_ms: Of each answer after the warm-up, shape (answers,).
@@ -141,7 +141,7 @@ async def h2load(work: Work, rows: Path) -> None:
     assert requests, said
     assert data, said
     done, succeeded = int(requests[1]), int(requests[2])
-    # gRPC's errors are 200s without a message, so only the bytes tell them from answers.
+    # gRPC's errors are 200s without a message, so only the bytes distinguish them from answers.
     least = done * len(messages.framed(bytes(work.answer_bytes)))
     if succeeded < done or int(data[1]) < least:
         raise Wrong(f"{done} answers, {succeeded} with success, {data[1]} of {least} bytes")

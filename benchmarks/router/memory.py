@@ -1,4 +1,4 @@
-"""What a waiting request costs in memory, beside its own bytes.
+"""Memory of a waiting request, beside its own bytes.
 
 The requests go through the pass-through to the router, which holds them: its only worker never
 answers. So each of the two has every request open, and the smallest proxy shows what gRPC takes.
@@ -46,7 +46,7 @@ class Memory:
 
 
 async def memory(folder: Path) -> list[Memory]:
-    """Let requests wait, and read what memory that takes."""
+    """Hold requests, and measure the memory that they take."""
     return [found for size in messages.SHAPES for found in await _memory(folder / size, size)]
 
 
@@ -57,14 +57,14 @@ async def _memory(folder: Path, size: str) -> list[Memory]:
     async with (
         site(folder, 1.0, 1, 0.0, max_queue=2 * many) as (here, running),
         passthrough(before_folder, here.router.port) as before,
-        messages.channel(here.router.port) as asked,
+        messages.channel(here.router.port) as status_channel,
         messages.channel(before.port) as channel,
     ):
         running.worker.service_s = _HELD_S
         servers = {"cinquefoil": here.router, "passthrough": before}
-        async with _waiting(channel, asked, size, few):
+        async with _waiting(channel, status_channel, size, few):
             first = {path: server.rss_bytes() for path, server in servers.items()}
-            async with _waiting(channel, asked, size, many - few, few):
+            async with _waiting(channel, status_channel, size, many - few, few):
                 second = {path: server.rss_bytes() for path, server in servers.items()}
     return [_found(size, path, (second[path] - first[path]) / (many - few)) for path in servers]
 
@@ -79,7 +79,7 @@ def _found(size: str, path: str, each_bytes: float) -> Memory:
 async def _waiting(
     channel: grpc.aio.Channel, router: grpc.aio.Channel, size: str, number: int, already: int = 0
 ) -> AsyncIterator[None]:
-    """Have so many requests wait, beside those that do already, while the block runs."""
+    """Hold so many requests, beside those that wait already, while the block runs."""
     body = messages.request(size)
     calls: list[Any] = [messages.infer(channel)(body, timeout=_HELD_S) for _ in range(number)]
     stub = RouterServiceStub(router)

@@ -13,7 +13,7 @@ CHANNELS = 8
 
 
 class Outcome(NamedTuple):
-    """What became of a request.
+    """Fate of a request.
 
     Attributes:
         sent_s: When it left, from the start of the load.
@@ -49,8 +49,8 @@ async def poisson(
             while due_s < duration_s:
                 await asyncio.sleep(max(0.0, begin_s + due_s - time.perf_counter()))
                 call = calls[number % CHANNELS]
-                ask = _ask(call, f"{seed}-{number}", begin_s, timeout_s, outcomes)
-                tasks.create_task(ask, name="open_loop.ask")
+                sending = _send(call, f"{seed}-{number}", begin_s, timeout_s, outcomes)
+                tasks.create_task(sending, name="open_loop.send")
                 number, due_s = number + 1, due_s + rng.exponential(1 / rate_rps)
     finally:
         for channel in channels:
@@ -58,7 +58,7 @@ async def poisson(
     return outcomes
 
 
-async def _ask(
+async def _send(
     call: Any, name: str, begin_s: float, timeout_s: float, outcomes: list[Outcome]
 ) -> None:
     sent_s = time.perf_counter()
@@ -75,13 +75,13 @@ async def closed(port: int, in_flight: int, duration_s: float) -> float:
     answered: list[float] = []
     begin_s = time.perf_counter()
 
-    async def ask(call: Any) -> None:
+    async def send_in_turn(call: Any) -> None:
         while (now_s := time.perf_counter() - begin_s) < duration_s:
             await call(messages.request("small"))
             answered.append(now_s)
 
     async with messages.channel(port) as channel, asyncio.TaskGroup() as tasks:
         for _ in range(in_flight):
-            tasks.create_task(ask(messages.infer(channel)), name="open_loop.closed")
+            tasks.create_task(send_in_turn(messages.infer(channel)), name="open_loop.closed")
     warm_s = duration_s / 5
     return sum(at >= warm_s for at in answered) / (duration_s - warm_s)

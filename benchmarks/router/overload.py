@@ -21,7 +21,7 @@ SETTLE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Overload:
-    """What was seen.
+    """Figures of an overload.
 
     Attributes:
         capacity_rps: Measured: answers with always enough to do.

@@ -1,4 +1,4 @@
-"""Who the router talks to: workers, planner and carbon, each saying what the benchmark needs."""
+"""Fakes of the router's peers: workers, planner and carbon, each as the benchmark needs it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable

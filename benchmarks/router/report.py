@@ -1,4 +1,4 @@
-"""What was measured, as tables and as JSON."""
+"""The measured figures, as tables and as JSON."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -20,7 +20,7 @@ TARGETS = (
     (Case("image", 64), "passthrough", 1.7),
     *((case, "nginx", 1.0) for case in CASES[:4]),
 )
-"""How many times better than a baseline Cinquefoil is to be, under which load."""
+"""Targets: case, baseline, and the ratio by which Cinquefoil is to be better."""
 
 TLS_PATHS = ("direct", "nginx", "cinquefoil")
 TLS_TARGETS = tuple((case, "nginx", 0.9) for case in CASES[:4])
@@ -109,10 +109,10 @@ def _speed(speeds: Speeds, generator: str) -> Figures:
 
 def _ratios(speeds: Speeds) -> Figures:
     rows = []
-    for rival in (path for path in PATHS if path != "cinquefoil"):
-        row: dict[str, Any] = {"than": rival}
+    for baseline in (path for path in PATHS if path != "cinquefoil"):
+        row: dict[str, Any] = {"than": baseline}
         for case in CASES:
-            row[str(case)] = _or_dash(speeds.better(case, "cinquefoil", rival))
+            row[str(case)] = _or_dash(speeds.better(case, "cinquefoil", baseline))
         rows.append(row)
     note = "median of the rounds' ratios; than direct: how near to no hop at all, which is 1"
     return Figures("How many times better Cinquefoil is", rows, note)
@@ -144,10 +144,10 @@ def _targets(
     title: str = "Targets",
 ) -> Figures:
     rows = []
-    for case, rival, target in targets:
-        ratio = speeds.better(case, "cinquefoil", rival)
+    for case, baseline, target in targets:
+        ratio = speeds.better(case, "cinquefoil", baseline)
         met = None if ratio is None else ratio >= target
-        row = {"load": str(case), "than": rival, "times better": _or_dash(ratio)}
+        row = {"load": str(case), "than": baseline, "times better": _or_dash(ratio)}
         rows.append(row | {"target": target, "met": _or_dash(met)})
     return Figures(title, rows)
 

@@ -1,4 +1,4 @@
-"""What was measured of each path under each load, and how to compare."""
+"""Samples of each path under each load, and their comparison."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -26,7 +26,7 @@ SAMPLE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Soak:
-    """What was seen.
+    """Figures of a soak test.
 
     Attributes:
         duration_s: How long it took.

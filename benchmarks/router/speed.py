@@ -1,4 +1,4 @@
-"""How fast each path is: rounds that alternate, so that a noisy machine affects all alike."""
+"""Speed of each path: rounds that alternate, so that a noisy machine affects all alike."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
@@ -23,7 +23,7 @@ Servers = Mapping[str, Server]
 
 
 class Plan(NamedTuple):
-    """How much to measure.
+    """Extent of the measurement.
 
     Attributes:
         rounds: Of all loads on all paths.

@@ -13,10 +13,10 @@ _PATIENCE_S = 60.0
 
 
 async def verify(server: Server, size: str, *, receipt: bool) -> int:
-    """Have many requests answered at once, and read every answer.
+    """Send many requests at once, and check every answer.
 
     Args:
-        server: Which one.
+        server: The server.
         size: Of messages.SHAPES.
         receipt: Answers must say what they cost, in parameters and trailing metadata.
 

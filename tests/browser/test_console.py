@@ -1,4 +1,4 @@
-"""What readers and operators do with the console, in Chromium."""
+"""Uses of the console by readers and operators, in Chromium."""
 
 import asyncio
 from pathlib import Path
@@ -12,7 +12,7 @@ from services.cli.client import connected
 from services.kit import config
 from tests.browser.conftest import TOKEN, console, planned
 from tests.support.fake_agent import Agent, active, carbon, living, planner
-from tests.support.router.router_client import ask
+from tests.support.router.router_client import infer
 from tests.support.router.router_service import World
 from tests.support.router.router_service import running as router_running
 
@@ -50,7 +50,7 @@ async def test_a_new_plan_appears_on_an_open_page(
     await expect(page.get_by_role("heading", name="Why", exact=True)).to_be_visible()
 
 
-async def test_an_operator_asks_what_if_sees_the_difference_and_applies_it(
+async def test_an_operator_tries_what_if_sees_the_difference_and_applies_it(
     page: "Page", changing: str
 ) -> None:
     await log_in(page, changing)
@@ -148,17 +148,17 @@ async def test_a_reader_follows_the_receipts_of_one_variant(
             await expect(page.locator(".empty").first).to_contain_text("No request was answered")
             rows = page.locator("tbody").first.locator("tr")
             async with asyncio.TaskGroup() as tasks:
-                asking = tasks.create_task(_ask_always(world), name="requests")
+                sending = tasks.create_task(_send_always(world), name="requests")
                 await expect(rows).to_have_count(1)
                 await expect(rows.first).to_contain_text("variant-a")
                 await expect(rows.first).to_contain_text("3.60 ±")
-                asking.cancel()
+                sending.cancel()
 
 
-async def _ask_always(world: World) -> None:
+async def _send_always(world: World) -> None:
     """Send requests, one after another, for a page may begin to follow at any of them."""
     while True:
-        await ask(world)
+        await infer(world)
         await asyncio.sleep(0.02)
 
 

@@ -57,7 +57,10 @@ PROMPTS = {  # tokens that one would expect of an answer
     600: (
         "Write a detailed essay about the causes of the First World War.",
         "Explain step by step how to build a wooden bookshelf, with tools and materials.",
-        "Write a short story about a lighthouse keeper who finds a letter in a bottle.",
+        (
+            "Write a short story about a lighthouse keeper "  # words: ok
+            "who finds a letter in a bottle."
+        ),
         "Plan a ten-day trip through Japan with activities, food and costs for every day.",
         "Write a Python program with tests that implements a least-recently-used cache.",
         "Describe in depth how photosynthesis works, with all of its stages.",

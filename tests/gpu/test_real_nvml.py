@@ -51,19 +51,19 @@ def handles(gpus: NvmlGpus) -> Iterator[list[Any]]:
 
 
 def _settings(handle: Any) -> tuple[object, ...]:
-    asks = (
+    calls = (
         pynvml.nvmlDeviceGetMigMode,
         pynvml.nvmlDeviceGetPowerManagementLimit,
         pynvml.nvmlDeviceGetComputeMode,
         pynvml.nvmlDeviceGetPersistenceMode,
         lambda device: [pynvml.nvmlDeviceGetUUID(each) for _, each in reading.mig_devices(device)],
     )
-    return tuple(_or_none(ask, handle) for ask in asks)
+    return tuple(_or_none(call, handle) for call in calls)
 
 
-def _or_none(ask: Any, handle: Any) -> object:
+def _or_none(call: Any, handle: Any) -> object:
     try:
-        return ask(handle)
+        return call(handle)
     except (
         pynvml.NVMLError_FunctionNotFound,
         pynvml.NVMLError_NoPermission,

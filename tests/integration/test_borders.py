@@ -1,4 +1,4 @@
-"""What others send is read, or refused with an error of its own: no bytes are a bug."""
+"""Messages of others are read, or refused with an error of its own: no bytes are a bug."""
 
 import pytest
 from hypothesis import given
@@ -22,7 +22,7 @@ def damaged(draw: st.DrawFn, seeds: list[bytes]) -> bytes:
 
 
 WORDS = [b"\xff" * 9, b"1e999", b"NaN", b"-1", b"null", b"[]", b"{}", b"9" * 400, b"\x00", b"\xf0"]
-"""What parsers trip over."""
+"""Pieces over which parsers trip."""
 
 
 @pytest.mark.parametrize("name", NAMES)

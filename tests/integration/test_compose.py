@@ -1,4 +1,4 @@
-"""What compose.yaml gives each container: its own key, its networks, limits."""
+"""Keys, networks and limits that compose.yaml gives each container."""
 
 import re
 from typing import Any

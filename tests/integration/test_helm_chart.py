@@ -34,7 +34,7 @@ Object = dict[str, Any]
 
 @pytest.fixture(scope="module", autouse=True)
 def _read_each_schema_once() -> Iterator[None]:
-    """The validator reads a megabyte anew for every object."""
+    """Cache schemas: the validator reads a megabyte again for every object."""
     with pytest.MonkeyPatch.context() as patch:
         read = kubernetes_validate.utils.schema_contents
         patch.setattr(kubernetes_validate.utils, "schema_contents", functools.cache(read))
@@ -75,7 +75,7 @@ def of_kind(objects: list[Object], kind: str) -> list[Object]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_helm_lint_finds_nothing(name: str) -> None:
-    """But that an icon is recommended, which is no warning."""
+    """Except that an icon is recommended, which is only information."""
     found = helm().lint(CHART, CASES[name], strict=True)
     assert [each for each in found["messages"] if each["severity"] > INFO] == []
 
@@ -237,7 +237,7 @@ def config_of(name: str) -> Object:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_kubelet_asks_where_the_service_answers_in_plaintext(name: str) -> None:
+def test_the_kubelet_probes_where_the_service_answers_in_plaintext(name: str) -> None:
     """Of every service; the console has pages only."""
     config = config_of(name)
     for component, labels, spec in pods(objects_of(name)):
@@ -305,7 +305,7 @@ def test_an_agent_that_joins_knows_its_name_address_and_zone(
 RBAC = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
 
 
-def test_the_chart_asks_for_one_right_where_a_label_of_nodes_is_read_and_else_for_none() -> None:
+def test_the_chart_requests_one_right_where_a_label_of_nodes_is_read_and_else_for_none() -> None:
     """To get nodes, for the agents' account only; the other pods keep theirs."""
     for name in CASES:
         if name != "zone-label-values.yaml":
@@ -436,7 +436,7 @@ def test_models_come_from_where_the_values_say(
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_policies_let_in_who_calls_and_nobody_else(name: str) -> None:
+def test_policies_let_in_callers_and_no_others(name: str) -> None:
     """The ports are those that the deployment file has."""
     config = config_of(name)
     for each in of_kind(objects_of(name), "NetworkPolicy"):
@@ -449,8 +449,8 @@ def test_policies_let_in_who_calls_and_nobody_else(name: str) -> None:
             for port in rule["ports"]
             if "endPort" not in port
         }
-        told = {section.get(key, "") for key in ("listen", "metrics", "http_listen")} - {""}
-        assert ports == {int(address.rpartition(":")[2]) for address in told}
+        addresses = {section.get(key, "") for key in ("listen", "metrics", "http_listen")} - {""}
+        assert ports == {int(address.rpartition(":")[2]) for address in addresses}
         assert each["spec"]["policyTypes"] == ["Ingress"]
 
 

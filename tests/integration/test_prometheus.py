@@ -100,7 +100,7 @@ def test_compose_turns_on_the_metrics_that_prometheus_scrapes(
     assert ports == set(scraped["scrape_configs"][0]["static_configs"][0]["targets"])
 
 
-def test_services_export_to_the_collector_of_compose_only_where_it_is_asked_for() -> None:
+def test_services_export_to_the_collector_of_compose_only_on_request() -> None:
     """Its pipelines name only what its file defines, and each part is in one."""
     overlay = yaml.safe_load((ROOT / "deploy/compose/observability.yaml").read_text())["services"]
     collector = yaml.safe_load((ROOT / "deploy/compose/collector.yaml").read_text())

@@ -36,19 +36,19 @@ def test_a_forked_service_is_a_child_with_its_own_command_line_environment_and_s
         start_new_session=True,
     )
     seen = psutil.Process(child.pid)
-    parent, session, told, environment = (
+    parent, session, arguments, environment = (
         seen.ppid(), os.getsid(child.pid), seen.cmdline(), seen.environ()
     )  # fmt: skip
     said, _ = child.communicate(timeout=50)
 
     assert (parent, session) == (os.getpid(), child.pid)
-    assert told == command
+    assert arguments == command
     assert environment["OF_ITS_OWN"] == "1"
     assert (child.returncode, b"/none" in said) == (2, True)
 
 
 def test_a_zygote_that_ends_after_an_order_is_an_error_and_no_pid() -> None:
-    """A pid of -1 would be every process: whoever ends such a child ends the machine's."""
+    """A pid of -1 would be every process: to end such a child would end the machine's."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
     def end() -> None:

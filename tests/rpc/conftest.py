@@ -43,7 +43,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def node(
     tmp_path: Path, model: Path
 ) -> AsyncIterator[tuple[agent_service.Planner, agent_service.Agent]]:
-    """An agent that has told its planner of its GPUs."""
+    """An agent that has reported its GPUs to its planner."""
     async with (
         agent_service.planning() as (planner, port),
         agent_service.agent(

@@ -99,7 +99,7 @@ def parsed(kind: type[Message], read: Callable[[Any], object], data: bytes) -> N
 
 
 def join(message: planner_pb2.JoinRequest) -> None:
-    """Have an agent join with a message, report it again, and its energy booked."""
+    """Join an agent with a message, report it again, and book its energy."""
     accountant = Accountant(lambda node: Site(node, "Z", 1.2, 100.0))
 
     def account(node: str, energy: Mapping[str, EnergyCounters]) -> None:
@@ -128,7 +128,7 @@ def _cluster(nodes: Mapping[str, config.Node]) -> ClusterState:
 
 
 def report_load(message: planner_pb2.ReportLoadRequest) -> None:
-    """Have a router report a message twice."""
+    """Report a message of a router twice."""
     state = _cluster({})
     routers, session = RouterSessions(state), RouterSession()
     for _ in range(2):
@@ -237,7 +237,7 @@ SIGNATURE: Final = Signature(
 
 
 def answer(name: str, part: str, data: bytes) -> None:
-    """Have a provider answer requests for one path with bytes, and others as recorded."""
+    """Answer a provider's requests for one path with bytes, and others as recorded."""
     case = CASES[name]
     base = "/api" if name == "entsoe" else ""
     given = {**case.settings, "url": f"https://provider.example{base}"}
@@ -252,13 +252,13 @@ def answer(name: str, part: str, data: bytes) -> None:
                 return httpx.Response(200, content=data if known == part else body)
         return httpx.Response(404)
 
-    async def ask() -> None:
+    async def read_once() -> None:
         async with httpx.AsyncClient(transport=httpx.MockTransport(respond)) as client:
             made = provider(source, client)
             assert made is not None
             Feed("x").add(await made.read(NOW, None), NOW)
 
-    asyncio.run(ask())
+    asyncio.run(read_once())
 
 
 def _signal(data: bytes) -> None:

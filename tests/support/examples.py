@@ -1,4 +1,4 @@
-"""How many cases a test tries: a share of what the run's profile asks for."""
+"""The number of cases that a test tries: a share of the number in the run's profile."""
 
 from typing import Any
 
@@ -20,6 +20,6 @@ def trials(share: float) -> int:
     """Return how many seeds, or samples of a known set, a test tries, >= 1.
 
     Args:
-        share: Of the examples that the run's profile asks of a property.
+        share: Of the examples that the run's profile sets for a property.
     """
     return max(1, round(share * settings().max_examples))

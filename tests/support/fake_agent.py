@@ -1,4 +1,4 @@
-"""What a planner meets: a carbon service, agents and a router, each over real gRPC.
+"""Peers of a planner: a carbon service, agents and a router, each over real gRPC.
 
 The agent does what steps say on a model of its GPUs and refuses what hardware would refuse:
 overlapping slices, destroying an occupied slice, starting on a slice that does not exist.
@@ -209,13 +209,13 @@ class Agent:
         gate: Closed: steps wait.
         lag_s: How long after a step's result the node is reported, s.
         slices, segments: What is, by GPU and by segment id.
-        asked: Steps that arrived.
+        step_count: Number of steps that arrived.
         steps: Actions begun, in order, those of changes one by one.
         late: Reports that are still to come.
         leaving: It reports its GPUs as wanted.
         term: Highest term that it has seen.
         orders: Steps as they arrived.
-        released: The planner has told it that it need not wait.
+        released: The planner has sent word that it need not wait.
         address: Where it listens, as it says it.
         absent: Variants whose file it lacks.
     """
@@ -228,7 +228,7 @@ class Agent:
     lag_s: float = 0.01
     slices: dict[str, set[Placement]] = field(default_factory=dict)
     segments: dict[str, inventory_pb2.SegmentSpec] = field(default_factory=dict)
-    asked: int = 0
+    step_count: int = 0
     steps: list[Act] = field(default_factory=list)
     late: int = 0
     leaving: bool = False
@@ -289,20 +289,20 @@ class Agent:
         )
 
     def meter(self, joules: float) -> None:
-        """Let every GPU spend energy, and report it."""
+        """Add energy to every GPU's counter, and report it."""
         self.meter_j += joules
         energy = [inventory_pb2.GpuEnergy(gpu_uuid=gpu, total_j=self.meter_j) for gpu in self.gpus]
         self.said.put_nowait(planner_pb2.JoinRequest(energy=energy))
 
     async def live(self, stub: PlannerServiceAsyncStub) -> None:
-        """Join once and do what is asked, until the stream ends."""
+        """Join once and do the steps that come, until the stream ends."""
         call = stub.Join(self._words())
         async with asyncio.TaskGroup() as tasks:
             async for response in call:
                 if response.released:
                     self.released.set()
                     continue
-                self.asked += 1
+                self.step_count += 1
                 self.orders.append(response.step)
                 tasks.create_task(self._do(response.step))
 
@@ -362,7 +362,7 @@ class Agent:
 
 
 def _acts(step: steps_pb2.Step) -> list[Act]:
-    """Return the actions that a step asks for."""
+    """Return the actions of a step."""
     if not step.HasField("change"):
         return [step]
     return [action for group in step.change.groups for action in group.actions]
@@ -372,7 +372,7 @@ def _place(message: inventory_pb2.Placement) -> Placement:
     return Placement(message.profile, message.start)
 
 
-def _tell_why(task: asyncio.Task[None]) -> None:
+def _print_why(task: asyncio.Task[None]) -> None:
     """Print why an agent's stream ended: a test that waits for a plan of its node waits in vain."""
     if not task.cancelled() and (error := task.exception()) is not None:
         print(f"{task.get_name()}: {error!r}", file=sys.stderr)  # noqa: T201 - the test's output
@@ -380,11 +380,11 @@ def _tell_why(task: asyncio.Task[None]) -> None:
 
 @asynccontextmanager
 async def living(agent: Agent, stub: PlannerServiceAsyncStub) -> AsyncIterator[asyncio.Task[None]]:
-    """Let an agent join and obey while the block runs; leaving the block kills it."""
+    """Run an agent that joins and obeys while the block runs; leaving the block kills it."""
     agent.said = asyncio.Queue()
     agent.say()
     task = asyncio.create_task(agent.live(stub), name=f"agent.{agent.node}")
-    task.add_done_callback(_tell_why)
+    task.add_done_callback(_print_why)
     try:
         yield task
     finally:
@@ -399,7 +399,7 @@ _reloads: WeakKeyDictionary[Any, Reloads] = WeakKeyDictionary()
 
 
 async def reload(stub: PlannerServiceAsyncStub, changed: config.Deployment) -> None:
-    """Have the planner take over a changed file; what it raises refuses the file."""
+    """Apply a changed file to the planner; an exception refuses the file."""
     await _reloads[stub].apply(changed)
 
 

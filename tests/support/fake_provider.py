@@ -1,4 +1,4 @@
-"""A real HTTP server on a free port that answers what a test tells it to."""
+"""A real HTTP server on a free port, with answers that a test sets."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 
 @dataclass(frozen=True)
-class Asked:
+class HttpRequest:
     """A request. Attributes: path, query, headers (lower case)."""
 
     path: str
@@ -27,16 +27,16 @@ class Answer:
     delay_s: float = 0.0
 
 
-Route = Callable[[Asked], Answer]
+Route = Callable[[HttpRequest], Answer]
 
 
 @dataclass
 class ProviderServer:
-    """Attributes: url, route (who answers; may be exchanged), asked (all requests so far)."""
+    """Attributes: url, route (gives the answers; may be exchanged), requests (all so far)."""
 
     url: str
     route: Route
-    asked: list[Asked] = field(default_factory=list)
+    requests: list[HttpRequest] = field(default_factory=list)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -46,9 +46,9 @@ class ProviderServer:
             headers = {
                 name.lower(): value for name, value in BytesParser().parsebytes(rest).items()
             }
-            asked = Asked(target.path, dict(parse_qsl(target.query)), headers)
-            self.asked.append(asked)
-            answer = self.route(asked)
+            request = HttpRequest(target.path, dict(parse_qsl(target.query)), headers)
+            self.requests.append(request)
+            answer = self.route(request)
             await asyncio.sleep(answer.delay_s)
             body = answer.body.encode() if isinstance(answer.body, str) else answer.body
             lines = [f"HTTP/1.1 {answer.status} X", "connection: close"]

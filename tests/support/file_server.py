@@ -20,7 +20,7 @@ class Server(ThreadingHTTPServer):
 
 @dataclass
 class Site:
-    """What the server does.
+    """State of the server and its faults.
 
     Attributes:
         content: The file's.
@@ -29,7 +29,7 @@ class Site:
         honours_ranges: A request for the rest gets the rest.
         announces: Answers say how long they are.
         redirect: Where requests are sent on to; "": they are answered.
-        asked: The header Range of each request.
+        ranges: The header Range of each request.
     """
 
     content: bytes
@@ -38,7 +38,7 @@ class Site:
     honours_ranges: bool = True
     announces: bool = True
     redirect: str = ""
-    asked: list[str] = field(default_factory=list)
+    ranges: list[str] = field(default_factory=list)
 
 
 @contextmanager
@@ -51,16 +51,16 @@ def file_server(content: bytes) -> Iterator[Site]:
         site: ClassVar[Site] = found
 
         def do_GET(self) -> None:
-            asked = self.headers.get("Range", "")
-            self.site.asked.append(asked)
+            wanted = self.headers.get("Range", "")
+            self.site.ranges.append(wanted)
             if self.site.redirect:
                 self.send_response(302)
                 self.send_header("Location", self.site.redirect)
                 self.send_header("Content-Length", "0")
                 self.end_headers()
                 return
-            partial = bool(asked) and self.site.honours_ranges
-            start = int(asked.removeprefix("bytes=").removesuffix("-")) if partial else 0
+            partial = bool(wanted) and self.site.honours_ranges
+            start = int(wanted.removeprefix("bytes=").removesuffix("-")) if partial else 0
             body = self.site.content[start:]
             self.send_response(206 if partial else 200)
             if self.site.announces:
@@ -71,7 +71,7 @@ def file_server(content: bytes) -> Iterator[Site]:
             if self.site.cuts:
                 self.site.cuts -= 1
                 body, self.close_connection = body[:CUT], True
-            with suppress(ConnectionError):  # whoever asked has heard enough
+            with suppress(ConnectionError):  # the client may have gone
                 self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:

@@ -153,7 +153,7 @@ async def echoing(limits: Limits | None = None) -> AsyncIterator[tuple[Echo, int
 
 @asynccontextmanager
 async def wired(port: int, *, greeting: bytes | None = None) -> AsyncIterator[Wire]:
-    """Connect, and say the preface and empty settings unless told otherwise."""
+    """Connect, and send the preface and empty settings, or another greeting."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     wire = Wire(reader, writer)
     wire.write(PREFACE + frame(frames.SETTINGS, 0, 0) if greeting is None else greeting)
@@ -164,7 +164,7 @@ async def wired(port: int, *, greeting: bytes | None = None) -> AsyncIterator[Wi
 
 
 async def still_served(port: int) -> None:
-    """Have another client's call answered."""
+    """Check that another client's call is answered."""
     async with wired(port) as wire:
         wire.write(head(1), data(1, b"hello"))
         answer = await wire.until(frames.DATA)

@@ -16,7 +16,7 @@ COMMIT = "c0ffee" * 6 + "c0de"
 
 @dataclass
 class Hub:
-    """What the hub does.
+    """State of the hub.
 
     Attributes:
         repository: The model that it has.

@@ -94,11 +94,11 @@ class Counting:
 
     async def _generate(self, request: web.Request) -> web.StreamResponse:
         self._check_key(request)
-        asked = await request.json()
+        body = await request.json()
         if self._wants("full"):
             return _refused(503, "The engine is overloaded", "ServiceUnavailableError")
-        prompt = _prompt_of(asked)
-        if len(prompt.split()) + asked["max_tokens"] > CONTEXT_TOKENS:
+        prompt = _prompt_of(body)
+        if len(prompt.split()) + body["max_tokens"] > CONTEXT_TOKENS:
             return _refused(
                 400,
                 f"This model's maximum context length is {CONTEXT_TOKENS} tokens.",
@@ -106,7 +106,7 @@ class Counting:
             )
         self._running += 1
         try:
-            return await self._stream(request, asked, prompt)
+            return await self._stream(request, body, prompt)
         except (ConnectionError, asyncio.CancelledError):
             self._aborted += 1
             raise
@@ -114,11 +114,11 @@ class Counting:
             self._running -= 1
 
     async def _stream(
-        self, request: web.Request, asked: Mapping[str, Any], prompt: str
+        self, request: web.Request, body: Mapping[str, Any], prompt: str
     ) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
         await response.prepare(request)
-        chat = "messages" in asked
+        chat = "messages" in body
         head = {
             "id": "chatcmpl-1" if chat else "cmpl-1",
             "object": "chat.completion.chunk" if chat else "text_completion",
@@ -135,8 +135,8 @@ class Counting:
             await send([first | {"logprobs": None, "finish_reason": None}], _usage(prompt, 0))
         number = int(prompt.rsplit(maxsplit=1)[-1])
         await self._while("hold")
-        for made in range(1, asked["max_tokens"] + 1):
-            text, last = f" {number + made}", made == asked["max_tokens"]
+        for made in range(1, body["max_tokens"] + 1):
+            text, last = f" {number + made}", made == body["max_tokens"]
             said = {"delta": {"content": text}} if chat else {"text": text}
             reason = {"logprobs": None, "finish_reason": "length" if last else None}
             die, hang = self._wants("die"), self._wants("hang")  # who reads the token may end them
@@ -145,15 +145,15 @@ class Counting:
                 os._exit(3)
             await asyncio.sleep(3600 if hang else 0)
             await self._while("pause", "hold")
-        await send([], _usage(prompt, asked["max_tokens"]))
+        await send([], _usage(prompt, body["max_tokens"]))
         await response.write(b"data: [DONE]\n\n")
         return response
 
 
-def _prompt_of(asked: Mapping[str, Any]) -> str:
-    if "messages" in asked:
-        return " ".join(message["content"] for message in asked["messages"])
-    return str(asked["prompt"])
+def _prompt_of(body: Mapping[str, Any]) -> str:
+    if "messages" in body:
+        return " ".join(message["content"] for message in body["messages"])
+    return str(body["prompt"])
 
 
 def _usage(prompt: str, made: int) -> dict[str, Any]:

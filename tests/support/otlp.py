@@ -47,7 +47,7 @@ class Collector(
 
 def _service(exported: Any) -> str:
     names = {each.key: each.value.string_value for each in exported.resource.attributes}
-    assert names["service.instance.id"], "processes of one service are told apart"
+    assert names["service.instance.id"], "processes of one service are distinguished"
     return str(names["service.name"])
 
 

@@ -43,7 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def secured() -> bool:
-    """Whether services and clients use mutual TLS; a module may have a fixture of its own."""
+    """Mutual TLS between services and clients: off; a module may have a fixture of its own."""
     return False
 
 

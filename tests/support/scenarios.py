@@ -35,7 +35,7 @@ SMALL: Mapping[str, Any] = {
     },
 }
 
-Scene = Callable[..., Setting]
+ScenarioOf = Callable[..., Setting]
 
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
 
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[[Mapping[str, Any]], Path]:
-    """Return a function that writes the small scenario, changed as told."""
+    """Return a function that writes the small scenario with changes."""
 
     def write(changes: Mapping[str, Any]) -> Path:
         path = tmp_path / "scenario.yaml"
@@ -63,10 +63,10 @@ def write(tmp_path: Path) -> Callable[[Mapping[str, Any]], Path]:
 
 
 @pytest.fixture
-def scene(write: Callable[[Mapping[str, Any]], Path]) -> Scene:
-    """Return a function that reads the small scenario, changed as told."""
+def scenario(write: Callable[[Mapping[str, Any]], Path]) -> ScenarioOf:
+    """Return a function that reads the small scenario with changes."""
 
-    def scene(**changes: Any) -> Setting:
+    def scenario(**changes: Any) -> Setting:
         return read(write(changes))
 
-    return scene
+    return scenario

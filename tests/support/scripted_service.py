@@ -1,4 +1,4 @@
-"""A service without business: the carbon protocol, each method doing what a test tells it to."""
+"""A service without business: the carbon protocol, each method with the behaviour a test sets."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ Runs in a process of its own: tritonclient's protobuf descriptors and ours exclu
         [--labels]
 
 With --pki it uses mutual TLS with the certificate of that folder; with --fresh each request has a
-connection of its own. With --labels it asks for that output alone, and tells each answer: number of
-the image, label.
+connection of its own. With --labels it requests that output alone, and prints each answer:
+number of the image, label.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RETRY_FOR_S = 20.0
 
 @dataclass
 class Report:
-    """What was sent and what came back."""
+    """Counts of requests sent and of answers."""
 
     sent: int = 0
     answered: int = 0

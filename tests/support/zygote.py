@@ -1,15 +1,15 @@
 """Services that tests start as processes are forked from one that has imported them already.
 
 A third of the suite's processor time went into imports: half a second in each worker, two in each
-planner. Whoever starts `python -m services...` by `subprocess` or asyncio gets a child of its own
+planner. A test that starts `python -m services...` by `subprocess` or asyncio gets its own child
 nevertheless: with its pid, pipes, environment, working directory, session, command line and exit
 status. What a test starts starts its workers the same way.
 
 Only on Linux, and only what the suite starts time and again; everything else, and what that starts,
 is started as usual. With TEST_PROCESSES=started all of it is.
 
-A zygote forks a process that forks the child and ends, so that the child becomes that of whoever
-called for it: that one is the subreaper meanwhile (prctl(2)).
+A zygote forks a process that forks the child and ends, so that the child becomes that of the
+caller, which is the subreaper meanwhile (prctl(2)).
 """
 
 import ctypes
@@ -48,7 +48,7 @@ OF_SERVICES: Final = (
 
 _SUBREAPER: Final = 36
 _READY: Final = 3
-"""Descriptor that a child closes once it is what it is to be; whoever called for it waits for that,
+"""Descriptor that a child closes once it is what it is to be; the caller waits for that,
 as for exec."""
 
 _MOST_BYTES: Final = 2**18
@@ -83,11 +83,11 @@ class Zygote:
                 env={**os.environ, **_ENVIRONMENT_ROOM},
                 pass_fds=(its.fileno(),),
                 start_new_session=True,
-            ).returncode = 0  # nobody waits for it
+            ).returncode = 0  # no process waits for it
         return cls(ours)
 
     def close(self) -> None:
-        """Let it end; what it forked runs on."""
+        """End the zygote; the processes that it forked run on."""
         self._connection.close()
 
     def wait(self) -> None:
@@ -104,12 +104,12 @@ class Zygote:
             _libc.prctl(_SUBREAPER, 1, 0, 0, 0)
             try:
                 socket.send_fds(self._connection, [json.dumps(order).encode()], files)
-                told = self._connection.recv(_MOST_BYTES)
+                reply = self._connection.recv(_MOST_BYTES)
             finally:
                 _libc.prctl(_SUBREAPER, 0, 0, 0, 0)
-        if not told.isdigit():  # never a pid of -1, which is every process there is
+        if not reply.isdigit():  # never a pid of -1, which is every process there is
             raise ChildProcessError("the zygote forked nothing")
-        return int(told)
+        return int(reply)
 
 
 def wanted() -> bool:
@@ -126,7 +126,7 @@ def started() -> dict[str, Zygote]:
 
 
 def install(zygotes: Mapping[str, Zygote]) -> Callable[[], None]:
-    """Have this process's services forked; return what undoes it.
+    """Fork this process's services from zygotes; return a function that undoes it.
 
     Args:
         zygotes: By the module that they are for; others are started as usual.
@@ -184,7 +184,7 @@ def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def serve(connection: socket.socket) -> None:
-    """Fork whatever is requested, until nobody is there to request it; run it in the child."""
+    """Fork whatever is requested, until the caller has gone; run it in the child."""
     while True:
         order = _next(connection)
         if order is None:
@@ -204,8 +204,8 @@ def serve(connection: socket.socket) -> None:
 def _next(connection: socket.socket) -> dict[str, Any] | None:
     """Serve until the end; return in each child, with what it is to be."""
     while True:
-        told, files, *_ = socket.recv_fds(connection, _MOST_BYTES, 3)
-        if not told:
+        order_bytes, files, *_ = socket.recv_fds(connection, _MOST_BYTES, 3)
+        if not order_bytes:
             return None
         (pid_from, pid_to), (may_go, go), (ready, is_ready) = os.pipe(), os.pipe(), os.pipe()
         between = os.fork()
@@ -222,7 +222,7 @@ def _next(connection: socket.socket) -> dict[str, Any] | None:
             os.dup2(is_ready, _READY)
             os.closerange(_READY + 1, 2**16)
             connection.detach()
-            order: dict[str, Any] = json.loads(told)
+            order: dict[str, Any] = json.loads(order_bytes)
             return order
         os.waitpid(between, 0)
         os.close(pid_to)  # or there is no end where nothing was forked
@@ -252,7 +252,7 @@ def _own_zygote() -> _Own:
     os.close(_READY)
     os.setsid()
     nothing = os.open(os.devnull, os.O_RDWR)
-    for number in range(3):  # or whoever reads the agent's output waits for this one's end
+    for number in range(3):  # or a reader of the agent's output waits for this one's end
         os.dup2(nothing, number)
     os.close(nothing)
     return _Own(its, its_side=True)
@@ -303,7 +303,7 @@ def _become(order: Mapping[str, Any]) -> None:
 
 
 def _show(command: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Write what /proc/PID/cmdline and environ tell of this process, as setproctitle(3) does."""
+    """Write this process's /proc/PID/cmdline and environ, as setproctitle(3) does."""
     places = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     arguments, its_end, variables, their_end = (int(each) for each in places[45:49])
     room = its_end - arguments

@@ -51,7 +51,7 @@ def config(folder: Path, convnets: Path) -> Path:
 
 
 async def test_a_rising_load_changes_variants_and_cores(running: Running, config: Path) -> None:
-    """Every request is answered meanwhile, and what it cost is told with how that is known."""
+    """Every request is answered meanwhile, with its energy and the method of its measurement."""
     (node,) = load(config).nodes.values()
     async with dial(node.dial) as channel:
         agent = GpuAgentServiceStub(channel)

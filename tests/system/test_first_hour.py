@@ -39,7 +39,7 @@ def samples(tmp_path: Path) -> Path:
 async def test_a_network_and_its_validation_set_are_all_it_takes(
     tmp_path: Path, convnets: Path, samples: Path
 ) -> None:
-    """What `init` wrote serves as it is; only ports are changed, for tests beside this one."""
+    """The output of `init` serves as it is; only ports are changed, for tests beside this one."""
     network = convnets / "conv-16.onnx"
 
     said = await cinquefoil("init", tmp_path, "--onnx", network, "--data", samples, "--no-control")

@@ -1,4 +1,4 @@
-"""Every source of the grid's intensity is down for an hour and more: the suite goes on.
+"""Every source of the grid's intensity is down for an hour and more: the suite keeps serving.
 
 The services run in this process, with real workers; grid time passes an hour per second.
 """
@@ -36,7 +36,7 @@ from services.local.demo import model_family
 from services.local.up.health import until_answering
 from services.planner import app as planner
 from services.router import app as router
-from tests.support.fake_provider import Answer, Asked, ProviderServer, serving_http
+from tests.support.fake_provider import Answer, HttpRequest, ProviderServer, serving_http
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
@@ -49,24 +49,24 @@ START = datetime(2024, 3, 6, 12, tzinfo=UTC)
 HALF_HOUR = timedelta(minutes=30)
 HOUR_S = 3600.0
 POLL_S = 600.0
-TOLD, ASSUMED = 100.0, 900.0
+MEASURED, ASSUMED = 100.0, 900.0
 
 
 class Provider:
-    """Tells the same of every half hour up to now; `up` may be unset."""
+    """A provider with one value for every half hour up to now; `up` may be unset."""
 
     def __init__(self, clock: ScaledClock) -> None:
         self.up = True
         self._clock = clock
 
-    def __call__(self, _: Asked) -> Answer:
+    def __call__(self, _: HttpRequest) -> Answer:
         if not self.up:
             return Answer(status=503)
         now, data = self._clock.now(), []
         for back in range(48):
             since = now - back * HALF_HOUR
             since = since.replace(minute=since.minute // 30 * 30)
-            value = {"forecast": TOLD, "actual": TOLD}
+            value = {"forecast": MEASURED, "actual": MEASURED}
             data.append({"from": f"{since:%Y-%m-%dT%H:%MZ}", "to": "", "intensity": value})
         return Answer(json.dumps({"data": data[::-1]}))
 
@@ -134,7 +134,7 @@ async def suite(deployment: Deployment, clock: ScaledClock) -> AsyncIterator[Non
 
 
 @asynccontextmanager
-async def asking(deployment: Deployment) -> AsyncIterator[list[int]]:
+async def sending(deployment: Deployment) -> AsyncIterator[list[int]]:
     """Send a request every 50 ms while the block runs; any that fails, fails it."""
     tensor = oip.ModelInferRequest.InferInputTensor(name="image", datatype="FP32", shape=[1, 64])
     image = oip.ModelInferRequest(
@@ -142,14 +142,14 @@ async def asking(deployment: Deployment) -> AsyncIterator[list[int]]:
     )
     answered = [0]
 
-    async def ask(stub: GRPCInferenceServiceAsyncStub) -> None:
+    async def send(stub: GRPCInferenceServiceAsyncStub) -> None:
         while True:
             await stub.ModelInfer(image, timeout=10)
             answered[0] += 1
             await asyncio.sleep(0.05)
 
     async with dial(deployment.router.dial) as channel, asyncio.TaskGroup() as tasks:
-        task = tasks.create_task(ask(GRPCInferenceServiceStub(channel)), name="ask")
+        task = tasks.create_task(send(GRPCInferenceServiceStub(channel)), name="send")
         try:
             yield answered
         finally:
@@ -172,7 +172,7 @@ def scrape(address: str) -> str:
 
 
 class Views:
-    """What an operator sees."""
+    """The views of an operator."""
 
     def __init__(self, clients: Clients, deployment: Deployment) -> None:
         self._clients, self._deployment = clients, deployment
@@ -195,21 +195,23 @@ class Views:
 async def test_serving_and_planning_go_on_while_every_source_is_down(
     tmp_path: Path, network: Path
 ) -> None:
-    """Staleness is in status, metrics and plans; a source that returns is seen when asked."""
+    """Staleness is in status, metrics and plans; a source that returns is seen at the next poll."""
     clock = ScaledClock(START, HOUR_S)
-    told = Provider(clock)
-    async with serving_http(told) as server:
+    provider = Provider(clock)
+    async with serving_http(provider) as server:
         deployment = settings(tmp_path, network, server.url)
         async with suite(deployment, clock), connected(deployment) as clients:
             await asyncio.wait_for(until_answering(deployment.router.dial), 30)
-            async with asking(deployment) as answered:
-                await outage(Views(clients, deployment), server, told, clock)
+            async with sending(deployment) as answered:
+                await outage(Views(clients, deployment), server, provider, clock)
     assert answered[0] > 20
 
 
-async def outage(seen: Views, server: ProviderServer, told: Provider, clock: ScaledClock) -> None:
-    before = await seen.planned_for(TOLD)
-    told.up, down = False, clock.now()
+async def outage(
+    seen: Views, server: ProviderServer, provider: Provider, clock: ScaledClock
+) -> None:
+    before = await seen.planned_for(MEASURED)
+    provider.up, down = False, clock.now()
 
     held = await until(seen.zone, lambda zone: zone.provenance == "held")
     page = await asyncio.to_thread(scrape, seen._deployment.carbon.metrics)
@@ -217,15 +219,15 @@ async def outage(seen: Views, server: ProviderServer, told: Provider, clock: Sca
     assumed = await seen.zone()
 
     assert clock.now() - down >= timedelta(hours=1)
-    told.up, asked, up = True, len(server.asked), clock.now()
+    provider.up, before_count, up = True, len(server.requests), clock.now()
     back = await until(seen.zone, lambda zone: zone.provenance == "measured")
-    questions = len(server.asked) - asked
+    questions = len(server.requests) - before_count
     polls_due = 1 + (clock.now() - up).total_seconds() / POLL_S  # 1, where nothing holds us up
-    after = await seen.planned_for(TOLD)
+    after = await seen.planned_for(MEASURED)
 
     assert before.inputs.staleness_s["US-CAL"] < HOUR_S
     assert held.staleness_s >= HOUR_S
-    assert held.intensity_gco2e_per_kwh == TOLD
+    assert held.intensity_gco2e_per_kwh == MEASURED
     assert 'cinquefoil_carbon_source_up{source="neso",zone="US-CAL"} 0.0' in page
     assert 'provenance="held",source="neso",zone="US-CAL"} 1.0' in page
     assert "carbon: US-CAL 100.0 -> 900.0" in blind.reason

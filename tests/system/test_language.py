@@ -134,14 +134,14 @@ class World(NamedTuple):
         return "".join(heard)
 
     async def load(self) -> None:
-        """Have short answers generated, many times the configured demand."""
+        """Generate short answers, many times the configured demand."""
         while True:
             assert "!" not in await asyncio.gather(*(self.text(1, 2) for _ in range(16)))
             await asyncio.sleep(0.05)
 
     async def at_replicas(self, number: int) -> None:
         """Wait until so many requests are at the replicas."""
-        await until(partial(fetch, self.clients), lambda told: told.models[0].in_flight == number)
+        await until(partial(fetch, self.clients), lambda found: found.models[0].in_flight == number)
 
 
 async def until(look: Callable[[], Awaitable[T]], true: Callable[[T], bool]) -> T:
@@ -173,7 +173,7 @@ async def world(folder: Path) -> AsyncIterator[World]:
 
 
 async def test_tokens_come_with_their_cost_and_operators_see_them(world: World) -> None:
-    """The client's usage, `cinquefoil status` and the console's page tell the same tokens."""
+    """The client's usage, `cinquefoil status` and the console's page show the same tokens."""
     stream = await world.openai.completions.create(
         model=MODEL,
         prompt="1 2 3",
@@ -190,7 +190,7 @@ async def test_tokens_come_with_their_cost_and_operators_see_them(world: World) 
         httpx.AsyncClient() as browser,
     ):
         page = (await browser.get(f"http://127.0.0.1:{port}/api/now")).json()
-    (told,) = (await fetch(world.clients)).models
+    (statistics,) = (await fetch(world.clients)).models
 
     assert "".join(choice.text for chunk in parts for choice in chunk.choices) == " 4 5 6 7"
     assert last.usage is not None
@@ -199,7 +199,7 @@ async def test_tokens_come_with_their_cost_and_operators_see_them(world: World) 
     assert extra["model_variant"] == "3b"
     assert extra["energy_j_per_token"] > 0
     assert extra["carbon_gco2e_per_token"] > 0
-    assert (told.input_tokens, told.output_tokens) == (3, 4)
+    assert (statistics.input_tokens, statistics.output_tokens) == (3, 4)
     (shown,) = page["status"]["models"]
     assert (shown["input_tokens"], shown["output_tokens"]) == (3, 4)
 
@@ -235,7 +235,7 @@ async def test_the_plan_follows_grid_and_load(world: World) -> None:
     world.file.write_text(yaml.safe_dump(data))
     os.kill(world.suite.processes["carbon"], signal.SIGTERM)  # it starts again with the new grid
     clean = await world.plan(lambda plan: "8b" in variants(plan))
-    asking = asyncio.create_task(world.load())
+    loading = asyncio.create_task(world.load())
     try:
         await world.plan(
             lambda plan: (
@@ -244,7 +244,7 @@ async def test_the_plan_follows_grid_and_load(world: World) -> None:
             )
         )
     finally:
-        asking.cancel()
+        loading.cancel()
 
     assert variants(dirty) == {"3b"}
     assert dirty.clocks_mhz != clean.clocks_mhz

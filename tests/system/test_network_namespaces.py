@@ -89,7 +89,7 @@ class Pod:
         )
 
     def cut(self) -> None:
-        """Take its network away: nobody is told."""
+        """Take its network down, without any notice."""
         ip("link set eth0 down", namespace=self.namespace)
 
     def agent(self, config: Path, tls: Tls | None) -> Program:
@@ -178,7 +178,7 @@ async def test_agents_join_serve_are_cut_off_and_replaced_with_no_file_touched(
     a, b, c = pods
     config = deployment(tmp_path)
     authority = secure(config, tmp_path / "pki")
-    for role in ("agent", "worker"):  # one certificate for all pods, whose addresses nobody knows
+    for role in ("agent", "worker"):  # one certificate for all pods, whose addresses are unknown
         authority.issue(Identity(role, "joined", hosts=(SHARED,)), days=1)
     for role in ("carbon", "planner", "router"):  # here these are dialled by address, too
         authority.issue(Identity(role, hosts=(SHARED,)), days=1)

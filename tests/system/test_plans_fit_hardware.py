@@ -44,7 +44,7 @@ def node(types: list[str]) -> Iterator[NvmlGpus]:
 
 
 def inventory(gpus: NvmlGpus) -> tuple[Gpu, ...]:
-    """What an agent would report: everything read back from NVML."""
+    """Return the report of an agent, with everything read back from NVML."""
     return tuple(
         Gpu(
             uuid=each.uuid,

@@ -43,7 +43,7 @@ def config(config: Path) -> Path:
 
 @dataclass(frozen=True)
 class Meter:
-    """What the agents have metered, J."""
+    """Return the energy that the agents have metered, J."""
 
     total_j: float
     idle_j: float

@@ -30,7 +30,7 @@ def secured() -> bool:
 
 
 GIVEN = frozenset({"cinquefoil.yaml", "images.npy", "pki"})
-"""What the test itself writes."""
+"""Files that the test itself writes."""
 
 
 def modes_of(folder: Path) -> dict[str, int]:
@@ -40,7 +40,7 @@ def modes_of(folder: Path) -> dict[str, int]:
 
 
 def nothing_lost(report: dict[str, Any]) -> bool:
-    """Tell whether every request was answered; on failure pytest shows the report."""
+    """Return whether every request was answered; on failure pytest shows the report."""
     return not report["errors"] and report["answered"] == report["sent"] > 0
 
 
@@ -129,7 +129,7 @@ async def test_certificates_that_are_renewed_every_second_lose_nothing(
 
 
 async def test_what_services_write_is_their_user_s_alone(running: Running, folder: Path) -> None:
-    """State, database, specs of workers, logs: whatever the umask of who starts the suite."""
+    """State, database, specs of workers, logs: whatever the umask of the user who starts them."""
     modes = modes_of(folder)
     assert {"planner.sqlite3", "journal.json", "carbon.log"} <= modes.keys()
     assert {name: oct(mode) for name, mode in modes.items() if mode & 0o077} == {}

@@ -1,4 +1,4 @@
-"""How low the clock may drop: as far as objectives allow, and no lower than saves energy."""
+"""Least clocks: as low as objectives allow, and no lower than saves energy."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -8,7 +8,7 @@ from services.kit.hardware import gpu_types
 from services.kit.hardware.clock_curve import RATIOS
 
 V100: Final = gpu_types.load("v100").clock_curve
-"""How mu-Serve's GPU follows its clock."""
+"""The clock curve of mu-Serve's GPU."""
 
 WAITING: Final = 0.5
 """Share of an objective that is left for waiting: a request by itself may take the rest."""

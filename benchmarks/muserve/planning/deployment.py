@@ -31,11 +31,11 @@ IMBALANCES: Final = (1.1, 1.25, 1.5, 2.0)
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """What runs where.
+    """Pipelines and clocks of the devices.
 
     Attributes:
         pipelines: The instances.
-        clock_ratios: How low each device's clock may drop, over the highest, by device name.
+        clock_ratios: Least clock of each device, over the highest, by device name.
         fallbacks: Groups in which the method found no placement, so that AlpaServe's stands.
     """
 
@@ -68,29 +68,29 @@ def deploy(
     ratios: dict[str, float] = {}
     fallbacks = 0
     for group in grouping.groups:
-        asked = [
+        demands = [
             demand
             for name in group.models
             for demand in demands(known[name], grouping.instances(name), waiting=waiting)
         ]
-        placement = _balanced(place, group, asked)
+        placement = _balanced(place, group, demands)
         fallbacks += placement is None and method != "alpaserve"
-        placement = placement or _spread(known, group, asked)
+        placement = placement or _spread(known, group, demands)
         where = {demand.partition: device for demand, device in placement.items()}
         running += [pipeline(known[name], where) for name in group.models]
         ratios |= clock_ratios(placement, group.devices)
     return Deployment(tuple(running), ratios, fallbacks)
 
 
-def _balanced(place: Placer, group: Group, asked: Sequence[Demand]) -> Placement | None:
+def _balanced(place: Placer, group: Group, demands: Sequence[Demand]) -> Placement | None:
     """Return the placement that loads the devices most evenly, as far as there is one.
 
     Without this all goes to few devices, where the sum of clocks is least and requests wait.
     """
-    mean = sum(each.load for each in asked) / len(group.devices)
+    mean = sum(each.load for each in demands) / len(group.devices)
     for imbalance in IMBALANCES:
         limits = replace(LIMITS, most_load=min(imbalance * mean, LIMITS.most_load))
-        placement = place(group.devices, asked, limits)
+        placement = place(group.devices, demands, limits)
         if placement is not None:
             return placement
     return None
@@ -107,12 +107,12 @@ def _placer(method: Method, time_limit_s: float) -> Placer:
 
 
 def _exact(
-    devices: Sequence[Device], asked: Sequence[Demand], limits: Limits, *, time_limit_s: float
+    devices: Sequence[Device], demands: Sequence[Demand], limits: Limits, *, time_limit_s: float
 ) -> Placement | None:
-    found = exact.place(devices, asked, limits, time_limit_s=time_limit_s)
+    found = exact.place(devices, demands, limits, time_limit_s=time_limit_s)
     return None if found is None else found.placement
 
 
-def _spread(known: Mapping[str, Served], group: Group, asked: Sequence[Demand]) -> Placement:
+def _spread(known: Mapping[str, Served], group: Group, demands: Sequence[Demand]) -> Placement:
     by_model = {name: spread(known[name], group.devices) for name in group.models}
-    return {demand: by_model[demand.partition.model][demand.partition] for demand in asked}
+    return {demand: by_model[demand.partition.model][demand.partition] for demand in demands}

@@ -1,4 +1,4 @@
-"""Which devices serve together, and which models each group serves (mu-Serve, section 3.2).
+"""Groups of devices that serve together, and the models of each (mu-Serve, section 3.2).
 
 As in AlpaServe (OSDI'23): the cluster is cut into groups of equal size; for each size a greedy
 search, guided by simulation, gives models to groups; the size that serves most requests in time
@@ -93,7 +93,7 @@ class _Search:
         self._models = {model.name: model for model in models}
         self._groups = list(groups)
         self._sample = sample
-        self._asked = Counter(job.model for job in sample if job.model in self._models)
+        self._requests = Counter(job.model for job in sample if job.model in self._models)
         self._left = {d.name: d.memory_bytes for group in groups for d in group.devices}
 
     def run(self) -> Grouping:
@@ -170,10 +170,10 @@ class _Search:
         running = pipelines(tuple(self._models.values()), self._groups)
         simulation = Simulation(running, self._left)
         simulation.run(self._sample)
-        late = self._asked.copy()
+        late = self._requests.copy()
         for answer in simulation.answers:
             late[answer.model] -= answer.latency_s <= self._models[answer.model].slo_s
-        total = sum(self._asked.values())
+        total = sum(self._requests.values())
         return 1.0 - sum(late.values()) / max(total, 1), +late
 
 

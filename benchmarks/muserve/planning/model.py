@@ -90,7 +90,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a partition requires of its device.
+    """Requirements of a partition on its device.
 
     Attributes:
         partition: Which.
@@ -105,7 +105,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a placement must keep.
+    """Limits that a placement must keep.
 
     Attributes:
         most_devices: CT: devices that the partitions of one model may be spread over, >= 1.
@@ -159,4 +159,4 @@ def problem(placement: Placement, limits: Limits = LIMITS) -> str:
 
 
 TINY = 1e-9
-"""What floating point may add to a load."""
+"""Error that floating point may add to a load."""

@@ -19,7 +19,7 @@ from benchmarks.muserve.planning.shared_device import SharedDevice
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What an instance does on one device.
+    """Part of an instance on one device.
 
     Attributes:
         device: Its name.
@@ -99,7 +99,7 @@ class _Task:
 
     @property
     def sensitivity(self) -> float:
-        """How that follows the clock."""
+        """Return the latency's sensitivity to the clock, 0..1."""
         return self.here.sensitivity
 
 

@@ -11,13 +11,13 @@ from benchmarks.muserve.planning.clocking import V100
 
 
 class Work(Protocol):
-    """What a device does. Attributes: left_s, alone at the highest clock; sensitivity, 0..1."""
+    """Work of a device. Attributes: left_s, alone at the highest clock; sensitivity, 0..1."""
 
     left_s: float
 
     @property
     def sensitivity(self) -> float:
-        """How it follows the clock."""
+        """Return its sensitivity to the clock, 0..1."""
         ...
 
 
@@ -62,7 +62,7 @@ class SharedDevice(Generic[W]):
         self.version += 1
 
     def end(self, now_s: float) -> W:
-        """Let go of the work that is done first; there must be some."""
+        """Remove the work that is done first, and return it; there must be some."""
         self.catch_up(now_s)
         done = min(self._works, key=self._alone_s)
         self._works.remove(done)

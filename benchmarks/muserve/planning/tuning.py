@@ -22,7 +22,7 @@ WAITINGS: Final = (0.0, 0.5)
 """Shares of the objectives that may be left for waiting; they decide which partitions are alike."""
 
 DROPS: Final = (1.0, 0.8, 0.6, 0.4, 0.2)
-"""How far clocks drop, over how far they may: the first that keeps the sample in time."""
+"""Drops of the clocks over the largest allowed: the first with the sample in time is taken."""
 
 PERCENTILE: Final = 99.0
 MARGIN: Final = 0.85
@@ -33,7 +33,7 @@ TIME_LIMIT_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What a sample says of a deployment at its planned clocks.
+    """Figures of a sample for a deployment at its planned clocks.
 
     Attributes:
         deployment: Which.

@@ -31,7 +31,7 @@ def test_profiles_go_through_the_figures_of_the_paper(gpu: GpuClass) -> None:
 
 @pytest.mark.parametrize("arrivals", ARRIVALS)
 @pytest.mark.parametrize("jobs", SETS, ids=lambda jobs: jobs.name)
-def test_carbon_aware_keeps_every_slo_and_comes_near_a_bound_that_nobody_beats(
+def test_carbon_aware_keeps_every_slo_and_comes_near_a_bound_that_no_policy_beats(
     jobs: Set, arrivals: Arrivals
 ) -> None:
     todo = work(Case(jobs, arrivals, 400))
@@ -53,17 +53,17 @@ def test_carbon_aware_keeps_every_slo_and_comes_near_a_bound_that_nobody_beats(
 
 
 def test_at_one_and_a_half_times_the_load_long_requests_yield_and_every_slo_is_kept() -> None:
-    """Job 2 has 20 ms and needs the A100 for a seventh of its requests; nobody else may be late."""
+    """Job 2 has 20 ms and needs the A100 for a seventh of its requests; no other may be late."""
     todo = work(Case(SET2, "poisson-process", 2000, rate=1.5))
 
-    nobody_yields = run(todo, MIXED, SharedCarbonAware(calm=1.0, most_late=2.0))
+    without_yielding = run(todo, MIXED, SharedCarbonAware(calm=1.0, most_late=2.0))
     ours = run(todo, MIXED, SharedCarbonAware())
 
-    assert nobody_yields.slo_met() == [True, False, True, True, True]
+    assert without_yielding.slo_met() == [True, False, True, True, True]
     assert all(ours.slo_met())
 
 
-def test_nobody_yields_to_a_job_that_has_ended() -> None:
+def test_no_job_yields_to_one_that_has_ended() -> None:
     """A job's late share is of now: half a minute after its last answer nothing of it is late."""
     gpu = SharedGpu(0, 1)
     pool = Pool(SharedCarbonAware(), [Job(0.5, (gpu,)), Job(0.5, (gpu,))])

@@ -1,4 +1,4 @@
-"""What phases apart can gain at most: by memory, link and objective, and never above a schedule."""
+"""Upper bounds of the gain from separate phases: by memory, link and objective, and a schedule."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the live comparison makes of two suites' answers."""
+"""Figures that the live comparison makes of two suites' answers."""
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,7 @@ def answers(times_s: list[float], factor: float = 1.0) -> list[Answer]:
 
 
 @given(TIMES_S, st.floats(0.1, 2.0))
-def test_what_takes_a_part_of_the_time_for_every_answer_is_told_so_without_doubt(
+def test_what_takes_a_part_of_the_time_for_every_answer_is_found_without_doubt(
     times_s: list[float], factor: float
 ) -> None:
     found = _compared(answers(times_s), answers(times_s, factor))
@@ -36,7 +36,7 @@ def test_only_what_both_answered_is_judged() -> None:
     assert [[each.due_s for each in side] for side in judged] == [[1, 2, 3, 5, 6, 7]] * 2
 
 
-def test_a_slow_suite_favours_no_order_and_is_told() -> None:
+def test_a_slow_suite_favours_no_order_and_is_reported() -> None:
     """The right suite takes a tenth longer, whichever way it serves; both orders are as good."""
     left, right = answers([1.0] * 9), answers([1.0] * 9, 1.1)
     turns = [[left, right], [right, left]]

@@ -23,22 +23,22 @@ def test_the_mix_fits_onto_four_v100s_as_in_the_paper() -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-def test_the_share_of_insensitive_work_is_what_was_asked_for(share: float) -> None:
+def test_the_share_of_insensitive_work_is_as_requested(share: float) -> None:
     models = mix.served(3.0, dict.fromkeys((row.name for row in mix.TABLE), 1.0), 0.5)
     for model in mix.insensitive(models, share):
         found = np.mean([each.sensitivity for each in model.partitions])
         assert found == pytest.approx(1.0 - share * (1.0 - mix.INSENSITIVE))
 
 
-def test_lengths_are_foretold_as_well_as_the_papers_predictor_does() -> None:
-    """Table 2: 43 % of the classes right; what is foretold is a class's mean."""
+def test_lengths_are_predicted_as_well_as_the_papers_predictor_does() -> None:
+    """Table 2: 43 % of the classes right; a prediction is a class's mean."""
     rng = np.random.default_rng(0)
     sizes = rng.uniform(0.1, 1.0, 4000)
-    told = arrivals.foretold(sizes, rng)
+    predicted = arrivals.predict(sizes, rng)
     edges = np.quantile(sizes, arrivals.RANKS)
-    right = np.searchsorted(edges, sizes) == np.searchsorted(edges, told)
+    right = np.searchsorted(edges, sizes) == np.searchsorted(edges, predicted)
     assert right.mean() == pytest.approx(arrivals.ACCURACY, abs=0.15)  # at the ends more are
-    assert len(np.unique(told)) == len(arrivals.RANKS) + 1
+    assert len(np.unique(predicted)) == len(arrivals.RANKS) + 1
 
 
 def test_no_policy_saves_more_than_the_published_curve_allows() -> None:

@@ -122,7 +122,7 @@ def test_every_model_is_served_and_more_instances_come_where_requests_are_late()
     assert sum(hard.instances(m.name) for m in MODELS) > sum(easy.instances(m.name) for m in MODELS)
 
 
-def test_a_model_that_no_group_has_memory_for_is_told() -> None:
+def test_a_model_that_no_group_has_memory_for_is_reported() -> None:
     huge = replace(MODELS[0], partitions=(Partition("seeing", 0, 40 * GB, 1.0),))
     assert not groups.choose((huge,), DEVICES, poisson(1.0, 8)).complete
     with pytest.raises(FailedPrecondition, match="memory"):
@@ -133,8 +133,8 @@ def test_a_model_that_no_group_has_memory_for_is_told() -> None:
 def test_a_deployment_hosts_every_model_of_every_group(method: Method) -> None:
     grouping = groups.choose(MODELS, DEVICES, poisson(1.0, 200), (2,))
     found = deploy(MODELS, grouping, method)
-    asked = sorted(name for group in grouping.groups for name in group.models)
-    assert sorted(each.model for each in found.pipelines) == asked
+    wanted = sorted(name for group in grouping.groups for name in group.models)
+    assert sorted(each.model for each in found.pipelines) == wanted
     assert found.clock_ratios.keys() == {device.name for device in DEVICES}
 
 

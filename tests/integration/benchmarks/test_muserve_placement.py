@@ -40,7 +40,7 @@ def devices(count: int, gb: float = 4) -> tuple[Device, ...]:
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[tuple[Device, ...], list[Demand], Limits]:
     """Up to three devices and five partitions of up to three models, as tight as may be."""
-    asked = [
+    demands = [
         Demand(
             part(
                 f"m{draw(st.integers(0, 2))}",
@@ -54,19 +54,19 @@ def cases(draw: st.DrawFn) -> tuple[tuple[Device, ...], list[Demand], Limits]:
         for index in range(draw(st.integers(1, 5)))
     ]
     limits = Limits(draw(st.integers(1, 3)), draw(st.sampled_from([0.5, 1.0])))
-    return devices(draw(st.integers(1, 3))), asked, limits
+    return devices(draw(st.integers(1, 3))), demands, limits
 
 
 def total(placement: Placement, where: tuple[Device, ...], limits: Limits) -> float:
     return sum(clock_ratios(placement, where, limits).values())
 
 
-def best_of_all(where: tuple[Device, ...], asked: list[Demand], limits: Limits) -> float | None:
+def best_of_all(where: tuple[Device, ...], demands: list[Demand], limits: Limits) -> float | None:
     """The least sum of clocks over every placement there is."""
     sums = [
         total(placement, where, limits)
-        for chosen in product(where, repeat=len(asked))
-        if not problem(placement := dict(zip(asked, chosen, strict=True)), limits)
+        for chosen in product(where, repeat=len(demands))
+        if not problem(placement := dict(zip(demands, chosen, strict=True)), limits)
     ]
     return min(sums, default=None)
 
@@ -77,15 +77,15 @@ def test_the_exact_placement_is_the_best_there_is_and_never_worse_than_algorithm
     case: tuple[tuple[Device, ...], list[Demand], Limits],
 ) -> None:
     """Against every placement; both keep memory, time and CT, and Algorithm 2 finds none alone."""
-    where, asked, limits = case
-    best = best_of_all(where, asked, limits)
-    greedy = power_aware.place(where, asked, limits)
-    found = exact.place(where, asked, limits)
+    where, demands, limits = case
+    best = best_of_all(where, demands, limits)
+    greedy = power_aware.place(where, demands, limits)
+    found = exact.place(where, demands, limits)
 
     assert (found is None) == (best is None)
     if greedy is not None:
         assert problem(greedy, limits) == ""
-        assert set(greedy) == set(asked)
+        assert set(greedy) == set(demands)
     if found is not None and best is not None:
         assert found.proven
         assert problem(found.placement, limits) == ""
@@ -96,12 +96,12 @@ def test_the_exact_placement_is_the_best_there_is_and_never_worse_than_algorithm
 
 def test_without_time_for_a_search_algorithm_2s_placement_stands() -> None:
     """HiGHS gets no time to prove anything: whatever comes back is no worse than the greedy way."""
-    asked = [
+    demands = [
         Demand(part(f"m{n}", n, gb=0.7, sensitivity=n / 20), 0.3 + n / 30, 0.07) for n in range(20)
     ]
     where = devices(6)
-    greedy = power_aware.place(where, asked)
-    found = exact.place(where, asked, time_limit_s=0.0)
+    greedy = power_aware.place(where, demands)
+    found = exact.place(where, demands, time_limit_s=0.0)
     assert greedy is not None
     assert found is not None
     assert total(found.placement, where, Limits()) <= total(greedy, where, Limits()) + 1e-9
@@ -109,21 +109,21 @@ def test_without_time_for_a_search_algorithm_2s_placement_stands() -> None:
 
 def test_algorithm_2_puts_alike_partitions_together() -> None:
     """Two sensitive and two insensitive models on two devices: one device's clock can drop."""
-    asked = [
+    demands = [
         Demand(part("a", sensitivity=1.0), 1.0),
         Demand(part("b", sensitivity=0.2), 0.4),
         Demand(part("c", sensitivity=0.95), 0.9),
         Demand(part("d", sensitivity=0.25), 0.45),
     ]
-    placement = power_aware.place(devices(2), asked)
+    placement = power_aware.place(devices(2), demands)
     assert placement is not None
     assert clock_ratios(placement, devices(2)) == {"gpu-0": 1.0, "gpu-1": 0.45}
 
 
 def test_a_model_at_its_most_devices_may_still_use_those_it_has() -> None:
     """CT counts devices; the printed algorithm counts partitions, and stops at CT of them."""
-    asked = [Demand(part("a", index, sensitivity=index / 4), 0.5) for index in range(4)]
-    placement = power_aware.place(devices(3), asked, Limits(most_devices=1))
+    demands = [Demand(part("a", index, sensitivity=index / 4), 0.5) for index in range(4)]
+    placement = power_aware.place(devices(3), demands, Limits(most_devices=1))
     assert placement is not None
     assert len(set(placement.values())) == 1
 
@@ -144,7 +144,7 @@ def test_below_the_thriftiest_clock_the_same_work_takes_more_energy(
 
 
 @given(st.floats(0.0, 1.0), st.floats(1.0, 20.0))
-def test_a_partition_asks_for_a_clock_that_keeps_its_share_of_the_objective(
+def test_a_partition_requests_a_clock_that_keeps_its_share_of_the_objective(
     sensitivity: float, scale: float
 ) -> None:
     """Unless not even the highest does; and no lower one than saves energy."""

@@ -65,7 +65,9 @@ def test_the_requests_have_the_sizes_that_the_targets_name() -> None:
     ],
     ids=["another request's", "other values", "too few", "no receipt"],
 )
-def test_a_wrong_answer_is_told_from_the_right_one(change: dict[str, object], problem: str) -> None:
+def test_a_wrong_answer_is_distinguished_from_the_right_one(
+    change: dict[str, object], problem: str
+) -> None:
     answer = pb.ModelInferResponse.FromString(messages.answer("1"))
     for name, value in change.items():
         answer.ClearField(name)  # type: ignore[arg-type]  # one of its fields

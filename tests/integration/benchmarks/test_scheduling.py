@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.generative.repeats import others_told
+from benchmarks.generative.repeats import by_the_others
 from benchmarks.generative.scheduling import PEAK_ANSWERS, Arrivals, Setting, rows_of, stream
 from benchmarks.generative.serving import Jobs, ranked, routed
 from benchmarks.generative.traces import Trace, imitated, perfect
@@ -72,11 +72,11 @@ def test_imitated_predictions_are_wrong_as_often_and_as_far_as_those_they_imitat
 
 
 def test_the_other_answers_to_a_prompt_say_nothing_of_this_one() -> None:
-    """Each is foretold from all but itself; a prompt answered once tells nothing."""
+    """Each is predicted from all but itself; a prompt answered once gives no prediction."""
     lengths = {"a": [1, 3, 7], "b": [5], "c": [0, 1]}
     rows = [Row("m", prompt, tokens) for prompt, each in lengths.items() for tokens in each]
 
-    kept, means = others_told(rows)
+    kept, means = by_the_others(rows)
 
     assert [row.tokens for row in kept] == [1, 3, 7, 0, 1]
     assert np.exp2(means / np.log(2)) == pytest.approx([32**0.5, 4, 8**0.5, 2, 1])

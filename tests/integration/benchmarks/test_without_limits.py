@@ -37,8 +37,8 @@ async def test_through_the_relay_limits_change_neither_predictions_nor_lengths(
 
 
 async def expected_tokens(stub: PredictorServiceAsyncStub) -> float:
-    async def asked() -> AsyncIterator[pb.PredictRequest]:
+    async def requests() -> AsyncIterator[pb.PredictRequest]:
         yield pb.PredictRequest(model=MODEL, prompt=CAKE, max_tokens=5)
 
-    (answer,) = [each async for each in stub.Predict(asked())]
+    (answer,) = [each async for each in stub.Predict(requests())]
     return answer.expected_tokens

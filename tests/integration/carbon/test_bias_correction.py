@@ -24,15 +24,15 @@ def curve(hour: int) -> float:
 
 def outlook(hour: int, error: float = 0.0, hours: int = HOURS + 1) -> Outlook:
     """Return what a provider says at `hour` that is wrong by `error` all the time."""
-    foretold = (
+    samples = (
         Sample(START + (hour + ahead) * HOUR, curve(hour + ahead) - error, "forecast")
         for ahead in range(hours)
     )
-    return Outlook(tuple(foretold), HOUR, START + hour * HOUR)
+    return Outlook(tuple(samples), HOUR, START + hour * HOUR)
 
 
 def test_a_restart_knows_the_record_again(tmp_path: Path) -> None:
-    """Also what was not foretold: the hours beyond a short forecast."""
+    """Also the hours beyond a short forecast, which were not predicted."""
     kept, feed, again = Cache(tmp_path, "GB", NesoSource(kind="neso")), Feed("x"), Feed("x")
     for hour in range(80):
         feed.add(Reading((), outlook(hour, 30, 25)), START + hour * HOUR)

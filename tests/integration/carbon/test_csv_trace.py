@@ -1,4 +1,4 @@
-"""Trace files: what is read, and that a mistake is told with file, line and column."""
+"""Trace files: the rows that are read, and mistakes with file, line and column."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -100,7 +100,7 @@ def test_an_export_with_direct_intensity_only_is_read(tmp_path: Path) -> None:
         "infinite", "not finite", "no number", "short row", "duplicate", "unsorted",
     ],
 )  # fmt: skip
-def test_a_mistake_is_told_with_file_line_and_column(
+def test_a_mistake_is_reported_with_file_line_and_column(
     tmp_path: Path, text: str, mistake: str
 ) -> None:
     path = written(tmp_path, text)
@@ -132,7 +132,7 @@ def test_local_times_over_a_change_of_clocks_are_hours_without_gap_or_double(
     ] * 2
 
 
-def test_a_missing_file_is_told_by_name(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_by_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"absent\.csv: file: cannot be read"):
         read_trace(tmp_path / "absent.csv")
 

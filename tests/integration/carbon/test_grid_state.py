@@ -63,7 +63,7 @@ async def test_a_slow_watcher_finds_the_latest_of_each_zone_once(state: GridStat
     assert [item async for item in watch] == []
 
 
-async def test_a_watch_sends_only_the_zones_it_was_asked_for(state: GridState) -> None:
+async def test_a_watch_sends_only_the_requested_zones(state: GridState) -> None:
     watch = state.watch(["B"])
     await anext(watch)
     state.publish(value("A", 1, 1))
@@ -89,7 +89,7 @@ async def test_what_a_reader_holds_never_changes(state: GridState) -> None:
     assert held == before != state.latest
 
 
-async def test_unknown_zones_are_told_with_the_known_ones(state: GridState) -> None:
+async def test_unknown_zones_are_reported_with_the_known_ones(state: GridState) -> None:
     with pytest.raises(NotFound, match="there are A, B"):
         state.intensity("C")
     with pytest.raises(NotFound, match="there are A, B"):

@@ -31,12 +31,12 @@ def official() -> tuple[tuple[Sample, ...], tuple[Sample, ...]]:
 @pytest.mark.skipif(not OFFICIAL.exists(), reason="the official forecast is not in this checkout")
 def test_the_official_british_forecast_is_beaten_by_ours_on_top_of_it() -> None:
     """1, 6 and 24 hours ahead, through the year; `benchmarks.forecast` has more of it."""
-    came, told = official()
-    truth, starts = {each.since: each for each in came}, [each.since for each in told]
+    came, issued_samples = official()
+    truth, starts = {each.since: each for each in came}, [each.since for each in issued_samples]
     record, errors = ForecastRecord(), dict[int, list[tuple[float, float]]]()
     for hour, sample in enumerate(came):
         now, first = sample.since, bisect_left(starts, sample.since)
-        ahead = Outlook(told[first : bisect_right(starts, now + HOURS * HOUR)], HOUR, now)
+        ahead = Outlook(issued_samples[first : bisect_right(starts, now + HOURS * HOUR)], HOUR, now)
         record.note(ahead, now)
         if hour < 24 * 28 or hour % 163:
             continue

@@ -1,4 +1,4 @@
-"""Mistakes in a deployment file are told in sentences, with their line."""
+"""Mistakes in a deployment file are reported in sentences, with their line."""
 
 import json
 import shutil
@@ -39,7 +39,7 @@ planner:
 """
 
 
-def told(tmp_path: Path, text: str) -> tuple[int, list[str]]:
+def checked(tmp_path: Path, text: str) -> tuple[int, list[str]]:
     """Return exit status and lines of `config check`; the file's path is left out."""
     (tmp_path / "models").mkdir(exist_ok=True)
     for name in ("tree", "svc"):
@@ -51,7 +51,7 @@ def told(tmp_path: Path, text: str) -> tuple[int, list[str]]:
 
 
 def test_a_good_file_is_fine(tmp_path: Path) -> None:
-    assert told(tmp_path, GOOD) == (0, ["fine (1 zones, 1 nodes, 1 models)"])
+    assert checked(tmp_path, GOOD) == (0, ["fine (1 zones, 1 nodes, 1 models)"])
 
 
 @pytest.mark.parametrize(
@@ -149,16 +149,16 @@ def test_a_mistake_is_one_sentence_with_its_line(
     tmp_path: Path, right: str, wrong: str, sentence: str
 ) -> None:
     assert right in GOOD
-    status, lines = told(tmp_path, GOOD.replace(right, wrong))
+    status, lines = checked(tmp_path, GOOD.replace(right, wrong))
     assert status == 2
     assert any(sentence in line for line in lines), lines
 
 
-def test_a_pipeline_tells_which_stage_is_missing_and_what_writes_it(tmp_path: Path) -> None:
+def test_a_pipeline_names_which_stage_is_missing_and_what_writes_it(tmp_path: Path) -> None:
     """And a model of pipelines alone needs a strategy that plans them."""
     tree = "        file: models/tree.onnx\n"
     staged = GOOD.replace(tree, "        stages: [models/tree.onnx, models/cut.onnx]\n")
-    status, lines = told(tmp_path, staged)
+    status, lines = checked(tmp_path, staged)
     assert status == 2
     assert [line.split(": ")[0:2] for line in lines] == [
         ["line 15", "models.digits.variants.tree.stages.1"]
@@ -167,30 +167,30 @@ def test_a_pipeline_tells_which_stage_is_missing_and_what_writes_it(tmp_path: Pa
 
     alone = staged[: staged.index("      svc:")] + staged[staged.index("planner:") :]
     alone = alone.replace("models/cut.onnx", "models/svc.onnx")
-    assert told(tmp_path, alone)[0] == 0
-    status, lines = told(tmp_path, alone + "  strategy: annealing\n")
+    assert checked(tmp_path, alone)[0] == 0
+    status, lines = checked(tmp_path, alone + "  strategy: annealing\n")
     assert status == 2
     assert "which annealing does not plan: choose exact" in lines[0]
 
 
-def test_several_mistakes_are_told_at_once_in_order_of_line(tmp_path: Path) -> None:
+def test_several_mistakes_are_reported_at_once_in_order_of_line(tmp_path: Path) -> None:
     text = GOOD.replace("models/svc", "models/svm").replace("models/tree", "models/bush")
-    _, lines = told(tmp_path, text)
+    _, lines = checked(tmp_path, text)
     assert [line.split(":")[0] for line in lines] == ["line 15", "line 19"]
 
 
 def test_an_unknown_gpu_type_lists_the_known(tmp_path: Path) -> None:
-    status, lines = told(tmp_path, GOOD.replace("[a100-40gb]", "[a100-41gb]"))
+    status, lines = checked(tmp_path, GOOD.replace("[a100-40gb]", "[a100-41gb]"))
     assert status == 2
     assert lines[0].startswith("line 8: nodes.node-0.simulated: no GPU type 'a100-41gb'; known are")
     assert "a100-40gb" in lines[0]
 
 
-def test_an_accuracy_that_was_measured_otherwise_is_told(tmp_path: Path) -> None:
+def test_an_accuracy_that_was_measured_otherwise_is_reported(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     measured = {"accuracy": {"tree": 0.8373, "svc": 0.95}}
     (tmp_path / "models/accuracy.json").write_text(json.dumps(measured))
-    status, lines = told(tmp_path, GOOD)
+    status, lines = checked(tmp_path, GOOD)
     assert status == 2
     assert lines == [
         "line 20: models.digits.variants.svc.accuracy: says 0.9917, but 0.9500 was measured"
@@ -229,13 +229,13 @@ def test_a_certificate_that_others_will_not_trust_is_named(tmp_path: Path, wrong
     file, pki = tmp_path / "cinquefoil.yaml", tmp_path / "pki"
     file.write_text(GOOD)
     authority = secure(file, pki)
-    fine, _ = told(tmp_path, file.read_text())
+    fine, _ = checked(tmp_path, file.read_text())
     if wrong == "expired":
         authority.issue(Identity("planner"), days=-0.001)
     else:
         theirs = Authority.made(tmp_path / "other", "cinquefoil").issue(Identity("planner"), 1)
         (theirs / "tls.crt").replace(pki / "planner/tls.crt")
-    status, (sentence,) = told(tmp_path, file.read_text())
+    status, (sentence,) = checked(tmp_path, file.read_text())
 
     assert (fine, status) == (0, 2)
     assert f"tls.certificate_file: {pki}/planner/tls.crt" in sentence
@@ -249,7 +249,7 @@ def test_objectives_of_tokens_need_a_profile_that_knows_them(tmp_path: Path) -> 
     for profile, known in (("gmacs_per_item: 0.7", False), ("gmacs_per_item: 37", True)):
         found = "{kind: language, parameters_b: 8}" if known else f"{{kind: analytic, {profile}}}"
         text = text.replace(f"{{kind: analytic, {profile}}}", f"{found}\n{runtime}")
-    status, lines = told(tmp_path, text)
+    status, lines = checked(tmp_path, text)
 
     assert status == 2
     assert any("analytic knows no tokens, so that no plan keeps slo.tpot_s" in x for x in lines)

@@ -1,4 +1,4 @@
-"""`cinquefoil predictor forget` wants to be told what to forget."""
+"""`cinquefoil predictor forget` needs an explicit scope."""
 
 import pytest
 from typer.testing import CliRunner
@@ -7,7 +7,7 @@ from services.cli.main import app
 
 
 @pytest.mark.parametrize("wrong", [(), ("--older-than", "soon")], ids=["nothing", "no-age"])
-def test_forgetting_asks_what_to_forget(wrong: tuple[str, ...]) -> None:
+def test_forgetting_without_a_scope_is_refused(wrong: tuple[str, ...]) -> None:
     """A slip of the hand deletes nothing: no option is not everything."""
     ended = CliRunner().invoke(app, ["predictor", "forget", *wrong])
 

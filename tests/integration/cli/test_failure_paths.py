@@ -1,4 +1,4 @@
-"""What a person can get wrong ends in a sentence and an exit status, never in a traceback."""
+"""A person's mistake ends in a sentence and an exit status, never in a traceback."""
 
 import io
 import socket
@@ -21,7 +21,7 @@ from services.local.up.ports import refuse_taken
 from tests.support.paths import ROOT
 
 
-def told(*arguments: object) -> tuple[int, str]:
+def invoked(*arguments: object) -> tuple[int, str]:
     result = CliRunner().invoke(app, [str(each) for each in arguments])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result.exit_code, " ".join(result.output.replace("│", " ").split())
@@ -54,7 +54,7 @@ def test_an_os_error_that_names_no_file_stays_a_mistake_of_ours() -> None:
 def test_an_argument_that_cannot_be_is_refused(
     arguments: tuple[object, ...], status: int, sentence: str
 ) -> None:
-    code, text = told(*arguments)
+    code, text = invoked(*arguments)
     assert code == status
     assert sentence in text
 

@@ -203,7 +203,7 @@ def test_arithmetic_is_counted_at_the_size_of_an_item(
         (("--shape", "picture=3,8,8"), "no input 'picture'; it has image"),
     ],
 )
-def test_a_size_that_nobody_gives_is_requested(
+def test_a_size_that_is_not_given_is_requested(
     tmp_path: Path, any_size: Path, words: tuple[str, ...], said: str
 ) -> None:
     """A count at a made-up size would be a made-up figure."""
@@ -262,7 +262,7 @@ def test_a_snapshot_of_the_hub_gives_its_onnx_files_as_variants(
 
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[dict[str, bytes]], Hub]]:
-    """Has the hub's client ask a hub here, which has one model, someone/tiny."""
+    """Points the hub's client at a hub here, which has one model, someone/tiny."""
     with ExitStack() as stack:
 
         def serving(files: dict[str, bytes]) -> Hub:

@@ -1,4 +1,4 @@
-"""What the services do not import when they start."""
+"""Libraries that the services do not import when they start."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ def test_an_agent_of_gpus_starts_without_a_runtime() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_no_library_tells_anybody_what_is_served(tmp_path: Path) -> None:
+def test_no_library_sends_telemetry(tmp_path: Path) -> None:
     """ONNX Runtime's telemetry begins at its import, with a database below the cache folder."""
     code = "import services.gpuagent.worker.onnx_engine, services.predictor.embedding.minilm"
     ours = {key: each for key, each in os.environ.items() if key != "ORT_DISABLE_TELEMETRY"}

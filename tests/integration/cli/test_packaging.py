@@ -1,4 +1,4 @@
-"""What the two distributions say of one another, and what they carry."""
+"""Contents of the two distributions, and their references to one another."""
 
 import re
 import tomllib

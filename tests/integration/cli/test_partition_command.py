@@ -37,25 +37,25 @@ def test_a_partition_is_on_disk_with_what_programs_must_know(network: Path, tmp_
     )
 
     assert code == 0, text
-    told = json.loads((out / "stages.json").read_text())
+    report = json.loads((out / "stages.json").read_text())
     printed = yaml.safe_load(text[text.index("stages:") :])
-    assert printed == told["variant"]
+    assert printed == report["variant"]
     variant = Variant.model_validate(printed | {"accuracy": 1, "profile": PROFILE})
     assert [each.file for each in variant.stages] == [out / f"stage-{n}.onnx" for n in range(3)]
-    for number, stage in enumerate(told["stages"]):
+    for number, stage in enumerate(report["stages"]):
         found = clock_sensitivity(variant, number)
         assert found == pytest.approx(stage["clock_sensitivity"], abs=1e-3)
         assert variant.stages[number].share == pytest.approx(stage["latency_share"], abs=1e-4)
-    assert told["verified"]["runs"] > 0
-    assert [each["file"] for each in told["stages"]] == [f"stage-{n}.onnx" for n in range(3)]
-    assert sum(each["latency_share"] for each in told["stages"]) == pytest.approx(1.0)
-    for stage in told["stages"]:
+    assert report["verified"]["runs"] > 0
+    assert [each["file"] for each in report["stages"]] == [f"stage-{n}.onnx" for n in range(3)]
+    assert sum(each["latency_share"] for each in report["stages"]) == pytest.approx(1.0)
+    for stage in report["stages"]:
         session = onnxruntime.InferenceSession(str(out / stage["file"]))
         assert [each.name for each in session.get_inputs()] == [t["name"] for t in stage["inputs"]]
         assert [each.name for each in session.get_outputs()] == [
             t["name"] for t in stage["outputs"]
         ]
-    assert told["stages"][0]["outputs"] == told["stages"][1]["inputs"]
+    assert report["stages"][0]["outputs"] == report["stages"][1]["inputs"]
 
 
 def test_sensitivities_are_printed_kept_and_drawn(network: Path, tmp_path: Path) -> None:
@@ -65,9 +65,9 @@ def test_sensitivities_are_printed_kept_and_drawn(network: Path, tmp_path: Path)
     )
 
     assert code == 0, text
-    told = json.loads(text)
-    assert told["device"] == "v100"
-    assert sum(each["share"] for each in told["operators"]) == pytest.approx(1.0)
+    report = json.loads(text)
+    assert report["device"] == "v100"
+    assert sum(each["share"] for each in report["operators"]) == pytest.approx(1.0)
     assert (tmp_path / "conv.v100.png").stat().st_size > 1000
     assert (tmp_path / "s.db").exists()
 

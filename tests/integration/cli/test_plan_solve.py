@@ -41,7 +41,7 @@ def theirs(folder: Path, *options: str) -> Result:
 
 
 @pytest.mark.parametrize("strategy", ["exact", "parvagpu"])
-def test_json_tells_gpus_layouts_segments_shares_gap_and_time(folder: Path, strategy: str) -> None:
+def test_json_has_gpus_layouts_segments_shares_gap_and_time(folder: Path, strategy: str) -> None:
     """500 req/s take one segment of 3 GPCs, 900 take 8 GPCs: two GPUs."""
     result = ours(folder, "--strategy", strategy, "--json")
     assert result.exit_code == 0, result.output

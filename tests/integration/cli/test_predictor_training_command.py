@@ -26,7 +26,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_log_becomes_a_predictor_and_a_report_beside_simple_predictors(
     data: Path, tmp_path: Path
 ) -> None:
-    """What is trained can be judged again, and used by the service."""
+    """A trained model can be judged again, and used by the service."""
     trained = CliRunner().invoke(app, ["predictor", "train", "--data", str(data), "--json",
                                        "--out", str(tmp_path)])  # fmt: skip
     assert trained.exit_code == 0, trained.output
@@ -46,7 +46,7 @@ def test_a_log_becomes_a_predictor_and_a_report_beside_simple_predictors(
     assert LengthModels.of(model, ["small"]).classes("small").estimate().expected_tokens > 0
 
 
-def test_models_whose_answers_tell_nothing_are_judged_like_any() -> None:
+def test_models_whose_answers_teach_nothing_are_judged_like_any() -> None:
     """One class alone, prompts that share no word, hardly any prompts: all occur in real logs."""
     alike = [Row("alike", f"question {n}", 5) for n in range(8)]
     rare = [Row("rare", f"word{n}", 5 + n) for n in range(2)]

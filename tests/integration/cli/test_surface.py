@@ -32,7 +32,7 @@ COMMANDS = dict(all_below(get_command(app)))
 
 
 def test_help_imports_no_library_of_any_service() -> None:
-    """What keeps `cinquefoil --help` instant, and every image small."""
+    """Lazy imports, which keep `cinquefoil --help` instant and every image small."""
     heavy = {
         "grpc",
         "highspy",
@@ -74,7 +74,7 @@ def test_a_library_that_an_image_lacks_is_named(monkeypatch: pytest.MonkeyPatch)
     assert "highspy is not installed: pip install 'cinquefoil[all]'" in result.output
 
 
-def test_an_agent_of_several_nodes_must_be_told_which(tmp_path: Path) -> None:
+def test_an_agent_of_several_nodes_needs_its_node_named(tmp_path: Path) -> None:
     file = tmp_path / "cinquefoil.yaml"
     text = (ROOT / "cinquefoil.yaml").read_text()
     second = "  node-1: {zone: US-CAL, listen: 127.0.0.1:8473, simulated: [a30]}\n\nmodels:"

@@ -23,7 +23,7 @@ CONTENT = LINE.encode() * 2000
 
 @pytest.fixture
 def site() -> Iterator[Site]:
-    """A server that answers, or breaks off as often as it is told to."""
+    """A server that answers, or breaks off as often as a test sets."""
     with file_server(CONTENT) as found:
         yield found
 
@@ -63,19 +63,19 @@ def test_a_download_goes_on_where_it_stopped(
     site.cuts, site.honours_ranges = 1, honours_ranges
     file = a_file(site)
     fetched(file, tmp_path)
-    assert site.asked == ["", f"bytes={CUT}-"]
+    assert site.ranges == ["", f"bytes={CUT}-"]
     assert present(file, tmp_path)
 
 
 def test_a_download_that_fails_is_continued_by_the_next(site: Site, tmp_path: Path) -> None:
-    """The error says how far it came; the next fetch asks for the rest only."""
+    """The error says how far it came; the next fetch requests the rest only."""
     site.cuts = 3
     file = a_file(site, content=CONTENT)
     with pytest.raises(Unavailable, match=f"goes on from .* of {len(CONTENT)} bytes"):
         fetched(file, tmp_path)
     assert not present(file, tmp_path)
     fetched(file, tmp_path)
-    assert site.asked[-1].startswith("bytes=")
+    assert site.ranges[-1].startswith("bytes=")
     assert present(file, tmp_path)
 
 
@@ -110,7 +110,7 @@ def test_a_folder_serves_a_machine_without_a_network(site: Site, tmp_path: Path)
     (source / file.path).write_bytes(CONTENT)
     assert copy(file, source, folder)
     assert present(file, folder)
-    assert site.asked == []
+    assert site.ranges == []
 
 
 def test_the_catalog_names_one_version_of_each_file() -> None:

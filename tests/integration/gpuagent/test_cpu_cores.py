@@ -35,13 +35,13 @@ ONE, TWO = Placement("1c", 0), Placement("2c", 1)
 
 @dataclass
 class Meter:
-    """Tells what the test says."""
+    """A meter with a value that the test sets, J."""
 
-    told_j: float = 0.0
+    total_j: float = 0.0
 
     def energy_j(self) -> float:
         """Return it."""
-        return self.told_j
+        return self.total_j
 
 
 @dataclass
@@ -128,7 +128,7 @@ def test_a_slice_with_a_process_is_not_destroyed(machine: Machine) -> None:
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 4), st.integers(0, 3)), max_size=20))
-def test_whatever_comes_and_goes_slices_are_disjoint_and_as_asked(
+def test_whatever_comes_and_goes_slices_are_disjoint_and_as_requested(
     tmp_path_factory: pytest.TempPathFactory, orders: list[tuple[bool, int, int]]
 ) -> None:
     """The device against a set of slices: a slice comes exactly where all of its cores are free."""
@@ -188,7 +188,7 @@ def test_there_is_no_clock_and_no_mode_to_change(machine: Machine) -> None:
 
 
 def test_the_meter_says_how_it_knows(machine: Machine) -> None:
-    machine.meter.told_j = 12.5
+    machine.meter.total_j = 12.5
     with machine.device() as device:
         reading = device.meter(UUID)
     assert reading == MeterReading(12.5, None, "rapl", busy_core_s=7.0)

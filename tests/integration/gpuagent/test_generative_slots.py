@@ -104,6 +104,6 @@ async def serve(ledger_file: Path, slots: int, requests: int, order: list[int]) 
 
 
 async def settled() -> None:
-    """Let every task go as far as it can: nothing here waits for a thread or for time."""
+    """Run every task as far as it can go: nothing here waits for a thread or for time."""
     for _ in range(20):
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""The journal outlives the agent, and a damaged one is told."""
+"""The journal outlives the agent, and a damaged one is reported."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ def test_a_node_that_never_ran_has_no_journal(tmp_path: Path) -> None:
 
 
 def test_a_crash_while_writing_leaves_the_journal_before(tmp_path: Path) -> None:
-    """What a crash leaves half written lies beside the journal, not in it."""
+    """A half-written file of a crash lies beside the journal, not in it."""
     Store(tmp_path / "journal.json", Journal).save(Journal(SPECS))
     (tmp_path / "journal.json.draft").write_text('{"version": 1, "segm')
 
@@ -40,7 +40,7 @@ def test_a_crash_while_writing_leaves_the_journal_before(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("text", "says"), [("{", "damaged"), ('{"version": 9}', "version 1")])
-def test_a_file_that_is_no_journal_is_reported_with_its_path(
+def test_a_file_that_is_not_a_journal_is_reported_with_its_path(
     tmp_path: Path, text: str, says: str
 ) -> None:
     (tmp_path / "journal.json").write_text(text)

@@ -130,7 +130,7 @@ EVENTS = st.lists(
 
 
 def _happen(bench: Bench, event: str, slot: int) -> None:
-    """Let something come between two readings."""
+    """Apply an event between two readings."""
     match event:
         case "end":  # and another segment, on another slice, takes the worker's slot
             bench.end(
@@ -153,7 +153,7 @@ def test_parts_sum_to_the_meter_whatever_happens(
     sm_shares: bool,
     idle_share: IdleShare,
 ) -> None:
-    """Segments and slices come and go, the counter or the ledger begins anew, the agent dies."""
+    """Segments and slices come and go, the counter or the ledger restarts, the agent dies."""
     bench = Bench(tmp_path_factory.mktemp("meter"), sm_shares, idle_share, reset_j=-5000.0)
     for slot in range(3):
         bench.segment(f"first-{slot}", slot, sm_count=14 << slot)
@@ -165,7 +165,7 @@ def test_parts_sum_to_the_meter_whatever_happens(
         bench.pass_time(elapsed_s, active_j)
         if event != "gap":
             if event == "reset":
-                bench.read(0.0, 0.0)  # what a counter showed before it began anew is lost
+                bench.read(0.0, 0.0)  # the energy between the last reading and a restart is lost
             _happen(bench, event, slot)
             bench.read(0.0, 0.0)
             bench.meter.save()
@@ -285,7 +285,7 @@ def test_a_ledger_recreated_takes_nothing_back(tmp_path: Path) -> None:
     assert bench.meter.account.parts_j == pytest.approx(bench.meter.account.total_j)
 
 
-def test_a_batch_whose_end_is_told_late_is_counted_for_no_longer_than_it_took(
+def test_a_batch_whose_end_is_recorded_late_is_counted_for_no_longer_than_it_took(
     tmp_path: Path,
 ) -> None:
     """Its worker waited for a core: a reading saw it busy 0.2 s after it had ended."""
@@ -313,7 +313,7 @@ def test_a_damaged_account_is_set_aside_and_begun_again(tmp_path: Path) -> None:
 
 
 def test_an_account_states_when_it_began_over_restarts_of_its_agent(tmp_path: Path) -> None:
-    """And one whose file is gone began later: whoever adds up knows that it is another one."""
+    """And one whose file is gone began later, so that a sum over accounts treats it as another."""
 
     def started(began_s: float) -> GpuMeter:
         counters = SharedCounters(tmp_path / "ledger", lambda: 1000.0)
@@ -324,6 +324,6 @@ def test_an_account_states_when_it_began_over_restarts_of_its_agent(tmp_path: Pa
     first.save()
     again = started(9.0)
     (tmp_path / "energy.json").unlink()
-    anew = started(12.0)
+    fresh = started(12.0)
 
-    assert [each.account.since_s for each in (first, again, anew)] == [5.0, 5.0, 12.0]
+    assert [each.account.since_s for each in (first, again, fresh)] == [5.0, 5.0, 12.0]

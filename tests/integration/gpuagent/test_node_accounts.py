@@ -1,4 +1,4 @@
-"""The accounts' reader: one that meets trouble says so once, and goes on."""
+"""The accounts' reader: one that meets trouble says so once, and keeps reading."""
 
 import asyncio
 from collections.abc import AsyncIterator

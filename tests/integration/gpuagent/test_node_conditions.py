@@ -1,4 +1,4 @@
-"""What the agent finds wrong with its machine."""
+"""Faults of its machine that the agent reports as conditions."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The electricity zone of a pod's machine, from a label that a server of Kubernetes' API tells."""
+"""The electricity zone of a pod's machine, from a label in Kubernetes' API."""
 
 import json
 import ssl
@@ -30,13 +30,13 @@ LABEL = "cinquefoil.io/electricity-zone"
 
 @dataclass
 class ApiServer:
-    """Answers as the API server does; `asked` keeps paths and credentials."""
+    """Answers as the API server does; `requests` keeps paths and credentials."""
 
     environment: dict[str, str]
     account: Path
     status: int = 200
     body: bytes = b"{}"
-    asked: list[tuple[str, str | None]] = field(default_factory=list)
+    requests: list[tuple[str, str | None]] = field(default_factory=list)
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def api(tmp_path: Path) -> Iterator[ApiServer]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            found.asked.append((self.path, self.headers["Authorization"]))
+            found.requests.append((self.path, self.headers["Authorization"]))
             self.send_response(found.status)
             self.end_headers()
             self.wfile.write(found.body)
@@ -88,7 +88,7 @@ def node(**of: str) -> bytes:
 def test_the_zone_is_the_label_of_the_pods_node_and_the_agent_joins_with_it(
     api: ApiServer, tmp_path: Path
 ) -> None:
-    """By the command of the chart's first container; asked with the account's token."""
+    """By the command of the chart's first container; requested with the account's token."""
     api.body = node(**{LABEL: "Z", "other": "x"})
     file = tmp_path / "zone"
     environment = {**api.environment, "CINQUEFOIL_NODE__NAME": "rack/7"}
@@ -100,7 +100,7 @@ def test_the_zone_is_the_label_of_the_pods_node_and_the_agent_joins_with_it(
     assert result.exit_code == 0, result.output
 
     assert zone_of(tmp_path, file, others="") == "Z"
-    assert api.asked == [("/api/v1/nodes/rack%2F7", "Bearer secret")]
+    assert api.requests == [("/api/v1/nodes/rack%2F7", "Bearer secret")]
 
 
 @pytest.mark.parametrize("body", [node(), node(other="x"), b'{"metadata": {}}'])
@@ -134,7 +134,7 @@ def test_what_the_api_server_refuses_is_said(
         node_label("a", LABEL, api.environment, api.account)
 
 
-def test_what_is_no_pod_and_a_server_that_is_not_the_clusters_are_told(
+def test_a_machine_without_a_pod_and_a_foreign_server_are_reported(
     api: ApiServer, tmp_path: Path
 ) -> None:
     """Nothing is sent to a server whose certificate the cluster's authority did not sign."""
@@ -147,7 +147,7 @@ def test_what_is_no_pod_and_a_server_that_is_not_the_clusters_are_told(
     with pytest.raises(Unavailable, match="certificate verify failed"):
         node_label("a", LABEL, api.environment, api.account)
 
-    assert api.asked == []
+    assert api.requests == []
 
 
 @pytest.mark.parametrize("token", [b"\xff\xfe", b"t\xc3\xb6k", b"", b"two\nlines"])
@@ -177,8 +177,8 @@ def test_an_address_that_leads_nowhere_is_said(
 
 def test_a_file_that_cannot_be_written_is_said(api: ApiServer, tmp_path: Path) -> None:
     api.body = node()
-    asked = ["--node", "a", "--file", str(tmp_path), "--account", str(api.account)]
-    result = CliRunner().invoke(app, ["gpuagent", "zone", *asked], env=api.environment)
+    options = ["--node", "a", "--file", str(tmp_path), "--account", str(api.account)]
+    result = CliRunner().invoke(app, ["gpuagent", "zone", *options], env=api.environment)
 
     assert result.exit_code == 2
     assert "Is a directory" in result.output

@@ -75,7 +75,7 @@ def test_whatever_byte_the_power_failed_at_whole_lines_are_kept(
 
 
 @pytest.mark.parametrize("text", ["{}\n", "no json\n", '{"version": 9}\n', "[]\n"])
-def test_a_file_that_is_no_logbook_is_left_alone(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_not_a_logbook_is_left_alone(tmp_path: Path, text: str) -> None:
     path = tmp_path / "book.jsonl"
     path.write_text(text)
     with (

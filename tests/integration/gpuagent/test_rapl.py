@@ -1,4 +1,4 @@
-"""RAPL: packages are summed, wraps carried on, and a counter that cannot be read is told."""
+"""RAPL: packages are summed, wraps carried on, and an unreadable counter is reported."""
 
 import os
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How operators follow the clock: measured in a session, and kept in a database."""
+"""Operators' sensitivity to the clock: measured in a session, and kept in a database."""
 
 import sqlite3
 from pathlib import Path
@@ -52,7 +52,7 @@ def test_the_database_knows_a_bucket_again_by_device_and_method(tmp_path: Path) 
         assert database.find(bucket, "t4", "measured") is None
 
 
-def test_a_file_that_is_no_database_of_ours_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_that_is_not_our_database_is_left_alone(tmp_path: Path) -> None:
     text, newer = tmp_path / "text.db", tmp_path / "newer.db"
     text.write_text("somebody's notes, much longer than a header\n" * 10)
     sqlite3.connect(newer).executescript("PRAGMA user_version = 99;").connection.close()
@@ -82,7 +82,7 @@ def test_a_study_covers_all_operators_and_its_shares_are_the_whole(
 async def test_operators_are_timed_alone_at_both_clocks_and_then_known(
     model: onnx.ModelProto, tmp_path: Path
 ) -> None:
-    """Here the processor computes, whose clock nobody holds: this shows the order of calls."""
+    """On the processor here, whose clock is not held: this shows the order of calls."""
     graph, held = read(model, "conv", SIZES), list[int]()
     bench = Bench(model, graph, SIZES, provider=CPU)
     wanted = missing(graph, lambda _: None)

@@ -28,7 +28,7 @@ counters = SharedCounters(Path(sys.argv[1]))
 number = 0
 while True:
     number += 1
-    # Every field tells the same number: a mixture of two writes would show.
+    # Every field has the same number: a mixture of two writes would show.
     counters.write(3, Slot(number, str(number), str(number), *(float(number),) * 6, number, number))
     if number == 1:
         print("ready", flush=True)

@@ -1,4 +1,4 @@
-"""What is kept of slices that processes shared."""
+"""The record of slices that processes shared."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -137,7 +137,7 @@ def scrambled(rng: random.Random, change: Transaction) -> Transaction:
 
 
 def after(change: Transaction, before: State, world: World) -> State:
-    """Return the state that a change asks for."""
+    """Return the state that a change results in."""
     slices, segments = set(before.slices), set(before.segments)
     mig, clocks_mhz = dict(before.mig), dict(before.clocks_mhz)
     tables = dict(zip(world.library.gpu_uuids, map(gpu_types.load, TYPES), strict=True))

@@ -52,7 +52,7 @@ def on_one_gpu(folder: Path, body: Body, *, mig: bool = True, **options: object)
 
 
 async def until(true: Callable[[], bool]) -> None:
-    """Wait until something is true that no event tells of."""
+    """Wait until something is true that has no event."""
     while not true():  # noqa: ASYNC110 - threads write what it looks at
         await asyncio.sleep(0.001)
 
@@ -194,14 +194,14 @@ def test_a_caller_that_goes_away_takes_its_change_back(tmp_path: Path) -> None:
         change = Transaction(
             ((CreateSlice(uuid, LEFT),), (StartSegment(spec),), (CreateSlice(uuid, RIGHT),))
         )
-        asking = asyncio.create_task(agent.do(change))
+        changing = asyncio.create_task(agent.do(change))
         await until(lambda: bool(world.table.pids()))
-        asking.cancel()
-        await asyncio.wait([asking])
+        changing.cancel()
+        await asyncio.wait([changing])
         world.table.loading.set()
         outcome = await agent.do(Transaction())  # waits for its turn
 
-        assert asking.cancelled()
+        assert changing.cancelled()
         assert outcome.error is None
         assert not (await agent.state()).slices
         assert not world.table.pids()
@@ -212,7 +212,7 @@ def test_a_caller_that_goes_away_takes_its_change_back(tmp_path: Path) -> None:
 def test_a_segment_that_begins_while_the_agent_stops_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its workers were started after all others had been stopped, and nobody ended the agent."""
+    """Its workers were started after all others had been stopped, and no signal ended the agent."""
     writing, stopped = threading.Event(), threading.Event()
 
     async def stop_meanwhile(agent: Agent, world: World, uuid: str) -> None:

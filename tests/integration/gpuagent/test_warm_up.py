@@ -55,7 +55,7 @@ async def test_a_worker_is_ready_once_every_size_has_run(
 
 
 def test_a_size_that_fails_and_those_above_it_begin_cold(tmp_path: Path) -> None:
-    """It is no reason to refuse the model: smaller batches may be all that come."""
+    """The model is not refused for it: smaller batches may be all that come."""
     engine = Counted(save_model(tmp_path / "m.onnx"), providers.CUDA)
     engine.most = 2
     with capture_logs() as logs:

@@ -1,4 +1,4 @@
-"""What workers are told of their agent, and who can read it."""
+"""Settings that workers get from their agent, and the users who can read them."""
 
 import os
 from pathlib import Path

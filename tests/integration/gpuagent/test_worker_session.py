@@ -21,7 +21,7 @@ def part(text: bytes) -> Answer:
     return Answer(1, response=text, more=True)
 
 
-async def told(stream: Session) -> StreamUpdate:
+async def next_update(stream: Session) -> StreamUpdate:
     news = await stream.next_update()
     assert news is not None
     return news
@@ -31,11 +31,11 @@ async def test_parts_leave_in_order_before_the_last_and_the_work_stays_open() ->
     stream = session()
     assert await stream.send_part(part(b"a"))
     assert await stream.send_part(part(b"b"))
-    first = await told(stream)
+    first = await next_update(stream)
     assert stream.wants(1)
     assert stream.answer(Answer(1, response=b"c"))
 
-    answers = (*first.answers, *(await told(stream)).answers)
+    answers = (*first.answers, *(await next_update(stream)).answers)
     assert [(answer.response, answer.more) for answer in answers] == [
         (b"a", True), (b"b", True), (b"c", False),
     ]  # fmt: skip
@@ -48,7 +48,7 @@ async def test_a_part_waits_until_those_before_it_are_sent() -> None:
     await asyncio.sleep(0)
     assert not waiting.done()
 
-    await told(stream)
+    await next_update(stream)
     await asyncio.sleep(0)
     assert not waiting.done(), "what is being sent still takes its room"
     following = asyncio.create_task(stream.next_update())
@@ -81,7 +81,7 @@ async def test_an_answer_whose_client_has_gone_carries_its_cost_alone() -> None:
     assert stream.answer(Answer(1, response=b"late", cost=cost))
     assert not stream.answer(Answer(1, response=b"again")), "answered once already"
 
-    (answer,) = (await told(stream)).answers
+    (answer,) = (await next_update(stream)).answers
     assert (answer.response, answer.cost) == (b"", cost)
     assert answer.error is not None
     assert answer.error.status == "CANCELLED"

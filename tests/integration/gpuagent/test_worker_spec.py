@@ -1,4 +1,4 @@
-"""What an agent writes for a worker, the worker reads."""
+"""A spec that an agent writes for a worker is read by the worker."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What readers of a broadcast see."""
+"""Values that readers of a broadcast see."""
 
 import asyncio
 

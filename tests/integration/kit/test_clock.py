@@ -45,7 +45,7 @@ async def test_sleeping_for_nothing_returns_at_once() -> None:
         await asyncio.wait_for(clock.sleep(-1), timeout=5)
 
 
-async def test_scaled_sleep_is_as_long_on_its_own_clock_as_was_asked_for() -> None:
+async def test_scaled_sleep_is_as_long_on_its_own_clock_as_requested() -> None:
     """A grid day passes in a few milliseconds, and no sleeper wakes too early."""
     clock = ScaledClock(START, 1e7)
     began = clock.now()
@@ -55,7 +55,7 @@ async def test_scaled_sleep_is_as_long_on_its_own_clock_as_was_asked_for() -> No
     assert clock.monotonic() >= 86_400
 
 
-def test_scaled_time_starts_where_it_was_told_in_utc() -> None:
+def test_scaled_time_starts_at_the_given_utc_time() -> None:
     paris = datetime(2022, 4, 8, 2, tzinfo=timezone(timedelta(hours=2)))
     clock = ScaledClock(paris, 1e-6)
 

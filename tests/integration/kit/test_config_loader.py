@@ -1,4 +1,4 @@
-"""The deployment file: mistakes are told with their line, the environment overrides, paths hold."""
+"""The deployment file: mistakes have their line, the environment overrides, paths hold."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_others_dial_the_address_where_one_is_given(deployment: Deploy) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         ("demand_rps: 10", "demand_rsp: 10", "line 12: models.digits.demand_rsp: unknown key"),
         (
@@ -128,21 +128,21 @@ def test_others_dial_the_address_where_one_is_given(deployment: Deploy) -> None:
         "address",
     ],
 )  # fmt: skip
-def test_a_mistake_is_told_with_its_line(path: Path, old: str, new: str, told: str) -> None:
+def test_a_mistake_is_reported_with_its_line(path: Path, old: str, new: str, message: str) -> None:
     assert old in TEXT
 
-    assert any(told in mistake for mistake in mistakes(path, TEXT.replace(old, new)))
+    assert any(message in mistake for mistake in mistakes(path, TEXT.replace(old, new)))
 
 
-def test_all_mistakes_are_told_at_once_in_order_of_line(path: Path) -> None:
+def test_all_mistakes_are_reported_at_once_in_order_of_line(path: Path) -> None:
     wrong = TEXT.replace("latency_s: 0.2", "latency_s: -1").replace("accuracy: 0.9", "accuracy: x")
-    told = mistakes(path, wrong)
+    found = mistakes(path, wrong)
 
-    assert [line.split(":")[0] for line in told] == ["line 11", "line 16"]
+    assert [line.split(":")[0] for line in found] == ["line 11", "line 16"]
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("", "line 1: file: must be a mapping"),
         ("- v1\n", "line 1: file: must be a mapping"),
@@ -152,8 +152,8 @@ def test_all_mistakes_are_told_at_once_in_order_of_line(path: Path) -> None:
     ],
     ids=["empty", "a list", "not YAML", "not text", "a number as key"],
 )
-def test_what_is_no_deployment_file_is_refused(path: Path, text: str, told: str) -> None:
-    assert mistakes(path, text)[0].startswith(told)
+def test_a_file_that_is_not_a_deployment_is_refused(path: Path, text: str, message: str) -> None:
+    assert mistakes(path, text)[0].startswith(message)
 
 
 def test_what_is_no_text_is_refused(path: Path) -> None:
@@ -188,7 +188,7 @@ def test_no_strategy_gets_more_than_five_minutes(path: Path) -> None:
     ]
 
 
-def test_a_missing_file_is_told_by_name(path: Path) -> None:
+def test_a_missing_file_is_reported_by_name(path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cinquefoil\.yaml: file: cannot be read"):
         load(path)
 
@@ -205,7 +205,7 @@ def test_the_environment_overrides_single_values_of_the_file(
     assert found.log_level == "debug"
 
 
-def test_a_wrong_value_in_the_environment_is_told(
+def test_a_wrong_value_in_the_environment_is_reported(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CINQUEFOIL_PLANNER__STRATEGY", "luck")
@@ -224,7 +224,7 @@ def test_an_unknown_section_in_the_environment_is_refused(
 
 
 def test_where_data_lies_is_no_setting(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who has told `cinquefoil data` a folder can start services in the same shell."""
+    """A shell in which `CINQUEFOIL_DATA` names a folder can start services, too."""
     monkeypatch.setenv("CINQUEFOIL_DATA", str(path.parent))
     path.write_text(TEXT)
 
@@ -280,7 +280,7 @@ def test_relative_paths_are_relative_to_the_file(
 
 
 def test_a_database_may_be_a_url_whose_password_is_never_printed(path: Path) -> None:
-    """What `launch` logs goes to places that many people read."""
+    """`launch` logs the settings to places that many people read."""
     url = "postgresql://me:secret@db:5432/plans?password=secret"
     path.write_text(f"{TEXT}planner: {{database: {url!r}}}\n")
     found = load(path)
@@ -307,7 +307,7 @@ def test_the_file_is_the_one_given_or_the_environments_or_here(
 
 
 def test_a_deployment_survives_being_printed_and_read_again(deployment: Deploy) -> None:
-    """What `launch` logs is the whole truth."""
+    """`launch` logs the whole deployment."""
     found = deployment({})
 
     again = Deployment.model_validate(found.model_dump(mode="json"))
@@ -350,7 +350,7 @@ BEYOND = "planner: {listen: '0.0.0.0:1'}"
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("said", "message"),
     [
         ((BEYOND,), "planner.listen: 0.0.0.0:1 listens beyond this machine: give tls and access"),
         (("router: {metrics: '10.0.0.1:9'}",), "router.metrics: 10.0.0.1:9 listens beyond"),
@@ -373,10 +373,10 @@ BEYOND = "planner: {listen: '0.0.0.0:1'}"
     ],
 )
 def test_what_others_can_reach_says_who_may_use_it(
-    path: Path, said: tuple[str, ...], told: str
+    path: Path, said: tuple[str, ...], message: str
 ) -> None:
-    """Neither `config check` nor a service goes on with a port that is open to whoever finds it."""
-    assert told in "\n".join(mistakes(path, "\n".join((TEXT, *said))))
+    """Both `config check` and services refuse a port that is open to everybody who finds it."""
+    assert message in "\n".join(mistakes(path, "\n".join((TEXT, *said))))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a peer's words alone take of a process's memory."""
+"""Memory of a process that a peer's words alone can take."""
 
 import psutil
 

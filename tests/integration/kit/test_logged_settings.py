@@ -1,4 +1,4 @@
-"""What a service logs of its settings."""
+"""Settings that a service logs."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def test_files_are_found_beside_the_deployment_file(deployment: Deploy, tmp_path
     assert (mqtt.password_file, mqtt.tls.ca_file) == (tmp_path / "pw", tmp_path / "ca")
 
 
-def test_files_that_are_missing_are_told_before_the_start(
+def test_files_that_are_missing_are_reported_before_the_start(
     deployment: Deploy, tmp_path: Path
 ) -> None:
     broker = {"broker": "b:8883", "username": "u", "password_file": "pw", "tls": {"ca_file": "ca"}}

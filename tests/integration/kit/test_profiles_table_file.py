@@ -114,7 +114,7 @@ def test_below_the_lowest_measured_clock_the_worst_is_assumed(table: Path) -> No
 
 
 def test_a_clock_above_every_measured_one_has_no_cost(tmp_path: Path) -> None:
-    """A lower clock tells nothing certain of a higher one."""
+    """A lower clock says nothing certain of a higher one."""
     write_table(tmp_path / "low.csv", MACHINE, POINTS[:1])
     found = profile(tmp_path / "low.csv")
     assert found.batch(SHAPE, 1, 1, clock_ratio=0.5) is not None

@@ -30,7 +30,7 @@ def test_what_fails_leaves_the_file_and_no_draft(tmp_path: Path) -> None:
     assert path.read_text() == "first"
 
 
-def test_a_draft_of_a_process_that_died_lends_its_permissions_to_nobody(tmp_path: Path) -> None:
+def test_a_draft_of_a_process_that_died_lends_its_permissions_to_no_other(tmp_path: Path) -> None:
     """A draft that was left behind, readable by all, is not written into."""
     path = tmp_path / "key"
     path.with_name("key.draft").touch(0o666)

@@ -73,7 +73,7 @@ def test_a_file_is_fetched_once_and_lies_where_agents_look_for_it(
     assert file.read_bytes() == CONTENT
     assert first.output.split(",")[0] == "net/v: fetched"
     assert second.output.split(",")[0] == "net/v: is here"
-    assert len(site.asked) == 1
+    assert len(site.ranges) == 1
 
 
 def test_a_fetch_goes_on_where_the_one_before_was_cut(site: Site, tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_fetch_goes_on_where_the_one_before_was_cut(site: Site, tmp_path: Path
     assert first.exit_code == 1
     assert f"goes on from {3 * CUT} bytes" in first.output
     assert second.exit_code == 0
-    assert site.asked[-1] == f"bytes={3 * CUT}-"
+    assert site.ranges[-1] == f"bytes={3 * CUT}-"
 
 
 def test_another_file_than_the_expected_one_is_not_kept(site: Site, tmp_path: Path) -> None:

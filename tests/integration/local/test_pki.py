@@ -39,7 +39,7 @@ def test_an_authority_is_never_replaced_by_mistake(tmp_path: Path) -> None:
     assert (tmp_path / "ca.key").read_bytes() == before
 
 
-def test_without_an_authority_nothing_is_issued_and_the_way_is_told(tmp_path: Path) -> None:
+def test_without_an_authority_nothing_is_issued_and_the_way_is_shown(tmp_path: Path) -> None:
     with pytest.raises(FailedPrecondition, match="pki init"):
         Authority(tmp_path, "example")
     (tmp_path / "ca.key").write_text("damaged")

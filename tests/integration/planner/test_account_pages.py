@@ -57,7 +57,7 @@ async def test_entries_come_back_as_they_were_and_pages_add_up(store: Store) -> 
 
 
 async def test_a_page_written_twice_is_written_once(store: Store) -> None:
-    """The commit was done and the connection broke before it was told: it is written again."""
+    """The commit was done and the connection broke before its answer: it is written again."""
     for number in (1, 1, 2, 1):
         await store.pages.save(page(number), 0, OUTCOME)
 
@@ -113,7 +113,7 @@ async def test_a_sheet_that_the_database_refuses_is_dropped_and_its_energy_booke
 
 
 def site(node: str) -> Site:
-    """Return a node whose GPU's limits nobody knows."""
+    """Return a node whose GPU's limits are unknown."""
     return Site(node, "Z", 1.0, 100.0)
 
 

@@ -1,4 +1,4 @@
-"""What capacity planning reads: ParvaGPU's files, and ours; what is wrong is named."""
+"""Input of capacity planning: ParvaGPU's files, and ours; mistakes are named."""
 
 from pathlib import Path
 

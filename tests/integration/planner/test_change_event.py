@@ -24,7 +24,7 @@ async def test_until_gives_up_when_time_is_over() -> None:
 
 
 async def test_a_change_before_the_wait_counts() -> None:
-    """Who looks, works a while and then waits must not sleep through what happened meanwhile."""
+    """A task that looks, works a while and then waits must not miss a change meanwhile."""
     notice = ChangeEvent()
     seen = notice.count
     notice.notify()

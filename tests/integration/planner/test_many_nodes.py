@@ -1,4 +1,4 @@
-"""What the planner of a large fleet does not do with every report."""
+"""Work that the planner of a large fleet does not do with every report."""
 
 import asyncio
 from dataclasses import replace
@@ -128,10 +128,10 @@ async def test_conditions_that_change_together_are_published_together(tmp_path: 
     assert published == [0, 20, 0]
 
 
-async def test_a_worker_that_moves_does_not_have_the_table_made_anew(
+async def test_a_worker_that_moves_does_not_rebuild_the_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of thousands of workers one restarts: routers hear of it, and nobody looks at the others."""
+    """Of thousands of workers one restarts: routers hear of it, and the others are not compared."""
     made, changed, fleet = [], ChangeEvent(), Fleet(NODES, 0.0)
     specs = {name: SegmentSpec(f"s-{name}", "digits", "small", 8, 1, f"GPU-{name}", WHOLE_GPU)
              for name in NODES}  # fmt: skip

@@ -33,7 +33,7 @@ WORLDS: Mapping[str, Factor] = {
 
 
 def quick(problem: Problem) -> Iterator[Mapping[SegmentKind, int]]:
-    """What the exact strategy finds, and a short annealing."""
+    """Proposals: the exact strategy's answer, and a short annealing."""
     yield exact(problem).segments
     for met in search(problem, Schedule(patience=20, walks=1, evaluations=60)):
         yield met.configuration.segments
@@ -53,20 +53,20 @@ def started(weight: float) -> tuple[Problem, Configuration]:
 
 
 def run(problem: Problem, first: Configuration, factor: Factor) -> tuple[OnlineSearch, list[bool]]:
-    """Search to the end; tell for each evaluation whether it was believed to break the SLA."""
+    """Search to the end; return for each evaluation whether it was believed to break the SLA."""
     world = World.behind(problem, factor)
     steps = OnlineSearch(problem, propose=quick)
     steps.learn(world.measure(first))
     believed: list[bool] = []
-    while (asked := steps.propose()) is not None:
-        believed.append(breaks_sla(score(problem, asked), problem, share=NOISE))
-        steps.learn(world.measure(asked))
+    while (proposal := steps.propose()) is not None:
+        believed.append(breaks_sla(score(problem, proposal), problem, share=NOISE))
+        steps.learn(world.measure(proposal))
     return steps, believed
 
 
 @pytest.mark.parametrize("weight", [0.1, 0.5])
 @pytest.mark.parametrize("name", WORLDS)
-def test_it_ends_near_the_true_optimum_and_never_asks_for_what_it_believes_to_fail(
+def test_it_ends_near_the_true_optimum_and_never_proposes_what_it_believes_to_fail(
     name: str, weight: float
 ) -> None:
     """In a handful of evaluations. The optimum is what `exact` finds where it knows the truth."""
@@ -86,7 +86,7 @@ def test_it_ends_near_the_true_optimum_and_never_asks_for_what_it_believes_to_fa
 
 
 def test_trusting_wrong_profiles_would_have_broken_the_sla() -> None:
-    """What the search is for: the plan from the profile refuses load in the true world."""
+    """The reason for the search: the plan from the profile refuses load in the true world."""
     problem, _ = started(0.1)
     world = World.behind(problem, lambda _variant, _slice: (1.5, 1.5))
     assert breaks_sla(world.score(exact(problem)), problem, share=NOISE)
@@ -100,24 +100,24 @@ def test_what_was_learned_saves_the_next_search_its_evaluations() -> None:
     later = OnlineSearch(problem, steps.beliefs, propose=quick)
     assert steps.best is not None
     later.learn(world.measure(steps.best))
-    while (asked := later.propose()) is not None:
+    while (proposal := later.propose()) is not None:
         again += 1
-        later.learn(world.measure(asked))
+        later.learn(world.measure(proposal))
     assert again < len(believed)
 
 
 def test_it_ends_after_so_many_evaluations_without_a_better_one() -> None:
-    """What is measured is always the same, and worse than promised."""
+    """Each measurement is the same, and worse than promised."""
     problem, first = started(0.1)
     world = World.behind(problem, lambda _variant, _slice: (1.0, 1.0))
     steps = OnlineSearch(problem, propose=quick)
     steps.learn(world.measure(first))
-    asked = 0
+    evaluations = 0
     while (configuration := steps.propose()) is not None:
-        asked += 1
+        evaluations += 1
         late = world.measure(configuration)
         steps.learn(replace(late, latency_s={"vision": 9.0}))
-    assert 1 <= asked <= PATIENCE
+    assert 1 <= evaluations <= PATIENCE
     assert steps.best is not None
     assert {kind.variant for kind in steps.best.segments} == {"v3"}
 
@@ -134,10 +134,10 @@ def test_nothing_is_proposed_where_nothing_is_believed_to_keep_the_sla() -> None
 def test_a_measurement_of_an_unknown_kind_is_refused() -> None:
     problem, first = started(0.1)
     world = World.behind(problem, WORLDS["as profiled"])
-    told = world.measure(first)
-    strange = {replace(kind, variant="v9"): seen for kind, seen in told.observed.items()}
+    measurement = world.measure(first)
+    strange = {replace(kind, variant="v9"): seen for kind, seen in measurement.observed.items()}
     with pytest.raises(InvalidArgument, match="v9"):
-        OnlineSearch(problem).learn(replace(told, observed=strange))
+        OnlineSearch(problem).learn(replace(measurement, observed=strange))
 
 
 def test_beliefs_are_plain_values() -> None:

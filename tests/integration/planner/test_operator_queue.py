@@ -51,7 +51,7 @@ async def test_an_order_wakes_who_waits_for_news() -> None:
     assert changed.count == 1
 
 
-async def test_what_is_wrong_with_an_order_goes_to_who_gave_it_and_not_to_the_loop() -> None:
+async def test_what_is_wrong_with_an_order_goes_to_its_sender_and_not_to_the_loop() -> None:
     orders = OperatorQueue(ChangeEvent())
 
     async def refuse() -> tuple[str, None]:

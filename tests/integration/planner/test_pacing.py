@@ -1,4 +1,4 @@
-"""How often tables are published, and how work that comes at once takes turns."""
+"""Pace of the published tables, and turns of work that comes at once."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -37,7 +37,7 @@ async def test_changes_without_end_take_a_fifth_of_the_time_or_half_a_second_apa
     assert busy_s / clock.monotonic() == pytest.approx(share, abs=0.02)
 
 
-async def test_of_what_is_asked_for_at_once_some_is_begun_in_each_turn_of_the_loop() -> None:
+async def test_of_calls_that_come_at_once_some_are_begun_in_each_turn_of_the_loop() -> None:
     """A thousand agents neither hold up the loop, nor wait for ever while it is busy."""
     turn, turns = 0, Turns(most=3)
     begun: list[tuple[int, int]] = []

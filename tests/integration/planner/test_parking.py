@@ -1,4 +1,4 @@
-"""What a plan leaves empty, and what that would save: on the example of mixed GPUs."""
+"""GPUs that a plan leaves empty, and the power it would save to park them: on mixed GPUs."""
 
 from collections import Counter
 from itertools import count
@@ -36,7 +36,7 @@ def planned(mixed: Deployment, strategy: str, objective: Objective) -> tuple[Sna
 
 
 def test_the_example_gives_each_model_both_kinds_of_gpu(mixed: Deployment) -> None:
-    """What its two policies need to have a choice."""
+    """Its two policies need both to have a choice."""
     _, found = planned(mixed, mixed.planner.strategy, mixed.planner.objective)
 
     runs = Counter((each.kind.model, each.kind.pool.type.name) for each in found.target)
@@ -58,22 +58,22 @@ def test_a_plan_names_the_gpus_that_it_leaves_empty_and_their_idle_power(
     """The T4s; an A100, too, where empty GPUs draw nothing, which is then all that is counted."""
     seen, decision = planned(mixed, "exact", Objective(park_idle_gpus=parks))
 
-    told = build_plan(decision, seen, reason="because", now=NOW).prediction
+    prediction = build_plan(decision, seen, reason="because", now=NOW).prediction
 
     used = {segment.gpu_uuid for segment in decision.target}
-    assert set(told.parked_gpus) == {gpu.uuid for gpu in seen.gpus} - used
-    assert {"edge-0/0", "edge-0/1"} <= set(told.parked_gpus)
-    assert told.parked_power_w == parked_w
+    assert set(prediction.parked_gpus) == {gpu.uuid for gpu in seen.gpus} - used
+    assert {"edge-0/0", "edge-0/1"} <= set(prediction.parked_gpus)
+    assert prediction.parked_power_w == parked_w
     nodes = {gpu.uuid: gpu.node for gpu in seen.gpus}
-    assert set(told.empty_nodes) == {*nodes.values()} - {nodes[uuid] for uuid in used}
-    assert "edge-0" in told.empty_nodes
+    assert set(prediction.empty_nodes) == {*nodes.values()} - {nodes[uuid] for uuid in used}
+    assert "edge-0" in prediction.empty_nodes
     active_w = sum(kind.energy_j * rps for kind, rps in decision.configuration.load_rps.items())
-    assert told.power_w == pytest.approx(active_w + counted_w)
+    assert prediction.power_w == pytest.approx(active_w + counted_w)
 
 
 def test_a_plan_that_uses_all_gpus_parks_none(mixed: Deployment) -> None:
     seen, decision = planned(mixed, "base", Objective())
 
-    told = build_plan(decision, seen, reason="because", now=NOW).prediction
+    prediction = build_plan(decision, seen, reason="because", now=NOW).prediction
 
-    assert (told.parked_gpus, told.parked_power_w) == ((), 0.0)
+    assert (prediction.parked_gpus, prediction.parked_power_w) == ((), 0.0)

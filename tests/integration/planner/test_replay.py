@@ -1,4 +1,4 @@
-"""A reader that asks for every plan gets every plan, in order and once."""
+"""A reader that requests every plan gets every plan, in order and once."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
@@ -51,11 +51,11 @@ def version_of(announcement: Announcement) -> int:
 def test_what_is_left_out_of_the_announcements_is_replayed(heard: list[int], seen: int) -> None:
     seen = min(seen, heard[-1])
 
-    async def told() -> list[int]:
+    async def replay() -> list[int]:
         replayed = without_gaps(announced(heard), Stored(heard[-1]).after, seen)
         return [version_of(each) async for each in replayed]
 
-    versions = asyncio.run(told())
+    versions = asyncio.run(replay())
     assert sorted(set(versions) - {seen}) == list(range(seen + 1, heard[-1] + 1))
     assert versions == sorted(versions)
     assert all(versions.count(each) <= max(1, heard.count(each)) for each in versions)
@@ -68,7 +68,7 @@ async def test_a_reader_that_has_seen_all_gets_the_present_once() -> None:
 
 
 async def test_what_is_stored_waits_for_its_announcement() -> None:
-    """Plan 3 is written a moment before it is announced: nobody hears of it early, or twice."""
+    """Plan 3 is written a moment before it is announced: no reader gets it early, or twice."""
     replayed = without_gaps(announced([2, 3]), Stored(3).after, 0)
 
     assert [version_of(each) async for each in replayed] == [1, 2, 3]

@@ -1,4 +1,4 @@
-"""What the planner has written, it finds again: SQLite and PostgreSQL alike."""
+"""The planner's store reads back all that was written: SQLite and PostgreSQL alike."""
 
 import asyncio
 import math
@@ -360,7 +360,7 @@ async def test_who_stands_by_has_read_the_newest_plan_when_it_leads(
 async def test_who_stands_by_waits_on_where_the_newest_plan_cannot_be_read(
     database: Path | str, monkeypatch: pytest.MonkeyPatch, spoil: str
 ) -> None:
-    """Damaged, or another version's: whoever leads hears of it, who only waits goes on waiting."""
+    """Damaged, or another version's: a leader gets the error, a standby keeps waiting."""
     tried, stop = asyncio.Semaphore(0), asyncio.Event()
     ahead = ReadAhead.__call__
 
@@ -399,7 +399,7 @@ async def test_a_folder_that_cannot_be_written_is_named_with_its_setting(tmp_pat
 
 
 async def test_a_full_disk_can_be_read(tmp_path: Path) -> None:
-    """What was stored is answered, and is added to when there is room."""
+    """Stored plans are answered, and more are added when there is room."""
     async with open_store(tmp_path / "planner.sqlite3") as store:
         await store.add(PLAN, GPUS)
         with _full(store), pytest.raises(Unavailable, match=r"planner\.database: .*is full"):
@@ -506,7 +506,7 @@ async def test_a_planner_that_lost_its_line_to_another_does_not_write(postgres: 
 
 @contextmanager
 def _full(store: Store) -> Iterator[None]:
-    """Have each statement that writes fail as on a full disk while the block runs."""
+    """Make each statement that writes fail as on a full disk while the block runs."""
 
     def refuse(_connection: object, _cursor: object, statement: str, *_: object) -> None:
         if statement.startswith(("INSERT", "UPDATE")):

@@ -102,7 +102,7 @@ def test_prompts_of_a_model_that_the_deployment_no_longer_names_are_deleted(path
 
 
 @pytest.mark.parametrize("content", [b"no database at all" * 100, b"SQLite format 3\0garbage"])
-def test_a_damaged_file_is_begun_anew(path: Path, content: bytes) -> None:
+def test_a_damaged_file_is_replaced(path: Path, content: bytes) -> None:
     path.parent.mkdir()
     path.write_bytes(content)
 

@@ -79,12 +79,12 @@ def test_hostile_text_becomes_a_vector_too(minilm: MiniLm, text: str) -> None:
 
 
 def test_what_means_the_same_is_nearer_than_what_does_not(minilm: MiniLm) -> None:
-    asked = minilm.embed("How do I bake a chocolate cake?")
+    embedded = minilm.embed("How do I bake a chocolate cake?")
     same = minilm.embed("What is the way to bake a cake with chocolate?")
     other = minilm.embed("Write a SQL query that joins two tables.")
 
-    assert asked @ same > 0.8
-    assert asked @ other < 0.4
+    assert embedded @ same > 0.8
+    assert embedded @ other < 0.4
 
 
 def test_eight_bits_say_what_the_package_s_own_network_of_floats_says(pieces: WordPiece) -> None:
@@ -122,8 +122,8 @@ def test_every_matrix_is_multiplied_in_bytes_that_any_cpu_adds_without_overflow(
 
 
 def test_seen_from_the_centre_different_prompts_point_different_ways(minilm: MiniLm) -> None:
-    """What all vectors have in common is taken away, so that a threshold tells them apart."""
-    prompts = ("Name three colours.", "Who wrote Faust?", "Fix this bug: x = [1", "Tell me a joke.")
+    """The vectors' common part is subtracted, so that a threshold separates them."""
+    prompts = ("Name three colours.", "Who wrote Faust?", "Fix this bug: x = [1", "Make up a joke.")
     centred, plain = (
         np.array([each.embed(prompt) for prompt in prompts]) for each in (minilm, MiniLm(FROM_ZERO))
     )

@@ -1,4 +1,4 @@
-"""Foretelling with a prompt that breaks what computes, and while prompts are forgotten."""
+"""Prediction with a prompt that breaks the embedder, and while prompts are forgotten."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -24,7 +24,7 @@ BREAKS = "breaks"
 
 
 class Embedder:
-    """Breaks on one text; on others waits until told."""
+    """Breaks on one text; on others waits until `go` is set."""
 
     def __init__(self) -> None:
         self.go = Event()
@@ -45,8 +45,8 @@ def embedder() -> Embedder:
 async def predictor(embedder: Embedder) -> AsyncIterator[LengthPredictor]:
     cache = SemanticCache(["m"], PromptCache(max_entries=10, max_mib=1), SIZE)
     clock = VirtualClock(datetime(2026, 1, 1, tzinfo=UTC))
-    async with BoundedExecutor(1, 1) as crew:
-        means = Components(cache, embedder.embed, Oracle(), crew, PredictionStats(), clock)
+    async with BoundedExecutor(1, 1) as executor:
+        means = Components(cache, embedder.embed, Oracle(), executor, PredictionStats(), clock)
         yield LengthPredictor(LIMITS, means, b"secret", 1000)
 
 
@@ -66,33 +66,33 @@ async def test_a_prompt_that_breaks_what_computes_gets_the_prior(
 async def test_two_answers_of_one_token_do_not_shorten_the_next(
     predictor: LengthPredictor, embedder: Embedder
 ) -> None:
-    """Anybody may ask for one token: what is known of a prompt stays, and a new one is as new."""
+    """A client may request one token: a known prompt's lengths stay, and a new one is as new."""
     embedder.go.set()
     await predictor.observe("m", b"known", 500)
-    asked = ((b"known", ""), (b"200", "new"))  # all prompts of a tenant look alike here
-    for prompt, tenant in asked * 2:
+    prompts = ((b"known", ""), (b"200", "new"))  # all prompts of a tenant look alike here
+    for prompt, tenant in prompts * 2:
         found = await predictor.predict("m", prompt, 1, tenant)
         assert found.estimate.expected_tokens == 1
         assert predictor.observe_key("m", found.key, 1, truncated=True)
 
-    known, new = [await predictor.predict("m", prompt, 0, tenant) for prompt, tenant in asked]
+    known, new = [await predictor.predict("m", prompt, 0, tenant) for prompt, tenant in prompts]
     assert (known.source, known.estimate.expected_tokens) == ("exact", 500)
     assert (new.source, new.estimate.expected_tokens) == ("model", 200)
     assert predictor.components.stats.by_source("m")[0][1].judged == 0
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"), [(0, 5000), (7000, 7000), (100, 100), (2**32 - 1, 10_000)]
+    ("max_tokens", "expected"), [(0, 5000), (7000, 7000), (100, 100), (2**32 - 1, 10_000)]
 )
 async def test_a_prediction_is_at_most_what_the_request_the_model_or_its_context_allows(
-    predictor: LengthPredictor, embedder: Embedder, asked: int, expected: int
+    predictor: LengthPredictor, embedder: Embedder, max_tokens: int, expected: int
 ) -> None:
     embedder.go.set()
-    found = await predictor.predict("m", b"50000", asked)
+    found = await predictor.predict("m", b"50000", max_tokens)
     assert found.estimate.high_tokens == found.estimate.expected_tokens == expected
 
 
-async def test_a_tenants_prompts_tell_nobody_else(
+async def test_a_tenants_prompts_reveal_nothing_to_others(
     predictor: LengthPredictor, embedder: Embedder
 ) -> None:
     """Neither the same prompt nor a similar one; all look alike here."""
@@ -112,12 +112,12 @@ async def test_a_prompt_forgotten_while_it_is_computed_leaves_nothing(
     predictor: LengthPredictor, embedder: Embedder
 ) -> None:
     async with asyncio.TaskGroup() as tasks:
-        asked = tasks.create_task(predictor.predict("m", b"fine"))
+        predicted = tasks.create_task(predictor.predict("m", b"fine"))
         await asyncio.sleep(0)
         predictor.forget("m", 0.0)
         embedder.go.set()
 
-    assert asked.result().key == b""
+    assert predicted.result().key == b""
     assert not predictor.observe_key("m", predictor.key("m", b"fine"), 5)
 
 
@@ -136,8 +136,8 @@ async def test_more_than_may_wait_get_the_prior_at_once(
     assert (await predictor.predict("m", b"later")).source == "model"
 
 
-def test_keys_tell_models_and_secrets_apart(embedder: Embedder) -> None:
-    """What stands for a prompt says nothing without the secret."""
+def test_keys_distinguish_models_and_secrets(embedder: Embedder) -> None:
+    """A prompt's key says nothing without the secret."""
     cache = SemanticCache(["m"], PromptCache(max_entries=10, max_mib=1), SIZE)
     clock = VirtualClock(datetime(2026, 1, 1, tzinfo=UTC))
     means = Components(
@@ -154,9 +154,9 @@ async def test_where_like_prompts_mislead_the_proxy_model_answers(embedder: Embe
     embedder.go.set()
     cache = SemanticCache(["m"], PromptCache(max_entries=100, max_mib=1), SIZE)
     sources = []
-    async with BoundedExecutor(1, 1) as crew:
+    async with BoundedExecutor(1, 1) as executor:
         clock = VirtualClock(datetime(2026, 1, 1, tzinfo=UTC))
-        means = Components(cache, embedder.embed, Oracle(), crew, PredictionStats(), clock)
+        means = Components(cache, embedder.embed, Oracle(), executor, PredictionStats(), clock)
         predictor = LengthPredictor(LIMITS, means, b"secret", 1000)
         for i in range(20):
             tokens = 5000 + i if i % 2 else 5 + i
@@ -168,7 +168,7 @@ async def test_where_like_prompts_mislead_the_proxy_model_answers(embedder: Embe
     assert sources[-5:] == ["model"] * 5
 
 
-async def test_the_rank_of_a_model_that_nobody_knows_is_the_middle_of_its_class(
+async def test_the_rank_of_an_unknown_model_is_the_middle_of_its_class(
     predictor: LengthPredictor,
 ) -> None:
     found = await predictor.predict("unknown", b"fine")

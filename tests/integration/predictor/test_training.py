@@ -109,7 +109,7 @@ def test_a_trained_model_starts_from_its_own_answers(file: Path) -> None:
     assert small < new < large
 
 
-def test_longer_answers_are_foretold_for_what_asks_for_more(file: Path, embed: Embed) -> None:
+def test_longer_answers_are_predicted_for_prompts_that_want_more(file: Path, embed: Embed) -> None:
     known = LengthModels.of(file, ["large"])
     brief, long = (
         known.predict("large", prompt, embed(prompt))
@@ -176,7 +176,7 @@ def test_the_predictor_that_ships_is_small_and_from_licensed_data() -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"not onnx"], ids=["missing", "empty", "other"])
-def test_a_file_that_is_no_predictor_is_refused_by_name(
+def test_a_file_that_is_not_a_predictor_is_refused_by_name(
     content: bytes | None, tmp_path: Path
 ) -> None:
     path = tmp_path / "mine.onnx"
@@ -250,7 +250,7 @@ def test_order_among_equal_lengths_is_chance() -> None:
         pytest.param(ALPACA, "Llama-3-8B", 0.55, id="published", marks=needs_alpaca),
     ],
 )
-def test_the_predictor_that_ships_tells_the_longer_answer_of_a_model_never_seen(
+def test_the_predictor_that_ships_predicts_the_longer_answer_of_a_model_never_seen(
     shipped: LengthModels, embed: Embed, path: Path, models: str, least: float
 ) -> None:
     """Trained on other models and other prompts; chance is 0.50, give or take 0.023 on Alpaca's."""

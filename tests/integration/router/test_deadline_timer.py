@@ -1,4 +1,4 @@
-"""Deadlines: what is due is told once and not early, what was dropped never."""
+"""Deadlines: a due item is reported once and not early, a dropped one never."""
 
 import asyncio
 import gc
@@ -13,11 +13,11 @@ class Item:
 
 
 async def test_items_are_due_once_in_order_and_not_before_their_time() -> None:
-    told: list[tuple[str, float]] = []
+    reported: list[tuple[str, float]] = []
     done = asyncio.Event()
 
     def due(item: str) -> None:
-        told.append((item, time.monotonic()))
+        reported.append((item, time.monotonic()))
         if item == "last":
             done.set()
 
@@ -28,14 +28,14 @@ async def test_items_are_due_once_in_order_and_not_before_their_time() -> None:
         ticks.add(when_s, key, item, now_s)
     await done.wait()
 
-    assert [item for item, _ in told] == ["first", "second", "last"]
-    assert all(when_s >= at_s[item] for item, when_s in told)
+    assert [item for item, _ in reported] == ["first", "second", "last"]
+    assert all(when_s >= at_s[item] for item, when_s in reported)
 
 
 async def test_dropped_items_are_neither_due_nor_kept() -> None:
-    """Its neighbours of the same tick are told; dropping it again, or too late, does nothing."""
-    told: asyncio.Queue[Item] = asyncio.Queue()
-    ticks = DeadlineTimer(told.put_nowait)
+    """Its neighbours of the same tick are due; dropping it again, or too late, does nothing."""
+    reported: asyncio.Queue[Item] = asyncio.Queue()
+    ticks = DeadlineTimer(reported.put_nowait)
     dropped, kept = Item(), Item()
     gone = weakref.ref(dropped)
     now_s = time.monotonic()
@@ -48,9 +48,9 @@ async def test_dropped_items_are_neither_due_nor_kept() -> None:
     gc.collect()
     assert gone() is None
 
-    assert await told.get() is kept
+    assert await reported.get() is kept
     ticks.drop(now_s, 2)
-    assert told.empty()
+    assert reported.empty()
 
 
 async def test_many_items_share_the_timers_of_few_ticks() -> None:

@@ -37,7 +37,7 @@ async def troubled(seed: int, limits: Limits) -> tuple[PipelineWorld, Chaos]:
             await asyncio.sleep(rng.expovariate(RATE_RPS))
             payload = b"%b%06d" % (poisoned(rng, 0.001), number)
             patience_s = PATIENCE_S if rng.random() < 0.02 else None
-            callers.create_task(world.ask(rng.choice(MODELS), payload, patience_s))
+            callers.create_task(world.send(rng.choice(MODELS), payload, patience_s))
     trouble.cancel()
     chaos.heal()
     await asyncio.sleep(5)
@@ -60,11 +60,11 @@ def test_a_request_goes_through_its_stages_once_or_is_refused_with_a_reason(
     assert outcomes["answered"] > 0.8 * REQUESTS, outcomes
     assert max(books.deaths.values()) <= POISON_DEATHS
     assert not any(world.left_over().values()), world.left_over()
-    tallies = [account.stats for account in world.engine.accounts.values()]
-    told_j = sum(stats.total.energy_j + stats.unclaimed_j for stats in tallies)
-    assert told_j == pytest.approx(books.granted_j), "the stages' energy is told, once"
-    assert sum(stats.total.answered for stats in tallies) == outcomes["answered"]
-    assert all(stats.since_start().by_variant["deep"] for stats in tallies)
+    statistics = [account.stats for account in world.engine.accounts.values()]
+    reported_j = sum(stats.total.energy_j + stats.unclaimed_j for stats in statistics)
+    assert reported_j == pytest.approx(books.granted_j), "the stages' energy is reported, once"
+    assert sum(stats.total.answered for stats in statistics) == outcomes["answered"]
+    assert all(stats.since_start().by_variant["deep"] for stats in statistics)
 
 
 def test_what_was_begun_goes_before_what_came_later() -> None:

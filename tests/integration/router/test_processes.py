@@ -1,4 +1,4 @@
-"""What each of several router processes reads of the deployment."""
+"""Settings that each of several router processes reads of the deployment."""
 
 from __future__ import annotations
 

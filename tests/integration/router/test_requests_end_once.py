@@ -34,7 +34,7 @@ async def load(world: World, rng: Random) -> None:
             poisoned = POISON if rng.random() < POISONED else b""
             body = b"%b%06d" % (poisoned, number)
             patience_s = PATIENCE_S if rng.random() < IMPATIENT else None
-            callers.create_task(world.ask(rng.choice(MODELS), body, patience_s))
+            callers.create_task(world.send(rng.choice(MODELS), body, patience_s))
 
 
 async def troubled(seed: int, limits: Limits) -> tuple[World, Chaos]:
@@ -73,10 +73,10 @@ def test_every_request_is_answered_once_or_refused_with_a_reason(
     assert not any(books.ends[body] == ["answered"] for body in books.deaths)
     assert hedge_after_s or max(books.answers.values()) == 1, "no work is done twice"
     assert not any(world.left_over().values()), world.left_over()
-    tallies = [account.stats for account in world.engine.accounts.values()]
-    told_j = sum(stats.total.energy_j + stats.unclaimed_j for stats in tallies)
-    assert told_j == pytest.approx(books.granted_j)
+    statistics = [account.stats for account in world.engine.accounts.values()]
+    reported_j = sum(stats.total.energy_j + stats.unclaimed_j for stats in statistics)
+    assert reported_j == pytest.approx(books.granted_j)
     found = outcomes["MODEL_NOT_FOUND"]
-    assert sum(stats.arrivals for stats in tallies) == REQUESTS - found
-    assert sum(stats.total.answered for stats in tallies) == outcomes["answered"]
-    assert sum(stats.fail.count for stats in tallies) == REQUESTS - found - outcomes["answered"]
+    assert sum(stats.arrivals for stats in statistics) == REQUESTS - found
+    assert sum(stats.total.answered for stats in statistics) == outcomes["answered"]
+    assert sum(stats.fail.count for stats in statistics) == REQUESTS - found - outcomes["answered"]

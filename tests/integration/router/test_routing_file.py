@@ -34,7 +34,7 @@ async def path(tmp_path: Path) -> Path:
     file.put(TABLE)
     keeping = asyncio.create_task(file.keep())
     async with asyncio.timeout(10):
-        while not path.exists():  # noqa: ASYNC110 - nothing is told when a file is there
+        while not path.exists():  # noqa: ASYNC110 - a new file has no event
             await asyncio.sleep(0.005)
     keeping.cancel()
     return path

@@ -1,5 +1,5 @@
 """A small scenario for the tests of this folder."""
 
-from tests.support.scenarios import scene, write
+from tests.support.scenarios import scenario, write
 
-__all__ = ["scene", "write"]
+__all__ = ["scenario", "write"]

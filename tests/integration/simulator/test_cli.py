@@ -101,7 +101,7 @@ def test_json_is_all_that_is_printed_and_the_same_twice(scenario: Path, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("changes", "arguments", "status", "told"),
+    ("changes", "arguments", "status", "message"),
     [
         ({"durations": 1}, (), 2, "durations: unknown key"),
         ({}, ("--strategy", "best"), 1, "no policy or strategy 'best'"),
@@ -109,18 +109,18 @@ def test_json_is_all_that_is_printed_and_the_same_twice(scenario: Path, tmp_path
         ({}, ("--out", "/dev/null"), 1, "/dev/null: File exists"),
     ],
 )
-def test_a_mistake_is_told_in_a_sentence(
-    write: Write, changes: Mapping[str, Any], arguments: tuple[str, ...], status: int, told: str
+def test_a_mistake_is_reported_in_a_sentence(
+    write: Write, changes: Mapping[str, Any], arguments: tuple[str, ...], status: int, message: str
 ) -> None:
     found, _, complaints = simulate(write(changes), *arguments)
 
     assert found == status
-    assert told in complaints
+    assert message in complaints
     assert "Traceback" not in complaints
 
 
 def test_lost_requests_have_a_reason_in_the_table(tmp_path: Path) -> None:
-    """What plans could not keep is said beside the figures, not only in report.json."""
+    """Promises that plans could not keep are beside the figures, not only in report.json."""
     path = tmp_path / "scenario.yaml"
     changes = {"deployment": {"models": {"m": {"demand_rps": 9000}}}, "duration_s": 10}
     path.write_text(yaml.safe_dump(merged(SMALL, changes)))

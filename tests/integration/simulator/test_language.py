@@ -49,19 +49,19 @@ CHAT: Mapping[str, Any] = {
 H100 = gpu_type("h100-80gb")
 WHOLE = H100.shape(max(H100.geometry.kinds, key=lambda kind: kind.sm_count))
 
-Scene = Callable[[Mapping[str, Any]], Setting]
+ScenarioOf = Callable[[Mapping[str, Any]], Setting]
 
 
 @pytest.fixture
-def chat(tmp_path: Path) -> Scene:
-    """Return a function that reads a scenario of one language model, changed as told."""
+def chat(tmp_path: Path) -> ScenarioOf:
+    """Return a function that reads a scenario of one language model, with changes."""
 
-    def scene(changes: Mapping[str, Any]) -> Setting:
+    def scenario(changes: Mapping[str, Any]) -> Setting:
         path = tmp_path / "chat.yaml"
         path.write_text(yaml.safe_dump(merged(CHAT, changes), sort_keys=False))
         return read(path)
 
-    return scene
+    return scenario
 
 
 def model(**changes: Any) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def test_every_joule_of_a_replica_is_some_texts(seed: int) -> None:
     assert all(text.energy_j >= 0 for text in made)
 
 
-def test_tokens_and_energy_are_conserved(chat: Scene, tmp_path: Path) -> None:
+def test_tokens_and_energy_are_conserved(chat: ScenarioOf, tmp_path: Path) -> None:
     """Tokens are those of the file, and energy is the integral of the power over time."""
     rows = [(0.2 * k, 50 + 37 * k % 900, 1 + 13 * k % 120) for k in range(200)]
     seen = see(chat(recorded(tmp_path, *rows)))
@@ -140,7 +140,7 @@ def test_tokens_and_energy_are_conserved(chat: Scene, tmp_path: Path) -> None:
     assert found.models["chat"].met
 
 
-def test_a_lone_text_takes_what_the_profile_says(chat: Scene, tmp_path: Path) -> None:
+def test_a_lone_text_takes_what_the_profile_says(chat: ScenarioOf, tmp_path: Path) -> None:
     """First the prompt's step, then a step for each token of the answer."""
     setting = chat(recorded(tmp_path, (10.0, 300, 2)) | {"policies": ["base"]})
     steps, report = LanguageProfile.of(8.0).steps(WHOLE), texts(see(setting))
@@ -151,7 +151,7 @@ def test_a_lone_text_takes_what_the_profile_says(chat: Scene, tmp_path: Path) ->
     assert report.tpot_p50_s == pytest.approx(step_s(steps, 1, 301))
 
 
-def test_the_same_seed_gives_the_same_report(chat: Scene) -> None:
+def test_the_same_seed_gives_the_same_report(chat: ScenarioOf) -> None:
     """Lengths of texts are drawn by the scenario's seed, for every policy alike."""
 
     def document(seed: int) -> str:
@@ -162,7 +162,7 @@ def test_the_same_seed_gives_the_same_report(chat: Scene) -> None:
     assert document(1) != document(2)
 
 
-def test_drawn_lengths_have_the_means_and_variations_asked_for(chat: Scene) -> None:
+def test_drawn_lengths_have_the_means_and_variations_requested(chat: ScenarioOf) -> None:
     """The profile's means, or the scenario's."""
     setting = chat({
         "texts": {"chat": {"answer_tokens": 90, "answer_cv": 0}},
@@ -175,7 +175,7 @@ def test_drawn_lengths_have_the_means_and_variations_asked_for(chat: Scene) -> N
     assert set(drawn[:, 1].tolist()) == {90}
 
 
-def test_a_context_that_is_full_ends_the_answer(chat: Scene, tmp_path: Path) -> None:
+def test_a_context_that_is_full_ends_the_answer(chat: ScenarioOf, tmp_path: Path) -> None:
     """A prompt that leaves no room is refused, as live."""
     limited = model(variants={"8b": {"runtime": {"context_tokens": 256}}})
     load = recorded(tmp_path, (1.0, 200, 100), (2.0, 256, 10))
@@ -185,7 +185,7 @@ def test_a_context_that_is_full_ends_the_answer(chat: Scene, tmp_path: Path) -> 
     assert texts(seen).output_tokens == 56
 
 
-def test_a_text_that_is_out_of_time_frees_its_slot(chat: Scene, tmp_path: Path) -> None:
+def test_a_text_that_is_out_of_time_frees_its_slot(chat: ScenarioOf, tmp_path: Path) -> None:
     """The next one is answered, whose slot it would be in for half a minute."""
     slow = model(variants={"8b": {"runtime": {"slots": 1}}}, default_deadline_s=2.0)
     one = {"deployment": {"nodes": {"n": {"simulated": ["h100-80gb"]}}}}
@@ -196,7 +196,7 @@ def test_a_text_that_is_out_of_time_frees_its_slot(chat: Scene, tmp_path: Path) 
     assert texts(seen).output_tokens == 40
 
 
-def test_what_is_late_is_late_by_any_of_its_objectives(chat: Scene, tmp_path: Path) -> None:
+def test_what_is_late_is_late_by_any_of_its_objectives(chat: ScenarioOf, tmp_path: Path) -> None:
     """A first token later than promised counts, although the text ends in time."""
     load = recorded(tmp_path, (1.0, 20_000, 20), (20.0, 200, 20))
     seen = see(chat(load))
@@ -205,7 +205,7 @@ def test_what_is_late_is_late_by_any_of_its_objectives(chat: Scene, tmp_path: Pa
     assert texts(seen).in_time == 0.5
 
 
-def test_few_full_replicas_take_less_energy(chat: Scene) -> None:
+def test_few_full_replicas_take_less_energy(chat: ScenarioOf) -> None:
     """The router's own choice `consolidated`, fed by simulated tokens, against equal shares."""
     busy = {"load": constant(20), "policies": ["base"], "duration_s": 40}
     shares, together = (
@@ -219,7 +219,7 @@ def test_few_full_replicas_take_less_energy(chat: Scene) -> None:
     assert together.in_time == 1.0
 
 
-def test_a_text_goes_where_the_kv_cache_has_room(chat: Scene, tmp_path: Path) -> None:
+def test_a_text_goes_where_the_kv_cache_has_room(chat: ScenarioOf, tmp_path: Path) -> None:
     """By shares the third would be behind the first, whose context leaves it no memory for 30 s."""
     large = merged(VARIANT, {"profile": {"kv_kib_per_token": 1024}})
     load = recorded(tmp_path, (1.0, 50_000, 3000), (1.1, 100, 10), (6.0, 30_000, 10))
@@ -230,7 +230,7 @@ def test_a_text_goes_where_the_kv_cache_has_room(chat: Scene, tmp_path: Path) ->
     assert longest_s < 10.0
 
 
-def test_a_sample_is_near_the_whole(chat: Scene) -> None:
+def test_a_sample_is_near_the_whole(chat: ScenarioOf) -> None:
     """Tokens, J per token and times of a quarter of the requests stand for all of them."""
     steady = {
         "duration_s": 160,
@@ -247,7 +247,7 @@ def test_a_sample_is_near_the_whole(chat: Scene) -> None:
 
 
 def test_replicas_follow_the_load_although_no_text_can_be_in_time(
-    chat: Scene, tmp_path: Path
+    chat: ScenarioOf, tmp_path: Path
 ) -> None:
     """Texts of 12 times the usual answer take longer than the objective, in any batch."""
     path = tmp_path / "load.csv"
@@ -268,22 +268,22 @@ def test_replicas_follow_the_load_although_no_text_can_be_in_time(
 
 
 def lie(monkeypatch: pytest.MonkeyPatch, begin_s: float) -> None:
-    """Let the router report as many tokens as it may, from a time on."""
+    """Make the router report as many tokens as it may, from a time on."""
     reported_s = 0.0
 
     def false(*, window_s: float, tokens: Mapping[str, Tokens], **others: Any) -> LoadReport:
         nonlocal reported_s
         reported_s += window_s
         more = round(max(reported_s - begin_s, 0.0) * MOST_TOKENS_PER_S)
-        told = {
+        false_tokens = {
             name: Tokens(each.input + more, each.output + more) for name, each in tokens.items()
         }
-        return LoadReport(window_s=window_s, tokens=told, **others)
+        return LoadReport(window_s=window_s, tokens=false_tokens, **others)
 
     monkeypatch.setattr("services.simulator.run.LoadReport", false)
 
 
-def rising_load(chat: Scene, folder: Path, *rates_rps: float, **changes: Any) -> Setting:
+def rising_load(chat: ScenarioOf, folder: Path, *rates_rps: float, **changes: Any) -> Setting:
     """A load in two parts of five minutes on four GPUs at one clock."""
     path = folder / "load.csv"
     path.write_text("\n".join(map(str, ("rps", *rates_rps))))
@@ -295,7 +295,7 @@ def rising_load(chat: Scene, folder: Path, *rates_rps: float, **changes: Any) ->
 
 
 def test_a_router_that_reports_endless_texts_does_not_keep_a_plan_from_growing(
-    chat: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    chat: ScenarioOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """10 million tokens a second, for answers of 40: they count as 16 times as long at most.
 
@@ -312,7 +312,7 @@ def test_a_router_that_reports_endless_texts_does_not_keep_a_plan_from_growing(
 
 
 def test_plans_are_for_the_usual_texts_where_nothing_can_serve_those_reported(
-    chat: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    chat: ScenarioOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A model whose context is slow to read: 16 times the context miss its objective in any batch.
 
@@ -340,7 +340,7 @@ def test_plans_are_for_the_usual_texts_where_nothing_can_serve_those_reported(
 
 
 def test_a_dirty_grid_moves_texts_to_the_smaller_variant_as_far_as_the_floor_allows(
-    chat: Scene,
+    chat: ScenarioOf,
 ) -> None:
     """Sizes of one family are variants like any other network's: accuracy for carbon."""
     small = {**VARIANT, "accuracy": 0.5, "profile": {**VARIANT["profile"], "parameters_b": 1.5}}

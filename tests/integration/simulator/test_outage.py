@@ -1,4 +1,4 @@
-"""The suite while nobody says what electricity is worth, in virtual time."""
+"""The suite without any source of the grid's intensity, in virtual time."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -8,20 +8,20 @@ from services.carbon.core.sources.chain import Assumption, Chain, ChainLink
 from services.carbon.core.sources.feed import Feed, Reading
 from services.simulator.report.figures import figures
 from services.simulator.run import draw_arrivals, simulate
-from tests.support.scenarios import Scene
+from tests.support.scenarios import ScenarioOf
 
 HALF_HOUR = timedelta(minutes=30)
 SAID = {0: 20.0, 1: 900.0, 2: 20.0, 6: 20.0, 7: 900.0, 8: 20.0}
 """By half hour; the two sources are silent from 1:30 to 3:00."""
 
 
-def test_an_outage_of_every_source_loses_no_request_and_plans_go_on(scene: Scene) -> None:
+def test_an_outage_of_every_source_loses_no_request_and_plans_go_on(scenario: ScenarioOf) -> None:
     """Grid time runs 60 times as fast as the load: the outage is long for requests, too.
 
     What stands in (held for half an hour, then assumed) causes plans as any value does, and plans
     record how old it was.
     """
-    setting = scene(
+    setting = scenario(
         policies=[{"strategy": "exact", "carbon_weight": 0.3}],
         deployment={
             "planner": {"triggers": {"min_interval_s": 5}},

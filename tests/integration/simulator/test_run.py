@@ -17,7 +17,7 @@ from services.simulator.report.report import run
 from services.simulator.run import draw_arrivals, simulate
 from services.simulator.stats.run_record import RunRecord
 from tests.support.examples import examples
-from tests.support.scenarios import Scene
+from tests.support.scenarios import ScenarioOf
 
 IDLE_W = gpu_type("a100-40gb").context_power_w
 
@@ -61,10 +61,16 @@ def conserved(found: Figures, duration_s: float, gpus: int = 1) -> None:
     seed=st.integers(0, 9),
 )
 def test_requests_and_energy_are_conserved(  # noqa: PLR0917 - hypothesis hands them over by name
-    scene: Scene, rate_rps: float, policy: str, kind: str, detail: str, choice: str, seed: int
+    scenario: ScenarioOf,
+    rate_rps: float,
+    policy: str,
+    kind: str,
+    detail: str,
+    choice: str,
+    seed: int,
 ) -> None:
     """Idle, busy and overloaded, sampled or not."""
-    setting = scene(
+    setting = scenario(
         policies=[{"strategy": policy, "instance_choice": choice}],
         load=load(rate_rps),
         arrivals={"kind": kind, "cv": 2},
@@ -81,7 +87,7 @@ def test_requests_and_energy_are_conserved(  # noqa: PLR0917 - hypothesis hands 
 
 
 def cost_of_one(setting: Setting, seen: RunRecord) -> BatchCost:
-    """What the profile says of one request on the large variant, where the first plan has it."""
+    """Return the profile's cost of one request on the large variant, on the first plan's slice."""
     large = setting.models[0].variants[1]
     kind = gpu_type("a100-40gb")
     profile = next(iter(seen.plans[0].slices)).partition(" on ")[2]
@@ -90,13 +96,13 @@ def cost_of_one(setting: Setting, seen: RunRecord) -> BatchCost:
     return cost
 
 
-def test_one_process_without_batches_is_a_queue_with_constant_service(scene: Scene) -> None:
+def test_one_process_without_batches_is_a_queue_with_constant_service(scenario: ScenarioOf) -> None:
     """M/D/1: mean wait = u S / (2 (1 - u)), within 5 % over 15,000 requests."""
     planner = {"batch_sizes": [1], "max_processes": 1}
-    setting = scene(load=load(0.0), deployment={"planner": planner}, duration_s=1)
+    setting = scenario(load=load(0.0), deployment={"planner": planner}, duration_s=1)
     service_s = cost_of_one(setting, see(setting)).latency_s
     utilisation = 0.5
-    setting = scene(
+    setting = scenario(
         load=load(utilisation / service_s),
         deployment={"planner": planner, "models": {"m": {"max_queue": 10_000}}},
         timing={"link_s": 0, "client_s": 0},
@@ -112,9 +118,9 @@ def test_one_process_without_batches_is_a_queue_with_constant_service(scene: Sce
     assert wait_s == pytest.approx(utilisation * service_s / 2 / (1 - utilisation), rel=0.05)
 
 
-def test_a_lone_request_takes_its_batch_and_the_way_there_and_back(scene: Scene) -> None:
+def test_a_lone_request_takes_its_batch_and_the_way_there_and_back(scenario: ScenarioOf) -> None:
     """Regular arrivals that never meet: latency is exactly the profile's and the links'."""
-    setting = scene(
+    setting = scenario(
         load=load(1.0),
         arrivals={"kind": "regular"},
         timing={"link_s": 0.002, "client_s": 0.003},
@@ -132,21 +138,21 @@ def test_a_lone_request_takes_its_batch_and_the_way_there_and_back(scene: Scene)
     assert found.active_j == pytest.approx(answered * cost.energy_j, rel=0.06)
 
 
-def test_overload_is_refused_with_a_reason_and_misses_the_objective(scene: Scene) -> None:
-    model = figures(see(scene(load=load(3000.0), duration_s=10))).models["m"]
+def test_overload_is_refused_with_a_reason_and_misses_the_objective(scenario: ScenarioOf) -> None:
+    model = figures(see(scenario(load=load(3000.0), duration_s=10))).models["m"]
 
     assert model.failures["QUEUE_FULL"] > 0.3 * model.sent
     assert not model.met
 
 
 def test_requests_that_would_wait_too_long_are_refused_and_the_others_are_in_time(
-    scene: Scene,
+    scenario: ScenarioOf,
 ) -> None:
     """A load that would make a queue longer than the deadline allows; the queue has room."""
     router, model = {"default_timeout_s": 0.5}, {"max_queue": 100_000}
     changes = {"router": router, "models": {"m": model}}
 
-    found = figures(see(scene(load=load(3000.0), deployment=changes, duration_s=10))).models["m"]
+    found = figures(see(scenario(load=load(3000.0), deployment=changes, duration_s=10))).models["m"]
 
     assert set(found.failures) <= {"OVERLOADED", "DEADLINE"}
     assert found.failures["OVERLOADED"] > 0.3 * found.sent
@@ -154,10 +160,10 @@ def test_requests_that_would_wait_too_long_are_refused_and_the_others_are_in_tim
     assert found.p99_s < 0.5 + 0.4
 
 
-def test_plans_follow_the_grid_and_lose_no_request(scene: Scene, tmp_path: Any) -> None:
+def test_plans_follow_the_grid_and_lose_no_request(scenario: ScenarioOf, tmp_path: Any) -> None:
     """Between a clean and a dirty grid the best mix changes; rollouts happen under load."""
     trace = steps(tmp_path / "grid.csv", 20, 900, 20, 900)
-    setting = scene(
+    setting = scenario(
         policies=[{"strategy": "exact", "carbon_weight": 0.3}],
         carbon={"Z": {"kind": "trace", "path": trace, "loop": False}},
         deployment={
@@ -178,19 +184,19 @@ def test_plans_follow_the_grid_and_lose_no_request(scene: Scene, tmp_path: Any) 
     conserved(found, 240.0, gpus=2)
 
 
-def test_carbon_is_energy_at_the_intensity_in_force(scene: Scene, tmp_path: Any) -> None:
+def test_carbon_is_energy_at_the_intensity_in_force(scenario: ScenarioOf, tmp_path: Any) -> None:
     trace = steps(tmp_path / "grid.csv", 100, 400)
     carbon = {"Z": {"kind": "trace", "path": trace, "loop": False}}
     nodes = {"n": {"pue": 1.5}}
 
-    found = figures(see(scene(load=load(0.0), carbon=carbon, deployment={"nodes": nodes})))
+    found = figures(see(scenario(load=load(0.0), carbon=carbon, deployment={"nodes": nodes})))
 
     assert found.carbon_gco2e == pytest.approx(1.5 * IDLE_W * 60 * (100 + 400) / 3.6e6)
 
 
-def test_load_above_the_forecast_makes_a_new_plan(scene: Scene, tmp_path: Any) -> None:
+def test_load_above_the_forecast_makes_a_new_plan(scenario: ScenarioOf, tmp_path: Any) -> None:
     (tmp_path / "load.csv").write_text("rps\n20\n900\n")
-    setting = scene(
+    setting = scenario(
         policies=["exact"],
         load={"m": {"kind": "trace", "path": "load.csv", "step_s": 30}},
         duration_s=60,
@@ -202,9 +208,9 @@ def test_load_above_the_forecast_makes_a_new_plan(scene: Scene, tmp_path: Any) -
     assert figures(seen).lost == 0
 
 
-def test_a_strategy_that_ignores_the_floor_is_asked_ever_less_often(scene: Scene) -> None:
-    """Its answers stay below the floor, and it has no other plan: asking again changes nothing."""
-    setting = scene(
+def test_a_strategy_that_ignores_the_floor_is_called_ever_less_often(scenario: ScenarioOf) -> None:
+    """Its answers stay below the floor, and it has no other plan: another call changes nothing."""
+    setting = scenario(
         policies=["co2opt"],
         load=load(2.0),
         duration_s=3600,
@@ -217,31 +223,33 @@ def test_a_strategy_that_ignores_the_floor_is_asked_ever_less_often(scene: Scene
     assert 3 <= seen.decisions <= 7, "about log2(an hour / a minute)"
 
 
-def test_recorded_requests_are_sent_when_they_were(scene: Scene, tmp_path: Any) -> None:
+def test_recorded_requests_are_sent_when_they_were(scenario: ScenarioOf, tmp_path: Any) -> None:
     (tmp_path / "log.csv").write_text("arrival_s\n0.5\n0.5\n1.25\n500\n")
-    setting = scene(load={"m": {"kind": "recorded", "path": "log.csv"}}, duration_s=10)
+    setting = scenario(load={"m": {"kind": "recorded", "path": "log.csv"}}, duration_s=10)
 
     assert draw_arrivals(setting)["m"].tolist() == [0.5, 0.5, 1.25]
     assert figures(see(setting)).models["m"].answered == 3
 
 
-def test_idle_gpus_draw_nothing_where_they_are_parked(scene: Scene) -> None:
+def test_idle_gpus_draw_nothing_where_they_are_parked(scenario: ScenarioOf) -> None:
     changes = {
         "planner": {"objective": {"park_idle_gpus": True}},
         "nodes": {"n": {"simulated": ["a100-40gb"] * 3}},
     }
-    setting = scene(policies=["exact"], load=load(5.0), deployment=changes, duration_s=30)
+    setting = scenario(policies=["exact"], load=load(5.0), deployment=changes, duration_s=30)
 
     found = figures(see(setting))
 
     assert found.idle_j == pytest.approx(IDLE_W * 30)
 
 
-def test_the_same_seed_gives_the_same_report_and_another_gives_another(scene: Scene) -> None:
+def test_the_same_seed_gives_the_same_report_and_another_gives_another(
+    scenario: ScenarioOf,
+) -> None:
     """Byte for byte, for every policy, sampled too."""
 
     def document(seed: int) -> str:
-        setting = scene(
+        setting = scenario(
             policies=["base", "exact", "annealing"],
             detail="sampled",
             sampling={"window_s": 3, "period_s": 10, "settle_s": 3},
@@ -256,7 +264,7 @@ def test_the_same_seed_gives_the_same_report_and_another_gives_another(scene: Sc
 
 
 @pytest.mark.parametrize("policy", ["base", "exact"])
-def test_samples_tell_what_the_whole_would(scene: Scene, policy: str) -> None:
+def test_samples_estimate_the_whole(scenario: ScenarioOf, policy: str) -> None:
     """A quarter of an hour: energy within its stated error, p95 within 5 %, of a fifth of it."""
     changes: dict[str, Any] = {
         "policies": [policy],
@@ -264,9 +272,9 @@ def test_samples_tell_what_the_whole_would(scene: Scene, policy: str) -> None:
         "duration_s": 900,
         "sampling": {"window_s": 10, "period_s": 60, "settle_s": 10, "least_requests": 100},
     }
-    whole = figures(see(scene(**changes, detail="full")))
+    whole = figures(see(scenario(**changes, detail="full")))
 
-    part = figures(see(scene(**changes, detail="sampled")))
+    part = figures(see(scenario(**changes, detail="sampled")))
 
     assert part.sent == whole.sent
     assert part.simulated < 0.3 * part.sent
@@ -280,28 +288,28 @@ def test_samples_tell_what_the_whole_would(scene: Scene, policy: str) -> None:
     assert one.accuracy == pytest.approx(other.accuracy, rel=0.005)
 
 
-def test_progress_goes_from_nothing_to_all(scene: Scene) -> None:
-    setting = scene(load=load(1.0), duration_s=20)
-    told: list[float] = []
+def test_progress_goes_from_nothing_to_all(scenario: ScenarioOf) -> None:
+    setting = scenario(load=load(1.0), duration_s=20)
+    progress: list[float] = []
 
-    simulate(setting, setting.scenario.policies[0], draw_arrivals(setting), told.append)
+    simulate(setting, setting.scenario.policies[0], draw_arrivals(setting), progress.append)
 
-    assert told[0] == 0
-    assert told[-1] == 1
-    assert told == sorted(told)
+    assert progress[0] == 0
+    assert progress[-1] == 1
+    assert progress == sorted(progress)
 
 
-def test_hedged_requests_are_answered_by_whichever_worker_is_first(scene: Scene) -> None:
-    """What an idle worker computes a second time is energy; each request is answered once."""
+def test_hedged_requests_are_answered_by_whichever_worker_is_first(scenario: ScenarioOf) -> None:
+    """An idle worker's second computation costs energy; each request is answered once."""
     changes: dict[str, Any] = {
         "nodes": {"n": {"simulated": ["a100-40gb"] * 2}},
         "models": {"m": {"instance_choice": "shares"}},
         "planner": {"batch_sizes": [1], "max_processes": 1},
     }
-    without = see(scene(load=load(6.0), deployment=changes, duration_s=120))
+    without = see(scenario(load=load(6.0), deployment=changes, duration_s=120))
     changes["models"] = {"m": {"instance_choice": "shares", "hedge_after_s": 0.001}}
 
-    hedged = see(scene(load=load(6.0), deployment=changes, duration_s=120))
+    hedged = see(scenario(load=load(6.0), deployment=changes, duration_s=120))
 
     one, other = figures(without), figures(hedged)
     assert one.models["m"].answered == other.models["m"].answered
@@ -309,11 +317,11 @@ def test_hedged_requests_are_answered_by_whichever_worker_is_first(scene: Scene)
     conserved(other, 120.0, gpus=2)
 
 
-def test_requests_have_a_size_that_the_bound_of_bytes_counts(scene: Scene) -> None:
+def test_requests_have_a_size_that_the_bound_of_bytes_counts(scenario: ScenarioOf) -> None:
     """Overload with a queue of 1 MiB for requests of 64 KiB: 16 wait, the others are refused."""
     changes = {"models": {"m": {"max_queue_mib": 1, "max_queue": 100_000}}}
 
-    setting = scene(load=load(3000.0), deployment=changes, duration_s=5, request_kib=64)
+    setting = scenario(load=load(3000.0), deployment=changes, duration_s=5, request_kib=64)
     model = figures(see(setting)).models["m"]
 
     assert set(model.failures) == {"QUEUE_BYTES_FULL"}
@@ -321,10 +329,10 @@ def test_requests_have_a_size_that_the_bound_of_bytes_counts(scene: Scene) -> No
 
 @pytest.mark.parametrize(("gpus", "rate_rps"), [(1, 5.0), (1, 150.0), (4, 50.0), (4, 400.0)])
 def test_a_plan_that_is_base_spends_what_the_account_says_of_base(
-    scene: Scene, gpus: int, rate_rps: float
+    scenario: ScenarioOf, gpus: int, rate_rps: float
 ) -> None:
     """Within 4 %; with full batches BASE was said to spend a quarter less at 50 req/s."""
-    setting = scene(
+    setting = scenario(
         load=load(rate_rps),
         deployment={
             "nodes": {"n": {"simulated": ["a100-40gb"] * gpus}},

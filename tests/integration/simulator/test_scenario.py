@@ -1,4 +1,4 @@
-"""What a scenario file may say, and how mistakes are told."""
+"""Values that a scenario file may have, and reports of its mistakes."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,7 +11,7 @@ from services.kit.errors import InvalidArgument
 from services.simulator.loader import read
 from services.simulator.report.report import chosen
 from tests.support.paths import ROOT
-from tests.support.scenarios import Scene
+from tests.support.scenarios import ScenarioOf
 
 Write = Callable[[Mapping[str, Any]], Path]
 
@@ -29,7 +29,7 @@ def test_examples_can_be_read(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "key", "told"),
+    ("changes", "key", "message"),
     [
         ({"durations": 5}, "durations", "unknown key"),
         ({"duration_s": -1}, "duration_s", "greater than 0"),
@@ -51,15 +51,15 @@ def test_examples_can_be_read(path: Path) -> None:
         ),
     ],
 )
-def test_a_mistake_is_told_with_its_line(
-    write: Write, changes: Mapping[str, Any], key: str, told: str
+def test_a_mistake_is_reported_with_its_line(
+    write: Write, changes: Mapping[str, Any], key: str, message: str
 ) -> None:
     path = write(changes)
 
     with pytest.raises(ConfigError) as caught:
         read(path)
 
-    mistake = next(each for each in caught.value.mistakes if told in each.message)
+    mistake = next(each for each in caught.value.mistakes if message in each.message)
     assert path.read_text().splitlines()[mistake.line - 1].strip(" -").startswith(key)
 
 
@@ -69,7 +69,7 @@ def test_two_policies_of_one_name_are_refused(write: Write) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         ("t,rps\n0,5\n1,x\n", "line 3: rps: must be a number >= 0, got 'x'"),
         ("t,rps\n0,5\n1,-1\n", "line 3: rps: must be a number >= 0, got '-1'"),
@@ -78,17 +78,17 @@ def test_two_policies_of_one_name_are_refused(write: Write) -> None:
         ("t,rps\n", "line 1: file: has a header but no values"),
     ],
 )
-def test_a_bad_trace_is_told_with_its_line(write: Write, content: str, told: str) -> None:
+def test_a_bad_trace_is_reported_with_its_line(write: Write, content: str, message: str) -> None:
     path = write({"load": {"m": {"kind": "trace", "path": "load.csv"}}})
     (path.parent / "load.csv").write_text(content)
 
     with pytest.raises(ConfigError) as caught:
         read(path)
 
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_a_missing_trace_is_told(write: Write) -> None:
+def test_a_missing_trace_is_reported(write: Write) -> None:
     with pytest.raises(ConfigError, match=r"load\.csv: file: cannot be read"):
         read(write({"load": {"m": {"kind": "trace", "path": "load.csv"}}}))
 
@@ -101,8 +101,8 @@ def test_recorded_arrivals_must_be_in_order(write: Write) -> None:
         read(path)
 
 
-def test_a_policy_changes_only_what_it_says(scene: Scene) -> None:
-    setting = scene(
+def test_a_policy_changes_only_what_it_says(scenario: ScenarioOf) -> None:
+    setting = scenario(
         policies=[{"name": "p", "strategy": "exact", "carbon_weight": 0.3, "horizon_s": 60}]
     )
     before = setting.deployment
@@ -116,8 +116,10 @@ def test_a_policy_changes_only_what_it_says(scene: Scene) -> None:
     assert after.models == before.models
 
 
-def test_policies_are_chosen_by_their_name_or_by_strategy(scene: Scene) -> None:
-    setting = scene(policies=["base", {"name": "green", "strategy": "exact", "carbon_weight": 1}])
+def test_policies_are_chosen_by_their_name_or_by_strategy(scenario: ScenarioOf) -> None:
+    setting = scenario(
+        policies=["base", {"name": "green", "strategy": "exact", "carbon_weight": 1}]
+    )
 
     assert [policy.label for policy in chosen(setting, ())] == ["base", "green"]
     assert [policy.strategy for policy in chosen(setting, ["green", "co2opt"])] == [

@@ -3,7 +3,7 @@
 import pytest
 
 from services.simulator.run import draw_arrivals, simulate
-from tests.support.scenarios import Scene
+from tests.support.scenarios import ScenarioOf
 
 TIGHT = {"batch_sizes": [1, 2], "max_processes": 1}
 
@@ -11,10 +11,10 @@ TIGHT = {"batch_sizes": [1, 2], "max_processes": 1}
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("slowdown", [1.3, 2.2])
 def test_a_profile_that_is_too_kind_is_corrected_once_and_the_objective_kept_from_then_on(
-    scene: Scene, slowdown: float
+    scenario: ScenarioOf, slowdown: float
 ) -> None:
-    """What was learned stays: the minutes after the first ones are calm, and in time."""
-    setting = scene(
+    """Learned lengths stay: the minutes after the first ones are calm, and in time."""
+    setting = scenario(
         duration_s=1200,
         policies=["exact"],
         slowdown={"m": slowdown},

@@ -1,4 +1,4 @@
-"""How providers of the grid's intensity are asked: retries, and whose key is shown."""
+"""HTTP requests to providers of the grid's intensity: retries, and the key that is shown."""
 
 import time
 from pathlib import Path
@@ -13,15 +13,15 @@ from services.carbon.sources.live.http import Http, _retry_after_s
 from services.kit.config import carbon_sources as settings
 from services.kit.config.loader import ConfigError
 from tests.support.carbon.provider_answers import ELECTRICITY_MAPS, NOW
-from tests.support.fake_provider import Answer, Asked, serving_http
+from tests.support.fake_provider import Answer, HttpRequest, serving_http
 
 
-async def test_a_retry_waits_for_as_long_as_the_server_asks() -> None:
-    asked: list[Asked] = []
+async def test_a_retry_waits_for_as_long_as_the_server_says() -> None:
+    requests: list[HttpRequest] = []
 
-    def route(request: Asked) -> Answer:
-        asked.append(request)
-        early = len(asked) < 2
+    def route(request: HttpRequest) -> Answer:
+        requests.append(request)
+        early = len(requests) < 2
         return Answer(status=429, headers={"retry-after": "1"}) if early else Answer("fine")
 
     async with serving_http(route) as server, httpx.AsyncClient() as client:
@@ -51,7 +51,7 @@ def test_retry_after_is_seconds_or_a_date(text: str, wait_s: float | None) -> No
 @pytest.mark.parametrize(
     ("content", "why"), [(None, "cannot be read"), ("", "one key"), ("a\nb\n", "one key")]
 )
-def test_a_key_file_that_holds_no_key_is_told(
+def test_a_key_file_that_holds_no_key_is_reported(
     tmp_path: Path, content: str | None, why: str
 ) -> None:
     path = tmp_path / "key"

@@ -26,7 +26,7 @@ from services.planner.adapters import carbon_client
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.grid_signal import GridSignal
 from services.planner.core.triggers import Observation, cause
-from tests.support.fake_provider import Answer, Asked, ProviderServer, serving_http
+from tests.support.fake_provider import Answer, HttpRequest, ProviderServer, serving_http
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,7 +49,7 @@ class Neso:
         self.up = True
         self._clock = clock
 
-    def __call__(self, asked: Asked) -> Answer:
+    def __call__(self, request: HttpRequest) -> Answer:
         if not self.up:
             return Answer(status=503)
         now = self._clock.now()
@@ -118,7 +118,7 @@ async def until(
 
 
 class Planner:
-    """What the planner takes in, and what it would plan for."""
+    """Stand-in for the planner: the intensities it takes in, and those it would plan for."""
 
     def __init__(self) -> None:
         self.signal = GridSignal(speedup=SPEEDUP)
@@ -148,7 +148,7 @@ class Planner:
 async def test_an_hour_without_any_source_and_after(
     provider: tuple[ProviderServer, Neso, ScaledClock], deployment: Deploy
 ) -> None:
-    """Answers go on, their age and how they are known are told; so is the return, by one poll.
+    """Answers keep coming, with their age and provenance; a return shows after one poll.
 
     The planner's view beside it: it plans all the time, and knows how old its knowledge is.
     """
@@ -176,9 +176,9 @@ async def test_an_hour_without_any_source_and_after(
         assumed = await until(stub, lambda value: value.provenance == pb.PROVENANCE_ASSUMED)
         later = planner.seen()
         assert clock.now() - down >= HOUR
-        neso.up, before = True, len(server.asked)
+        neso.up, before = True, len(server.requests)
         back = await until(stub, lambda value: value.provenance == pb.PROVENANCE_MEASURED)
-        polls = len(server.asked) - before
+        polls = len(server.requests) - before
         history = await stub.GetHistory(pb.GetHistoryRequest(zone="US-CAL"))
         follower.cancel()
 
@@ -190,7 +190,7 @@ async def test_an_hour_without_any_source_and_after(
     assert (assumed.intensity_gco2e_per_kwh, assumed.source) == (400.0, "static")
     assert assumed.staleness.ToTimedelta() >= 2 * HOUR
     assert back.source == "neso"
-    assert polls <= 3  # one poll, which may ask three times
+    assert polls <= 3  # one poll, which may try three times
     assert 'cinquefoil_carbon_source_up{source="neso",zone="US-CAL"} 0.0' in page
     assert 'provenance="held",source="neso",zone="US-CAL"} 1.0' in page
     provenances = {item.provenance for item in history.intensities}
@@ -205,13 +205,13 @@ def scrape(port: int) -> str:
 
 
 async def kept_file(made: Deployment) -> Path:
-    """Return the file that keeps what was said, once it is there; it tells nobody."""
+    """Return the file that keeps what was published, once it is there; no event announces it."""
     while not (kept := list(made.carbon.cache_dir.glob("US-CAL.*.json"))):  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     return kept[0]
 
 
-async def test_a_restart_asks_nobody_before_it_is_time(
+async def test_a_restart_queries_no_provider_before_it_is_time(
     provider: tuple[ProviderServer, Neso, ScaledClock], deployment: Deploy
 ) -> None:
     """History and value are there at once, and without the provider."""
@@ -220,12 +220,12 @@ async def test_a_restart_asks_nobody_before_it_is_time(
     async with carbon(made, clock) as stub:
         first = await until(stub, lambda value: value.provenance == pb.PROVENANCE_MEASURED)
         await kept_file(made)
-    neso.up, asked = False, len(server.asked)
+    neso.up, before = False, len(server.requests)
     async with carbon(made, clock) as stub:
         again = await intensity(stub)
         history = await stub.GetHistory(pb.GetHistoryRequest(zone="US-CAL"))
 
-    assert len(server.asked) == asked
+    assert len(server.requests) == before
     assert again.intensity_gco2e_per_kwh == first.intensity_gco2e_per_kwh
     assert again.average_gco2e_per_kwh == pytest.approx(first.average_gco2e_per_kwh)
     assert len(history.intensities) == 49
@@ -234,21 +234,21 @@ async def test_a_restart_asks_nobody_before_it_is_time(
 async def test_what_was_kept_may_be_broken(
     provider: tuple[ProviderServer, Neso, ScaledClock], deployment: Deploy
 ) -> None:
-    """Half a file, as a full disk leaves it, counts for nothing: the provider is asked."""
+    """Half a file, as a full disk leaves it, counts for nothing: the provider is queried."""
     server, _, _ = provider
     made, clock = deployment(settings(server)), ScaledClock(START, 1.0)
     async with carbon(made, clock) as stub:
         await until(stub, lambda value: value.provenance == pb.PROVENANCE_MEASURED)
         kept = await kept_file(made)
     kept.write_bytes(kept.read_bytes()[:100])
-    asked = len(server.asked)
+    before = len(server.requests)
     async with carbon(made, clock) as stub:
         await until(stub, lambda value: value.provenance == pb.PROVENANCE_MEASURED)
 
-    assert len(server.asked) > asked
+    assert len(server.requests) > before
 
 
-async def test_a_rank_is_not_told_as_a_mass(
+async def test_a_rank_is_not_published_as_a_mass(
     provider: tuple[ProviderServer, Neso, ScaledClock],
     deployment: Deploy,
     monkeypatch: pytest.MonkeyPatch,

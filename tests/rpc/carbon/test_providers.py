@@ -1,4 +1,4 @@
-"""Every provider keeps the same contract, asked over real HTTP and answering as recorded."""
+"""The contract of every provider, over real HTTP, with answers as recorded."""
 
 import re
 import ssl
@@ -26,7 +26,7 @@ from tests.support.carbon.provider_answers import (
     WATTTIME,
     Case,
 )
-from tests.support.fake_provider import Answer, Asked, ProviderServer, Route, serving_http
+from tests.support.fake_provider import Answer, HttpRequest, ProviderServer, Route, serving_http
 
 ALL = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 
@@ -46,7 +46,7 @@ def trusted() -> ssl.SSLContext:
 
 @pytest.fixture
 async def client(trusted: ssl.SSLContext) -> AsyncIterator[httpx.AsyncClient]:
-    """What the service asks with."""
+    """The HTTP client of the service."""
     async with httpx.AsyncClient(verify=trusted) as found:
         yield found
 
@@ -83,8 +83,8 @@ async def test_what_was_recorded_becomes_samples_in_grams_and_utc(
     case: Case, make: Callable[..., HttpProvider[Any]], server: ProviderServer
 ) -> None:
     server.route = case.answer
-    asked, feed = make(case), Feed("x")
-    reading = await asked.read(NOW, None)
+    provider, feed = make(case), Feed("x")
+    reading = await provider.read(NOW, None)
     feed.add(reading, NOW)
     newest = feed.known[-1]
 
@@ -98,15 +98,15 @@ async def test_what_was_recorded_becomes_samples_in_grams_and_utc(
 
 
 @ALL
-async def test_asked_again_with_what_is_known_it_changes_nothing(
+async def test_read_again_with_what_is_known_it_changes_nothing(
     case: Case, make: Callable[..., HttpProvider[Any]], server: ProviderServer
 ) -> None:
     server.route = case.answer
-    asked, feed = make(case), Feed("x")
-    feed.add(await asked.read(NOW, None), NOW)
+    provider, feed = make(case), Feed("x")
+    feed.add(await provider.read(NOW, None), NOW)
     later = NOW + timedelta(minutes=2)
 
-    assert feed.add(await asked.read(later, feed.known_until), later).since is None
+    assert feed.add(await provider.read(later, feed.known_until), later).since is None
 
 
 @ALL
@@ -115,27 +115,27 @@ async def test_what_has_not_changed_is_not_sent_again(
 ) -> None:
     """The ETag goes along with the next question of the same URL; 304 is no failure."""
 
-    def route(asked: Asked) -> Answer:
-        if asked.headers.get("if-none-match") == '"v1"':
+    def route(request: HttpRequest) -> Answer:
+        if request.headers.get("if-none-match") == '"v1"':
             return Answer(status=304)
-        good = case.answer(asked)
+        good = case.answer(request)
         return Answer(good.body, good.status, {"etag": '"v1"'})
 
     server.route = route
-    asked = make(case)
-    await asked.read(NOW, NOW)
-    before = len(server.asked)
-    reading = await asked.read(NOW, NOW)
+    provider = make(case)
+    await provider.read(NOW, NOW)
+    before = len(server.requests)
+    reading = await provider.read(NOW, NOW)
 
-    again = server.asked[before:]
+    again = server.requests[before:]
     assert again
     assert all(request.headers.get("if-none-match") == '"v1"' for request in again)
     assert reading.samples == ()
 
 
 def only_data(case: Case, answer: Answer) -> Route:
-    """Answer as asked for, but let a login succeed, so that the data itself is what fails."""
-    return lambda asked: case.answer(asked) if asked.path == "/login" else answer
+    """Answer with `answer`, but let a login succeed, so that the data itself is what fails."""
+    return lambda request: case.answer(request) if request.path == "/login" else answer
 
 
 @ALL
@@ -166,22 +166,22 @@ async def test_a_failure_has_a_kind_and_only_what_may_pass_is_tried_again(
     answer: Answer,
     outcome: tuple[str, int],
 ) -> None:
-    """How often it was asked counts where the status said no; a body may be read later."""
-    kind, asks = outcome
+    """The number of requests counts where the status said no; a body may be read later."""
+    kind, count = outcome
     server.route = only_data(case, answer)
     with pytest.raises(SourceFailed) as caught:
         await make(case).read(NOW, None)
 
     assert caught.value.kind == kind
-    asked = [request for request in server.asked if request.path != "/login"]
-    assert len(asked) == asks or answer.status == 200
+    sent = [request for request in server.requests if request.path != "/login"]
+    assert len(sent) == count or answer.status == 200
     wanted = answer.headers.get("retry-after")
     assert caught.value.retry_after_s == (None if wanted is None else float(wanted))
 
 
 @ALL
 @pytest.mark.parametrize("status", [401, 403])
-async def test_a_refusal_is_told_and_its_message_holds_no_key(
+async def test_a_refusal_is_reported_and_its_message_holds_no_key(
     case: Case, make: Callable[..., HttpProvider[Any]], server: ProviderServer, status: int
 ) -> None:
     """Where the plan may cover less, what it does cover is used: an index needs no history."""
@@ -191,16 +191,16 @@ async def test_a_refusal_is_told_and_its_message_holds_no_key(
 
     assert caught.value.kind == "refused"
     assert KEY not in f"{caught.value!r} {caught.value.__context__!r}"
-    assert len(server.asked) <= 2
+    assert len(server.requests) <= 2
 
 
 @ALL
 async def test_two_errors_of_the_server_are_borne(
     case: Case, make: Callable[..., HttpProvider[Any]], server: ProviderServer
 ) -> None:
-    def route(asked: Asked) -> Answer:
-        seen = [request for request in server.asked if request.path == asked.path]
-        return Answer(status=502) if len(seen) <= 2 else case.answer(asked)
+    def route(request: HttpRequest) -> Answer:
+        seen = [each for each in server.requests if each.path == request.path]
+        return Answer(status=502) if len(seen) <= 2 else case.answer(request)
 
     server.route = route
     reading = await make(case).read(NOW, None)
@@ -220,7 +220,7 @@ async def test_a_server_that_does_not_answer_in_time_is_given_up(
 
 
 @ALL
-async def test_nobody_at_the_other_end_is_unreachable(
+async def test_a_port_without_a_server_is_unreachable(
     case: Case, make: Callable[..., HttpProvider[Any]]
 ) -> None:
     with pytest.raises(SourceFailed) as caught:
@@ -230,7 +230,7 @@ async def test_nobody_at_the_other_end_is_unreachable(
 
 
 @ALL
-async def test_the_key_is_shown_to_the_provider_and_to_nobody_else(
+async def test_the_key_is_shown_to_the_provider_and_to_no_other(
     case: Case,
     make: Callable[..., HttpProvider[Any]],
     server: ProviderServer,
@@ -240,41 +240,41 @@ async def test_the_key_is_shown_to_the_provider_and_to_nobody_else(
     """Neither logs nor failures hold it, though httpx would log the URL that ENTSO-E's is in."""
     caplog.set_level("INFO")
     server.route = case.answer
-    asked = make(case)
-    await asked.read(NOW, None)
-    told = [*server.asked[-1].headers.values(), *server.asked[-1].query.values()]
+    provider = make(case)
+    await provider.read(NOW, None)
+    sent = [*server.requests[-1].headers.values(), *server.requests[-1].query.values()]
     server.route = lambda _: Answer(status=500)
     with pytest.raises(SourceFailed) as caught:
-        await asked.read(NOW + timedelta(hours=1), None)
+        await provider.read(NOW + timedelta(hours=1), None)
 
-    assert not case.token or case.token in told
+    assert not case.token or case.token in sent
     said = capsys.readouterr()
-    assert KEY not in said.out + said.err + caplog.text + repr(caught.value) + repr(vars(asked))
+    assert KEY not in said.out + said.err + caplog.text + repr(caught.value) + repr(vars(provider))
 
 
 async def test_a_login_that_has_run_out_is_renewed_once(
     make: Callable[..., HttpProvider[Any]], server: ProviderServer
 ) -> None:
-    asked = make(WATTTIME)
+    provider = make(WATTTIME)
     server.route = WATTTIME.answer
-    await asked.read(NOW, None)
+    await provider.read(NOW, None)
     refusals = iter([Answer(status=401)])
 
-    def route(request: Asked) -> Answer:
+    def route(request: HttpRequest) -> Answer:
         expired = request.path != "/login" and next(refusals, None)
         return expired or WATTTIME.answer(request)
 
-    server.route, server.asked = route, []
-    reading = await asked.read(NOW + timedelta(minutes=5), NOW)
+    server.route, server.requests = route, []
+    reading = await provider.read(NOW + timedelta(minutes=5), NOW)
 
     assert reading.samples
-    assert [request.path for request in server.asked].count("/login") == 1
+    assert [request.path for request in server.requests].count("/login") == 1
 
 
 async def test_a_token_that_no_header_may_carry_is_garbled_and_not_said(
     make: Callable[..., HttpProvider[Any]], server: ProviderServer
 ) -> None:
-    """It is the provider's, so that the source fails and the service goes on."""
+    """It is the provider's, so that the source fails and the service keeps serving."""
     server.route = lambda _: Answer(body='{"token": "\\u0080s3cr3t"}')
     with pytest.raises(SourceFailed, match="printable ASCII") as raised:
         await make(WATTTIME).read(NOW, None)
@@ -282,24 +282,24 @@ async def test_a_token_that_no_header_may_carry_is_garbled_and_not_said(
     assert "s3cr3t" not in str(raised.value)
 
 
-async def test_a_plan_without_forecast_is_asked_for_it_once_a_day(
+async def test_a_plan_without_forecast_is_queried_for_it_once_a_day(
     make: Callable[..., HttpProvider[Any]], server: ProviderServer
 ) -> None:
     """The values that the plan does cover are used all the same."""
 
-    def route(request: Asked) -> Answer:
+    def route(request: HttpRequest) -> Answer:
         if request.path.endswith("forecast"):
             return Answer(status=403)
         return ELECTRICITY_MAPS.answer(request)
 
     server.route = route
-    asked = make(ELECTRICITY_MAPS)
+    provider = make(ELECTRICITY_MAPS)
     for hour in range(30):
-        reading = await asked.read(NOW + timedelta(hours=hour), NOW)
+        reading = await provider.read(NOW + timedelta(hours=hour), NOW)
         assert reading.samples
         assert reading.outlook is None
 
-    paths = [request.path for request in server.asked]
+    paths = [request.path for request in server.requests]
     assert paths.count("/carbon-intensity/forecast") == 2
 
 
@@ -335,8 +335,8 @@ async def test_an_impossible_year_is_refused(
 ) -> None:
     """A time that has no instant in UTC makes the whole answer garbled, in whichever format."""
 
-    def route(asked: Asked) -> Answer:
-        return Answer(re.sub(case.times, case.impossible, str(case.answer(asked).body)))
+    def route(request: HttpRequest) -> Answer:
+        return Answer(re.sub(case.times, case.impossible, str(case.answer(request).body)))
 
     server.route = route
     with pytest.raises(SourceFailed) as caught:

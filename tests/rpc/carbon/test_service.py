@@ -153,7 +153,7 @@ async def test_a_reader_that_sleeps_wakes_up_to_the_present(two_zones: Carbon) -
     """However much happened meanwhile, it holds the value in force a few messages later."""
     watch = aiter(two_zones.stub.Watch(pb.WatchRequest(zones=["CAL"]), timeout=20))
     first = await anext(watch)
-    while True:  # nobody reads `watch` while the grid goes on for hours
+    while True:  # no client reads `watch` while the grid goes on for hours
         reply = await two_zones.stub.GetIntensity(pb.GetIntensityRequest(zone="CAL"))
         if when(reply.intensity) >= when(first.intensities[0]) + 4 * HOUR:
             break
@@ -180,7 +180,7 @@ async def test_history_reaches_back_from_the_first_instant(two_zones: Carbon) ->
     assert len(starts) >= 7 * 48
 
 
-ASKS: Mapping[str, Callable[[CarbonServiceAsyncStub], Awaitable[object]]] = {
+CALLS: Mapping[str, Callable[[CarbonServiceAsyncStub], Awaitable[object]]] = {
     "GetIntensity": lambda stub: stub.GetIntensity(pb.GetIntensityRequest(zone="MARS")),
     "GetHistory": lambda stub: stub.GetHistory(pb.GetHistoryRequest(zone="MARS")),
     "GetForecast": lambda stub: stub.GetForecast(pb.GetForecastRequest(zone="MARS")),
@@ -188,12 +188,12 @@ ASKS: Mapping[str, Callable[[CarbonServiceAsyncStub], Awaitable[object]]] = {
 }
 
 
-@pytest.mark.parametrize("ask", ASKS.values(), ids=ASKS.keys())
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
 async def test_an_unknown_zone_is_not_found_and_the_message_lists_the_known(
-    two_zones: Carbon, ask: Callable[[CarbonServiceAsyncStub], Awaitable[object]]
+    two_zones: Carbon, call: Callable[[CarbonServiceAsyncStub], Awaitable[object]]
 ) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await ask(two_zones.stub)
+        await call(two_zones.stub)
 
     assert caught.value.code() is grpc.StatusCode.NOT_FOUND
     assert caught.value.details() == "zone 'MARS' is not followed; there are CAL, NSW, US-CAL"
@@ -235,7 +235,7 @@ async def test_a_forecast_begins_with_the_value_in_force_and_reaches_a_day_ahead
     first, *later = reply.forecast.periods
 
     assert reply.forecast.method == "seasonal-regression"
-    assert len(later) in (47, 48)  # asked at the very start of a half hour, or within it
+    assert len(later) in (47, 48)  # requested at the very start of a half hour, or within it
     assert first.low_gco2e_per_kwh == first.high_gco2e_per_kwh == first.intensity_gco2e_per_kwh
     assert all(each.length.ToTimedelta() == HOUR / 2 for each in (first, *later))
     assert all(
@@ -253,18 +253,18 @@ async def test_a_horizon_beyond_two_days_is_refused(two_zones: Carbon, horizon: 
     length = Duration()
     length.FromTimedelta(horizon)
     stub = two_zones.stub
-    for ask in (
+    for call in (
         stub.GetForecast(pb.GetForecastRequest(zone="CAL", horizon=length)),
         anext(aiter(stub.Watch(pb.WatchRequest(horizon=length)))),
     ):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await ask
+            await call
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         violations = details(caught.value)["BadRequest"].field_violations
         assert [violation.field for violation in violations] == ["horizon"]
 
 
-async def test_a_watch_brings_forecasts_only_where_a_horizon_was_asked_for(
+async def test_a_watch_brings_forecasts_only_where_a_horizon_was_requested(
     two_zones: Carbon,
 ) -> None:
     """With every change, and for every zone: also one that never changes."""
@@ -334,9 +334,9 @@ async def test_a_broken_trace_ends_the_process_with_its_file_line_and_column(
     )  # fmt: skip
     _, said = await process.communicate()
 
-    told = f"{tmp_path / 'bad.csv'}: line 2: timestamp: must be ISO 8601, got 'now'"
+    message = f"{tmp_path / 'bad.csv'}: line 2: timestamp: must be ISO 8601, got 'now'"
     assert process.returncode == 2
-    assert said.decode().splitlines()[-1] == told
+    assert said.decode().splitlines()[-1] == message
     assert "Traceback" not in said.decode()
 
 
@@ -366,7 +366,7 @@ async def test_metrics_show_every_zone(deployment: Deploy) -> None:
 
 
 @pytest.mark.parametrize("path", RECORDED)
-async def test_a_recording_replays_from_the_day_that_was_asked_for(
+async def test_a_recording_replays_from_the_day_that_was_requested(
     deployment: Deploy, path: Path
 ) -> None:
     """From 8 April 2022, hour by hour as recorded, averaged over the day before."""

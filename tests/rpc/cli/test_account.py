@@ -1,4 +1,4 @@
-"""What `cinquefoil carbon report` does, over real gRPC."""
+"""`cinquefoil carbon report`, over real gRPC."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -17,13 +17,13 @@ def week() -> tuple[datetime, datetime]:
 
 
 def printed(capsys: pytest.CaptureFixture[str]) -> str:
-    """What the command printed, without the log lines of the services, which run here, too."""
+    """Return the command's output, without the log lines of the services, which run here, too."""
     lines = capsys.readouterr().out.splitlines()
     return "\n".join(line for line in lines if "component=" not in line)
 
 
 @pytest.mark.may_block  # a command draws its chart in a process of its own
-async def test_the_report_is_printed_as_asked_for_and_drawn(
+async def test_the_report_is_printed_as_requested_and_drawn(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "cinquefoil.yaml"

@@ -143,7 +143,7 @@ async def test_infer_passes_on_what_the_server_says(config: Path, tmp_path: Path
     assert not any("Traceback" in ended.err for ended in (unknown, shape, text))
 
 
-async def test_health_tells_a_serving_service_from_one_that_is_away(config: Path) -> None:
+async def test_health_distinguishes_a_serving_service_from_one_that_is_away(config: Path) -> None:
     async with suite(config, without="router"):
         serving = await cinquefoil("health", "planner", "-c", config)
         away = await cinquefoil("health", "router", "-c", config)

@@ -25,7 +25,7 @@ def digits() -> tuple[Any, Any]:
 async def test_answers_are_counted_and_checked_against_the_truth(
     tmp_path: Path, digits: tuple[Any, Any]
 ) -> None:
-    """The service answers by a rule of its own, so the right share is known beforehand."""
+    """The service answers by a rule of its own, so the right share is known in advance."""
     images, labels = digits
     rule = images.sum(axis=1, dtype=np.float32) % 10
     load_plan = arrivals({"digits": 100}, 1.2, len(labels), seed=0)

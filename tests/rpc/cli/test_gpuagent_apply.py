@@ -96,7 +96,7 @@ async def test_a_node_becomes_what_the_file_says_and_its_export_says_the_same(
         ("version: v1\ngpus:\n  - {uuid: GPU-none}\n", 1, "no GPU 'GPU-none'"),
     ],
 )
-async def test_a_file_that_cannot_be_is_told_with_its_line_or_its_reason(
+async def test_an_impossible_file_is_reported_with_its_line_or_its_reason(
     tmp_path: Path, text: str, status: int, says: str
 ) -> None:
     async with console(tmp_path) as shell:

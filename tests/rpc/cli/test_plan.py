@@ -68,7 +68,7 @@ async def grid() -> AsyncIterator[Grid]:
 
 
 def calm(folder: Path, grid: Grid) -> config.Deployment:
-    """Return the deployment of a planner that plans anew only when it is told to; write it too."""
+    """Return the deployment of a planner that re-plans only on request; write it too."""
     settings = deployment(
         folder,
         grid.port,
@@ -109,7 +109,7 @@ async def cinquefoil(settings: config.Deployment, shell: Shell) -> AsyncIterator
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def asking(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shell]:
+async def dry(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shell]:
     """The same, for all tests that change nothing."""
     folder = tmp_path_factory.mktemp("asking")
     async with carbon() as grid, planned(calm(folder, grid)):
@@ -124,8 +124,8 @@ async def versions(cinquefoil: Shell) -> list[tuple[str, bool]]:
 # ---- dry runs ----------------------------------------------------------------------------------
 
 
-async def test_a_dry_run_says_why_what_changes_and_how_to_have_it(asking: Shell) -> None:
-    ended = await asking("dry-run", "--strategy", "exact", "--carbon-weight", "1")
+async def test_a_dry_run_says_why_what_changes_and_how_to_have_it(dry: Shell) -> None:
+    ended = await dry("dry-run", "--strategy", "exact", "--carbon-weight", "1")
 
     assert (ended.status, ended.err) == (0, "")
     for said in (
@@ -139,11 +139,11 @@ async def test_a_dry_run_says_why_what_changes_and_how_to_have_it(asking: Shell)
         "Nothing was changed. Within 10 minutes: cinquefoil plan apply ",
     ):
         assert said in ended.out
-    assert await versions(asking) == [("1", False)]
+    assert await versions(dry) == [("1", False)]
 
 
-async def test_a_dry_run_as_json_is_the_response_of_the_contract(asking: Shell) -> None:
-    ended = await asking(
+async def test_a_dry_run_as_json_is_the_response_of_the_contract(dry: Shell) -> None:
+    ended = await dry(
         "dry-run",
         *("--demand", "digits=90", "--intensity", "Z=20", "--accuracy-floor", "0.95"),
         *("--objective", "fewest-gpus", "--without-gpu", "GPU-2"),
@@ -162,7 +162,7 @@ async def test_a_dry_run_as_json_is_the_response_of_the_contract(asking: Shell) 
     assert answer["proposal_id"] == ""
 
 
-async def test_what_was_proposed_is_applied_and_told(cinquefoil: Shell) -> None:
+async def test_what_was_proposed_is_applied_and_shown(cinquefoil: Shell) -> None:
     proposed = await cinquefoil("dry-run", "--strategy", "co2opt", "--json")
     ended = await cinquefoil("apply", proposed.json["proposal_id"])
 
@@ -179,12 +179,12 @@ async def test_a_dry_run_that_is_applied_at_once_names_its_version(cinquefoil: S
     assert ended.json["applied"]["segments"] == ended.json["plan"]["segments"]
 
 
-async def test_what_is_made_up_is_not_applied(asking: Shell) -> None:
-    ended = await asking("dry-run", "--demand", "digits=9", "--apply")
+async def test_what_is_made_up_is_not_applied(dry: Shell) -> None:
+    ended = await dry("dry-run", "--demand", "digits=9", "--apply")
 
     assert ended.status == 1
     assert ended.err.startswith("--apply: this plan is for a demand, an intensity or GPUs")
-    assert await versions(asking) == [("1", False)]
+    assert await versions(dry) == [("1", False)]
 
 
 @pytest.mark.parametrize(
@@ -206,52 +206,52 @@ async def test_what_is_made_up_is_not_applied(asking: Shell) -> None:
     ],
 )
 async def test_what_cannot_be_is_one_sentence_and_changes_nothing(
-    asking: Shell, words: tuple[str, str], said: str
+    dry: Shell, words: tuple[str, str], said: str
 ) -> None:
-    ended = await asking("dry-run", *words)
+    ended = await dry("dry-run", *words)
 
     assert (ended.status, ended.out) == (1, "")
     assert said in ended.err
     assert ended.err.count("\n") == 1
-    assert await versions(asking) == [("1", False)]
+    assert await versions(dry) == [("1", False)]
 
 
 # ---- explain, diff, list, show -----------------------------------------------------------------
 
 
-async def test_explain_shows_promises_side_by_side(asking: Shell) -> None:
-    ended = await asking("explain", "1")
+async def test_explain_shows_promises_side_by_side(dry: Shell) -> None:
+    ended = await dry("explain", "1")
 
     assert ended.status == 0
     for said in ("Why plan 1 is as it is", "It is BASE", "runner-up", "latency digits", "points"):
         assert said in ended.out
 
 
-async def test_explain_as_json_is_the_explanation(asking: Shell) -> None:
-    explanation = (await asking("explain", "--json")).json
+async def test_explain_as_json_is_the_explanation(dry: Shell) -> None:
+    explanation = (await dry("explain", "--json")).json
 
     assert explanation["version"] == "1"
     assert explanation["base"]["outlook"]["accuracy"] == {"digits": 98.0}
     assert explanation["gap"] > 0, "BASE is not the best there is"
 
 
-async def test_graph_is_the_newest_plans_configuration_graph(asking: Shell, tmp_path: Path) -> None:
+async def test_graph_is_the_newest_plans_configuration_graph(dry: Shell, tmp_path: Path) -> None:
     """The same plan as `show`; a picture is a file; text formats are what their tools read."""
-    plan = (await asking("show", "--json")).json
-    found = (await asking("graph")).json
+    plan = (await dry("show", "--json")).json
+    found = (await dry("graph")).json
     assert sum(edge["weight"] for edge in found["edges"]) == len(plan["segments"])
     assert {node["id"] for node in found["nodes"] if not node["bipartite"]} == {
         f"{each['spec']['model']}/{each['spec']['variant']}" for each in plan["segments"]
     }
-    assert (await asking("graph", "1", "--format", "graphml")).out.startswith("<graphml")
-    assert (await asking("graph", "--format", "dot")).out.startswith("digraph")
+    assert (await dry("graph", "1", "--format", "graphml")).out.startswith("<graphml")
+    assert (await dry("graph", "--format", "dot")).out.startswith("digraph")
     picture = tmp_path / "out" / "plan.png"
-    assert (await asking("graph", "--format", "png", "--out", str(picture))).status == 0
+    assert (await dry("graph", "--format", "png", "--out", str(picture))).status == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-async def test_a_picture_needs_a_file(asking: Shell) -> None:
-    ended = await asking("graph", "--format", "png")
+async def test_a_picture_needs_a_file(dry: Shell) -> None:
+    ended = await dry("graph", "--format", "png")
     assert (ended.status, "--out" in ended.err) == (2, True)
 
 
@@ -283,11 +283,11 @@ async def test_list_sets_what_was_seen_beside_what_was_expected(cinquefoil: Shel
 async def test_strategies_explain_themselves_without_a_deployment() -> None:
     shell = Shell(Path("none"))
     ended = await shell("strategies", config=False)
-    told = (await shell("strategies", "--json", config=False)).json
+    listed = (await shell("strategies", "--json", config=False)).json
 
     assert ended.status == 0
-    assert {"annealing", "base", "co2opt", "exact"} <= {each["name"] for each in told}
-    assert all(each["summary"].endswith(".") for each in told)
+    assert {"annealing", "base", "co2opt", "exact"} <= {each["name"] for each in listed}
+    assert all(each["summary"].endswith(".") for each in listed)
 
 
 # ---- orders ------------------------------------------------------------------------------------
@@ -324,14 +324,14 @@ async def test_rollback_runs_an_old_plan_again(cinquefoil: Shell) -> None:
     ],
 )
 async def test_what_is_not_there_is_one_sentence(
-    asking: Shell, words: tuple[str, ...], said: str
+    dry: Shell, words: tuple[str, ...], said: str
 ) -> None:
-    ended = await asking(*words)
+    ended = await dry(*words)
 
     assert (ended.status, ended.out) == (1, "")
     assert said in ended.err
     assert ended.err.count("\n") == 1
-    assert await versions(asking) == [("1", False)]
+    assert await versions(dry) == [("1", False)]
 
 
 @pytest.mark.parametrize("command", ["dry-run", "explain", "pin", "watch"])
@@ -368,6 +368,6 @@ async def test_watch_goes_on_over_a_restart_and_misses_no_plan(
     watching.send_signal(signal.SIGINT)
 
     assert await watching.wait() == 130
-    told = [(line["version"], line["state"]) for line in lines]
-    assert told[0] == ("1", "PLAN_STATE_ACTIVE")
-    assert len(told) == len(set(told)), "each state of a plan once"
+    shown = [(line["version"], line["state"]) for line in lines]
+    assert shown[0] == ("1", "PLAN_STATE_ACTIVE")
+    assert len(shown) == len(set(shown)), "each state of a plan once"

@@ -26,7 +26,7 @@ def python(name: str, code: str, health: str = "") -> Program:
 
 
 def alive(pid: int) -> bool:
-    """A zombie that nobody reaps, as under a container's PID 1, has ended too."""
+    """A zombie without a reaper, as under a container's PID 1, has ended too."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -34,7 +34,7 @@ def alive(pid: int) -> bool:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Processes outside this one cannot set an event: ask again and again, but not for ever."""
+    """Processes outside this one cannot set an event: poll, but with a limit."""
     for _ in range(1000):
         if condition():
             return
@@ -110,7 +110,7 @@ async def test_what_a_killed_program_left_is_ended_too(tmp_path: Path) -> None:
     assert not alive(int(note.read_text()))
 
 
-async def test_cookies_tell_suites_apart(tmp_path: Path) -> None:
+async def test_cookies_distinguish_suites(tmp_path: Path) -> None:
     environment = {**os.environ, COOKIE: "one-of-a-kind"}
     child = await asyncio.create_subprocess_exec(sys.executable, "-c", SLEEP, env=environment)
     try:
@@ -175,8 +175,10 @@ async def test_cancelling_the_start_leaves_nothing(tmp_path: Path) -> None:
     assert not alive(pid)
 
 
-async def test_a_process_whose_parent_died_before_it_could_ask_ends_by_itself() -> None:
-    """Between a start and the request to the kernel a killed supervisor is not told of."""
+async def test_a_process_whose_parent_died_before_its_request_to_the_kernel_ends_by_itself() -> (
+    None
+):
+    """No signal reports a supervisor that was killed between a start and that request."""
     code = f"from services.local.up.orphans import end_with_parent; end_with_parent(); {SLEEP}"
     orphan = await asyncio.create_subprocess_exec(
         sys.executable, "-c", code, env={**os.environ, PARENT: "1"}

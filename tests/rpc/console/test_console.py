@@ -58,7 +58,7 @@ async def running(
 
 @pytest.fixture(scope="module")
 def readers(running: tuple[Clients, config.Deployment]) -> ServiceReaders:
-    """What reads it."""
+    """The readers of the running services that the console uses."""
     return ServiceReaders(*running, time.monotonic)
 
 
@@ -104,7 +104,7 @@ class Recorded:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def orders() -> Recorded:
-    """What the guarded console carried out."""
+    """The orders that the guarded console carried out."""
     return Recorded()
 
 
@@ -129,7 +129,7 @@ async def test_the_present_has_gpus_zones_and_account_and_says_who_is_away(
     assert any(each.startswith("router at ") for each in now["status"]["problems"])
 
 
-async def test_a_plan_is_listed_told_explained_and_compared(browser: httpx.AsyncClient) -> None:
+async def test_a_plan_is_listed_shown_explained_and_compared(browser: httpx.AsyncClient) -> None:
     listed = (await body(browser, "/api/plans"))["plans"]
     one = await body(browser, "/api/plans/1")
     why = await body(browser, "/api/plans/1/explanation")
@@ -408,7 +408,7 @@ async def test_a_page_that_comes_back_gets_the_present_only_if_it_has_changed(
     assert again == ": unchanged"
 
 
-async def test_what_ran_where_is_told_by_plan(browser: httpx.AsyncClient) -> None:
+async def test_history_has_the_segments_of_each_plan(browser: httpx.AsyncClient) -> None:
     """Oldest first, with the slices of each."""
     (first, *_) = (await body(browser, "/api/history"))["plans"]
 
@@ -417,7 +417,7 @@ async def test_what_ran_where_is_told_by_plan(browser: httpx.AsyncClient) -> Non
 
 
 async def test_pages_have_no_inline_script_or_style_and_name_only_files_that_exist() -> None:
-    """What the policy would refuse, or a browser would not find."""
+    """Inline code, which the policy would refuse, and files that a browser would not find."""
     page = (STATIC / "index.html").read_text()
     assert "<style" not in page
     assert " style=" not in page

@@ -13,7 +13,7 @@ from services.kit.errors import FailedPrecondition, Unavailable
 
 
 class Router:
-    """Streams that a test feeds. Attributes: opened (what was asked, so far), open (now)."""
+    """Streams that a test feeds. Attributes: opened (all requests so far), open (number now)."""
 
     def __init__(self) -> None:
         self.opened: list[dict[str, Any]] = []
@@ -39,7 +39,7 @@ async def soon(documents: AsyncIterator[Document]) -> Document:
 
 
 async def turns() -> None:
-    """Let the stream be read."""
+    """Run the loop until the stream has been read."""
     for _ in range(50):
         await asyncio.sleep(0)
 
@@ -75,7 +75,7 @@ async def test_what_a_slow_page_misses_is_counted() -> None:
     assert sum(each["left_out"] + len(each["receipts"]) for each in kept) == 20
 
 
-async def test_a_router_that_goes_ends_every_page_and_the_next_asks_again() -> None:
+async def test_a_router_that_goes_ends_every_page_and_the_next_opens_another_stream() -> None:
     router = Router()
     feeds = Feeds(router.receipts)
     router.says.put_nowait(None)

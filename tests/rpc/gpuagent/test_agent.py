@@ -128,13 +128,13 @@ async def test_a_segment_from_its_slice_over_a_killed_worker_to_its_end(
 
 
 async def _all_answer(endpoints: Iterable[str]) -> list[int]:
-    """Ask every worker of s-1; return the credits that they gave."""
+    """Open a stream to every worker of s-1; return the credits that they gave."""
     credits_ = []
     for endpoint in endpoints:
         async with routed(endpoint) as router:
             assert router.hello.segment_id == "s-1"
             credits_.append(router.hello.credits)
-            result = await router.ask(infer_request([[1, 2]], [2]))
+            result = await router.infer(infer_request([[1, 2]], [2]))
             assert output(result.response, "picked") == [30.0]
     return credits_
 
@@ -159,8 +159,8 @@ async def test_what_cannot_be_is_refused_and_changes_nothing(node: tuple[Planner
         "another": await planner.start(segment_spec("s-1", batch_size=8)),
         "variant": await planner.start(segment_spec("s-2", variant="w")),
         "path": await planner.start(segment_spec("../s-2")),
-        "nothing": await planner.ask(),
-        "a newer planner's": await planner.ask(start_segment=steps_pb2.StartSegment()),
+        "nothing": await planner.send_step(),
+        "a newer planner's": await planner.send_step(start_segment=steps_pb2.StartSegment()),
     }
 
     assert {name: (result.ok, result.status) for name, result in refusals.items()} == {
@@ -191,7 +191,7 @@ async def test_what_cannot_be_is_refused_and_changes_nothing(node: tuple[Planner
 
 
 async def test_steps_of_one_message_run_at_the_same_time(node: tuple[Planner, Agent]) -> None:
-    """Seven slices, and segments on three of them, all asked for at once."""
+    """Seven slices, and segments on three of them, all requested at once."""
     planner, _ = node
     places = [placement("1g.5gb", start) for start in range(7)]
 
@@ -258,8 +258,8 @@ async def test_accounts_add_up_to_the_meter_and_to_the_receipts_and_metrics_say_
     segment = planner.segment("s-1")
     assert segment is not None
     async with routed(segment.endpoints[0]) as router:
-        results = [await router.ask(infer_request([[0, 0]] * 4), number) for number in range(60)]
-    told_j = sum(result.receipt.energy_j for result in results)
+        results = [await router.infer(infer_request([[0, 0]] * 4), number) for number in range(60)]
+    receipts_j = sum(result.receipt.energy_j for result in results)
 
     def counted() -> bool:
         account = planner.energy.get(GPU)
@@ -272,7 +272,7 @@ async def test_accounts_add_up_to_the_meter_and_to_the_receipts_and_metrics_say_
     assert parts_j == pytest.approx(account.total_j)
     assert (entry.segment_id, entry.model, entry.variant) == ("s-1", "m", "v")
     # The meter counts in mJ, and its idle part is measured time, so a window is off by a little.
-    assert entry.active_j == pytest.approx(told_j, rel=0.05)
+    assert entry.active_j == pytest.approx(receipts_j, rel=0.05)
     assert entry.busy_s == pytest.approx(sum(r.receipt.compute_s for r in results))
     assert account.method == "model"
     assert account.power_w >= 50.0
@@ -330,7 +330,7 @@ async def test_a_planner_that_comes_back_is_sent_the_node_first_and_old_results_
 
     assert planner.first_requests[1].node.name == NODE
     await planner.until(lambda: bool(planner.node.segments) and planner.node.segments[0].state == 2)
-    assert not start.done(), "the step went on, but its result died with its stream"
+    assert not start.done(), "the step continued, but its result died with its stream"
     start.cancel()
 
 

@@ -37,12 +37,12 @@ def looping(folder: Path, model: Path, port: int, **node: Any) -> Deployment:
 
 
 @asynccontextmanager
-async def asked(planner: Planner, waited_s: float) -> AsyncIterator[None]:
-    """Ask the segment some 200 requests a second, which waited so long before, all the while."""
+async def loaded(planner: Planner, waited_s: float) -> AsyncIterator[None]:
+    """Send the segment some 200 requests a second while the block runs; each has waited so long."""
     segment = planner.segment("s-1")
     assert segment is not None
 
-    async def ask(endpoint: str) -> None:
+    async def send(endpoint: str) -> None:
         request = infer_request([[0, 0]]).SerializeToString()
         async with routed(endpoint) as router:
             for number in range(0, 10**6, 4):
@@ -52,7 +52,7 @@ async def asked(planner: Planner, waited_s: float) -> AsyncIterator[None]:
                 await router.wait_for(*ids)
                 await asyncio.sleep(0.01)
 
-    task = asyncio.create_task(ask(segment.endpoints[0]))
+    task = asyncio.create_task(send(segment.endpoints[0]))
     try:
         yield
     finally:
@@ -89,17 +89,17 @@ async def test_the_clock_falls_while_requests_are_early_and_rises_when_they_are_
         agent(looping(tmp_path, model, port)) as running,
     ):
         await start_segment(planner)
-        async with asked(planner, waited_s=0.0):
+        async with loaded(planner, waited_s=0.0):
             lowered = await gpu_when(running, lambda gpu: gpu.clock_mhz < FULL_MHZ - 100)
         assert not planner.scale_outs
-        async with asked(planner, waited_s=3.0):
+        async with loaded(planner, waited_s=3.0):
             risen = await gpu_when(running, lambda gpu: gpu.clock_mhz == FULL_MHZ)
             await planner.until(lambda: len(planner.scale_outs) > 0)
 
     assert (lowered.locked_clock_mhz, risen.locked_clock_mhz) == (0, 0), "no plan holds it"
-    told = planner.scale_outs[0]
-    assert (told.gpu_uuid, list(told.models)) == (GPU, ["m"])
-    assert int(told.reason.removeprefix("m takes ").split()[0]) >= 300, "percent of its objective"
+    report = planner.scale_outs[0]
+    assert (report.gpu_uuid, list(report.models)) == (GPU, ["m"])
+    assert int(report.reason.removeprefix("m takes ").split()[0]) >= 300, "percent of its objective"
 
 
 async def test_a_plans_clock_is_the_loops_ceiling_and_stays_the_plans(
@@ -111,9 +111,9 @@ async def test_a_plans_clock_is_the_loops_ceiling_and_stays_the_plans(
     ):
         await start_segment(planner)
         assert (await planner.lock_clock(990)).ok
-        async with asked(planner, waited_s=0.0):
+        async with loaded(planner, waited_s=0.0):
             lowered = await gpu_when(running, lambda gpu: gpu.clock_mhz < 990)
-            assert (await planner.lock_clock(990)).ok, "asked again, nothing changes"
+            assert (await planner.lock_clock(990)).ok, "a repeated request changes nothing"
             assert (await planner.lock_clock(1200)).ok
             raised = await gpu_when(running, lambda gpu: gpu.clock_mhz > 990)
             assert (await planner.stop("s-1")).ok
@@ -127,13 +127,13 @@ async def test_a_plans_clock_is_the_loops_ceiling_and_stays_the_plans(
 async def test_kill_dash_9_leaves_no_clock_that_no_plan_holds(
     tmp_path: Path, model: Path, plan_mhz: int
 ) -> None:
-    """Whoever comes next gives back what the loop took, also with the loop switched off."""
+    """The next agent gives back what the loop took, also with the loop switched off."""
     async with planning() as (planner, port):
         settings = looping(tmp_path, model, port)
         async with agent_process(settings) as first:
             await start_segment(planner)
             assert (await planner.lock_clock(plan_mhz)).ok
-            async with asked(planner, waited_s=0.0):
+            async with loaded(planner, waited_s=0.0):
                 await _clock_falls_below(tmp_path, (plan_mhz or FULL_MHZ) - 50)
                 first.kill()
                 await first.wait()

@@ -77,7 +77,7 @@ async def test_a_killed_agent_holds_its_clocks_again_and_gives_them_back_when_it
 
 
 async def test_an_agent_without_the_right_holds_no_clock(tmp_path: Path) -> None:
-    """`allow_clocks` is off unless the operator says so; the hardware is not even asked."""
+    """`allow_clocks` is off unless the operator says so; the hardware is not even queried."""
     settings = Node(zone="Z", simulated=("a100-40gb",))
     async with hardware_of(NodePlace("node", settings, tmp_path)) as hardware:
         device, (gpu,) = hardware.device, hardware.gpus

@@ -34,7 +34,7 @@ from tests.support.worker.worker_process import infer_request, output, routed, s
 
 CORE = min(os.sched_getaffinity(0))
 GMACS = 100.0
-"""What the profile says of the tiny model: seconds on any machine. It takes less than one ms."""
+"""GMACs of the tiny model by its profile: seconds on any machine. It takes less than one ms."""
 
 
 def settings_of(folder: Path, port: int, **node: Any) -> config.Deployment:
@@ -78,7 +78,7 @@ async def test_a_slice_of_cores_lives_as_a_slice_of_a_gpu_does(tmp_path: Path) -
             segment = planner.segment("s-1")
             assert segment is not None
             async with routed(segment.endpoints[0]) as router:
-                results = [await router.ask(infer_request([[1, 2]]), n) for n in range(20)]
+                results = [await router.infer(infer_request([[1, 2]]), n) for n in range(20)]
             assert [output(each.response, "y") for each in results] == [[2.0, 3.0]] * 20
             assert max(each.receipt.compute_s for each in results) < 0.5, "no simulated time"
 
@@ -102,7 +102,7 @@ async def test_a_slice_of_cores_lives_as_a_slice_of_a_gpu_does(tmp_path: Path) -
 
 
 async def test_cores_are_profiled_for_real_and_the_planner_reads_the_table(tmp_path: Path) -> None:
-    """What was measured is the machine's: thousands of times faster than the model assumed."""
+    """The measured profile is the machine's: thousands of times faster than the model assumed."""
     async with planning() as (planner, port):
         listen = f"127.0.0.1:{free_port()}"
         settings = settings_of(tmp_path, port, listen=listen)

@@ -1,4 +1,4 @@
-"""An agent that is killed: traffic goes on, its successor takes over, and no joule is forgotten."""
+"""A killed agent: traffic continues, its successor takes over, and no joule is forgotten."""
 
 from pathlib import Path
 
@@ -41,19 +41,19 @@ async def test_traffic_goes_on_without_the_agent_and_its_successor_adopts_the_wo
             pids = {process.pid for process in workers_in(tmp_path)}
             async with routed(before["s-0"].endpoints[0]) as router:
                 statuses = [
-                    (await router.ask(infer_request([[0, 0]]), number)).status
+                    (await router.infer(infer_request([[0, 0]]), number)).status
                     for number in range(20)
                 ]
                 await killed(first)
                 statuses += [
-                    (await router.ask(infer_request([[0, 0]]), number)).status
+                    (await router.infer(infer_request([[0, 0]]), number)).status
                     for number in range(20, 40)
                 ]
                 async with agent_process(settings):
                     await planner.until(lambda: len(planner.first_requests) == 2)
                     report = planner.first_requests[1].node
                     statuses += [
-                        (await router.ask(infer_request([[0, 0]]), number)).status
+                        (await router.infer(infer_request([[0, 0]]), number)).status
                         for number in range(40, 60)
                     ]
 
@@ -72,7 +72,7 @@ async def test_traffic_goes_on_without_the_agent_and_its_successor_adopts_the_wo
     assert [s.state for s in report.segments] == [READY, READY]
     parts_j = account.idle_j + account.unattributed_j + sum(s.active_j for s in account.segments)
     assert parts_j == pytest.approx(account.total_j)
-    assert sum(s.batches for s in account.segments) == 60, "asked one by one"
+    assert sum(s.batches for s in account.segments) == 60, "requests came one by one"
 
 
 async def test_a_worker_that_died_with_the_agent_comes_back_and_a_forgotten_one_is_ended(
@@ -93,7 +93,7 @@ async def test_a_worker_that_died_with_the_agent_comes_back_and_a_forgotten_one_
             await planner.until(lambda: [s.state for s in planner.node.segments] == [READY])
             after = {s.spec.segment_id: list(s.endpoints) for s in planner.node.segments}
             async with routed(after["s-4"][0]) as router:
-                answer = await router.ask(infer_request([[0, 0]]))
+                answer = await router.infer(infer_request([[0, 0]]))
             assert not {died.pid, forgotten.pid} & {p.pid for p in workers_in(tmp_path)}
             assert len(workers_in(tmp_path)) == 1
             assert (await planner.destroy("3g.20gb", 0)).ok
@@ -134,7 +134,7 @@ async def test_workers_without_an_agent_end_themselves_and_a_reboot_ends_their_s
 async def test_an_agent_that_is_stopped_may_leave_its_workers_to_its_successor(
     tmp_path: Path, model: Path
 ) -> None:
-    """SIGTERM with --leave-workers: the same processes serve on, at the same addresses."""
+    """SIGTERM with --leave-workers: the same processes keep serving, at the same addresses."""
     async with planning() as (planner, port):
         settings = deployment(tmp_path, model, f"127.0.0.1:{port}")
         async with agent_process(settings, "--leave-workers") as first:

@@ -78,15 +78,15 @@ async def test_a_worker_slower_than_its_profile_is_reported_with_a_request_to_me
         assert not planner.drifts
         while not planner.drifts:
             await drive([endpoint], batches_of(4), BATCHES, RealClock())
-        told, metric = planner.drifts[0], error("latency")
+        drift, metric = planner.drifts[0], error("latency")
         node = await running.node()
 
-    assert (told.model, told.variant, told.gpu) == ("m", "v", "a100-40gb")
-    assert (told.slice, told.batch_size, told.processes) == ("3g.20gb", 4, 1)
-    assert told.latency_ratio > 1.2
+    assert (drift.model, drift.variant, drift.gpu) == ("m", "v", "a100-40gb")
+    assert (drift.slice, drift.batch_size, drift.processes) == ("3g.20gb", 4, 1)
+    assert drift.latency_ratio > 1.2
     assert metric is not None
     assert metric > 0.2
-    shown = "".join(_shown(FleetNode(node=node, connected=True, drifts=[told])).split())
+    shown = "".join(_shown(FleetNode(node=node, connected=True, drifts=[drift])).split())
     assert f"gpuagentprofilem/v--node{NODE}--slices3g.20gb" in shown
 
 

@@ -35,7 +35,7 @@ async def test_on_a_full_disk_the_agent_serves_restarts_refuses_steps_and_recove
                 before_j = planner.energy[GPU].total_j
                 async with routed(segment.endpoints[0]) as router:
                     answers = [
-                        (await router.ask(infer_request([[0, 0]]), number)).status
+                        (await router.infer(infer_request([[0, 0]]), number)).status
                         for number in range(10)
                     ]
                 await planner.until(lambda: planner.energy[GPU].total_j > before_j)

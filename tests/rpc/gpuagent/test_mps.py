@@ -136,7 +136,7 @@ async def test_unequal_limits_reach_their_processes_through_a_daemon_of_the_slic
     assert all("CUDA_VISIBLE_DEVICES" not in each for each in environments)
     for endpoint in segment.endpoints:
         async with routed(endpoint) as router:
-            result = await router.ask(infer_request([[1, 2]]))
+            result = await router.infer(infer_request([[1, 2]]))
             assert output(result.response, "y") == [2.0, 3.0]
 
     assert (await node.planner.stop("s-1")).ok
@@ -233,7 +233,7 @@ async def test_the_next_agent_keeps_daemons_in_use_and_ends_the_others(
 async def test_when_the_agent_is_killed_clients_are_adopted_with_their_daemon_or_start_again(
     state: Path, model: Path, binary: Path
 ) -> None:
-    """SIGKILL, twice: daemon and clients serve on; then the daemon dies with its agent.
+    """SIGKILL, twice: daemon and clients keep serving; then the daemon dies with its agent.
 
     Clients of nothing are given another daemon. Both end with the segment.
     """

@@ -162,7 +162,7 @@ async def test_the_gpu_is_the_planners_before_and_after_but_not_meanwhile(tmp_pa
         refused = await world.planner.create("1g.5gb", 6)
         rows = await measuring
         await world.planner.until(lambda: GPU in {g.uuid for g in world.planner.node.gpus})
-        after, told = await world.layout(), world.planner.slices()
+        after, reported = await world.layout(), world.planner.slices()
 
     assert (refused.status, "an operator measures" in refused.message) == (
         "FAILED_PRECONDITION",
@@ -171,7 +171,7 @@ async def test_the_gpu_is_the_planners_before_and_after_but_not_meanwhile(tmp_pa
     assert seen == [frozenset()]
     assert all(row.ran for row in rows)
     assert before == after == (["3g.20gb@0"], [], 0)
-    assert told == ["3g.20gb@0"]
+    assert reported == ["3g.20gb@0"]
 
 
 async def test_a_gpu_that_serves_is_not_touched_and_who_forces_it_waits_for_its_segments(
@@ -186,11 +186,11 @@ async def test_a_gpu_that_serves_is_not_touched_and_who_forces_it_waits_for_its_
             await world.profile(world.request)
         after = await world.layout()
 
-        told: list[str] = []
+        messages: list[str] = []
         waits = asyncio.Event()
 
         def waiting(segments: object) -> None:
-            told.append(str(segments))
+            messages.append(str(segments))
             waits.set()
 
         async def reserve() -> str:
@@ -211,7 +211,7 @@ async def test_a_gpu_that_serves_is_not_touched_and_who_forces_it_waits_for_its_
     assert caught.value.reason == "GPU_SERVES"
     assert before == after == (["3g.20gb@0"], ["s-1"], 0)
     assert not (tmp_path / "profiles").exists()
-    assert (told, still, got) == (["['s-1']"], True, GPU)
+    assert (messages, still, got) == (["['s-1']"], True, GPU)
 
 
 async def test_two_profilers_cannot_have_one_gpu(tmp_path: Path) -> None:
@@ -321,7 +321,7 @@ async def test_only_the_clock_changes_between_points_of_a_segment(tmp_path: Path
 
 
 async def test_an_empty_gpu_is_held_at_a_clock_and_given_back_without(tmp_path: Path) -> None:
-    """What `gpuagent sensitivity` measures operators on; on simulated hardware it refuses to."""
+    """An empty GPU for `gpuagent sensitivity` to measure operators on."""
     save_model(tmp_path / "m.onnx")
     model = load_model(tmp_path / "m.onnx")
     graph = read(model, "m", Sizes())

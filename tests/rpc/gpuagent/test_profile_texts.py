@@ -47,7 +47,7 @@ def settings_of(folder: Path, port: int, **node: Any) -> config.Deployment:
 @needs_llama
 @pytest.mark.timeout(180)
 async def test_prompts_and_steps_are_measured_and_the_planner_reads_them(tmp_path: Path) -> None:
-    """Two texts at a time; the catalog has what was measured, as far as so few rows tell."""
+    """Two texts at a time; the catalog has what was measured, as far as few rows determine it."""
     async with planning() as (planner, port):
         settings = settings_of(tmp_path, port, listen=f"127.0.0.1:{free_port()}")
         path = tmp_path / "cinquefoil.yaml"

@@ -91,14 +91,14 @@ class World:
             if process.pid != self.neighbour_pid:
                 os.kill(process.pid, signal.SIGKILL)
 
-    async def ask(self, *values: float) -> worker_pb2.Result:
+    async def infer(self, *values: float) -> worker_pb2.Result:
         """Send one request to the broken model's worker."""
         x = np.array([values], np.float32)
         request = oip.ModelInferRequest(model_name="m")
         request.inputs.add(name="x", datatype="FP32", shape=x.shape)
         request.raw_input_contents.append(x.tobytes())
         async with routed(self.segment().endpoints[0]) as router:
-            return await router.ask(request)
+            return await router.infer(request)
 
     async def neighbour_is_well(self) -> None:
         """Make sure that the neighbour's process is the one it was, and answers."""
@@ -107,7 +107,7 @@ class World:
         assert (segment.state, segment.restarts, segment.reason) == (READY, 0, "")
         assert self.neighbour_pid in {process.pid for process in workers_in(self.folder)}
         async with routed(segment.endpoints[0]) as router:
-            result = await router.ask(infer_request([[1, 2]]))
+            result = await router.infer(infer_request([[1, 2]]))
         assert output(result.response, "y") == [2.0, 3.0]
 
 
@@ -157,7 +157,7 @@ async def test_a_file_that_spoils_is_given_up_and_taken_up_again_once_it_is_mend
         here.file.write_bytes(sound)
         assert (await here.start()).ok
         assert (await here.until_state(READY)).reason == ""
-        assert (await here.ask(4, 9)).status == ""
+        assert (await here.infer(4, 9)).status == ""
 
 
 async def test_a_file_that_never_loaded_fails_its_start_and_leaves_nothing(world: World) -> None:
@@ -181,7 +181,7 @@ async def test_a_model_that_crashes_its_process_is_given_up(world: World) -> Non
         for failures in (1, 2, 3):
             os.truncate(weights, 0)
             with pytest.raises(grpc.aio.AioRpcError, match="UNAVAILABLE"):
-                await here.ask(1, 2)
+                await here.infer(1, 2)
             weights.write_bytes(whole)
             if failures < 3:
                 await here.planner.until(
@@ -201,13 +201,13 @@ async def test_a_worker_that_hoards_memory_is_recycled_without_losing_a_request(
         faulty_models.hoarder(here.file)
         assert (await here.start()).ok
         for failures in (1, 2, 3):
-            answer = await here.ask(80, 7)
+            answer = await here.infer(80, 7)
             assert output(answer.response, "y") == [80.0, 7.0]
             await here.planner.until(lambda: here.segment().reason != "")
             assert "MiB of memory, more than its 200 MiB" in here.segment().reason
             if failures < 3:
                 await here.until_state(READY)
-                assert (await here.ask(1, 1)).status == ""
+                assert (await here.infer(1, 1)).status == ""
         await here.until_state(QUARANTINED)
         await here.neighbour_is_well()
 
@@ -220,7 +220,7 @@ async def test_a_model_that_makes_nan_is_given_up_and_its_answers_are_errors(wor
             await here.planner.until(
                 lambda: here.segment().restarts == restarts and here.segment().state == READY  # noqa: B023 - awaited at once
             )
-            results = [await here.ask(1, 2) for _ in range(5)]
+            results = [await here.infer(1, 2) for _ in range(5)]
             assert {result.status for result in results} == {"INTERNAL"}
             assert "not a number" in results[0].message
         segment = await here.until_state(QUARANTINED)
@@ -234,8 +234,8 @@ async def test_nan_that_a_client_requests_is_no_fault_of_the_model(world: World)
     async with world.breaking("careless") as here:
         faulty_models.square_root(here.file)
         assert (await here.start()).ok
-        assert output((await here.ask(4, 9)).response, "y") == [2.0, 3.0]
-        assert {(await here.ask(-1, 4)).status for _ in range(12)} == {"INTERNAL"}
-        assert np.isnan(output((await here.ask(float("nan"), 4)).response, "y")[0])
-        assert output((await here.ask(4, 9)).response, "y") == [2.0, 3.0]
+        assert output((await here.infer(4, 9)).response, "y") == [2.0, 3.0]
+        assert {(await here.infer(-1, 4)).status for _ in range(12)} == {"INTERNAL"}
+        assert np.isnan(output((await here.infer(float("nan"), 4)).response, "y")[0])
+        assert output((await here.infer(4, 9)).response, "y") == [2.0, 3.0]
         assert (here.segment().state, here.segment().restarts) == (READY, 0)

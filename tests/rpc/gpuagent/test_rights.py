@@ -1,4 +1,4 @@
-"""What an agent may do to its node, and what it tells of GPUs that are gone."""
+"""Permissions of an agent on its node, and its reports of GPUs that are gone."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from tests.support.gpuagent.agent_service import (
 
 
 def _outsider(folder: Path) -> FakeNvml:
-    """The hardware of the running agent, for whoever pulls its plugs."""
+    """The hardware of the running agent, for a test that pulls its plugs."""
     return FakeNvml(NODE, ["a100-40gb", "t4"], state_dir=folder / NODE / "hardware")
 
 
@@ -65,11 +65,11 @@ async def test_an_agent_that_only_reads_reports_the_way_and_does_not_take_it(
     settings = deployment(tmp_path, model, "127.0.0.1:1", control=False)
     desired = pb.DesiredGpu(gpu_uuid=WHOLE_GPU, clock_mhz=990)
     async with agent(settings) as running:
-        told = await running.stub.Reconfigure(pb.ReconfigureRequest(gpus=[desired], dry_run=True))
+        answer = await running.stub.Reconfigure(pb.ReconfigureRequest(gpus=[desired], dry_run=True))
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await running.stub.Reconfigure(pb.ReconfigureRequest(gpus=[desired]))
 
-    ((action,),) = (group.actions for group in told.change.groups)
+    ((action,),) = (group.actions for group in answer.change.groups)
     assert action.WhichOneof("action") == "lock_clock"
     assert refused.value.code() == grpc.StatusCode.PERMISSION_DENIED
     assert "control" in (refused.value.details() or "")

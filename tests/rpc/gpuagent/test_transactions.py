@@ -68,19 +68,19 @@ async def test_one_slice_of_a_full_gpu_changes_while_its_neighbour_serves(
     before, uuid = pids(folder), planner.node.gpus[0].slices[0].uuid
     statuses: list[str] = []
 
-    async def ask(serving: asyncio.Event) -> None:
+    async def send_requests(serving: asyncio.Event) -> None:
         async with routed(ready(planner)["s-0"][0]) as router:
             while not serving.is_set():
-                result = await router.ask(infer_request([[0, 0]]), len(statuses))
+                result = await router.infer(infer_request([[0, 0]]), len(statuses))
                 statuses.append(result.status)
 
     done = asyncio.Event()
-    asking = asyncio.create_task(ask(done))
+    sending = asyncio.create_task(send_requests(done))
     result = await planner.change(
         [stop("s-4")], [destroy("3g.20gb", 4)], [create("2g.10gb", 4)], [start(SMALL)]
     )
     done.set()
-    await asking
+    await sending
 
     assert result.ok, result.message
     assert planner.slices() == ["3g.20gb@0", "2g.10gb@4"]
@@ -94,7 +94,7 @@ async def test_one_slice_of_a_full_gpu_changes_while_its_neighbour_serves(
 async def test_a_change_that_fails_says_what_failed_and_leaves_the_node_as_it_was(
     node: tuple[Planner, Agent], folder: Path
 ) -> None:
-    """What was stopped runs again, what was destroyed is back, the clock is as it was."""
+    """Stopped segments run again, destroyed slices are back, the clock is as it was."""
     planner, _ = node
     before = pids(folder)
 
@@ -121,7 +121,7 @@ async def test_a_change_that_fails_says_what_failed_and_leaves_the_node_as_it_wa
 async def test_a_change_that_cannot_be_touches_nothing(
     node: tuple[Planner, Agent], folder: Path
 ) -> None:
-    """What is wrong with any of its actions is found before the first."""
+    """A fault in any of its actions is found before the first."""
     planner, _ = node
     before = pids(folder)
 
@@ -179,20 +179,20 @@ async def test_the_way_to_a_desired_state_is_reported_then_taken_then_empty(
     request = pb.ReconfigureRequest(gpus=[_desired(ON_0, SMALL, clock_mhz=990)], allow_gap=True)
     dry = pb.ReconfigureRequest(gpus=request.gpus, dry_run=True)
 
-    told = await running.stub.Reconfigure(dry)
+    planned = await running.stub.Reconfigure(dry)
     assert pids(folder) == before
     taken = await running.stub.Reconfigure(request)
     after = pids(folder)
     again = await running.stub.Reconfigure(request)
 
-    assert _kinds(told) == [
+    assert _kinds(planned) == [
         ["stop_segment"],
         ["destroy_slice"],
         ["create_slice"],
         ["start_segment"],
         ["lock_clock"],
     ]
-    assert taken.change == told.change
+    assert taken.change == planned.change
     assert list(taken.gaps) == ["m"]
     assert taken.elapsed_s > 0
     assert set(after) == {"s-0", "s-small"}

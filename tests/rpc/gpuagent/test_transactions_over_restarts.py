@@ -54,7 +54,7 @@ async def test_an_agent_killed_half_way_finds_the_node_as_it_was_before_the_chan
             report = planner.first_requests[1].node
             left = pids(tmp_path)
             async with routed(ready(planner)["s-4"][0]) as router:
-                answer = await router.ask(infer_request([[0, 0]]))
+                answer = await router.infer(infer_request([[0, 0]]))
 
     slices = [f"{s.placement.profile}@{s.placement.start}" for s in report.gpus[0].slices]
     assert slices == ["3g.20gb@0", "3g.20gb@4"]

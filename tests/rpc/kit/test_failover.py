@@ -33,7 +33,7 @@ class Named(CarbonServiceServicer):
 
 
 class Impatient(RealClock):
-    """Whose pauses never end."""
+    """A clock whose pauses never end."""
 
     def __init__(self) -> None:
         self.waits, self.waiting = 0, asyncio.Event()
@@ -72,7 +72,7 @@ async def answers(channel: grpc.aio.Channel, name: str) -> None:
 
 
 async def test_the_first_call_goes_to_the_server_that_serves() -> None:
-    """One address is nobody's, another's server is not ready."""
+    """One address has no server, another's server is not ready."""
     ports = [free_port() for _ in range(3)]
     async with (
         named("waits", ports[1], ready=False),

@@ -72,9 +72,9 @@ async def test_a_request_in_a_worker_that_vanished_is_answered_by_another() -> N
             vanishing.endpoint = link.address
             other = await world.worker("b")
             await world.route(vanishing, other, shares=(1.0, 0.0))
-            asked = GRPCInferenceServiceStub(world.channel).ModelInfer(infer_request(), timeout=20)
+            call = GRPCInferenceServiceStub(world.channel).ModelInfer(infer_request(), timeout=20)
             await until(lambda: len(vanishing.held) == 1)
             link.freeze()
-            answer = await asked
+            answer = await call
 
     assert answer.parameters["model_variant"].string_param == other.variant

@@ -1,4 +1,4 @@
-"""What every service gets from the kit, over real connections."""
+"""Features that every service gets from the kit, over real connections."""
 
 import asyncio
 import json
@@ -99,7 +99,7 @@ async def test_an_error_without_field_or_retry_says_only_its_reason() -> None:
 
 
 @pytest.mark.parametrize("method", ["ListZones", "Watch"])
-async def test_a_bug_is_internal_and_tells_the_caller_nothing(method: str) -> None:
+async def test_a_bug_is_internal_and_reveals_nothing_to_the_caller(method: str) -> None:
     async def fail(_context: Any) -> list[str]:
         raise KeyError("password=hunter2")
 
@@ -115,7 +115,7 @@ async def test_a_bug_is_internal_and_tells_the_caller_nothing(method: str) -> No
 
 
 @pytest.mark.parametrize("method", ["ListZones", "Watch"])
-async def test_bytes_that_are_no_message_are_an_invalid_argument(method: str) -> None:
+async def test_bytes_that_are_not_a_message_are_an_invalid_argument(method: str) -> None:
     """Without the guard, grpc answers UNKNOWN; the next call on the connection works."""
     async with scripted(nothing) as (stub, channel, _):
         make = channel.unary_unary if method == "ListZones" else channel.unary_stream
@@ -178,7 +178,7 @@ async def test_calls_are_counted_by_method_and_status() -> None:
 
 
 async def test_a_trace_goes_on_through_every_service_of_a_chain() -> None:
-    """Front calls back through `dial`; nobody records, so the caller stays everybody's parent."""
+    """Front calls back through `dial`; no service records, so the caller is the parent of all."""
     seen: list[str] = []
 
     async def back(_context: Any) -> list[str]:

@@ -1,4 +1,4 @@
-"""A service's life as a process: it drains when told, and says what is wrong with its file."""
+"""A service's life as a process: it drains on a signal, and says what is wrong with its file."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def test_a_port_in_use_is_an_error_not_a_second_server() -> None:
 
 
 async def test_a_hangup_has_the_file_read_again(deployment: Deploy, tmp_path: Path) -> None:
-    """What the service takes over it takes over; a file that is wrong changes nothing."""
+    """Settings that may change while it serves are taken over; a wrong file changes nothing."""
     deployment({})
     path = tmp_path / "cinquefoil.yaml"
     sections = yaml.safe_load(path.read_text())

@@ -67,7 +67,7 @@ async def test_a_server_that_stops_leaves_no_client_that_does_not_say_goodbye(tl
             )
             await asyncio.to_thread(secure.do_handshake)
             await asyncio.to_thread(secure.send, b"GET / HTTP/1.1\r\n\r\n")
-            await asyncio.to_thread(secure.recv, 1)  # it was told, and the server closes
+            await asyncio.to_thread(secure.recv, 1)  # the alert arrives, and the server closes
         with socket.socket(fileno=secure.detach()) as bare:
             bare.settimeout(10.0)
             while await asyncio.to_thread(bare.recv, 2**16):
@@ -171,7 +171,7 @@ async def test_a_key_of_another_certificate_is_refused_by_name(tls: Tls) -> None
 
 
 async def test_only_a_gateway_speaks_for_others(tls: Tls) -> None:
-    """Whoever else says `x-client-id` keeps the identity of its certificate, or of its host."""
+    """Any other caller that sends `x-client-id` keeps the identity of its certificate or host."""
 
     async def who(context: Any) -> list[str]:
         return [client_of(context, caller())]
@@ -181,8 +181,8 @@ async def test_only_a_gateway_speaks_for_others(tls: Tls) -> None:
 
     async def said(address: str, shown: Tls | None) -> str:
         async with dial(address, shown) as channel:
-            asked: Any = CarbonServiceStub(channel).ListZones
-            zones = (await asked(pb.ListZonesRequest(), metadata=named, timeout=20)).zones
+            list_zones: Any = CarbonServiceStub(channel).ListZones
+            zones = (await list_zones(pb.ListZonesRequest(), metadata=named, timeout=20)).zones
             return str(zones[0])
 
     async with (
@@ -203,7 +203,7 @@ async def test_only_a_gateway_speaks_for_others(tls: Tls) -> None:
 async def test_renewed_certificates_are_used_without_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: Any
 ) -> None:
-    """Both sides are issued anew by another authority; a stream that is open goes on."""
+    """Both sides get certificates of another authority; an open stream continues."""
     monkeypatch.setattr(certificates, "CHECK_INTERVAL_S", 0.0)
     first = issued(tmp_path, "carbon", "client/app")
     called, go_on = asyncio.Event(), asyncio.Event()
@@ -248,7 +248,9 @@ def test_half_replaced_files_change_nothing(tls: Tls, tmp_path: Path) -> None:
 
     assert not files.changed()
     assert files.pair == before
-    assert certificates.CertificateFiles(mine).pair == before, "whoever dials now ends for nothing"
+    assert certificates.CertificateFiles(mine).pair == before, (
+        "a connection dialed now would be closed for nothing"
+    )
 
 
 def test_a_service_that_starts_in_a_renewal_waits_for_the_other_file(
@@ -353,7 +355,7 @@ def test_a_token_signed_otherwise_is_refused(
 async def test_a_token_opens_its_own_port(
     tls: Tls, tokens: Tokens, key: ec.EllipticCurvePrivateKey
 ) -> None:
-    """There no certificate is needed; without a token nobody is let in."""
+    """There no certificate is needed; without a token no caller is let in."""
     everybody = Settings(roles={"viewer": ("token:app",)}, tokens=tokens)
     access = Access(everybody.principals, TokenVerifier(tokens))
     port = free_port()
@@ -364,11 +366,11 @@ async def test_a_token_opens_its_own_port(
             Tls(ca_file=tls.of("carbon").ca_file),
         ) as channel,
     ):
-        asked: Any = CarbonServiceStub(channel).ListZones
+        list_zones: Any = CarbonServiceStub(channel).ListZones
         codes = []
         for shown in (token(key), token(key, sub="other"), ""):
             metadata = (("authorization", f"Bearer {shown}"),) if shown else ()
-            call = asked(pb.ListZonesRequest(), metadata=metadata, timeout=20)
+            call = list_zones(pb.ListZonesRequest(), metadata=metadata, timeout=20)
             codes.append((await call.code()).name)
 
     assert codes == ["OK", "PERMISSION_DENIED", "UNAUTHENTICATED"]

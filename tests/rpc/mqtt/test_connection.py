@@ -49,7 +49,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 async def status(broker: Broker, *, online: bool) -> None:
-    """Wait until subscribers are told that the service is online, or not."""
+    """Wait until the retained status says that the service is online, or not."""
     async with asyncio.timeout(15), broker.subscribed("cinquefoil/status/carbon") as lines:
         async for line in lines:
             if json.loads(line.split(b" ", 2)[2])["online"] is online:
@@ -64,7 +64,7 @@ async def test_what_is_retained_reaches_who_subscribes_later(broker: Broker) -> 
         assert json.loads(await broker.retained(TOPIC)) == {"schema": 1, "intensity": 300}
 
 
-async def test_a_broker_that_dies_and_forgets_is_told_everything_again(broker: Broker) -> None:
+async def test_a_broker_that_dies_and_forgets_gets_everything_again(broker: Broker) -> None:
     link = link_to(broker)
     link.retain(TOPIC, {"intensity": 300})
     link.retain("cinquefoil/carbon/FR", {"intensity": 30})
@@ -72,7 +72,7 @@ async def test_a_broker_that_dies_and_forgets_is_told_everything_again(broker: B
         await broker.retained(TOPIC)
         broker.kill()
         await until(lambda: not link.connected)
-        link.retain(TOPIC, {"intensity": 301})  # said while nobody listens
+        link.retain(TOPIC, {"intensity": 301})  # published while no broker runs
         link.retain(TOPIC, {"intensity": 302})
         await broker.start()
 
@@ -92,7 +92,7 @@ async def test_a_link_waits_for_a_broker_that_is_not_there_yet(tmp_path: Path) -
                 await broker.retained(TOPIC)
     troubles = [log for log in logs if log["log_level"] == "warning"]
 
-    assert len(troubles) == 1, "the same trouble is told once, however often it is met"
+    assert len(troubles) == 1, "the same trouble is logged once, however often it is met"
 
 
 async def test_who_leaves_in_peace_says_so(broker: Broker) -> None:
@@ -102,7 +102,7 @@ async def test_who_leaves_in_peace_says_so(broker: Broker) -> None:
     await status(broker, online=False)
 
 
-async def test_the_broker_tells_of_who_died(broker: Broker) -> None:
+async def test_the_broker_publishes_the_will_of_a_client_that_died(broker: Broker) -> None:
     """The last will: the connection breaks without a word, as when the machine burns."""
     script = (
         "import asyncio, sys; from services.kit.clock import RealClock;"
@@ -177,7 +177,7 @@ async def test_a_broker_that_wants_a_password_gets_it_from_its_file(tmp_path: Pa
 
 
 async def test_a_password_that_is_put_right_is_used_at_the_next_try(tmp_path: Path) -> None:
-    """Wrong, it is told without being shown."""
+    """The wrong one is reported without being shown."""
     async with brokering(_with_password(tmp_path, "s3cret")) as broker:
         mine = tmp_path / "mine"
         mine.write_text("guess")
@@ -206,7 +206,7 @@ async def test_tls_is_spoken_to_a_broker_whose_certificate_is_vouched_for(
 
 # paho leaves the socket of a failed handshake to the garbage collector.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-async def test_a_broker_that_nobody_vouches_for_hears_nothing(
+async def test_a_broker_with_an_unknown_certificate_gets_nothing(
     tmp_path: Path, certificate: None
 ) -> None:
     async with brokering(_with_tls(tmp_path)) as broker:

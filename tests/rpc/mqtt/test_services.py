@@ -1,4 +1,4 @@
-"""The services at a real broker, among foreign clients: what they tell and what they hear."""
+"""The services at a real broker, among foreign clients: topics that they write and read."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def carbon(deployment: config.Deployment) -> AsyncIterator[CarbonServiceAs
             stop.set()
 
 
-async def told(
+async def published(
     broker: Broker, topic: str, holds: Callable[[dict[str, Any]], bool]
 ) -> dict[str, Any]:
     """Return the first record on a topic for which `holds`, as mosquitto_sub prints it."""
@@ -78,7 +78,7 @@ async def intensity(
 # ---- carbon ------------------------------------------------------------------------------------
 
 
-async def test_a_foreign_client_is_told_every_change_of_a_zone(
+async def test_a_foreign_client_gets_every_change_of_a_zone(
     deployment: Deploy, broker: Broker
 ) -> None:
     synthetic = {"source": {"kind": "synthetic"}}
@@ -86,8 +86,8 @@ async def test_a_foreign_client_is_told_every_change_of_a_zone(
     change = {"zones": {"CAL": synthetic}, "replay": replay}
     file = deployment({"carbon": change, "mqtt": {"broker": broker.address}})
     async with carbon(file):
-        first = await told(broker, "cinquefoil/carbon/CAL", lambda _: True)
-        later = await told(
+        first = await published(broker, "cinquefoil/carbon/CAL", lambda _: True)
+        later = await published(
             broker, "cinquefoil/carbon/CAL", lambda each: each["since"] != first["since"]
         )
 
@@ -98,13 +98,13 @@ async def test_a_foreign_client_is_told_every_change_of_a_zone(
     assert timedelta(hours=6) <= ahead <= timedelta(hours=7)
 
 
-async def test_a_zone_that_does_not_change_is_told_again_so_that_its_age_shows(
+async def test_a_zone_that_does_not_change_is_published_again_so_that_its_age_shows(
     deployment: Deploy, broker: Broker
 ) -> None:
     file = deployment({"mqtt": {"broker": broker.address, "refresh_s": 1}})
     async with carbon(file):
-        young = await told(broker, "cinquefoil/carbon/US-CAL", lambda _: True)
-        old = await told(
+        young = await published(broker, "cinquefoil/carbon/US-CAL", lambda _: True)
+        old = await published(
             broker,
             "cinquefoil/carbon/US-CAL",
             lambda each: each["staleness_s"] > young["staleness_s"],
@@ -135,7 +135,7 @@ async def test_a_zone_follows_the_topic_that_somebody_publishes_on(
         second = await intensity(stub, lambda each: each.intensity_gco2e_per_kwh == 310)
 
     assert first.intensity_gco2e_per_kwh == 250
-    assert first.provenance == carbon_pb2.PROVENANCE_HELD, "nobody knows how old it is"
+    assert first.provenance == carbon_pb2.PROVENANCE_HELD, "its age is unknown"
     assert second.provenance == carbon_pb2.PROVENANCE_MEASURED
     assert second.source == "mqtt:grid/de"
 
@@ -144,12 +144,12 @@ async def test_a_topic_is_heard_again_when_its_broker_returns(
     deployment: Deploy, broker: Broker, tmp_path: Path
 ) -> None:
     async with carbon(deployment(by_topic(broker, tmp_path))) as stub:
-        await told(broker, "cinquefoil/status/carbon", lambda each: each["online"])
+        await published(broker, "cinquefoil/status/carbon", lambda each: each["online"])
         await broker.publish("grid/de", "250")
         await intensity(stub, lambda each: each.intensity_gco2e_per_kwh == 250)
         broker.kill()
         await broker.start()
-        await told(broker, "cinquefoil/status/carbon", lambda each: each["online"])
+        await published(broker, "cinquefoil/status/carbon", lambda each: each["online"])
         await broker.publish("grid/de", "270")
 
         await intensity(stub, lambda each: each.intensity_gco2e_per_kwh == 270)
@@ -158,21 +158,25 @@ async def test_a_topic_is_heard_again_when_its_broker_returns(
 # ---- planner and agents ------------------------------------------------------------------------
 
 
-async def test_the_newest_plan_is_kept_for_who_subscribes(broker: Broker, tmp_path: Path) -> None:
+async def test_the_newest_plan_is_kept_for_later_subscribers(
+    broker: Broker, tmp_path: Path
+) -> None:
     async with fake_agent.carbon() as grid:
         file = fake_agent.deployment(tmp_path, grid.port)
         file = file.model_copy(update={"mqtt": config.Mqtt(broker=broker.address)})
         agent = fake_agent.Agent("node-a", ("GPU-1", "GPU-2"))
         async with fake_agent.planner(file) as stub, fake_agent.living(agent, stub):
-            plan = await told(broker, "cinquefoil/plan", lambda each: each["state"] == "active")
-            told_by_grpc = (await fake_agent.active(stub, 1)).plan
+            plan = await published(
+                broker, "cinquefoil/plan", lambda each: each["state"] == "active"
+            )
+            by_grpc = (await fake_agent.active(stub, 1)).plan
 
-    assert plan["version"] == told_by_grpc.version
-    assert plan["reason"] == told_by_grpc.reason
+    assert plan["version"] == by_grpc.version
+    assert plan["reason"] == by_grpc.reason
     variants = plan["models"]["digits"]["variants"]
     assert sum(each["share"] for each in variants.values()) == pytest.approx(1)
-    assert sum(each["segments"] for each in variants.values()) == len(told_by_grpc.segments)
-    assert told_by_grpc.state == plan_pb2.PLAN_STATE_ACTIVE
+    assert sum(each["segments"] for each in variants.values()) == len(by_grpc.segments)
+    assert by_grpc.state == plan_pb2.PLAN_STATE_ACTIVE
 
 
 async def test_a_measured_pue_prices_energy_and_routes(broker: Broker, tmp_path: Path) -> None:
@@ -234,7 +238,7 @@ async def _first_error(work: Any) -> None:
 async def test_an_agent_measures_pue_with_a_meter_at_the_wall(
     broker: Broker, tmp_path: Path
 ) -> None:
-    """Simulated GPUs that idle, and a meter that tells half as much again."""
+    """Simulated GPUs that idle, and a meter at the wall that reads half as much again."""
     power = config.PowerMeters(window_s=10, stale_after_s=3)
     async with agent_service.planning() as (planner, port):
         file = agent_service.deployment(tmp_path, tmp_path / "m.onnx", f"127.0.0.1:{port}")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 J_PER_KWH = 3.6e6
 
 
-def told(agent: Agent, total_j: float, requests: int) -> None:
+def send_energy(agent: Agent, total_j: float, requests: int) -> None:
     """Report a GPU that spent a fifth of its energy idle, and half of it on answers."""
     segments = [
         inventory_pb2.SegmentEnergy(
@@ -57,7 +57,7 @@ async def account(
 
 
 async def test_hours_by_model_node_and_zone_over_a_restart(tmp_path: Path, grid: Grid) -> None:
-    """Reports come again, and come late; the planner starts anew: each joule counts once."""
+    """Reports come again, and come late; the planner restarts: each joule counts once."""
     settings = deployment(tmp_path, grid.port)
     agent = Agent("node-a", ("GPU-1", "GPU-2"))
     async with planner(settings) as stub, living(agent, stub):
@@ -68,13 +68,13 @@ async def test_hours_by_model_node_and_zone_over_a_restart(tmp_path: Path, grid:
             report.models.add(model="digits", input_tokens=tokens, output_tokens=2 * tokens)
             router._said.put_nowait(report)
         for total_j, requests in ((1000, 100), (3000, 300), (3000, 300), (2000, 200)):
-            told(agent, total_j, requests)
+            send_energy(agent, total_j, requests)
         await eventually(lambda: fleet_energy(stub, 2000.0))
     async with planner(settings) as stub, living(agent, stub):
         # Nothing is booked before: the next report would bring it, and here comes none.
         await eventually(lambda: fleet_intensity(stub, 100.0))
-        told(agent, 3000, 300)
-        told(agent, 5000, 500)
+        send_energy(agent, 3000, 300)
+        send_energy(agent, 5000, 500)
         await eventually(lambda: fleet_energy(stub, 4000.0))
         await active(stub, 1)
         by_model = await account(stub, pb.ACCOUNT_GROUPING_MODEL)
@@ -83,15 +83,15 @@ async def test_hours_by_model_node_and_zone_over_a_restart(tmp_path: Path, grid:
         whole = await account(stub, pb.ACCOUNT_GROUPING_UNSPECIFIED)
 
     digits = [entry for entry in by_model if entry.model == "digits"]
-    nobody = [entry for entry in by_model if not entry.model]
+    without_model = [entry for entry in by_model if not entry.model]
     assert sum(entry.energy_j for entry in digits) == pytest.approx(2000.0)
     assert sum(entry.carbon_gco2e for entry in digits) == pytest.approx(
         2000.0 * 1.2 / J_PER_KWH * 100.0
     )
     assert sum(entry.requests for entry in digits) == 400
     assert sum(entry.output_tokens for entry in digits) == 80
-    assert sum(entry.idle_j for entry in nobody) == pytest.approx(800.0)
-    assert sum(entry.unattributed_j for entry in nobody) == pytest.approx(1200.0)
+    assert sum(entry.idle_j for entry in without_model) == pytest.approx(800.0)
+    assert sum(entry.unattributed_j for entry in without_model) == pytest.approx(1200.0)
     assert sum(entry.base_energy_j for entry in digits) > 0
     assert {(entry.zone, entry.node) for entry in by_node} == {("Z", "node-a")}
     assert {entry.zone for entry in by_zone} == {"Z"}
@@ -119,11 +119,11 @@ async def test_what_cannot_be_read_is_refused(
     assert violated(caught.value) == field
 
 
-async def test_a_figure_that_is_no_energy_is_refused(tmp_path: Path, grid: Grid) -> None:
+async def test_an_invalid_energy_value_is_refused(tmp_path: Path, grid: Grid) -> None:
     """It would spoil every sum that it is in; nothing of the report is booked."""
     agent = Agent("node-a", ("GPU-1",))
     async with planner(deployment(tmp_path, grid.port)) as stub, living(agent, stub) as life:
-        told(agent, float("nan"), 0)
+        send_energy(agent, float("nan"), 0)
         error = await refused(life)
 
         assert violated(error) == "energy"

@@ -15,8 +15,8 @@ from tests.support.planner.planner_client import eventually, quiet, violated
 from tests.support.planner.planner_questions import (
     Untouched,
     applied,
-    asked,
     calm,
+    dry_run,
     error_of,
     listed,
 )
@@ -30,7 +30,7 @@ Status = grpc.StatusCode
 
 @pytest.fixture
 async def suite(tmp_path: Path, grid: Grid) -> AsyncIterator[Suite]:
-    """A planner that only plans anew when it is told to: reports in flight are no cause."""
+    """A planner that re-plans only on request: reports in flight give no reason to."""
     async with calm(tmp_path, grid) as found:
         yield found
 
@@ -138,18 +138,18 @@ async def test_a_rollback_runs_the_old_plan_as_a_new_one_and_holds_it(suite: Sui
     first = (await active(suite.stub, 1)).plan
     await suite.stub.SetObjective(planner_pb2.SetObjectiveRequest(strategy="co2opt"))
     await active(suite.stub, 2)
-    told = (await suite.stub.Rollback(planner_pb2.RollbackRequest(version=1))).plan
+    restored = (await suite.stub.Rollback(planner_pb2.RollbackRequest(version=1))).plan
     await active(suite.stub, 3)
     found = (await suite.stub.Diff(planner_pb2.DiffRequest(from_version=1, to_version=3))).diff
 
-    assert (told.version, told.reason) == (3, "rollback to 1")
+    assert (restored.version, restored.reason) == (3, "rollback to 1")
     assert (found.kept, len(found.started), len(found.stopped)) == (len(first.segments), 0, 0)
     assert (await listed(suite.stub)).pinned_version == 3
 
 
 async def test_an_applied_plan_can_be_explained_too(suite: Suite) -> None:
     await active(suite.stub, 1)
-    await applied(suite, (await asked(suite, strategy="exact", carbon_weight=1.0)).proposal_id)
+    await applied(suite, (await dry_run(suite, strategy="exact", carbon_weight=1.0)).proposal_id)
     await active(suite.stub, 2)
     found = await explained(suite.stub, 2)
 

@@ -30,10 +30,10 @@ CARBON: dict[str, Any] = {
 
 
 class Recorder:
-    """Keeps what it is told, in order; `heard` is set with every intensity."""
+    """Keeps the updates that it gets, in order; `heard` is set with every intensity."""
 
     def __init__(self) -> None:
-        self.told: list[dict[str, float] | tuple[Period, ...]] = []
+        self.updates: list[dict[str, float] | tuple[Period, ...]] = []
         self.heard = asyncio.Event()
 
     def update_intensity(
@@ -42,14 +42,14 @@ class Recorder:
         staleness_s: dict[str, float],
         provenance: dict[str, str],
     ) -> None:
-        self.told.append(intensity_gco2e_per_kwh)
+        self.updates.append(intensity_gco2e_per_kwh)
         self.heard.set()
 
     def lose_carbon(self) -> None:
         """The service went away."""
 
     def update_forecast(self, periods: tuple[Period, ...]) -> None:
-        self.told.append(periods)
+        self.updates.append(periods)
 
     async def news(self) -> None:
         self.heard.clear()
@@ -79,8 +79,8 @@ async def test_forecasts_come_before_the_intensities_that_make_it_plan(deploymen
         stop.set()
 
     # Not compared by value: a forecast that a busy machine computes late begins a half hour later.
-    assert [type(each) for each in recorder.told[:4]] == [tuple, dict, tuple, dict]
-    first = recorder.told[0]
+    assert [type(each) for each in recorder.updates[:4]] == [tuple, dict, tuple, dict]
+    first = recorder.updates[0]
     assert isinstance(first, tuple)
     assert len(first) == 6
     assert first[0].intensity_gco2e_per_kwh.keys() == ZONES
@@ -98,7 +98,7 @@ async def test_without_a_horizon_nothing_is_foreseen(deployment: Deploy) -> None
         follower.cancel()
         stop.set()
 
-    assert all(isinstance(each, dict) for each in recorder.told)
+    assert all(isinstance(each, dict) for each in recorder.updates)
 
 
 async def test_after_a_restart_of_the_carbon_service_it_goes_on(deployment: Deploy) -> None:
@@ -115,4 +115,4 @@ async def test_after_a_restart_of_the_carbon_service_it_goes_on(deployment: Depl
                 await service
         follower.cancel()
 
-    assert [set(each) for each in recorder.told if len(each) == 2] == [ZONES, ZONES]
+    assert [set(each) for each in recorder.updates if len(each) == 2] == [ZONES, ZONES]

@@ -1,4 +1,4 @@
-"""Which agents the planner believes."""
+"""Agents that the planner believes, and those it refuses."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def test_agents_that_join_at_once_do_so_a_few_in_a_turn_of_the_loop(
     assert len(set(joined_in)) == len(agents)
 
 
-async def test_a_node_that_joins_again_and_again_is_told_to_wait(tmp_path: Path) -> None:
+async def test_a_node_that_joins_again_and_again_must_wait(tmp_path: Path) -> None:
     async with carbon() as grid, planner(deployment(tmp_path, grid.port)) as stub:
         codes = []
         for _ in range(11):
@@ -109,7 +109,7 @@ async def test_a_node_that_joins_again_and_again_is_told_to_wait(tmp_path: Path)
 
 
 @pytest.mark.parametrize("bearer", ["agent/node-b", "router", "client/app", "operator/ada"])
-async def test_nobody_joins_as_the_agent_of_another_node(tmp_path: Path, bearer: str) -> None:
+async def test_no_caller_joins_as_the_agent_of_another_node(tmp_path: Path, bearer: str) -> None:
     """Whatever certificate of the authority a peer has, the joined agent and its streams stay."""
     tls = issued(tmp_path, "planner", "operator/ada", "agent/node-a", bearer)
     role, _, name = bearer.partition("/")

@@ -48,7 +48,7 @@ async def test_an_agent_that_leaves_is_released_when_its_segments_serve_elsewher
 
 
 @pytest.mark.parametrize("nodes", [("node-a",), ("node-a", "node-b")])
-async def test_an_agent_whose_segments_nobody_could_miss_is_released_at_once(
+async def test_an_agent_whose_segments_serve_no_model_is_released_at_once(
     tmp_path: Path, grid: Grid, nodes: tuple[str, ...]
 ) -> None:
     """There is no other node, or no router: nothing is moved for its sake."""

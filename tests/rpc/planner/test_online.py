@@ -1,7 +1,7 @@
-"""Online mode: a planner whose profiles are wrong finds out by trying, on a fleet that serves.
+"""Online mode: a planner whose profiles are wrong corrects them by search on a fleet that serves.
 
-The fleet's agent and router tell what a world with slower slices would show. In it a second stands
-for a minute: counters grow as fast.
+The fleet's agent and router report what a world with slower slices would show. In it a second
+stands for a minute: counters grow as fast.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def slower(_variant: str, slice_name: str) -> tuple[float, float]:
 def settings(
     folder: Path, grid: Grid, *, strategy: str = "base", evaluate_s: float = EVALUATE_S
 ) -> config.Deployment:
-    """A deployment that searches by trying, with one small slice's worth of demand."""
+    """A deployment with online search, with one small slice's worth of demand."""
     made = deployment(
         folder,
         grid.port,
@@ -70,7 +70,7 @@ def settings(
 
 @dataclass
 class Truth:
-    """What the deployment's fleet really does, whatever its profiles say."""
+    """The true performance of the deployment's fleet, whatever its profiles say."""
 
     deployment: config.Deployment
     agent: Agent
@@ -130,12 +130,12 @@ class Day:
                 self.now = from_message(seen.plan, Plan)
 
     def _serve(self) -> None:
-        """Let a tick's work be done, and let the agent tell of it."""
+        """Do a tick's work, and have the agent report it."""
         if self.now is None:
             return
-        told = self.truth.world.measure(self.truth.configuration(self.now))
+        measurement = self.truth.world.measure(self.truth.configuration(self.now))
         for segment in self.truth.placed(self.now):
-            seen = told.observed[segment.kind]
+            seen = measurement.observed[segment.kind]
             part = PACE * TICK_S / SPAN_S / seen.segments
             done = SegmentCounters(
                 round(seen.requests * part),
@@ -168,7 +168,7 @@ async def traffic(truth: Truth, stub: PlannerServiceAsyncStub) -> AsyncIterator[
 
 
 def evaluates(number: int) -> Callable[[planner_pb2.WatchResponse], bool]:
-    """Tell whether the active plan is an evaluation of this number."""
+    """Return whether the active plan is an evaluation of this number."""
     return lambda seen: (
         seen.plan.state == plan_pb2.PLAN_STATE_ACTIVE
         and seen.plan.reason.startswith(f"evaluation {number}: ")

@@ -57,7 +57,7 @@ async def refusal(call: Any) -> tuple[grpc.StatusCode, str]:
 
 
 def layout(plan: plan_pb2.Plan) -> set[tuple[str, str, int, str]]:
-    """What a plan runs where, ids apart."""
+    """The segments of a plan by place, without their ids."""
     return {
         (
             each.spec.gpu_uuid,

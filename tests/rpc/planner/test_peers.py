@@ -1,4 +1,4 @@
-"""What the planner takes from agents and routers, and what it refuses."""
+"""Messages that the planner takes from agents and routers, and those it refuses."""
 
 import asyncio
 import re
@@ -93,11 +93,11 @@ async def test_segments_are_stopped_only_when_every_router_uses_the_new_routes(
     await eventually(lambda: known_routers(suite.stub) == {"quick", "slow"})
     taken = len(suite.agent.steps)
     await suite.stub.SetObjective(planner_pb2.SetObjectiveRequest(strategy="co2opt"))
-    told = await watch(suite.stub, lambda seen: seen.routing.revision > revision)
+    change = await watch(suite.stub, lambda seen: seen.routing.revision > revision)
     for _ in range(10):  # the planner and its peers have had their turns, again and again
         await plan(suite.stub)
     held = [step for step in suite.agent.steps[taken:] if step.HasField("stop_segment")]
-    slow.say(told.routing.revision)
+    slow.say(change.routing.revision)
     await eventually(lambda: any(step.HasField("stop_segment") for step in suite.agent.steps))
     slow.say(2**40)
     await active(suite.stub, 2)
@@ -170,7 +170,7 @@ async def test_a_report_without_router_is_refused(suite: Suite) -> None:
 
 
 async def test_forged_figures_of_routers_and_agents_do_not_stop_the_planner(suite: Suite) -> None:
-    """2^64 - 1 answers and NaN, and the energy of a year in a second: the planner goes on."""
+    """2^64 - 1 answers and NaN, and the energy of a year in a second: the planner keeps serving."""
     await active(suite.stub, 1)
     forged = planner_pb2.ReportLoadRequest(router_id="r-1", routing_revision=1)
     forged.window.FromSeconds(1)
@@ -184,17 +184,17 @@ async def test_forged_figures_of_routers_and_agents_do_not_stop_the_planner(suit
     await eventually(lambda: known_routers(suite.stub) == {"r-1"})
     await suite.stub.SetObjective(planner_pb2.SetObjectiveRequest(strategy="co2opt"))
     await active(suite.stub, 2)
-    told = await suite.stub.GetPlan(planner_pb2.GetPlanRequest(version=1))
+    answer = await suite.stub.GetPlan(planner_pb2.GetPlanRequest(version=1))
 
-    assert told.plan.outcome.requests <= 10**5
-    assert 0 < told.plan.outcome.energy_j < 2 * 400 * 1.25 * 30
+    assert answer.plan.outcome.requests <= 10**5
+    assert 0 < answer.plan.outcome.energy_j < 2 * 400 * 1.25 * 30
 
 
 async def test_a_forged_step_result_reads_as_one_line(suite: Suite) -> None:
     """PostgreSQL takes no NUL, and a terminal no escapes: what an agent says is text."""
     suite.agent.refuse = lambda _step: "\x00\x1b[2J" + "x" * 10**5
     await suite.stub.SetObjective(planner_pb2.SetObjectiveRequest(strategy="co2opt"))
-    seen = await watch(suite.stub, lambda told: bool(told.plan.failure))
+    seen = await watch(suite.stub, lambda found: bool(found.plan.failure))
 
     assert seen.plan.failure.isprintable()
     assert len(seen.plan.failure) < 2000

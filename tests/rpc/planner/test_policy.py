@@ -1,4 +1,4 @@
-"""How models are served, by order: routers follow at once, and it holds over restarts."""
+"""Policies of models, by order: routers follow at once, and they hold over restarts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 async def served(stub: PlannerServiceAsyncStub) -> tuple[str, str]:
-    """Return discipline and instance choice that routers are told now."""
+    """Return discipline and instance choice that routers are sent now."""
     (routes,) = (await watch(stub, lambda seen: bool(seen.routing.models))).routing.models
     return routes.discipline, routes.instance_choice
 
@@ -96,9 +96,9 @@ async def test_the_command_changes_a_policy_and_says_what_is_in_force(
             shown = await asyncio.to_thread(
                 shell, app, ["models", "policy", model, "--json", "--config", str(file)]
             )
-            told = await served(stub)
+            sent = await served(stub)
 
     assert said.stdout == f"{model}: discipline edf, instance choice carbondis (threshold 0.9).\n"
     assert json.loads(shown.stdout)["discipline"] == "edf"
     assert json.loads(shown.stdout)["intensity_threshold"] == 0.9
-    assert told == ("edf", "carbondis")
+    assert sent == ("edf", "carbondis")

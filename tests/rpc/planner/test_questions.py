@@ -10,7 +10,7 @@ import pytest
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from tests.support.fake_agent import Grid, Suite, active, deployment, planner, watch
 from tests.support.planner.planner_client import violated
-from tests.support.planner.planner_questions import Untouched, applied, asked, calm, error_of
+from tests.support.planner.planner_questions import Untouched, applied, calm, dry_run, error_of
 
 WhatIf = planner_pb2.WhatIf
 Status = grpc.StatusCode
@@ -18,7 +18,7 @@ Status = grpc.StatusCode
 
 @pytest.fixture
 async def suite(tmp_path: Path, grid: Grid) -> AsyncIterator[Suite]:
-    """A planner that only plans anew when it is told to: reports in flight are no cause."""
+    """A planner that re-plans only on request: reports in flight give no reason to."""
     async with calm(tmp_path, grid) as found:
         yield found
 
@@ -31,7 +31,7 @@ async def test_a_dry_run_of_the_present_equals_the_active_plan_and_changes_nothi
 ) -> None:
     running = (await active(suite.stub, 1)).plan
     async with Untouched(suite):
-        answer = await asked(suite)
+        answer = await dry_run(suite)
 
     assert answer.plan.version == 0
     assert answer.diff.from_version == 1
@@ -43,7 +43,7 @@ async def test_a_dry_run_of_the_present_equals_the_active_plan_and_changes_nothi
 async def test_another_strategy_is_proposed_explained_and_compared(suite: Suite) -> None:
     await active(suite.stub, 1)
     async with Untouched(suite):
-        answer = await asked(suite, strategy="exact", carbon_weight=1.0)
+        answer = await dry_run(suite, strategy="exact", carbon_weight=1.0)
 
     assert answer.plan.strategy == "exact"
     assert answer.plan.inputs.carbon_weight == 1.0
@@ -58,7 +58,7 @@ async def test_a_brief_answer_is_the_same_plan_without_what_takes_further_solves
     suite: Suite,
 ) -> None:
     await active(suite.stub, 1)
-    whole = await asked(suite, carbon_weight=1.0)
+    whole = await dry_run(suite, carbon_weight=1.0)
     request = planner_pb2.DryRunRequest(what_if=WhatIf(carbon_weight=1.0), brief=True)
     async with Untouched(suite):
         brief = await suite.stub.DryRun(request)
@@ -98,7 +98,7 @@ async def test_a_sweep_of_weights_that_cannot_be_is_refused(
 async def test_other_circumstances_reach_the_plan(suite: Suite) -> None:
     await active(suite.stub, 1)
     async with Untouched(suite):
-        answer = await asked(
+        answer = await dry_run(
             suite,
             demand_rps={"digits": 500.0},
             intensity_gco2e_per_kwh={"Z": 7.0},
@@ -185,7 +185,7 @@ async def test_circumstances_that_cannot_be_are_refused_by_field(
 async def test_without_a_gpu_nothing_can_be_decided(suite: Suite) -> None:
     await active(suite.stub, 1)
     async with Untouched(suite):
-        error = await error_of(asked(suite, without_gpus=["GPU-1", "GPU-2"]))
+        error = await error_of(dry_run(suite, without_gpus=["GPU-1", "GPU-2"]))
 
     assert error.code() is Status.FAILED_PRECONDITION
     assert "GPU" in (error.details() or "")
@@ -202,7 +202,7 @@ async def test_before_any_agent_has_joined_nothing_can_be_decided(
 
 async def test_overload_is_proposed_as_a_degraded_plan(suite: Suite) -> None:
     await active(suite.stub, 1)
-    answer = await asked(suite, strategy="exact", demand_rps={"digits": 1e6})
+    answer = await dry_run(suite, strategy="exact", demand_rps={"digits": 1e6})
 
     assert "digits" in answer.plan.degraded
     assert answer.explanation.plan.unserved_rps["digits"] > 0
@@ -214,11 +214,11 @@ async def test_overload_is_proposed_as_a_degraded_plan(suite: Suite) -> None:
 
 async def test_a_proposal_is_carried_out_as_it_was_proposed(suite: Suite) -> None:
     await active(suite.stub, 1)
-    answer = await asked(suite, strategy="co2opt", carbon_weight=1.0)
-    told = await applied(suite, answer.proposal_id)
+    answer = await dry_run(suite, strategy="co2opt", carbon_weight=1.0)
+    answer_ = await applied(suite, answer.proposal_id)
     seen = (await active(suite.stub, 2)).plan
 
-    assert told.version == 2
+    assert answer_.version == 2
     assert [each.spec for each in seen.segments] == [each.spec for each in answer.plan.segments]
     assert {each.spec.segment_id for each in seen.segments} == suite.agent.segments.keys()
     assert seen.inputs.carbon_weight == 1.0
@@ -226,8 +226,8 @@ async def test_a_proposal_is_carried_out_as_it_was_proposed(suite: Suite) -> Non
 
 async def test_a_proposal_is_refused_once_what_runs_is_another(suite: Suite) -> None:
     await active(suite.stub, 1)
-    stale = await asked(suite, strategy="co2opt")
-    await applied(suite, (await asked(suite, strategy="exact", carbon_weight=1.0)).proposal_id)
+    stale = await dry_run(suite, strategy="co2opt")
+    await applied(suite, (await dry_run(suite, strategy="exact", carbon_weight=1.0)).proposal_id)
     await active(suite.stub, 2)
     async with Untouched(suite):
         error = await error_of(applied(suite, stale.proposal_id))
@@ -238,7 +238,7 @@ async def test_a_proposal_is_refused_once_what_runs_is_another(suite: Suite) -> 
 
 async def test_a_proposal_is_refused_once_a_segment_is_gone(suite: Suite) -> None:
     await active(suite.stub, 1)
-    stale = await asked(suite, strategy="co2opt")
+    stale = await dry_run(suite, strategy="co2opt")
     gone, _ = suite.agent.segments.popitem()
     suite.agent.say()
     await watch(suite.stub, lambda seen: gone not in routed(seen))

@@ -1,4 +1,4 @@
-"""What can be read of plans, of the fleet and of its energy."""
+"""Records of plans, of the fleet and of its energy that can be read."""
 
 from contextlib import AsyncExitStack
 from pathlib import Path

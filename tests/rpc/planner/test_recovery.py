@@ -195,7 +195,7 @@ async def test_a_database_that_breaks_in_between_stops_no_request_and_no_planner
 
 @asynccontextmanager
 async def read_only(postgres: Postgres) -> AsyncIterator[None]:
-    """Have PostgreSQL refuse to write while the block runs."""
+    """Make PostgreSQL refuse to write while the block runs."""
     await asyncio.to_thread(postgres.set_writable, writable=False)
     try:
         yield
@@ -205,7 +205,7 @@ async def read_only(postgres: Postgres) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def full(disk: Path) -> AsyncIterator[None]:
-    """Have no room on a disk while the block runs."""
+    """Fill a disk while the block runs."""
     ballast = await asyncio.to_thread(fill, disk)
     try:
         yield
@@ -252,7 +252,7 @@ async def test_postgresql_that_turns_read_only_refuses_orders_and_loses_nothing(
 async def test_a_planner_whose_disk_is_full_refuses_orders_and_goes_on_when_there_is_room(
     tmp_path: Path, grid: Grid
 ) -> None:
-    """It restarts nowhere: the same planner goes on."""
+    """It does not restart: the same planner keeps serving."""
     with small_disk(tmp_path / "disk") as disk:
         settings = deployment(tmp_path, grid.port, database=str(disk / "planner.sqlite3"))
         await unwritable_in_between(settings, full(disk))

@@ -163,7 +163,7 @@ async def test_a_decision_equal_to_the_active_plan_is_no_new_plan(suite: Suite) 
 async def test_routes_never_name_what_a_step_is_about_to_stop(suite: Suite) -> None:
     """At each StopSegment the table in force has no instance of that segment, and others serve.
 
-    It is asked of the planner itself: a stream of tables may be behind the agent's.
+    The planner itself is queried: a stream of tables may be behind the agent's.
     """
     await active(suite.stub, 1)
     board = reconciler(suite.stub)._publisher.board
@@ -176,7 +176,7 @@ async def test_routes_never_name_what_a_step_is_about_to_stop(suite: Suite) -> N
             if step.stop_segment.segment_id in serving:
                 unsafe.append(f"{step.stop_segment.segment_id} still has routes")
             if not serving:
-                unsafe.append("nobody serves")
+                unsafe.append("no segment serves")
         return ""
 
     suite.agent.refuse = check
@@ -237,10 +237,10 @@ async def test_an_agent_lost_in_mid_rollout_fails_the_plan_and_goes_on_when_back
     async with planner(deployment(tmp_path, grid.port)) as stub:
         async with living(agent, stub):
             await active(stub, 1)
-            asked = agent.asked
+            before = agent.step_count
             agent.gate.clear()
             await stub.SetObjective(planner_pb2.SetObjectiveRequest(strategy="co2opt"))
-            await eventually(lambda: agent.asked > asked)
+            await eventually(lambda: agent.step_count > before)
         agent.gate.set()
         failed = await watch(stub, lambda seen: seen.plan.state == plan_pb2.PLAN_STATE_FAILED)
         assert "UNAVAILABLE: the agent of node node-a went away" in failed.plan.failure

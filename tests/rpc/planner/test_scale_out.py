@@ -1,4 +1,4 @@
-"""An agent whose clock can rise no more asks the planner for room, and gets it."""
+"""An agent whose clock can rise no more requests more GPUs of the planner, and gets them."""
 
 import asyncio
 from pathlib import Path
@@ -12,15 +12,15 @@ WHY = "digits takes 97 % of its objective since 5 s on GPU-1"
 
 
 def throughput(seen: pb.WatchResponse) -> int:
-    """How many requests the plan's segments hold at a time."""
+    """Return the number of requests that the plan's segments hold at a time."""
     return sum(each.spec.batch_size * each.spec.processes for each in seen.plan.segments)
 
 
 async def insist(agent: Agent) -> None:
-    """Tell it again and again, as agents do while it is so."""
-    asked = inventory_pb2.ScaleOut(gpu_uuid="GPU-1", models=["digits"], reason=WHY)
+    """Send a request for more GPUs again and again, as agents do while it holds."""
+    request = inventory_pb2.ScaleOut(gpu_uuid="GPU-1", models=["digits"], reason=WHY)
     while True:
-        agent.said.put_nowait(pb.JoinRequest(scale_out=[asked]))
+        agent.said.put_nowait(pb.JoinRequest(scale_out=[request]))
         await asyncio.sleep(0.05)
 
 

@@ -105,7 +105,7 @@ async def test_a_dry_run_shows_the_plan_that_would_follow_and_changes_nothing(
 
 
 async def test_a_dry_run_shows_the_plan_with_a_model_that_the_file_lacks(suite: Suite) -> None:
-    """What starts, and what it promises; without dry_run only the file brings a model."""
+    """The models that start, and their objectives; without dry_run only the file brings a model."""
     await active(suite.stub, 1)
     variants = {
         "only": {

@@ -65,7 +65,7 @@ async def test_the_planner_that_stands_by_takes_over_routes_agents_and_plans(
 async def test_a_planner_that_cannot_write_stands_by_until_it_can(
     tmp_path: Path, grid: Grid
 ) -> None:
-    """Its server answers health checks all the time: it is not begun anew with each attempt."""
+    """Its server answers health checks all the time: it does not restart with each attempt."""
     full, listening = [Unavailable("planner.database: database or disk is full")] * 2, 0
 
     @asynccontextmanager

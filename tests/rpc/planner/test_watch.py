@@ -34,8 +34,8 @@ async def read(
     raise AssertionError("the stream ended first")
 
 
-def told(responses: list[planner_pb2.WatchResponse]) -> list[int]:
-    """Return versions as they were told, each once for all of a plan's states in a row."""
+def versions_of(responses: list[planner_pb2.WatchResponse]) -> list[int]:
+    """Return versions as they were sent, each once for all of a plan's states in a row."""
     versions = [response.plan.version for response in responses if response.HasField("plan")]
     return [
         each for index, each in enumerate(versions) if index == 0 or each != versions[index - 1]
@@ -56,8 +56,8 @@ async def test_a_reader_that_comes_late_gets_every_plan_in_order(suite: Suite) -
     from_start = await read(suite.stub, 0, 4)
     from_two = await read(suite.stub, 2, 4)
 
-    assert told(from_start) == [1, 2, 3, 4]
-    assert told(from_two) == [3, 4]
+    assert versions_of(from_start) == [1, 2, 3, 4]
+    assert versions_of(from_two) == [3, 4]
     assert [each.plan.state for each in from_start[:3]] == [plan_pb2.PLAN_STATE_SUPERSEDED] * 3
 
 
@@ -79,12 +79,12 @@ async def test_readers_fast_and_slow_see_every_plan_while_plans_are_made(suite: 
         tasks.create_task(change(suite.stub, 2, 8))
 
     for responses in (reader.result() for reader in readers):
-        assert told(responses) == list(range(1, 9))
+        assert versions_of(responses) == list(range(1, 9))
         assert all(before != after for before, after in pairwise(responses))
 
 
 async def test_a_reader_goes_on_over_a_restart_where_it_stopped(tmp_path: Path, grid: Grid) -> None:
-    """What was decided while it was away is told first."""
+    """Plans decided while it was away come first."""
     settings = deployment(tmp_path, grid.port)
     agent = Agent("node-a", ("GPU-1", "GPU-2"))
     async with planner(settings) as stub, living(agent, stub):
@@ -95,8 +95,8 @@ async def test_a_reader_goes_on_over_a_restart_where_it_stopped(tmp_path: Path, 
         await change(stub, 4, 4)
         after = await read(stub, 1, 4)
 
-    assert told(before) == [1]
-    assert told(after) == [2, 3, 4]
+    assert versions_of(before) == [1]
+    assert versions_of(after) == [2, 3, 4]
 
 
 async def test_a_reader_that_has_seen_all_gets_the_present_and_waits(suite: Suite) -> None:
@@ -115,7 +115,7 @@ async def test_a_reader_of_an_empty_planner_gets_the_first_plan(tmp_path: Path, 
         reading = asyncio.create_task(read(stub, 0, 1))
         await quiet(stub)
         async with living(Agent("node-a", ("GPU-1",)), stub):
-            assert told(await reading) == [1]
+            assert versions_of(await reading) == [1]
 
 
 async def test_a_router_is_sent_routes_and_of_a_plan_only_where_it_stands(suite: Suite) -> None:
@@ -126,7 +126,7 @@ async def test_a_router_is_sent_routes_and_of_a_plan_only_where_it_stands(suite:
     assert first.plan == plan_pb2.Plan(version=1, state=plan_pb2.PLAN_STATE_ACTIVE)
 
 
-async def test_a_router_cannot_ask_for_plans_of_before(suite: Suite) -> None:
+async def test_a_router_cannot_request_earlier_plans(suite: Suite) -> None:
     request = planner_pb2.WatchRequest(routing_only=True, after_version=0)
     with pytest.raises(grpc.aio.AioRpcError, match="after_version: must be unset"):
         await anext(aiter(suite.stub.Watch(request)))

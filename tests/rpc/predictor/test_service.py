@@ -58,7 +58,7 @@ async def stub(deployment: Deploy, tmp_path: Path) -> AsyncIterator[PredictorSer
         yield found
 
 
-async def test_a_length_observed_is_foretold_for_the_same_prompt_and_for_a_like_one(
+async def test_a_length_observed_is_predicted_for_the_same_prompt_and_for_a_like_one(
     stub: PredictorServiceAsyncStub,
 ) -> None:
     (before,) = await predict(stub, CAKE)
@@ -79,10 +79,10 @@ async def test_the_key_of_a_response_stands_for_its_prompt(
     stub: PredictorServiceAsyncStub,
 ) -> None:
     """So the router need not keep prompts; what was embedded for the question is used again."""
-    (asked,) = await predict(stub, CAKE)
-    told = pb.Observation(model=MODEL, prompt_key=asked.prompt_key, output_tokens=50)
+    (predicted,) = await predict(stub, CAKE)
+    observed = pb.Observation(model=MODEL, prompt_key=predicted.prompt_key, output_tokens=50)
     strange = pb.Observation(model=MODEL, prompt_key=b"never given", output_tokens=50)
-    learned = await stub.Observe(pb.ObserveRequest(observations=[told, strange]))
+    learned = await stub.Observe(pb.ObserveRequest(observations=[observed, strange]))
 
     assert learned.learned == 1
     (like,) = await predict(stub, LIKE_CAKE)
@@ -199,16 +199,16 @@ def test_limits_are_those_of_the_runtime_that_allows_the_most(deployment: Deploy
     assert [limits.of_request(each) for each in (0, 300, 9000)] == [256, 300, 4096]
 
 
-async def test_what_was_forgotten_is_told_no_more_and_learned_no_more(
+async def test_what_was_forgotten_is_predicted_no_more_and_learned_no_more(
     stub: PredictorServiceAsyncStub,
 ) -> None:
     await observe(stub, CAKE, 100)
-    (asked,) = await predict(stub, SQL)
+    (predicted,) = await predict(stub, SQL)
 
     answer = await stub.Forget(pb.ForgetRequest(model=MODEL))
 
-    assert answer.forgotten == 2  # one observed, one asked about
-    late = pb.Observation(model=MODEL, prompt_key=asked.prompt_key, output_tokens=7)
+    assert answer.forgotten == 2  # one observed, one predicted
+    late = pb.Observation(model=MODEL, prompt_key=predicted.prompt_key, output_tokens=7)
     assert (await stub.Observe(pb.ObserveRequest(observations=[late]))).learned == 0
     assert all(each.source not in CACHED for each in await predict(stub, CAKE, LIKE_CAKE, SQL))
 
@@ -224,7 +224,7 @@ async def test_only_what_is_older_than_the_age_is_forgotten(
     assert moment.forgotten == 1
 
 
-async def test_statistics_tell_hits_and_how_often_the_class_was_right(
+async def test_statistics_have_hits_and_how_often_the_class_was_right(
     stub: PredictorServiceAsyncStub,
 ) -> None:
     await observe(stub, CAKE, 100)

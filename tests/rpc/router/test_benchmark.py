@@ -72,23 +72,23 @@ async def test_a_generator_counts_each_answer_once(tmp_path: Path, generate: Gen
     """The server counts, too; what the generator left behind at the end is not counted."""
     if generate is generators.h2load and shutil.which("h2load") is None:
         pytest.skip("h2load is not installed: apt install nghttp2-client")
-    asked = 0
+    received = 0
 
     async def infer(body: bytes, _: grpc.aio.ServicerContext[Any, Any]) -> bytes:
-        nonlocal asked
+        nonlocal received
         assert body == messages.request("small")
-        asked += 1
+        received += 1
         return messages.answer()
 
     for duration_s in (0.3, 2.0, 8.0):  # on a busy machine a warm-up may be all that there is
-        asked = 0
+        received = 0
         with suppress(Wrong):
             async with answering(infer) as port:
                 work = Work(port, "small", 64, 8, duration_s, SHORTEST)
                 found = await generators.measured(generate, work, tmp_path)
             break
 
-    assert 0 <= asked - found.total <= 64
+    assert 0 <= received - found.total <= 64
     assert 0 < found.latencies_ms.size <= found.total
 
 
@@ -97,12 +97,12 @@ async def test_h2load_takes_no_grpc_error_for_an_answer(tmp_path: Path) -> None:
     if shutil.which("h2load") is None:
         pytest.skip("h2load is not installed: apt install nghttp2-client")
 
-    asked = 0
+    received = 0
 
     async def infer(_: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
-        nonlocal asked
-        asked += 1
-        if asked % 10 == 0:
+        nonlocal received
+        received += 1
+        if received % 10 == 0:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "no")
         return messages.answer()
 

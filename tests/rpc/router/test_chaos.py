@@ -82,4 +82,4 @@ async def test_every_request_ends_once_while_workers_die_and_tables_change() -> 
     assert (model.accepted, model.answered) == (CALLERS * EACH, ends["answered"])
     assert model.failed == ends["refused"]
     assert model.queue_depth == 0
-    assert model.retried > 0, "the test troubled nobody"
+    assert model.retried > 0, "the test disturbed no request"

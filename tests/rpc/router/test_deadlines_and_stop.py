@@ -7,7 +7,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 
-from tests.support.router.router_client import ask, client, queued, status
+from tests.support.router.router_client import client, infer, queued, status
 from tests.support.router.router_service import (
     World,
     computed,
@@ -31,7 +31,7 @@ async def world() -> AsyncIterator[World]:
 async def test_a_request_that_no_instance_takes_ends_at_the_default_timeout() -> None:
     async with running(default_timeout_s=0.05) as world:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await ask(world)
+            await infer(world)
 
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     assert "waiting for an instance" in str(caught.value.details())
@@ -81,7 +81,7 @@ async def test_a_caller_that_goes_away_while_waiting_leaves_the_queue(world: Wor
 async def test_requests_of_a_worker_that_dies_are_answered_by_another(world: World) -> None:
     dying, other = await world.worker("a", lambda _: None), await world.worker("b")
     await world.route(dying, other, shares=(1.0, 0.0))
-    calls = [asyncio.create_task(ask(world)) for _ in range(4)]
+    calls = [asyncio.create_task(infer(world)) for _ in range(4)]
     await until(lambda: len(dying.held) == 4)
 
     dying.answer = computed
@@ -95,7 +95,7 @@ async def test_requests_of_a_worker_that_dies_are_answered_by_another(world: Wor
 async def test_a_request_that_kills_its_workers_fails_after_the_second(world: World) -> None:
     workers = [await world.worker(name, lambda _: None) for name in "abc"]
     await world.route(*workers)
-    call = asyncio.create_task(ask(world))
+    call = asyncio.create_task(infer(world))
     for _ in range(2):
         await until(lambda: any(worker.held for worker in workers))
         victim = next(worker for worker in workers if worker.held)
@@ -113,24 +113,24 @@ async def test_a_request_that_kills_its_workers_fails_after_the_second(world: Wo
 async def test_a_worker_that_drains_has_its_refusals_answered_elsewhere(world: World) -> None:
     draining, other = await world.worker("a", lambda _: None), await world.worker("b")
     await world.route(draining, other, shares=(1.0, 0.0))
-    call = asyncio.create_task(ask(world))
+    call = asyncio.create_task(infer(world))
     await until(lambda: len(draining.held) == 1)
 
     draining.drain()
     draining.finish(lambda work: refusal(work, "draining", "UNAVAILABLE"))
 
     assert (await call).parameters["model_variant"].string_param == "variant-b"
-    assert (await ask(world)).parameters["model_variant"].string_param == "variant-b"
+    assert (await infer(world)).parameters["model_variant"].string_param == "variant-b"
 
 
 async def test_a_worker_that_comes_back_is_used_again(world: World) -> None:
     worker = await world.worker("a")
     await world.route(worker)
-    await ask(world)
+    await infer(world)
 
     worker.die()
 
-    assert await ask(world, timeout_s=5)
+    assert await infer(world, timeout_s=5)
     assert len(worker.works) >= 2  # as it died it may have read what it is given again
 
 
@@ -141,7 +141,7 @@ async def test_a_stranger_at_a_workers_address_gets_no_request(world: World) -> 
     await world.planner.route(wrong, routed(right, 0.0))
     await until(lambda: right.streams == 1)
 
-    assert (await ask(world)).parameters["model_variant"].string_param == "variant-right"
+    assert (await infer(world)).parameters["model_variant"].string_param == "variant-right"
     assert not stranger.works
 
 
@@ -169,13 +169,13 @@ async def test_stopping_answers_what_was_accepted_and_refuses_what_comes_later()
         worker = await world.worker("a", lambda _: None)
         await world.route(worker)
         assert await healthy(world)
-        accepted = asyncio.create_task(ask(world))
+        accepted = asyncio.create_task(infer(world))
         await until(lambda: len(worker.held) == 1)
 
         world.stop.set()
         await until(lambda: unhealthy(world))
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await ask(world)
+            await infer(world)
         worker.finish()
 
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE

@@ -20,15 +20,15 @@ def first_choice(work: worker_pb2.Work) -> worker_pb2.Result:
 
 async def test_what_is_right_and_what_names_no_choice_is_counted() -> None:
     """One that always names the first is right where the first is; one that says less, never."""
-    shown, asked = (found := items(44))[:4], found[4:]
+    shown, questions = (found := items(44))[:4], found[4:]
     counted = []
     async with running(max_queue=100) as world:
         worker = await language(world, first_choice)
         stub = GRPCInferenceServiceStub(world.channel)
-        first = await count_right(stub, "digits", "v", shown, asked, lambda: counted.append(1))
+        first = await count_right(stub, "digits", "v", shown, questions, lambda: counted.append(1))
         worker.answer = lambda work: text(work, "", "length")
-        silent = await count_right(stub, "digits", "v", shown, asked)
+        silent = await count_right(stub, "digits", "v", shown, questions)
 
-    assert first == Result("v", 40, sum(not each.right for each in asked), 0, 80)
+    assert first == Result("v", 40, sum(not each.right for each in questions), 0, 80)
     assert len(counted) == 40
     assert silent == Result("v", 40, 0, 40, 80)

@@ -23,7 +23,7 @@ PROGRAM = SUPPORT / "router/tritonclient_streams.py"
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
-    """What both clients saw; one chain of processes for all tests."""
+    """Everything both clients saw; one chain of processes for all tests."""
     return asyncio.run(look(tmp_path_factory.mktemp("external")))
 
 

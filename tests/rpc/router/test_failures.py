@@ -1,4 +1,4 @@
-"""What clients see of failures behind a router: as little as can be, and never silence."""
+"""Failures behind a router as clients see them: as few as can be, and never silence."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tests.support.router.router_service import Answer
 
 
-async def ask(world: World, name: str = "") -> pb.ModelInferResponse:
+async def infer(world: World, name: str = "") -> pb.ModelInferResponse:
     return await GRPCInferenceServiceStub(world.channel).ModelInfer(infer_request(name=name))
 
 
@@ -54,7 +54,7 @@ async def test_requests_beside_one_that_kills_are_answered_by_others() -> None:
     async with running() as world:
         first, *others = [await world.worker(name, lambda _: None) for name in "abc"]
         await world.route(first, *others, shares=(1.0, 0.0, 0.0))
-        calls = [asyncio.create_task(ask(world, name)) for name in ("poison", "x", "y", "z")]
+        calls = [asyncio.create_task(infer(world, name)) for name in ("poison", "x", "y", "z")]
         await until(lambda: len(first.held) == 4)
         for worker in (first, *others):
             worker.answer = killed_by(worker, "poison")
@@ -76,7 +76,7 @@ async def test_a_slow_workers_request_is_answered_by_another_and_withdrawn_from_
         slow, other = await world.worker("a", lambda _: None), await world.worker("b")
         await world.route(slow, other, shares=(0.999, 0.001))
 
-        answer = await ask(world)
+        answer = await infer(world)
         await until(lambda: len(slow.cancelled) == 1)
         status = await RouterServiceStub(world.channel).GetStatus(router_pb2.GetStatusRequest())
 
@@ -90,11 +90,11 @@ async def test_answers_and_their_carbon_go_on_while_the_carbon_service_is_away()
         await world.route(await world.worker("a"))
 
         async def known() -> bool:
-            return "carbon_gco2e" in (await ask(world)).parameters
+            return "carbon_gco2e" in (await infer(world)).parameters
 
         await until(known)
         await world.carbon_stack.aclose()
-        answers = [await ask(world) for _ in range(3)]
+        answers = [await infer(world) for _ in range(3)]
 
     assert [each.parameters["carbon_gco2e"].double_param for each in answers] == [
         pytest.approx(3.6 / 3.6e6 * 1000 * 1.5)

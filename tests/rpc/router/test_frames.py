@@ -21,7 +21,7 @@ def hold(_: worker_pb2.Work) -> None:
     """Answer nothing yet."""
 
 
-async def ask(world: World, request: pb.ModelInferRequest) -> pb.ModelInferResponse:
+async def infer(world: World, request: pb.ModelInferRequest) -> pb.ModelInferResponse:
     response: pb.ModelInferResponse = await GRPCInferenceServiceStub(world.channel).ModelInfer(
         request
     )
@@ -38,7 +38,7 @@ async def test_requests_that_come_together_share_frames_and_keep_their_order() -
     async with running(max_queue=100) as world, asyncio.TaskGroup() as callers:
         worker = await busy(world, hold, 64)
         names = [f"{n:02}" for n in range(64)]
-        asked = [callers.create_task(ask(world, infer_request(name=name))) for name in names]
+        sent = [callers.create_task(infer(world, infer_request(name=name))) for name in names]
         await until(lambda: len(worker.held) == 64)
 
         assert max(worker.frames) > 1
@@ -47,7 +47,7 @@ async def test_requests_that_come_together_share_frames_and_keep_their_order() -
         assert ids == sorted(ids)
 
         worker.finish()
-        assert [(await task).id for task in asked] == names
+        assert [(await task).id for task in sent] == names
 
 
 @pytest.mark.parametrize("size", [1, 200_000, 1_000_000])
@@ -58,18 +58,18 @@ async def test_a_body_arrives_as_it_was_sent(size: int) -> None:
         request = infer_request(1, 2, 3, 4)
         request.parameters["padding"].string_param = "x" * size
         body = request.SerializeToString()
-        asked = asyncio.create_task(ask(world, request))
+        sent = asyncio.create_task(infer(world, request))
         await until(lambda: len(worker.held) == 1)
 
         assert worker.held[0].request == body
         worker.finish()
-        await asked
+        await sent
 
 
 async def test_a_worker_that_grants_more_gets_more_and_one_that_grants_less_gets_less() -> None:
     async with running(max_queue=100) as world, asyncio.TaskGroup() as callers:
         worker = await busy(world, hold, 1)
-        asked = [callers.create_task(ask(world, infer_request(name=str(n)))) for n in range(6)]
+        sent = [callers.create_task(infer(world, infer_request(name=str(n)))) for n in range(6)]
         await until(lambda: len(worker.held) == 1)
 
         worker.grant(3)
@@ -83,4 +83,4 @@ async def test_a_worker_that_grants_more_gets_more_and_one_that_grants_less_gets
         worker.grant(6)
         await until(lambda: len(worker.held) == 3)
         worker.finish()
-        assert [(await task).id for task in asked] == [str(n) for n in range(6)]
+        assert [(await task).id for task in sent] == [str(n) for n in range(6)]

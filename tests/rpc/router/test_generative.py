@@ -43,14 +43,14 @@ def _import_the_client() -> None:
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
-    """What the client saw; one chain of processes for all tests."""
+    """Everything the clients saw; one chain of processes for all tests."""
     return asyncio.run(look(tmp_path_factory.mktemp("generative")))
 
 
 async def look(folder: Path) -> Mapping[str, Any]:
     spec = text_spec(folder).model_copy(update={"model": "digits"})
     async with (
-        foretelling(folder) as port,
+        predicting(folder) as port,
         running(
             max_queue=100,
             predictor=f"127.0.0.1:{port}",
@@ -80,14 +80,14 @@ async def look(folder: Path) -> Mapping[str, Any]:
         found: Mapping[str, Any] = json.loads(output)
         return {
             **found,
-            **await ask_as_a_person(folder, world.address),
-            **await ask_with_malice(stub),
-            **await ask_over_http(world.http),
+            **await cli_answers(folder, world.address),
+            **await hostile_answers(stub),
+            **await openai_answers(world.http),
         }
 
 
-async def ask_over_http(address: str) -> Mapping[str, Any]:
-    """What an unmodified OpenAI client is answered: a text, whole and streamed, and two talks."""
+async def openai_answers(address: str) -> Mapping[str, Any]:
+    """Answers to an unmodified OpenAI client: a text, whole and streamed, and two talks."""
     from openai import AsyncOpenAI
 
     how: dict[str, Any] = {"model": "digits", "max_tokens": 4, "temperature": 0}
@@ -105,7 +105,7 @@ async def ask_over_http(address: str) -> Mapping[str, Any]:
 
 
 @asynccontextmanager
-async def foretelling(folder: Path) -> AsyncIterator[int]:
+async def predicting(folder: Path) -> AsyncIterator[int]:
     """Run the real predictor while the block runs; yield its port."""
     section = Predictor(listen="127.0.0.1:0", cache=PromptCache(file=folder / "prompts.sqlite3"))
     described = deployment(1, 1).model_copy(update={"predictor": section})
@@ -118,10 +118,10 @@ async def foretelling(folder: Path) -> AsyncIterator[int]:
         await task
 
 
-async def ask_with_malice(stub: GRPCInferenceServiceAsyncStub) -> Mapping[str, Any]:
-    """Send hostile prompts, all at once: there are three slots, and the predictor is asked."""
+async def hostile_answers(stub: GRPCInferenceServiceAsyncStub) -> Mapping[str, Any]:
+    """Send hostile prompts, all at once: there are three slots, and the predictor is queried."""
 
-    async def ask(text: str | bytes) -> str:
+    async def infer(text: str | bytes) -> str:
         request = prompt(text, 3)
         request.model_name = "digits"
         try:
@@ -130,12 +130,12 @@ async def ask_with_malice(stub: GRPCInferenceServiceAsyncStub) -> Mapping[str, A
             return error.code().name
         return ""
 
-    statuses = await asyncio.gather(*map(ask, [*HOSTILE, "y" * 2**21]))
+    statuses = await asyncio.gather(*map(infer, [*HOSTILE, "y" * 2**21]))
     statistics = await stub.ModelStatistics(pb.ModelStatisticsRequest(name="digits"))
     return {"hostile": statuses, "misses": statistics.model_stats[0].inference_stats.cache_miss}
 
 
-async def ask_as_a_person(folder: Path, address: str) -> Mapping[str, Any]:
+async def cli_answers(folder: Path, address: str) -> Mapping[str, Any]:
     """Run `cinquefoil infer --prompt` three ways."""
     config = folder / "cinquefoil.yaml"
     config.write_text(EXAMPLE.read_text().replace("127.0.0.1:8664", address))

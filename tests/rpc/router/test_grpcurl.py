@@ -46,7 +46,7 @@ async def grpcurl(world: World, *arguments: str, call: str = "", data: Any = Non
 def messages(output: str) -> list[dict[str, Any]]:
     """Return the JSON messages that were printed one after another, with the protocol's names.
 
-    By reflection grpcurl prints those anyway: Python's descriptors do not tell their JSON names.
+    By reflection grpcurl prints those anyway: Python's descriptors lack their JSON names.
     """
     decoder, found = json.JSONDecoder(object_pairs_hook=_renamed), []
     while output := output.strip():

@@ -41,7 +41,7 @@ async def world() -> AsyncIterator[World]:
 
 @pytest.fixture(scope="module")
 def seen() -> dict[str, Any]:
-    """What Triton's client saw; one process for all tests, as importing it takes a second."""
+    """Everything Triton's client saw; one process for all tests, as importing it takes a second."""
     return asyncio.run(look())
 
 
@@ -118,11 +118,11 @@ async def test_a_request_that_requires_an_accuracy_is_answered_by_nothing_less(
     await world.route(cheap, accurate, shares=(1.0, 0.0))
     http = await open_http(world)
 
-    async def ask(**parameters: Any) -> httpx.Response:
+    async def infer(**parameters: Any) -> httpx.Response:
         return await http.post(INFER, json=document() | {"parameters": parameters})
 
-    plain, choosy = await ask(), await ask(accuracy_floor=0.95)
-    refused, wrong = await ask(accuracy_floor=0.99), await ask(accuracy_floor="best")
+    plain, choosy = await infer(), await infer(accuracy_floor=0.95)
+    refused, wrong = await infer(accuracy_floor=0.99), await infer(accuracy_floor="best")
 
     assert plain.json()["parameters"]["accuracy"] == 0.9
     assert choosy.json()["parameters"]["accuracy"] == 0.97
@@ -169,8 +169,8 @@ async def test_a_wrong_request_is_refused_with_the_place_of_the_mistake(world: W
 
 async def test_binary_outputs_follow_the_json_document(world: World) -> None:
     http = await open_http(world)
-    asked = document() | {"parameters": {"binary_data_output": True}}
-    answer = await http.post(INFER, json=asked)
+    body = document() | {"parameters": {"binary_data_output": True}}
+    answer = await http.post(INFER, json=body)
     size = int(answer.headers["Inference-Header-Content-Length"])
 
     assert json.loads(answer.content[:size])["outputs"][0]["parameters"] == {"binary_data_size": 4}
@@ -206,9 +206,9 @@ async def test_a_client_that_goes_frees_its_place(world: World) -> None:
     worker = await world.worker("idle", lambda _: None)
     await world.route(worker)
     http = await open_http(world)
-    asking = asyncio.create_task(http.post(INFER, json=document()))
+    answering = asyncio.create_task(http.post(INFER, json=document()))
     await until(lambda: bool(worker.held))
-    asking.cancel()
+    answering.cancel()
 
     await until(lambda: worker.cancelled == [worker.held[0].id])
 

@@ -1,4 +1,4 @@
-"""Who may call over HTTP: certificates, tokens, and what is open to nobody."""
+"""Authentication over HTTP: certificates, tokens, and paths that are always closed."""
 
 import json
 import ssl
@@ -33,7 +33,7 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
 
 @pytest.fixture
 async def address(tls: Tls, tmp_path: Path) -> AsyncIterator[str]:
-    """A server that tells its caller who it is, to those who may infer."""
+    """A server that names its caller to itself, for callers that may infer."""
     jwks = tmp_path / "jwks.json"
     public = jwt.algorithms.ECAlgorithm.to_jwk(KEY.public_key(), as_dict=True)
     jwks.write_text(json.dumps({"keys": [{**public, "alg": "ES256"}]}))
@@ -95,13 +95,13 @@ async def test_others_are_refused_with_the_status_of_their_mistake(address: str,
         httpx.AsyncClient(verify=context(tls)) as bare,
     ):
         wrong_role = await planner.get(address)
-        nobody = await bare.get(address)
+        anonymous = await bare.get(address)
         forged = await bare.get(address, headers={"Authorization": "Bearer forged"})
 
     assert wrong_role.status_code == 403
     assert "may not call" in wrong_role.json()["error"]
-    assert nobody.status_code == forged.status_code == 401
-    assert nobody.headers["WWW-Authenticate"] == "Bearer"
+    assert anonymous.status_code == forged.status_code == 401
+    assert anonymous.headers["WWW-Authenticate"] == "Bearer"
 
 
 async def test_plaintext_on_a_port_with_tls_gets_nothing(address: str) -> None:

@@ -83,8 +83,8 @@ async def client(world: World) -> AsyncOpenAI:
     return await world.stack.enter_async_context(made)
 
 
-def asked(held: worker_pb2.Work) -> tuple[str, dict[str, Any]]:
-    """The prompt and the parameters that the worker was sent."""
+def prompt_and_parameters(held: worker_pb2.Work) -> tuple[str, dict[str, Any]]:
+    """Return the prompt and the parameters that the worker was sent."""
     request = pb.ModelInferRequest.FromString(held.request)
     parameters = {
         key: getattr(value, str(value.WhichOneof("parameter_choice")))
@@ -110,7 +110,7 @@ async def test_a_completion_has_its_text_usage_and_receipt(world: World) -> None
     assert (found.usage.model_extra or {})["energy_j"] == 3.6
     assert (found.usage.model_extra or {})["carbon_gco2e"] == 0.0015
     assert (found.usage.model_extra or {})["model_variant"] == "variant-a"
-    assert asked(worker.works[0]) == (
+    assert prompt_and_parameters(worker.works[0]) == (
         "hello",
         {
             "chat": False,
@@ -136,7 +136,7 @@ async def test_a_conversation_reaches_the_worker_with_its_history(world: World) 
         max_completion_tokens=9,
         stop="end",
     )
-    prompt, parameters = asked(worker.works[0])
+    prompt, parameters = prompt_and_parameters(worker.works[0])
 
     assert found.choices[0].message.content == "Three?"
     assert prompt == "Three?"

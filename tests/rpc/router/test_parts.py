@@ -83,7 +83,7 @@ async def test_a_request_keeps_its_credit_until_its_last_part(world: World) -> N
 async def test_a_worker_that_dies_in_the_middle_of_an_answer_ends_it_with_an_error(
     world: World,
 ) -> None:
-    """What was begun cannot be answered by another worker without repeating parts."""
+    """An answer that has begun cannot come from another worker without repeating parts."""
     worker = await streaming(world)
     other = await world.worker("b")
     await world.route(worker, other, shares=(1.0, 0.0))
@@ -130,7 +130,7 @@ async def test_a_client_that_does_not_read_is_not_held_in_memory_for_ever(world:
     assert 10 < len(found) < 40
 
 
-# ---- the same model, asked for one answer ------------------------------------------------------
+# ---- the same model, with one answer ------------------------------------------------------
 
 
 async def unary(world: World, *parts: tuple[str, bool]) -> pb.ModelInferResponse:

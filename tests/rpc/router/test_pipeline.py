@@ -27,7 +27,7 @@ from tests.support.router.router_service import (
 
 Tensor = pb.ModelMetadataResponse.TensorMetadata
 NAMES = ("x", "h", "y")
-"""What goes into stage 0, from one to the other, and comes out of stage 1."""
+"""The tensors that enter stage 0, pass to stage 1, and leave it."""
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ async def status(world: World) -> router_pb2.ModelStatus:
     return response.models[0]
 
 
-async def ask(
+async def infer(
     world: World, request: pb.ModelInferRequest | None = None, timeout_s: float = 5.0
 ) -> pb.ModelInferResponse:
     stub = GRPCInferenceServiceStub(world.channel)
@@ -96,7 +96,7 @@ def values(answer: pb.ModelInferResponse) -> list[float]:
     return [float(each) for each in np.frombuffer(answer.raw_output_contents[0], np.float32)]
 
 
-async def test_an_answer_has_gone_through_both_stages_and_tells_what_both_cost(
+async def test_an_answer_has_gone_through_both_stages_and_has_the_cost_of_both(
     world: World,
 ) -> None:
     """The second stage gets tensors as they are, and alone learns which outputs are wanted."""
@@ -105,7 +105,7 @@ async def test_an_answer_has_gone_through_both_stages_and_tells_what_both_cost(
     request = infer_request(1, 2, 3, 4, name="mine")
     request.outputs.add(name="y")
 
-    answer = await ask(world, request)
+    answer = await infer(world, request)
 
     assert (answer.id, answer.outputs[0].name) == ("mine", "y")
     assert values(answer) == [4, 8, 12, 16]
@@ -133,9 +133,11 @@ async def test_clients_see_one_model_that_answered_once(world: World) -> None:
     metadata = await stub.ModelMetadata(pb.ModelMetadataRequest(name="digits"))
     assert [tensor.name for tensor in metadata.inputs] == ["x"]
     assert [tensor.name for tensor in metadata.outputs] == ["y"]
-    (told,) = (await stub.ModelStatistics(pb.ModelStatisticsRequest(name="digits"))).model_stats
-    assert (told.inference_count, told.inference_stats.success.count) == (1, 1)
-    assert told.inference_stats.compute_infer.ns == pytest.approx(2 * 4e6)
+    (statistics,) = (
+        await stub.ModelStatistics(pb.ModelStatisticsRequest(name="digits"))
+    ).model_stats
+    assert (statistics.inference_count, statistics.inference_stats.success.count) == (1, 1)
+    assert statistics.inference_stats.compute_infer.ns == pytest.approx(2 * 4e6)
     assert sorted(each.stage for each in (await status(world)).instances) == [0, 1]
 
 
@@ -143,12 +145,12 @@ async def test_what_a_worker_died_with_goes_on_from_the_last_stages_answer(world
     first = await staged(world, "a", 0)
     doomed, other = await staged(world, "b", 1, lambda _: None), await staged(world, "c", 1)
     await route(world, of_stage(first, 0), of_stage(doomed, 1, 1.0), of_stage(other, 1, 0.0))
-    asked = asyncio.create_task(ask(world))
+    call = asyncio.create_task(infer(world))
     await until(lambda: len(doomed.held) == 1)
 
     doomed.die()
 
-    assert values(await asked) == [4, 8, 12, 16]
+    assert values(await call) == [4, 8, 12, 16]
     assert len(first.works) == 1, "the first stage is not done again"
     assert (await status(world)).retried == 1
 
@@ -160,13 +162,13 @@ async def test_a_request_that_waits_for_a_stage_that_is_gone_restarts_on_another
     first, second = await staged(world, "a", 0), await staged(world, "b", 1, lambda _: None)
     whole = await world.worker("w")
     await route(world, of_stage(first, 0), of_stage(second, 1), routed(whole, 0.0))
-    begun = asyncio.create_task(ask(world))
+    begun = asyncio.create_task(infer(world))
     await until(lambda: len(second.held) == 1)
 
     await world.planner.route(of_stage(first, 0), routed(whole, 0.0))
     await world.acknowledged()
     second.die()
-    answers = await asyncio.gather(begun, ask(world))
+    answers = await asyncio.gather(begun, infer(world))
 
     assert {each.parameters["model_variant"].string_param for each in answers} == {"variant-w"}
     assert all(values(each) == [10.0] for each in answers)
@@ -181,7 +183,7 @@ async def test_an_error_of_the_second_stage_is_the_answer(world: World) -> None:
     await route(world, of_stage(first, 0), of_stage(second, 1))
 
     with pytest.raises(grpc.aio.AioRpcError, match="cannot") as caught:
-        await ask(world)
+        await infer(world)
 
     assert caught.value.code() == grpc.StatusCode.INTERNAL
     assert (await status(world)).failed == 1
@@ -193,7 +195,7 @@ async def test_stages_that_do_not_belong_together_are_refused(world: World) -> N
     await route(world, of_stage(first, 0), of_stage(second, 1))
 
     with pytest.raises(grpc.aio.AioRpcError, match="takes 'z', which no stage before it returns"):
-        await ask(world)
+        await infer(world)
 
 
 async def test_a_deadline_and_a_caller_that_goes_reach_the_stage_that_computes(
@@ -201,10 +203,10 @@ async def test_a_deadline_and_a_caller_that_goes_reach_the_stage_that_computes(
 ) -> None:
     first, second = await staged(world, "a", 0), await staged(world, "b", 1, lambda _: None)
     await route(world, of_stage(first, 0), of_stage(second, 1))
-    asked = asyncio.create_task(ask(world, timeout_s=3.0))
+    call = asyncio.create_task(infer(world, timeout_s=3.0))
     await until(lambda: len(second.held) == 1)
 
-    asked.cancel()
+    call.cancel()
 
     await until(lambda: second.cancelled == [second.works[0].id])
     assert 0 < second.works[0].remaining_s < first.works[0].remaining_s < 3.5

@@ -38,8 +38,8 @@ TOKENS = {SHORT: 3, LONG: 300}
 Answer = Callable[[pb.PredictRequest], list[pb.PredictResponse]]
 
 
-def told(question: pb.PredictRequest) -> list[pb.PredictResponse]:
-    """A prompt begins with its class."""
+def predicted(question: pb.PredictRequest) -> list[pb.PredictResponse]:
+    """Return predictions by the first character of the prompt, its class."""
     return [
         pb.PredictResponse(
             id=question.id,
@@ -55,16 +55,16 @@ def nonsense(question: pb.PredictRequest) -> list[pb.PredictResponse]:
     return [
         pb.PredictResponse(id=2**63),
         pb.PredictResponse(id=question.id, rank=77),
-        *told(question) * 2,
+        *predicted(question) * 2,
     ]
 
 
 class Oracle(PredictorServiceServicer):
     """A predictor whose words the test decides; None: it does not even listen."""
 
-    def __init__(self, answer: Answer | None = told) -> None:
+    def __init__(self, answer: Answer | None = predicted) -> None:
         self.answer = answer
-        self.asked = 0
+        self.queries = 0
         self.limits: set[int] = set()
         self.tenants: dict[bytes, str] = {}
         self.observed: list[pb.Observation] = []
@@ -75,7 +75,7 @@ class Oracle(PredictorServiceServicer):
         if self.answer is None:
             await asyncio.Event().wait()
         async for question in requests:
-            self.asked += 1
+            self.queries += 1
             self.limits.add(question.max_tokens)
             self.tenants[question.prompt] = question.tenant
             for response in self.answer(question) if self.answer else ():
@@ -86,7 +86,7 @@ class Oracle(PredictorServiceServicer):
         return pb.ObserveResponse(learned=len(request.observations))
 
 
-def oracle(answer: Answer | None = told) -> Oracle:
+def oracle(answer: Answer | None = predicted) -> Oracle:
     return Oracle(answer)  # type: ignore[abstract]  # a router calls nothing else
 
 
@@ -108,14 +108,14 @@ class Suite:
             await asyncio.sleep(short_s if prompt.startswith("0") else long_s)
             self.worker.finish(answered)
 
-    async def ask(self, prompt: str, client: str = "") -> str:
+    async def infer(self, prompt: str, client: str = "") -> str:
         infer = GRPCInferenceServiceStub(self.world.channel).ModelInfer
         named = (("x-client-id", client),) if client else None
         response = await infer(infer_request(prompt), metadata=named)
         return response.raw_output_contents[0].decode()
 
-    async def foretold(self) -> int:
-        """Return how many predictions have come, as Triton's statistics tell it."""
+    async def predictions(self) -> int:
+        """Return the number of predictions that have come, from Triton's statistics."""
         statistics = await GRPCInferenceServiceStub(self.world.channel).ModelStatistics(
             grpc_service_pb2.ModelStatisticsRequest(name="digits")
         )
@@ -124,7 +124,7 @@ class Suite:
 
 @asynccontextmanager
 async def suite(known: Oracle | None, port: int = 0) -> AsyncIterator[Suite]:
-    """Run it; None: nobody listens where the predictor should be, or who does at the port."""
+    """Run a router with a predictor; None: at its address no server listens, or another does."""
     async with AsyncExitStack() as stack:
         port = port or free_port()
         if known is not None:
@@ -151,9 +151,9 @@ class RealPredictor:
     process: asyncio.subprocess.Process
     stub: PredictorServiceAsyncStub
 
-    async def learn(self, asked: list[str]) -> None:
-        """Be told how long the answers to some prompts are, several times."""
-        for prompt in asked * 3:
+    async def learn(self, prompts: list[str]) -> None:
+        """Teach the predictor the lengths of answers to some prompts, several times."""
+        for prompt in prompts * 3:
             await observe(self.stub, prompt.encode(), TOKENS[int(prompt[:1])])
 
 
@@ -213,14 +213,14 @@ def prompts(count: int) -> list[str]:
 async def test_lengths_are_reported_by_key_or_without_a_prediction_by_prompt() -> None:
     async with suite(oracle()) as found, asyncio.TaskGroup() as tasks:
         work = tasks.create_task(found.work(short_s=0.001, long_s=0.001))
-        await asyncio.gather(*map(found.ask, prompts(20)))
+        await asyncio.gather(*map(found.infer, prompts(20)))
         await until(lambda: len(found.oracle.observed) == 20)
         work.cancel()
 
     by_key = [each for each in found.oracle.observed if each.prompt_key]
     by_prompt = [each for each in found.oracle.observed if each.prompt]
-    assert len(by_key) == found.oracle.asked > 0
-    assert len(by_key) + len(by_prompt) == 20, "those that nobody asked about, by their prompts"
+    assert len(by_key) == found.oracle.queries > 0
+    assert len(by_key) + len(by_prompt) == 20, "those without a prediction, by their prompts"
     for each in found.oracle.observed:
         prompt = each.prompt or each.prompt_key.removeprefix(b"key of ")
         assert each.model == "digits"
@@ -230,16 +230,16 @@ async def test_lengths_are_reported_by_key_or_without_a_prediction_by_prompt() -
 
 
 async def test_prompts_are_those_of_their_client_and_of_no_tenant_where_it_is_not_known() -> None:
-    """So that no client can tell from the order of answers what another has asked."""
+    """So that no client can infer from the order of answers what another has sent."""
     async with suite(oracle()) as found, asyncio.TaskGroup() as tasks:
         work = tasks.create_task(found.work(short_s=0.001, long_s=0.001))
         clients = ["", "one", "two"] * 6
-        asked = list(zip(prompts(18), clients, strict=True))
-        await asyncio.gather(*(found.ask(*each) for each in asked))
+        sent = list(zip(prompts(18), clients, strict=True))
+        await asyncio.gather(*(found.infer(*each) for each in sent))
         await until(lambda: len(found.oracle.observed) == 18)
         work.cancel()
 
-    tenants = {prompt.encode(): client and f"id:{client}" for prompt, client in asked}
+    tenants = {prompt.encode(): client and f"id:{client}" for prompt, client in sent}
     by_prompt = {each.prompt: each.tenant for each in found.oracle.observed if each.prompt}
     assert found.oracle.tenants.items() <= tenants.items()
     assert by_prompt.items() <= tenants.items()
@@ -255,13 +255,13 @@ async def test_prompts_are_those_of_their_client_and_of_no_tenant_where_it_is_no
         pytest.param(lambda: oracle(nonsense), id="nonsense"),
     ],
 )
-async def test_a_predictor_that_is_no_help_changes_no_answer_and_loses_nothing(
+async def test_a_predictor_that_fails_changes_no_answer_and_loses_nothing(
     known: Callable[[], Oracle] | None,
 ) -> None:
     async with suite(known and known()) as found, asyncio.TaskGroup() as tasks:
         work = tasks.create_task(found.work(short_s=0, long_s=0))
         wanted = prompts(60)
-        answers = await asyncio.gather(*map(found.ask, wanted))
+        answers = await asyncio.gather(*map(found.infer, wanted))
         work.cancel()
 
     assert answers == wanted
@@ -283,31 +283,31 @@ async def test_the_real_predictor_puts_short_answers_first_and_when_killed_nothi
     ):
         await real.learn(known)
         work = tasks.create_task(found.work(short_s=0.002, long_s=0.015))
-        await asyncio.gather(*map(found.ask, [*known * 6, *known[:10]]))
-        foretold = await found.foretold()
-        blocker = tasks.create_task(found.ask("4 blocker"))
+        await asyncio.gather(*map(found.infer, [*known * 6, *known[:10]]))
+        before = await found.predictions()
+        blocker = tasks.create_task(found.infer("4 blocker"))
         await until(lambda: "4 blocker" in found.served)
         work.cancel()
-        last = [tasks.create_task(found.ask(prompt)) for prompt in ("4 0", "4 2", "0 1", "0 3")]
+        last = [tasks.create_task(found.infer(prompt)) for prompt in ("4 0", "4 2", "0 1", "0 3")]
 
-        async def all_foretold() -> bool:
-            return await found.foretold() == foretold + len(last)
+        async def all_predicted() -> bool:
+            return await found.predictions() == before + len(last)
 
-        await until(all_foretold)
+        await until(all_predicted)
         found.worker.finish(answered)
         work = tasks.create_task(found.work(short_s=0.001, long_s=0.003))
         await asyncio.gather(blocker, *last)
         assert found.served[-4:] == ["0 1", "0 3", "4 0", "4 2"]
 
         before = len(found.served)
-        asking = [tasks.create_task(found.ask(prompt)) for prompt in known * 6]
+        calls = [tasks.create_task(found.infer(prompt)) for prompt in known * 6]
         await until(lambda: len(found.served) > before + 30)
         real.process.kill()
         await real.process.wait()
-        answers = await asyncio.gather(*asking)
+        answers = await asyncio.gather(*calls)
         work.cancel()
 
-    assert foretold > 0
+    assert before > 0
     assert answers == known * 6
     assert sorted(found.served[before:]) == sorted(known * 6)
 
@@ -317,9 +317,9 @@ async def test_a_choice_by_predicted_tokens_requests_them_of_requests_that_are_s
     async with suite(oracle()) as found, asyncio.TaskGroup() as tasks:
         found.world.planner.discipline = "fcfs"
         await found.world.route(found.worker, choice="predicted_tokens")
-        served = tasks.create_task(found.ask("0 1"))
+        served = tasks.create_task(found.infer("0 1"))
         await until(lambda: bool(found.worker.held))
-        await until(lambda: found.oracle.asked == 1)
+        await until(lambda: found.oracle.queries == 1)
         found.worker.finish(answered)
         assert await served == "0 1"
 
@@ -330,7 +330,7 @@ async def test_other_disciplines_request_no_predictions() -> None:
         await found.world.route(found.worker)
         work = tasks.create_task(found.work(short_s=0, long_s=0))
         wanted = prompts(20)
-        assert await asyncio.gather(*map(found.ask, wanted)) == wanted
+        assert await asyncio.gather(*map(found.infer, wanted)) == wanted
         work.cancel()
 
-    assert found.oracle.asked == 0
+    assert found.oracle.queries == 0

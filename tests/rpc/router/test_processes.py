@@ -112,8 +112,8 @@ def alive(pid: int) -> bool:
         return False
 
 
-async def ask(channel: grpc.aio.Channel, times: int, *, patient: bool = False) -> Counter[str]:
-    """Ask one after another; return who answered. Who is patient connects again and again."""
+async def infer(channel: grpc.aio.Channel, times: int, *, patient: bool = False) -> Counter[str]:
+    """Send requests one after another; count the answers by worker. A patient caller reconnects."""
     stub, found = GRPCInferenceServiceStub(channel), Counter[str]()
     for _ in range(times):
         answer = await stub.ModelInfer(REQUEST, timeout=20, wait_for_ready=patient)
@@ -121,30 +121,30 @@ async def ask(channel: grpc.aio.Channel, times: int, *, patient: bool = False) -
     return found
 
 
-async def ask_all(*asked: tuple[grpc.aio.Channel, int, int]) -> Counter[str]:
-    """Ask on channels, so many callers each so many times."""
-    callers = [ask(channel, times) for channel, count, times in asked for _ in range(count)]
+async def infer_all(*calls: tuple[grpc.aio.Channel, int, int]) -> Counter[str]:
+    """Send requests on channels: `calls` are channel, number of callers, requests of each."""
+    callers = [infer(channel, times) for channel, count, times in calls for _ in range(count)]
     return sum(await asyncio.gather(*callers), Counter[str]())
 
 
 async def test_shares_credits_and_reports_of_two_processes_are_those_of_one_router(
     tmp_path: Path, model: Path
 ) -> None:
-    """Below capacity the plan's shares hold; above it, each worker's credits, and all is told."""
+    """Below capacity the plan's shares hold; above it, each worker's credits; all is reported."""
     async with fleet(tmp_path, model, latency_s=0.01) as both:
         one, other = (await both.one_each()).values()
-        light = await ask_all((one, 2, 40), (other, 1, 80))
+        light = await infer_all((one, 2, 40), (other, 1, 80))
         assert light["a"] / light.total() == pytest.approx(SHARES["a"], abs=0.03)
 
-        heavy = await ask_all((one, 40, 5), (other, 10, 20))
+        heavy = await infer_all((one, 40, 5), (other, 10, 20))
         for worker in both.workers.values():
             # While word of a change is on its way, a quarter of them may be used twice.
             assert CREDITS / 2 < worker.credits.most <= CREDITS + 2 + CREDITS // 4
 
-        def told() -> int:
+        def reported() -> int:
             return sum(r.models[0].answered for r in both.world.planner.reports)
 
-        await until(lambda: told() == light.total() + heavy.total() == 160 + 400)
+        await until(lambda: reported() == light.total() + heavy.total() == 160 + 400)
         assert len({report.router_id for report in both.world.planner.reports}) == 2
 
 
@@ -154,12 +154,12 @@ async def test_a_killed_process_takes_only_its_own_callers_with_it_and_another_c
     async with fleet(tmp_path, model, latency_s=0.02) as both:
         names = await both.one_each()
         (killed, lost), (spared, kept) = names.items()
-        going_on = asyncio.create_task(ask_all((kept, 4, 25)))
-        cut = [asyncio.create_task(ask(lost, 100)) for _ in range(3)]
+        going_on = asyncio.create_task(infer_all((kept, 4, 25)))
+        cut = [asyncio.create_task(infer(lost, 100)) for _ in range(3)]
         await until(lambda: all(worker.requests > 5 for worker in both.workers.values()))
         os.kill(pid_of(killed), signal.SIGKILL)
         errors: list[Any] = await asyncio.gather(*cut, return_exceptions=True)
-        again = await ask(lost, 5, patient=True)  # the channel connects again, to whoever listens
+        again = await infer(lost, 5, patient=True)  # the channel connects again, to any process
         untouched = await going_on
 
         assert [error.code() for error in errors] == [grpc.StatusCode.UNAVAILABLE] * 3
@@ -169,7 +169,7 @@ async def test_a_killed_process_takes_only_its_own_callers_with_it_and_another_c
 
 
 async def test_a_port_in_use_is_refused() -> None:
-    """The processes share their port with each other, and with nobody else."""
+    """The processes share their port with each other, and with no other server."""
     async with router_service.running() as world:
         settings = router_service.deployment(1, 1, processes=2, listen=world.address)
         with pytest.raises(OSError, match="in use"):

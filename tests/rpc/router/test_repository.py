@@ -1,4 +1,4 @@
-"""What the router tells of its models and settings, and what it refuses to change."""
+"""The router's models and settings as clients see them, and the changes that it refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A running router's `/metrics`, scraped as Prometheus does; energy that no answer tells of."""
+"""A running router's `/metrics`, scraped as Prometheus does; energy that is on no answer."""
 
 from __future__ import annotations
 
@@ -124,18 +124,18 @@ def open_metrics(address: str) -> dict[str, Metric]:
     return {family.name: family for family in open_metrics_families(text)}  # type: ignore[no-untyped-call]  # the library's
 
 
-async def test_an_error_tells_the_energy_that_it_cost() -> None:
+async def test_an_error_has_the_energy_that_it_cost() -> None:
     async with running() as world:
         await world.route(await world.worker("a", failed_after_it_ran))
 
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await client(world).ModelInfer(infer_request())
 
-    told = dict(caught.value.trailing_metadata())
+    trailers = dict(caught.value.trailing_metadata())
     assert caught.value.code() is grpc.StatusCode.INTERNAL
-    assert float(told["cinquefoil-energy-j"]) == 3.6
-    assert float(told["cinquefoil-carbon-gco2e"]) == pytest.approx(1.5e-3)
-    assert "grpc-status-details-bin" in told
+    assert float(trailers["cinquefoil-energy-j"]) == 3.6
+    assert float(trailers["cinquefoil-carbon-gco2e"]) == pytest.approx(1.5e-3)
+    assert "grpc-status-details-bin" in trailers
 
 
 async def test_work_whose_caller_has_gone_is_counted_as_unclaimed() -> None:

@@ -12,7 +12,7 @@ from google.rpc import error_details_pb2, status_pb2
 from cinquefoil.router.v1 import router_pb2
 from cinquefoil.router.v1.router_pb2_grpc import RouterServiceStub
 from inference import grpc_service_pb2 as pb
-from tests.support.router.router_client import ask, client, queued, status
+from tests.support.router.router_client import client, infer, queued, status
 from tests.support.router.router_service import (
     World,
     computed,
@@ -63,12 +63,12 @@ async def test_a_request_comes_back_answered_with_its_receipt(world: World) -> N
     assert float(trailers["cinquefoil-carbon-gco2e"]) == pytest.approx(1.5e-3)
 
 
-async def test_who_watches_receipts_is_told_what_an_answer_cost(world: World) -> None:
+async def test_a_watcher_of_receipts_gets_the_cost_of_an_answer(world: World) -> None:
     await world.route(await world.worker("a"))
     request = router_pb2.WatchReceiptsRequest(variant="variant-a")
     watching = RouterServiceStub(world.channel).WatchReceipts(request)
     first = await anext(aiter(watching))
-    await ask(world)
+    await infer(world)
     receipts = [each async for response in until_one(watching) for each in response.receipts]
     watching.cancel()
 
@@ -104,7 +104,7 @@ async def test_requests_for_one_worker_share_frames_and_never_exceed_its_credits
 ) -> None:
     worker = await world.worker("a", lambda _: None, credits_=3)
     await world.route(worker)
-    calls = [asyncio.create_task(ask(world)) for _ in range(6)]
+    calls = [asyncio.create_task(infer(world)) for _ in range(6)]
     await until(lambda: len(worker.held) == 3)
     assert (await status(world)).queue_depth == 3
 
@@ -121,7 +121,7 @@ async def test_shares_decide_which_instance_answers(world: World) -> None:
     small, large = await world.worker("a"), await world.worker("b")
     await world.route(small, large, shares=(0.75, 0.25))
 
-    answers = [await ask(world) for _ in range(20)]
+    answers = [await infer(world) for _ in range(20)]
 
     chosen = Counter(answer.parameters["model_variant"].string_param for answer in answers)
     assert chosen == {"variant-a": 15, "variant-b": 5}
@@ -168,7 +168,7 @@ async def test_another_version_than_1_is_not_found(world: World) -> None:
 
 
 @pytest.mark.parametrize("body", [b"\x0a\xff", b"\xff\xff\xff", b"\x0a\x01\xff", b"\x0c"])
-async def test_bytes_that_are_no_request_are_invalid(world: World, body: bytes) -> None:
+async def test_bytes_that_are_not_a_request_are_invalid(world: World, body: bytes) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await raw(world, body)
 
@@ -188,7 +188,7 @@ async def test_a_workers_error_is_passed_on_and_not_retried(world: World) -> Non
     await world.route(worker)
 
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await ask(world)
+        await infer(world)
 
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert caught.value.details() == "x is too long"
@@ -196,12 +196,12 @@ async def test_a_workers_error_is_passed_on_and_not_retried(world: World) -> Non
 
 
 async def test_a_full_queue_refuses_with_a_time_to_retry(world: World) -> None:
-    """The model's max_queue is 3, and nobody takes requests."""
-    waiting = [asyncio.create_task(ask(world)) for _ in range(3)]
+    """The model's max_queue is 3, and no worker takes requests."""
+    waiting = [asyncio.create_task(infer(world)) for _ in range(3)]
     await queued(world, 3)
 
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await ask(world)
+        await infer(world)
 
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert retry_s(caught.value) == 0.5
@@ -224,7 +224,7 @@ async def test_an_oversized_request_is_refused_with_both_sizes() -> None:
 
 
 async def test_requests_wait_for_the_first_routing_table(world: World) -> None:
-    call = asyncio.create_task(ask(world))
+    call = asyncio.create_task(infer(world))
     await queued(world, 1)
     assert not (await client(world).ServerReady(pb.ServerReadyRequest())).ready
 
@@ -237,11 +237,11 @@ async def test_requests_wait_for_the_first_routing_table(world: World) -> None:
 async def test_a_removed_worker_finishes_what_it_holds_and_gets_nothing_more(world: World) -> None:
     old, new = await world.worker("old", lambda _: None), await world.worker("new")
     await world.route(old)
-    first = asyncio.create_task(ask(world))
+    first = asyncio.create_task(infer(world))
     await until(lambda: len(old.held) == 1)
 
     await world.route(new)
-    second = await ask(world)
+    second = await infer(world)
     assert old.streams == 1
     old.finish()
 
@@ -256,19 +256,19 @@ async def test_the_last_table_holds_while_the_planner_is_away(world: World) -> N
     await world.route(first)
 
     await world.planner_leaves()
-    while_away = await ask(world)
+    while_away = await infer(world)
     await world.planner_returns()
     await world.route(second)
 
     assert while_away.parameters["model_variant"].string_param == "variant-a"
-    assert (await ask(world)).parameters["model_variant"].string_param == "variant-b"
+    assert (await infer(world)).parameters["model_variant"].string_param == "variant-b"
 
 
 async def test_load_is_reported_with_the_tables_revision_as_soon_as_it_changes() -> None:
     async with running(report_interval_s=60.0) as world:
         await world.route(await world.worker("a"))
         for _ in range(5):
-            await ask(world)
+            await infer(world)
 
         await world.route()  # an hour could pass before the next report, were it not for this
 
@@ -290,7 +290,7 @@ async def test_models_describe_themselves_as_their_workers_do(world: World) -> N
         await client(world).ModelMetadata(pb.ModelMetadataRequest(name="digits"))
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
     await world.route(await world.worker("a"))
-    await ask(world)
+    await infer(world)
 
     metadata = await client(world).ModelMetadata(pb.ModelMetadataRequest(name="digits"))
     config = (await client(world).ModelConfig(pb.ModelConfigRequest(name="digits"))).config
@@ -304,11 +304,11 @@ async def test_models_describe_themselves_as_their_workers_do(world: World) -> N
 async def test_statistics_count_real_times(world: World) -> None:
     worker = await world.worker("a")
     await world.route(worker)
-    await ask(world)
-    await ask(world)
+    await infer(world)
+    await infer(world)
     worker.answer = lambda work: refusal(work, "no")
     with pytest.raises(grpc.aio.AioRpcError):
-        await ask(world)
+        await infer(world)
 
     (found,) = (await client(world).ModelStatistics(pb.ModelStatisticsRequest())).model_stats
 
@@ -327,7 +327,7 @@ async def test_status_adds_up(world: World) -> None:
     worker = await world.worker("a")
     await world.route(worker)
     for _ in range(3):
-        await ask(world)
+        await infer(world)
 
     found = await status(world)
 

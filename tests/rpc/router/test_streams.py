@@ -71,7 +71,7 @@ async def test_an_error_is_its_requests_answer_and_the_stream_goes_on(world: Wor
     assert await call.code() is grpc.StatusCode.OK
 
 
-async def test_bytes_that_are_no_request_are_an_error_of_the_stream_alone(world: World) -> None:
+async def test_bytes_that_are_not_a_request_are_an_error_of_the_stream_alone(world: World) -> None:
     await world.route(await world.worker("a"))
     call: Any = world.channel.stream_stream(
         METHOD, response_deserializer=pb.ModelStreamInferResponse.FromString

@@ -71,9 +71,9 @@ async def test_client_router_and_worker_share_a_trace_each_the_parent_of_the_nex
     assert queue.parent_span_id == compute.parent_span_id == worker.span_id
     assert {span.trace_state for span in (router, worker)} == {"vendor=7"}
     assert queue.end_time_unix_nano == compute.start_time_unix_nano
-    told_j = answer.parameters["energy_j"].double_param
-    assert numbers(router)["cinquefoil.energy_j"] == told_j
-    assert numbers(worker)["cinquefoil.energy_j"] == told_j > 0
+    answer_j = answer.parameters["energy_j"].double_param
+    assert numbers(router)["cinquefoil.energy_j"] == answer_j
+    assert numbers(worker)["cinquefoil.energy_j"] == answer_j > 0
 
 
 async def test_an_error_ends_the_routers_span_with_its_status(collector: Collector) -> None:
@@ -89,7 +89,7 @@ async def test_an_error_ends_the_routers_span_with_its_status(collector: Collect
 
 
 async def test_without_a_recorder_the_workers_parent_is_the_client() -> None:
-    """A span that nobody records must not stand between two that are."""
+    """A span that no exporter records must not stand between two that are."""
     headers = client_headers()
     async with running() as world:
         worker = await world.worker("a")

@@ -15,7 +15,7 @@ PROGRAM = SUPPORT / "router/tritonclient_calls.py"
 
 @pytest.fixture(scope="module")
 def seen() -> dict[str, Any]:
-    """What both clients saw; one process for all tests, as importing the client takes a second."""
+    """Everything both clients saw; one process for all tests, as importing them takes a second."""
     return asyncio.run(look())
 
 

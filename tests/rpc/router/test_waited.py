@@ -1,4 +1,4 @@
-"""How long requests may take, and how long they took before their worker saw them."""
+"""Deadlines of requests, and the time they took before their worker saw them."""
 
 import asyncio
 import time
@@ -29,7 +29,7 @@ async def test_a_worker_receives_how_long_a_request_waited_before_it() -> None:
 
 
 async def test_a_request_without_a_deadline_has_its_models_own() -> None:
-    """And the worker is told of it, so that it does not begin what nobody waits for."""
+    """And the worker gets it, so that it does not begin a request that no caller waits for."""
     async with running(default_deadline_s=0.1) as world:
         worker = await world.worker("a", lambda _: None)
         await world.route(worker)

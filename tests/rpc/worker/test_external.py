@@ -63,7 +63,7 @@ def servers_below(pid: int) -> list[psutil.Process]:
 
 @asynccontextmanager
 async def bridged(folder: Path, runtime: ExternalRuntime, **changes: Any) -> AsyncIterator[Router]:
-    """Run a worker that asks an external server; give a stream to it."""
+    """Run a worker in front of an external server; yield a stream to it."""
     spec = worker_spec(folder, folder / "no-file", runtime=runtime, **changes)
     async with worker(spec), routed(spec.listen) as router:
         yield router
@@ -79,7 +79,7 @@ async def test_answers_charges_and_errors_are_the_servers_under_the_models_own_n
     fault = tmp_path / "fault"
     async with bridged(tmp_path, doubling(fault)) as router:
         metadata = oip.ModelMetadataResponse.FromString(router.hello.metadata)
-        result = await router.ask(request(1, 2, request_id="r-1"), 99)
+        result = await router.infer(request(1, 2, request_id="r-1"), 99)
         await router.send(
             work(1, request(1, 1, 1, 1, 1, 1)),
             work(2, request(2, 2)),
@@ -88,13 +88,13 @@ async def test_answers_charges_and_errors_are_the_servers_under_the_models_own_n
         )
         results = await router.wait_for(1, 2, 3, 4)
 
-        wrong = await router.ask(request(1, 2, datatype="FP64"), 5)
+        wrong = await router.infer(request(1, 2, datatype="FP64"), 5)
         await router.send(worker_pb2.Work(id=6, request=b"\xff"))
         (broken,) = await router.wait_for(6)
         fault.write_text("fail")
-        failed = await router.ask(request(1, 2), 7)
+        failed = await router.infer(request(1, 2), 7)
         fault.write_text("full")
-        full = await router.ask(request(1, 2), 8)
+        full = await router.infer(request(1, 2), 8)
 
     answer = oip.ModelInferResponse.FromString(result.response)
     assert output(result.response, "y") == [2.0, 4.0]
@@ -117,11 +117,11 @@ async def test_answers_charges_and_errors_are_the_servers_under_the_models_own_n
 
 
 async def test_a_worker_does_not_outlive_its_server(tmp_path: Path) -> None:
-    """What it had in hand should be tried elsewhere; its supervisor starts both again."""
+    """Requests in its hands should be tried elsewhere; its supervisor starts both again."""
     spec = worker_spec(tmp_path, tmp_path / "no-file", runtime=doubling(tmp_path / "fault"))
     async with worker(spec) as running, routed(spec.listen) as router:
         (tmp_path / "fault").write_text("die")
-        result = await router.ask(request(1, 2))
+        result = await router.infer(request(1, 2))
         status = await running.exit_status()
 
     assert result.status == "UNAVAILABLE"
@@ -132,7 +132,7 @@ async def test_a_server_that_lives_but_is_not_ready_any_more_is_given_up(tmp_pat
     spec = worker_spec(tmp_path, tmp_path / "no-file", runtime=doubling(tmp_path / "fault"))
     async with worker(spec) as running:
         async with routed(spec.listen) as router:
-            assert (await router.ask(request(1, 2))).status == ""
+            assert (await router.infer(request(1, 2))).status == ""
         (tmp_path / "fault").write_text("unready")
         assert await running.exit_status() == 1
 
@@ -156,7 +156,7 @@ async def test_a_server_that_runs_already_is_attached_to_and_left_running(tmp_pa
     try:
         attached = doubling(tmp_path, command=(), address=f"127.0.0.1:{port}")
         async with bridged(tmp_path, attached) as router:
-            result = await router.ask(request(1, 2))
+            result = await router.infer(request(1, 2))
         assert output(result.response, "y") == [2.0, 4.0]
         assert server.returncode is None
     finally:
@@ -165,7 +165,7 @@ async def test_a_server_that_runs_already_is_attached_to_and_left_running(tmp_pa
 
 
 async def test_a_server_that_runs_elsewhere_is_called_with_tls(tmp_path: Path) -> None:
-    """The server asks for a certificate: a worker in plaintext or without one gets no answer."""
+    """The server requires a certificate: a worker in plaintext or without one gets no answer."""
     tls = issued(tmp_path / "pki", "worker/triton", "client/app")
 
     def register(server: Any) -> None:
@@ -177,7 +177,7 @@ async def test_a_server_that_runs_elsewhere_is_called_with_tls(tmp_path: Path) -
         address = f"localhost:{server.port}"
         runtime = doubling(tmp_path, command=(), address=address, tls=client)
         async with bridged(tmp_path, runtime) as router:
-            result = await router.ask(request(1, 2))
+            result = await router.infer(request(1, 2))
     assert output(result.response, "y") == [2.0, 4.0]
 
 
@@ -221,14 +221,16 @@ async def test_a_server_that_cannot_start_says_why(
 
 
 async def test_a_server_forks_with_grpc_as_it_likes(tmp_path: Path) -> None:
-    """What our own processes need not do is no matter of the server's."""
-    told = tmp_path / "told"
-    say = f"import os; open({str(told)!r}, 'w').write(os.getenv('GRPC_ENABLE_FORK_SUPPORT', '-'))"
+    """A setting of our own processes does not reach the server's environment."""
+    written = tmp_path / "written"
+    say = (
+        f"import os; open({str(written)!r}, 'w').write(os.getenv('GRPC_ENABLE_FORK_SUPPORT', '-'))"
+    )
     runtime = ExternalRuntime(kind="external", command=(sys.executable, "-c", say, "{port}"))
     async with started(worker_spec(tmp_path, tmp_path / "f"), runtime) as server:
         assert await server.ended(10.0) == "the model's server ended with status 0"
 
-    assert told.read_text() == "-"
+    assert written.read_text() == "-"
 
 
 @asynccontextmanager
@@ -262,7 +264,7 @@ async def test_a_segment_of_a_plan_runs_on_an_external_server(tmp_path: Path) ->
         assert segment.state == inventory_pb2.SEGMENT_STATE_READY
         for endpoint in segment.endpoints:
             async with routed(endpoint) as router:
-                result = await router.ask(request(1, 2))
+                result = await router.infer(request(1, 2))
             assert output(result.response, "y") == [2.0, 4.0]
 
 
@@ -276,5 +278,5 @@ async def test_a_users_own_services_folder_is_never_imported(
     monkeypatch.chdir(decoy.parent)
     async with segment_on_external_servers(tmp_path, processes=1) as segment:
         async with routed(segment.endpoints[0]) as router:
-            result = await router.ask(request(1, 2))
+            result = await router.infer(request(1, 2))
         assert output(result.response, "y") == [2.0, 4.0]

@@ -56,7 +56,7 @@ async def test_parts_add_up_to_the_whole_answer_and_usage_is_reported_with_the_l
     """One request by parts and as a whole, and one that a word stops: same text, same tokens."""
     async with routed(single.spec.listen) as router:
         assert (router.hello.credits, router.hello.decoupled) == (1, True)
-        whole = await router.ask(prompt(ENDLESS, 12), 1)
+        whole = await router.infer(prompt(ENDLESS, 12), 1)
         await router.send(in_parts(2, prompt(ENDLESS, 12)))
         *parts, last = await results(router, ended)
         await router.send(work(3, prompt(ENDLESS, 40, stop=" 15")))
@@ -111,17 +111,17 @@ async def test_a_cancelled_request_frees_its_slot_at_once_and_reports_what_it_co
         await router.send(in_parts(1, prompt(ENDLESS, 480)))
         await results(router, lambda found: len(found) >= 3)
         await router.send(cancelled=[1])
-        told = await results(router, ended)
-        after = await router.ask(prompt(ENDLESS, 2), 2)
+        received = await results(router, ended)
+        after = await router.infer(prompt(ENDLESS, 2), 2)
 
         await router.send(work(3, prompt("word " * 400, 2)))
         await until(lambda: single.counters.slot(0).busy_since_s > 0)
         await router.send(cancelled=[3])
         (unread,) = await results(router, ended)
 
-    assert told[-1].status == unread.status == "CANCELLED"
-    assert 3 <= told[-1].receipt.output_tokens < 400
-    assert told[-1].receipt.energy_j > 0
+    assert received[-1].status == unread.status == "CANCELLED"
+    assert 3 <= received[-1].receipt.output_tokens < 400
+    assert received[-1].receipt.energy_j > 0
     assert after.status == ""
     assert unread.receipt.output_tokens == 0
     assert unread.receipt.input_tokens < 400
@@ -148,10 +148,10 @@ async def test_a_deadline_ends_it_and_so_does_the_end_of_its_stream(triple: Runn
 async def test_hostile_prompts_have_a_bounded_answer_or_a_clear_error(
     tmp_path: Path, chat: bool, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """One after another, at one worker, which answers the next and never logs what was asked."""
+    """One after another, at one worker, which answers the next and never logs the prompts."""
     spec = text_spec(tmp_path, chat=chat).model_copy(update={"log_level": "debug"})
     async with worker(spec) as run, routed(run.spec.listen) as router:
-        found = [await router.ask(prompt(text, 3), n) for n, text in enumerate(HOSTILE, 1)]
+        found = [await router.infer(prompt(text, 3), n) for n, text in enumerate(HOSTILE, 1)]
 
     logged = capfd.readouterr().err
     assert "serving" in logged

@@ -1,4 +1,4 @@
-"""What a worker counts as latency: from the router's front door to the answer."""
+"""The latency that a worker counts: from the router's front door to the answer."""
 
 from pathlib import Path
 
@@ -25,9 +25,9 @@ async def test_the_time_before_the_worker_is_part_of_the_latency(
         worker(worker_spec(tmp_path, model)) as running,
         routed(running.spec.listen) as router,
     ):
-        asked = work(1, infer_request([[0, 0]]))
-        asked.waited_s = 30.0
-        await router.send(asked)
+        request = work(1, infer_request([[0, 0]]))
+        request.waited_s = 30.0
+        await router.send(request)
         await router.wait_for(1)
         await until(lambda: counted(running) == 1)
 
@@ -55,10 +55,10 @@ async def test_the_counts_outlive_the_worker(tmp_path: Path, model: Path) -> Non
     """Or its successor's first sample would be the whole past."""
     spec = worker_spec(tmp_path, model)
     async with worker(spec) as first, routed(spec.listen) as router:
-        await router.ask(infer_request([[0, 0]]))
+        await router.infer(infer_request([[0, 0]]))
         await until(lambda: counted(first) == 1)
     async with worker(spec) as second, routed(spec.listen) as router:
-        await router.ask(infer_request([[0, 0]]))
+        await router.infer(infer_request([[0, 0]]))
         await until(lambda: counted(second) > 1)
 
         assert counted(second) == 2

@@ -37,7 +37,7 @@ class Doubler(MLModel):
 
 @pytest.fixture(scope="module")
 def program() -> Path:
-    """MLServer's program, installed (in a minute) where CINQUEFOIL_TEST_MLSERVER asks for it."""
+    """MLServer's program, installed (in a minute) where CINQUEFOIL_TEST_MLSERVER says so."""
     program = ENVIRONMENT / "bin" / "mlserver"
     if not program.exists():
         if "CINQUEFOIL_TEST_MLSERVER" not in os.environ:
@@ -81,8 +81,8 @@ async def test_mlserver_answers_under_a_worker(
     spec = worker_spec(tmp_path, repository, runtime=runtime)
     async with worker(spec) as running:
         async with routed(spec.listen) as router:
-            result = await router.ask(_request([[1, 2], [3, 4]]))
-            wrong = await router.ask(_request([[1, 2, 3]]), 2)
+            result = await router.infer(_request([[1, 2], [3, 4]]))
+            wrong = await router.infer(_request([[1, 2, 3]]), 2)
         running.process.terminate()
         status = await running.exit_status()
 

@@ -78,7 +78,7 @@ async def router(running: tuple[Running, Path]) -> AsyncIterator[Router]:
 
 async def test_text_streams_with_its_tokens_times_and_energy(router: Router) -> None:
     """Whole and in parts: the same text; usage is the server's, and what it had cached is free."""
-    whole = await router.ask(prompt("1 2 3", 4), 1)
+    whole = await router.infer(prompt("1 2 3", 4), 1)
     await router.send(in_parts(2, prompt("1 2 3", 4)))
     *parts, last = await results(router, lambda found: [r for r in found if not r.more])
 
@@ -95,7 +95,7 @@ async def test_text_streams_with_its_tokens_times_and_energy(router: Router) -> 
 
 
 async def test_a_conversation_reaches_the_server_with_its_history(router: Router) -> None:
-    result = await router.ask(chat("7", {"role": "system", "content": "Count"}))
+    result = await router.infer(chat("7", {"role": "system", "content": "Count"}))
 
     assert text_of(result.response) == " 8 9"
     assert result.receipt.input_tokens == 2
@@ -103,8 +103,8 @@ async def test_a_conversation_reaches_the_server_with_its_history(router: Router
 
 async def test_the_server_s_context_is_the_limit(router: Router) -> None:
     """Its `max_model_len` bounds `max_tokens`; the server refuses what is too long."""
-    beyond = await router.ask(prompt("1", 4097), 1)
-    refused = await router.ask(prompt("1", 4096), 2)
+    beyond = await router.infer(prompt("1", 4097), 1)
+    refused = await router.infer(prompt("1", 4096), 2)
 
     assert (beyond.status, refused.status) == ("INVALID_ARGUMENT", "INVALID_ARGUMENT")
     assert "parameters.max_tokens must be an integer from 1 to 4096" in beyond.message
@@ -115,7 +115,7 @@ async def test_a_full_server_sends_requests_elsewhere(
     router: Router, running: tuple[Running, Path]
 ) -> None:
     running[1].write_text("full")
-    result = await router.ask(prompt("1", 2))
+    result = await router.infer(prompt("1", 2))
 
     assert result.status == "UNAVAILABLE"
     assert "The engine is overloaded" in result.message
@@ -163,7 +163,7 @@ async def test_a_queue_at_the_server_holds_further_requests_here(
     fault.write_text("queue")
     await until(lambda: worker_.counters.slot(0).server_waiting == 3)
     await router.send(work(2, prompt("7", 1)))
-    held = await router.ask(prompt("", 1), 3)
+    held = await router.infer(prompt("", 1), 3)
     assert 2 not in router.results
     fault.unlink()
     (second,) = await router.wait_for(2)
@@ -175,10 +175,10 @@ async def test_a_queue_at_the_server_holds_further_requests_here(
 
 
 async def test_a_server_that_dies_loses_only_what_it_had_begun(tmp_path: Path) -> None:
-    """What is unavailable is answered elsewhere; the worker ends with its server."""
+    """UNAVAILABLE requests are answered elsewhere; the worker ends with its server."""
     async with serving(tmp_path) as found, routed(found.spec.listen) as router:
         (tmp_path / "fault").write_text("die")
-        result = await router.ask(prompt("1", 5))
+        result = await router.infer(prompt("1", 5))
         status = await found.exit_status()
 
     assert result.status == "UNAVAILABLE"
@@ -197,7 +197,7 @@ async def test_a_running_server_is_called_with_the_key_of_its_file(tmp_path: Pat
     spec = worker_spec(tmp_path, tmp_path / "no-file", runtime=at)
     try:
         async with worker(spec), routed(spec.listen) as router:
-            result = await router.ask(prompt("1", 2))
+            result = await router.infer(prompt("1", 2))
         assert server.is_running()
     finally:
         server.kill()

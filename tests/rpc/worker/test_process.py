@@ -76,7 +76,7 @@ async def test_the_worker_of_an_agent_that_is_root_runs_as_another_user(
     """It has read its spec and mapped the agent's counters before; both stay closed to it."""
     spec = worker_spec(tmp_path, readable, user=(65534, 65534))
     async with worker(spec) as running, routed(spec.listen) as router:
-        result = await router.ask(infer_request([[1.0, 2.0]]))
+        result = await router.infer(infer_request([[1.0, 2.0]]))
         process = psutil.Process(running.process.pid)
         users, groups = process.uids(), process.gids()
     assert result.status == ""
@@ -160,10 +160,10 @@ async def test_receipts_sum_to_the_ledgers_energy(plain: Running) -> None:
 
 async def test_idle_energy_is_the_idle_time_at_the_granted_power(plain: Running) -> None:
     async with routed(plain.spec.listen) as router:
-        await router.ask(infer_request([[0, 0]]), 1)
+        await router.infer(infer_request([[0, 0]]), 1)
         idle_since_s = plain.counters.slot(0).idle_since_s
         await asyncio.sleep(0.2)
-        result = await router.ask(infer_request([[0, 0]]), 2)
+        result = await router.infer(infer_request([[0, 0]]), 2)
         began_s = plain.counters.slot(0).idle_since_s - result.receipt.compute_s
 
     assert result.receipt.idle_energy_j == pytest.approx(10.0 * (began_s - idle_since_s))
@@ -183,11 +183,11 @@ async def test_a_batch_takes_the_profiles_time_at_the_present_clock(
         worker(worker_spec(tmp_path, model, batch_size=1, costs=costs)) as running,
         routed(running.spec.listen) as router,
     ):
-        fast = (await router.ask(infer_request([[0, 0]]), 1)).receipt
+        fast = (await router.infer(infer_request([[0, 0]]), 1)).receipt
         running.counters.set_clock_ratio(0.5)
-        slow = (await router.ask(infer_request([[0, 0]]), 2)).receipt
+        slow = (await router.infer(infer_request([[0, 0]]), 2)).receipt
         running.counters.set_clock_ratio(0.75)
-        between = (await router.ask(infer_request([[0, 0]]), 3)).receipt
+        between = (await router.infer(infer_request([[0, 0]]), 3)).receipt
 
     # Not less than the profile says; more only where this machine itself was slower.
     assert fast.compute_s >= 0.1
@@ -208,7 +208,7 @@ async def test_processes_of_one_slice_slow_each_other_down(tmp_path: Path, model
         one, two = [await stack.enter_async_context(routed(each.spec.listen)) for each in workers]
         await one.send(work(1, infer_request([[0, 0]])))
         await until(lambda: workers[0].counters.slot(0).busy_since_s > 0)
-        contended = (await two.ask(infer_request([[0, 0]]))).receipt
+        contended = (await two.infer(infer_request([[0, 0]]))).receipt
         alone = (await one.wait_for(1))[0].receipt
 
     assert contended.compute_s >= 0.6
@@ -235,10 +235,10 @@ async def test_a_wrong_request_is_answered_with_its_field(plain: Running) -> Non
     request = infer_request([[0, 0]])
     request.inputs[0].shape[1] = 3
     async with routed(plain.spec.listen) as router:
-        wrong = await router.ask(request, 1)
+        wrong = await router.infer(request, 1)
         await router.send(pb.Work(id=2, request=b"\xff\xff"))
         garbage = (await router.wait_for(2))[0]
-        right = await router.ask(infer_request([[0, 0]]), 3)
+        right = await router.infer(infer_request([[0, 0]]), 3)
 
     assert (wrong.status, garbage.status, right.status) == ("INVALID_ARGUMENT",) * 2 + ("",)
     assert "inputs[0].shape" in wrong.message
@@ -278,7 +278,7 @@ async def test_work_of_a_broken_stream_does_not_hold_up_others(slow: Running) ->
         await leaving.send(*(work(number, infer_request([[0, 0]])) for number in range(10)))
         await leaving.wait_for(0)
     async with routed(slow.spec.listen) as staying:
-        answered = await staying.ask(infer_request([[0, 0]]))
+        answered = await staying.infer(infer_request([[0, 0]]))
     ran = slow.counters.slot(0).requests - before
 
     assert answered.status == ""
@@ -351,7 +351,7 @@ async def test_on_a_real_gpu_energy_is_the_granted_power_over_the_real_time(
         routed(running.spec.listen) as router,
     ):
         running.counters.set_grant(0, Grant(busy_power_w=80.0, idle_power_w=5.0, method="counter"))
-        receipt = (await router.ask(infer_request([[0, 0]]))).receipt
+        receipt = (await router.infer(infer_request([[0, 0]]))).receipt
         slot = running.counters.slot(0)
 
     assert receipt.energy_method == "counter"
@@ -368,15 +368,15 @@ async def test_before_a_real_gpu_was_measured_energy_is_the_profiles_and_says_so
         worker(worker_spec(tmp_path, model, costs=costs, charged=False)) as running,
         routed(running.spec.listen) as router,
     ):
-        before = (await router.ask(infer_request([[0, 0]]), 1)).receipt
+        before = (await router.infer(infer_request([[0, 0]]), 1)).receipt
         running.counters.set_grant(0, Grant(busy_power_w=80.0, method="counter"))
-        after = (await router.ask(infer_request([[0, 0]]), 2)).receipt
-        told_j = running.counters.slot(0).active_j
+        after = (await router.infer(infer_request([[0, 0]]), 2)).receipt
+        counted_j = running.counters.slot(0).active_j
 
     assert (before.energy_method, after.energy_method) == ("model", "counter")
     assert before.energy_j == pytest.approx(60.0 * before.compute_s)
     assert after.energy_j == pytest.approx(80.0 * after.compute_s)
-    assert told_j == pytest.approx(before.energy_j + after.energy_j)
+    assert counted_j == pytest.approx(before.energy_j + after.energy_j)
 
 
 async def test_an_address_in_use_has_an_exit_status_of_its_own(tmp_path: Path, model: Path) -> None:
@@ -386,7 +386,7 @@ async def test_an_address_in_use_has_an_exit_status_of_its_own(tmp_path: Path, m
         assert await late.exit_status() == ADDRESS_TAKEN
 
 
-async def test_a_file_that_is_no_model_ends_the_worker(tmp_path: Path) -> None:
+async def test_a_file_that_is_not_a_model_ends_the_worker(tmp_path: Path) -> None:
     (tmp_path / "broken.onnx").write_bytes(b"not a model")
     async with worker(worker_spec(tmp_path, tmp_path / "broken.onnx")) as running:
         assert await running.exit_status() == 1

@@ -26,13 +26,13 @@ async def use_all(router: Router, waited_s: float, until_credits: int) -> None:
     next_id, open_ids = 0, set[int]()
     while router.hello.credits != until_credits:
         free = max(router.hello.credits - len(open_ids), 0)
-        asked = [work(next_id + number, REQUEST) for number in range(free)]
-        for each in asked:
+        works = [work(next_id + number, REQUEST) for number in range(free)]
+        for each in works:
             each.waited_s = waited_s
         next_id += free
-        open_ids |= {each.id for each in asked}
-        if asked:
-            await router.send(*asked)
+        open_ids |= {each.id for each in works}
+        if works:
+            await router.send(*works)
         response = await router.call.read()
         open_ids -= {result.id for result in response.results}
         router.hello.credits = response.credits or router.hello.credits
@@ -41,7 +41,7 @@ async def use_all(router: Router, waited_s: float, until_credits: int) -> None:
 async def test_streams_share_the_credits_and_who_needs_more_gets_more(
     tmp_path: Path, model: Path
 ) -> None:
-    """All to the only one, then nearly all to the busy one; and all to who stays."""
+    """All credits to the only stream, then nearly all to the busy one; and all to the last one."""
     async with (
         running(tmp_path, model, batch_size=8) as worker,
         AsyncExitStack() as leaving,
@@ -50,13 +50,13 @@ async def test_streams_share_the_credits_and_who_needs_more_gets_more(
         assert busy.hello.credits == 8
         idle = await leaving.enter_async_context(routed(worker.address))
         await use_all(busy, waited_s=0.5, until_credits=7)
-        told = [idle.hello.credits]
-        while told[-1] != 1:
-            told.append((await idle.call.read()).credits)
+        given = [idle.hello.credits]
+        while given[-1] != 1:
+            given.append((await idle.call.read()).credits)
         await leaving.aclose()
         await use_all(busy, waited_s=0.5, until_credits=8)
 
-    assert told == sorted(told, reverse=True)
+    assert given == sorted(given, reverse=True)
 
 
 # ---- callers that go ---------------------------------------------------------------------------
@@ -65,7 +65,7 @@ async def test_streams_share_the_credits_and_who_needs_more_gets_more(
 async def test_started_work_is_finished_but_not_sent_when_its_caller_goes(
     tmp_path: Path, model: Path
 ) -> None:
-    """Its energy is told all the same: it was spent."""
+    """Its energy is counted all the same: it was spent."""
     costs = flat_costs(1.0, 1.0, batch_size=1)  # half a second to start the second in time
     async with (
         running(tmp_path, model, batch_size=1, costs=costs) as worker,
@@ -88,7 +88,7 @@ async def test_started_work_is_finished_but_not_sent_when_its_caller_goes(
 async def test_neighbours_of_a_failed_batch_do_not_run_again_for_callers_that_are_gone(
     tmp_path: Path, model: Path
 ) -> None:
-    """The batch fails, so each runs alone: all but those that nobody waits for any more."""
+    """The batch fails, so each runs alone: all but those whose callers have gone."""
     poisoned = infer_request([[0, 0]], [7])
     costs = flat_costs(1.6, 1.0, batch_size=8)
     async with (
@@ -169,7 +169,7 @@ async def test_a_router_that_does_not_read_its_answers_is_not_read_from(
             while before < 1 or before != worker.requests:
                 before = worker.requests
                 await asyncio.sleep(0.5)
-            answered = await other.ask(REQUEST)
+            answered = await other.infer(REQUEST)
             stuck = not sending.done()
             results = await deaf.wait_for(*range(100))
 

@@ -23,7 +23,7 @@ SERVER = SUPPORT / "oip_server.py"
 
 
 def counting(n: int, *, marked: bool = True, datatype: str = "FP32") -> oip.ModelInferRequest:
-    """Ask for the numbers 1 to n; marked: the server says which is the last."""
+    """Return a request for the numbers 1 to n; marked: the server says which is the last."""
     request = oip.ModelInferRequest(model_name="m", id=f"count-{n}")
     request.inputs.add(name="x", datatype=datatype, shape=[1, 2])
     request.raw_input_contents.append(np.array([n, marked], np.float32).tobytes())
@@ -45,7 +45,7 @@ class Stream:
             self.results += (await self._call.read()).results
         return self.results
 
-    async def ask(self, request: oip.ModelInferRequest) -> list[pb.Result]:
+    async def infer(self, request: oip.ModelInferRequest) -> list[pb.Result]:
         await self.send(work(1, request))
         return await self.until(lambda results: bool(results) and not results[-1].more)
 
@@ -92,7 +92,7 @@ async def test_parts_come_one_by_one_and_the_last_has_the_receipt(
     stream: Stream, marked: bool
 ) -> None:
     """Where the server does not mark its last answer, an empty result ends the work."""
-    results = await stream.ask(counting(3, marked=marked))
+    results = await stream.infer(counting(3, marked=marked))
 
     assert numbers(results) == [1.0, 2.0, 3.0]
     assert [result.more for result in results] == [True] * (2 if marked else 3) + [False]
@@ -111,7 +111,7 @@ async def test_a_streamed_text_has_its_tokens_in_its_receipt(
     request = counting(3)
     for name in {"text", says}:
         request.parameters[name].bool_param = True
-    *_, last = await stream.ask(request)
+    *_, last = await stream.infer(request)
 
     assert (last.receipt.input_tokens, last.receipt.output_tokens) == tokens
     assert last.receipt.first_token_s > 0
@@ -119,13 +119,13 @@ async def test_a_streamed_text_has_its_tokens_in_its_receipt(
 
 
 async def test_a_stream_without_text_has_no_tokens(stream: Stream) -> None:
-    *_, last = await stream.ask(counting(3))
+    *_, last = await stream.infer(counting(3))
 
     assert last.receipt.output_tokens == 0
 
 
 async def test_a_request_without_answers_has_one_empty_result(stream: Stream) -> None:
-    (result,) = await stream.ask(counting(0))
+    (result,) = await stream.infer(counting(0))
 
     assert (result.status, result.response, result.more) == ("", b"", False)
 
@@ -142,10 +142,10 @@ async def test_several_requests_of_a_batch_stream_at_the_same_time(stream: Strea
 async def test_errors_keep_their_status_before_and_after_parts(
     stream: Stream, misbehave: Callable[[str], object]
 ) -> None:
-    (wrong,) = await stream.ask(counting(3, datatype="FP64"))
+    (wrong,) = await stream.infer(counting(3, datatype="FP64"))
     stream.results.clear()
     misbehave("fail")
-    part, failed = await stream.ask(counting(3))
+    part, failed = await stream.infer(counting(3))
 
     assert (wrong.status, wrong.message) == ("INVALID_ARGUMENT", "x takes FP32")
     assert part.more
@@ -155,7 +155,7 @@ async def test_errors_keep_their_status_before_and_after_parts(
 async def test_an_endless_answer_ends_when_its_caller_goes(
     stream: Stream, misbehave: Callable[[str], object]
 ) -> None:
-    """The worker stops to ask the server for more, and is free for the next request."""
+    """The worker stops its request at the server, and is free for the next one."""
     misbehave("never")
     await stream.send(work(1, counting(1)))
     await stream.until(lambda results: len(results) > 10)
@@ -165,13 +165,13 @@ async def test_an_endless_answer_ends_when_its_caller_goes(
 
     misbehave("")
     stream.results.clear()
-    assert numbers(await stream.ask(counting(2))) == [1.0, 2.0]
+    assert numbers(await stream.infer(counting(2))) == [1.0, 2.0]
 
 
 async def test_a_server_that_dies_in_the_middle_is_reported_as_unavailable(tmp_path: Path) -> None:
     (tmp_path / "fault").write_text("die")
     async with counting_worker(tmp_path) as spec, routed(spec.listen) as router:
-        part, ended = await Stream(router.call).ask(counting(3))
+        part, ended = await Stream(router.call).infer(counting(3))
 
     assert part.more
     assert ended.status == "UNAVAILABLE"

@@ -1,6 +1,6 @@
-"""What each provider answers, in the shapes that its documentation and its clients' tests show.
+"""Answers of each provider, in the shapes that its documentation and its clients' tests show.
 
-All of them were asked at NOW, about a grid whose present hour or half hour began at 19:00.
+All of them answer requests at NOW, about a grid whose present hour or half hour began at 19:00.
 """
 
 import json
@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from services.carbon.core.model import Provenance
-from tests.support.fake_provider import Answer, Asked
+from tests.support.fake_provider import Answer, HttpRequest
 
 NOW = datetime(2024, 3, 6, 19, 10, tzinfo=UTC)
 KEY = "s3cr3t-key-0815"
@@ -40,10 +40,10 @@ class Case:
     times: str = r"2024-03-06T[0-9:.]*(Z|\+00:00)"
     impossible: str = "0001-01-01T00:00+14:00"  # east of Greenwich
 
-    def answer(self, asked: Asked) -> Answer:
+    def answer(self, request: HttpRequest) -> Answer:
         """Answer as the provider does."""
         for path, body in self.bodies.items():
-            if asked.path.startswith(path) or asked.path.endswith(path):
+            if request.path.startswith(path) or request.path.endswith(path):
                 return Answer(body)
         return Answer('{"error": "no such path"}', status=404)
 

@@ -177,7 +177,7 @@ class InferenceServicer(oip_grpc.GRPCInferenceServiceServicer):
 
 
 def _made(kind: Any) -> Any:
-    """These say only what the commands ask: the other calls are UNIMPLEMENTED."""
+    """Fakes of the calls that the commands make: the others are UNIMPLEMENTED."""
     return kind()
 
 

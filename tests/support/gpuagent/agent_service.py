@@ -68,7 +68,7 @@ def deployment(folder: Path, model: Path, planner: str, **node: Any) -> config.D
 
 
 class Planner(PlannerServiceServicer):
-    """A planner that does what the test says and keeps what it is told."""
+    """A planner that sends what the test sets and keeps what it receives."""
 
     def __init__(self) -> None:
         self.node = inventory_pb2.Node()
@@ -117,15 +117,15 @@ class Planner(PlannerServiceServicer):
         self._responses.put_nowait(None)
 
     def release(self) -> None:
-        """Have an agent that leaves wait no more."""
+        """Release a leaving agent from its wait."""
         self._responses.put_nowait(planner_pb2.JoinResponse(released=True))
 
     async def until(self, true: Callable[[], bool]) -> None:
-        """Wait until something is true of what the agent told."""
+        """Wait until something is true of the agent's reports."""
         async with asyncio.timeout(PATIENCE_S), self._changed:
             await self._changed.wait_for(true)
 
-    async def ask(self, **action: Any) -> steps_pb2.StepResult:
+    async def send_step(self, **action: Any) -> steps_pb2.StepResult:
         """Send one step and return its result."""
         self._count += 1
         step_id = f"step-{self._count}"
@@ -138,34 +138,36 @@ class Planner(PlannerServiceServicer):
 
     async def create(self, profile: str, start: int, gpu: str = GPU) -> steps_pb2.StepResult:
         """Create a slice."""
-        return await self.ask(
+        return await self.send_step(
             create_slice=steps_pb2.CreateSlice(gpu_uuid=gpu, placement=placement(profile, start))
         )
 
     async def destroy(self, profile: str, start: int, gpu: str = GPU) -> steps_pb2.StepResult:
         """Destroy a slice."""
-        return await self.ask(
+        return await self.send_step(
             destroy_slice=steps_pb2.DestroySlice(gpu_uuid=gpu, placement=placement(profile, start))
         )
 
     async def lock_clock(self, clock_mhz: int, gpu: str = GPU) -> steps_pb2.StepResult:
         """Hold a clock; 0: give it back."""
-        return await self.ask(lock_clock=steps_pb2.LockClock(gpu_uuid=gpu, clock_mhz=clock_mhz))
+        return await self.send_step(
+            lock_clock=steps_pb2.LockClock(gpu_uuid=gpu, clock_mhz=clock_mhz)
+        )
 
     async def start(self, spec: inventory_pb2.SegmentSpec) -> steps_pb2.StepResult:
         """Start a segment."""
-        return await self.ask(start_segment=steps_pb2.StartSegment(spec=spec))
+        return await self.send_step(start_segment=steps_pb2.StartSegment(spec=spec))
 
     async def stop(self, segment_id: str, grace_s: int = 5) -> steps_pb2.StepResult:
         """Stop a segment."""
         stop = steps_pb2.StopSegment(segment_id=segment_id)
         stop.grace.FromSeconds(grace_s)
-        return await self.ask(stop_segment=stop)
+        return await self.send_step(stop_segment=stop)
 
     async def change(self, *groups: Sequence[steps_pb2.Action]) -> steps_pb2.StepResult:
         """Send several actions as one step."""
         in_order = [steps_pb2.ActionGroup(actions=group) for group in groups]
-        return await self.ask(change=steps_pb2.Change(groups=in_order))
+        return await self.send_step(change=steps_pb2.Change(groups=in_order))
 
     def segment(self, segment_id: str) -> inventory_pb2.Segment | None:
         """Return a segment of the last report."""

@@ -85,7 +85,7 @@ class Daemon:
         }
 
     def run(self, listener: socket.socket) -> None:
-        """Serve until told to quit."""
+        """Serve until `quit` is received."""
         self.note("start", device=os.environ.get("CUDA_VISIBLE_DEVICES", ""))
         for folder in (self.pipes, self.logs):
             if stat.S_IMODE(folder.stat().st_mode) != 0o700:
@@ -152,7 +152,7 @@ class Daemon:
             time.sleep(0.05)
 
     def wanted(self, what: str, line: str) -> bool:
-        """Tell whether the test wants it at this command."""
+        """Return whether the test set this fault for this command."""
         with suppress(FileNotFoundError):
             return (self.logs / what).read_text() == line.split(maxsplit=1)[0]
         return False

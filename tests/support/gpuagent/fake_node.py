@@ -18,7 +18,7 @@ Open = Callable[..., NvmlGpus]
 
 @dataclass
 class Work:
-    """What runs on a GPU, as the test says."""
+    """Processes and load on a GPU, as the test sets them."""
 
     joules: float = 0.0
     watts: float = 0.0

@@ -28,7 +28,7 @@ async def _never(endpoint: str, segment_id: str) -> Hello:
 def _running(
     name: str, slots: tuple[int, ...], counters: SharedCounters, *, sm_count: int = 42
 ) -> RunningSegment:
-    """A segment on paper: its workers are whoever writes the slots."""
+    """A segment on paper: any process that writes the slots is its workers."""
     spec = SegmentSpec(name, "m", "v", 4, len(slots), "GPU-1", Placement("3g.20gb", 0))
     worker = WorkerSpec(
         segment_id=name,
@@ -92,7 +92,7 @@ class Bench:
     def batch(
         self, slot: int, busy_s: float, energy_j: float, profiled: BatchCost | None = None
     ) -> None:
-        """Let a worker have run a batch."""
+        """Record that a worker has run a batch."""
         now = self.counters.slot(slot)
         begun = replace(now, busy_since_s=self.at_s - busy_s)
         self.counters.write(slot, begun.ended(self.at_s, energy_j, 1, profiled))
@@ -107,6 +107,6 @@ class Bench:
         self.meter.read(reading, self.at_s, self.segments.values())
 
     def reset(self) -> None:
-        """Let the counter begin anew, if one could see that it did."""
+        """Restart the counter, if the restart could be seen in its values."""
         if self.joules - self.reset_j > 1000.0:
             self.reset_j = self.joules

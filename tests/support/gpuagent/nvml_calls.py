@@ -1,4 +1,4 @@
-"""What the tests of the simulated NVML ask of it, always through unmodified pynvml."""
+"""NVML calls of the simulator's tests, always through unmodified pynvml."""
 
 from ctypes import byref, c_uint
 from typing import Any

@@ -1,4 +1,4 @@
-"""How far measured steps of a language model are from what they were fitted to."""
+"""Errors of a language model's measured steps against the fit to them."""
 
 from collections.abc import Sequence
 from statistics import median

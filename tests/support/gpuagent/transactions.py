@@ -63,7 +63,7 @@ class InstantClock(RealClock):
     """Waits for others to act, but for no time."""
 
     async def sleep(self, delay_s: float) -> None:
-        """Let the others run."""
+        """Yield to other tasks."""
         await asyncio.sleep(0 * delay_s)
 
 
@@ -146,19 +146,19 @@ class ProcessTable:
         return {spec.stem: entry.pid for spec, entry in self.running().items()}
 
     async def answers(self, *_: str) -> Hello:
-        """Stand in for the probe: whoever lives answers, once loaded."""
+        """Stand in for the probe: a living process answers, once loaded."""
         if self.loading is not None:
             await self.loading.wait()
         return Hello()
 
     def holds(self, slice_uuid: str) -> bool:
-        """Tell whether a process runs on a slice."""
+        """Return whether a process runs on a slice."""
         return any(e.slice_uuid == slice_uuid for e in self._entries.values() if e.alive())
 
 
 @dataclass
 class Load:
-    """What simulated hardware must know of the processes."""
+    """Load on the simulated hardware by the processes of a table."""
 
     table: ProcessTable
 
@@ -311,7 +311,7 @@ def _wired(world: World, device: DeviceThread, keeping: asyncio.TaskGroup) -> Ag
 
 
 async def live(world: World, body: Callable[[Agent], Awaitable[None]]) -> bool:
-    """Let an agent begin as after a crash, do something, and be gone; tell whether it was killed.
+    """Run an agent from its start after a crash to its end; return whether it was killed.
 
     Its workers run on.
     """
@@ -326,7 +326,7 @@ async def live(world: World, body: Callable[[Agent], Awaitable[None]]) -> bool:
             await body(agent)
             for segment in agent.managed.segments._running.values():
                 for task in segment.tasks:
-                    task.cancel()  # nobody tells the workers
+                    task.cancel()  # the workers get no signal
     except* Killed:
         killed = True
     return killed

@@ -28,7 +28,7 @@ def kinds_for(pool: Pool, profile: str, clock_mhz: int = 0) -> list[SegmentKind]
 
 @st.composite
 def configurations(draw: st.DrawFn) -> Configuration:
-    """What fits by construction: a layout and a clock per GPU, some of its slots used."""
+    """A layout and a clock per GPU, some of its slots used: it fits by construction."""
     segments: Counter[SegmentKind] = Counter()
     for gpu in FLEET:
         layout = draw(st.sampled_from(maximal_layouts(gpu.pool.type.geometry)))

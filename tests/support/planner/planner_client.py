@@ -39,7 +39,7 @@ async def plan(stub: PlannerServiceAsyncStub, version: int = 0) -> plan_pb2.Plan
 
 
 class Router:
-    """A router that says what a test tells it to say."""
+    """A router that sends what a test sets."""
 
     def __init__(self, stub: PlannerServiceAsyncStub, router_id: str = "r-1") -> None:
         self._router_id = router_id
@@ -97,7 +97,7 @@ async def ordered(stub: PlannerServiceAsyncStub) -> None:
 
 
 async def abandoned(stub: PlannerServiceAsyncStub) -> None:
-    """Wait until the planner knows that nobody waits for the answers to its orders any more."""
+    """Wait until the planner knows that no caller waits for the answers to its orders any more."""
     waiting = reconciler(stub)._orders._waiting
     await eventually(lambda: all(answer.done() for _, answer in waiting))
 

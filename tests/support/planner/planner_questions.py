@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def calm(folder: Path, grid: Grid) -> AsyncIterator[Suite]:
-    """Run a planner that only plans anew when it is told to: reports in flight are no cause."""
+    """Run a planner that re-plans only on request: reports in flight give no reason to."""
     agent = Agent("node-a", ("GPU-1", "GPU-2"))
-    seldom = config.Triggers(min_interval_s=60.0, settle_s=0.3)
-    settings = deployment(folder, grid.port, triggers=seldom)
+    rarely = config.Triggers(min_interval_s=60.0, settle_s=0.3)
+    settings = deployment(folder, grid.port, triggers=rarely)
     async with planner(settings) as stub, living(agent, stub):
         yield Suite(stub, grid, agent)
 
 
-async def asked(suite: Suite, **what_if: object) -> planner_pb2.DryRunResponse:
-    """Ask what would be done under other circumstances."""
+async def dry_run(suite: Suite, **what_if: object) -> planner_pb2.DryRunResponse:
+    """Return the plan that the planner would make under other circumstances."""
     request = planner_pb2.DryRunRequest(what_if=planner_pb2.WhatIf(**what_if))  # type: ignore[arg-type]  # fields by name
     return await suite.stub.DryRun(request)
 

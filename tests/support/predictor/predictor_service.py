@@ -55,7 +55,7 @@ async def channel(deployment: Deployment) -> AsyncIterator[grpc.aio.Channel]:
 async def predict(
     stub: PredictorServiceAsyncStub, *prompts: bytes, model: str = MODEL
 ) -> list[pb.PredictResponse]:
-    """Ask for some prompts at once; return the responses in the prompts' order."""
+    """Request predictions of some prompts at once; return the responses in the prompts' order."""
     requests = (
         pb.PredictRequest(id=i, model=model, prompt=prompt) for i, prompt in enumerate(prompts)
     )
@@ -67,6 +67,8 @@ async def predict(
 async def observe(
     stub: PredictorServiceAsyncStub, prompt: bytes, *tokens: int, model: str = MODEL
 ) -> int:
-    """Tell true lengths of a prompt's answers; return how many were learned from."""
-    told = [pb.Observation(model=model, prompt=prompt, output_tokens=each) for each in tokens]
-    return (await stub.Observe(pb.ObserveRequest(observations=told))).learned
+    """Report true lengths of a prompt's answers; return how many were learned from."""
+    observations = [
+        pb.Observation(model=model, prompt=prompt, output_tokens=each) for each in tokens
+    ]
+    return (await stub.Observe(pb.ObserveRequest(observations=observations))).learned

@@ -1,4 +1,4 @@
-"""A log in which the first word tells how long the answer is."""
+"""A log in which a prompt's first word gives the length of its answer."""
 
 import numpy as np
 

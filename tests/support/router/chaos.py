@@ -30,13 +30,13 @@ GRANT = Cost(1.0, 0.0, "model", queue_s=0.0, compute_s=BATCH_S, batch_size=1)
 
 @dataclass
 class Books:
-    """What was seen outside the router, by request body.
+    """Observations from outside the router, by request body.
 
     Attributes:
         ends: How often each request ended, and how.
         answers: How often a worker's answer to it reached the router.
         deaths: Workers that died of it.
-        granted_j: What workers granted, as far as the router was told.
+        granted_j: Energy that workers granted in answers that reached the router.
         wrong: Answers that were another request's.
         late_sends: Requests given to a worker after their deadline.
     """
@@ -48,12 +48,12 @@ class Books:
     wrong: int = 0
     late_sends: int = 0
 
-    async def follow(self, body: bytes, patience_s: float | None, asked: Awaitable[bool]) -> None:
-        """Write down how a request ends; `asked` tells whether its answer was right."""
+    async def follow(self, body: bytes, patience_s: float | None, answer: Awaitable[bool]) -> None:
+        """Write down how a request ends; `answer` returns whether its answer was right."""
         ends = self.ends.setdefault(body, [])
         try:
             async with asyncio.timeout(patience_s):
-                right = await asked
+                right = await answer
         except ServiceError as error:
             ends.append(error.reason)
         except TimeoutError:
@@ -120,7 +120,7 @@ class Worker:
         """Take no more work, end what is there, then come back as a new process."""
         if self.up and not self._draining:
             self._draining = True
-            self._after(RESTART_S, self.die)  # first: being told, the router may close the link
+            self._after(RESTART_S, self.die)  # first: on this notice, the router may close the link
             self._listener.draining(self.instance)
 
     def credit(self, credits_: int) -> None:
@@ -137,7 +137,7 @@ class Worker:
             call()
 
     def _hello(self) -> None:
-        if self.instance.zone not in self._agents:  # nobody starts it
+        if self.instance.zone not in self._agents:  # no agent starts it
             self._after(RESTART_S, self._hello)
             return
         self.up = True
@@ -234,14 +234,14 @@ class World:
             routes.append(ModelRoutes(model, SLO_S, 95.0, choice, instances))
         return RoutingTable(revision, revision, tuple(routes))
 
-    async def ask(self, model: str, body: bytes, patience_s: float | None) -> None:
+    async def send(self, model: str, body: bytes, patience_s: float | None) -> None:
         """Send a request, and write down how it ends."""
 
-        async def asked() -> bool:
+        async def answered_right() -> bool:
             answer = await self.engine.infer(Head(model), body, None)
             return answer.body.startswith(answer_to(body))
 
-        await self.books.follow(body, patience_s, asked())
+        await self.books.follow(body, patience_s, answered_right())
 
     def left_over(self) -> Mapping[str, int]:
         """Return what the router still holds."""
@@ -268,7 +268,7 @@ def _instance(endpoint: str, share: float) -> Instance:
 
 
 class Chaos:
-    """What happens to the world, at random times, until it is told to heal."""
+    """Random faults in the world until `heal`."""
 
     def __init__(self, world: World, rng: Random, endpoints: tuple[str, ...] = ENDPOINTS) -> None:
         self._endpoints = endpoints
@@ -297,7 +297,7 @@ class Chaos:
             self._cause(kind)
 
     def heal(self) -> None:
-        """Let everybody live and work again."""
+        """Bring back everything: all agents, workers and the planner."""
         self._world.agents.update(NODES)
         self._planner = True
         self.plan(self._endpoints)
@@ -314,7 +314,7 @@ class Chaos:
             case "model leaves":
                 self.plan(self._endpoints, rng.sample(MODELS, 1))
                 loop.call_later(0.1, self.plan, self._endpoints)
-            case "agent killed":  # its workers go on, and nobody starts those that die
+            case "agent killed":  # its workers keep serving, and no agent starts those that die
                 world.agents.discard(node)
                 loop.call_later(1.0, world.agents.add, node)
             case "node lost":

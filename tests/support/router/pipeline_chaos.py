@@ -33,7 +33,7 @@ ENDPOINTS = tuple(
 
 
 def request_of(name: str, payload: bytes) -> bytes:
-    """Return what a client sends: it asks for an output, which only the last stage has."""
+    """Return a client's request: for an output that only the last stage has."""
     x = pb.ModelInferRequest.InferInputTensor(name="x", datatype="UINT8", shape=[1, len(payload)])
     mask = pb.ModelInferRequest.InferInputTensor(name="mask", datatype="UINT8", shape=[1, 1])
     return pb.ModelInferRequest(
@@ -129,15 +129,15 @@ class PipelineWorld(World):
             "bytes": self.byte_budget.used_bytes,
         }
 
-    async def ask(self, model: str, body: bytes, patience_s: float | None) -> None:
+    async def send(self, model: str, body: bytes, patience_s: float | None) -> None:
         """Send a request with `body` as its payload, and write down how it ends."""
 
-        async def asked() -> bool:
+        async def answered_right() -> bool:
             answer = await self.engine.infer(Head(model), request_of(body.decode(), body), None)
             said = pb.ModelInferResponse.FromString(answer.body)
             return said.raw_output_contents[0] in expected(body) and said.id == body.decode()
 
-        await self.books.follow(body, patience_s, asked())
+        await self.books.follow(body, patience_s, answered_right())
 
 
 def _instance(name: str) -> Instance:

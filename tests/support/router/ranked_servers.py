@@ -16,8 +16,8 @@ def served(
     Args:
         arrivals: When each comes, s, ascending.
         services: What each takes, s.
-        boost_s: Asked of each when it comes.
-        ended: Told of each that had to wait, and for how long.
+        boost_s: Boost by index of the job, s; called when it arrives.
+        ended: Called with the index of each job that had to wait, and its wait, s.
         slots: Servers.
     """
     waiting: list[tuple[float, int]] = []

@@ -34,5 +34,5 @@ async def queued(world: World, depth: int) -> None:
     await until(reached)
 
 
-async def ask(world: World, timeout_s: float | None = None) -> pb.ModelInferResponse:
+async def infer(world: World, timeout_s: float | None = None) -> pb.ModelInferResponse:
     return await client(world).ModelInfer(infer_request(), timeout=timeout_s)

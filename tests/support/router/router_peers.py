@@ -55,7 +55,7 @@ class ScriptedPlanner(planner_pb2_grpc.PlannerServiceServicer):
 
 
 class ScriptedCarbon(carbon_pb2_grpc.CarbonServiceServicer):
-    """Tells one zone's intensity, once there is one."""
+    """Sends one zone's intensity, once there is one."""
 
     def __init__(self, intensity_gco2e_per_kwh: float | None) -> None:
         self._intensity = intensity_gco2e_per_kwh

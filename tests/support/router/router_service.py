@@ -274,7 +274,7 @@ async def until(true: Callable[[], bool | Awaitable[bool]], limit_s: float = 5.0
             found = true()
             if found if isinstance(found, bool) else await found:
                 return
-            await asyncio.sleep(0.005)  # what is watched tells nobody when it changes
+            await asyncio.sleep(0.005)  # no event marks a change of what is watched
 
 
 def deployment(
@@ -321,7 +321,7 @@ async def running(
     """Run a router between a scripted planner and a scripted carbon service.
 
     Args:
-        intensity_gco2e_per_kwh: What the carbon service tells; None: nothing.
+        intensity_gco2e_per_kwh: Of the carbon service; None: it sends nothing.
         settings: As of `deployment`.
     """
     planner = ScriptedPlanner()  # type: ignore[abstract]  # a router calls nothing else

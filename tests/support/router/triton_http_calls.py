@@ -31,7 +31,7 @@ def refused(call: Any) -> list[str]:
 
 
 def answered(client: Any, *, binary_in: bool, binary_out: bool, **options: Any) -> dict[str, Any]:
-    """What an inference gives, its tensors in JSON or in binary."""
+    """Return the outputs of an inference, its tensors in JSON or in binary."""
     wanted = [triton.InferRequestedOutput("y", binary_data=binary_out)]
     result = client.infer(
         "digits", tensors(ROW, binary=binary_in), outputs=wanted, request_id="mine", **options

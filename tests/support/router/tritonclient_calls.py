@@ -33,7 +33,7 @@ WRONG: dict[str, tuple[str, list[Any]]] = {
 }
 
 
-def told(error: InferenceServerException) -> list[str]:
+def status_and_message(error: InferenceServerException) -> list[str]:
     return [str(error.status()), str(error.message())]
 
 
@@ -41,12 +41,12 @@ def outcome(client: Any, model: str, inputs: list[Any]) -> list[str]:
     try:
         client.infer(model, inputs)
     except InferenceServerException as error:
-        return told(error)
+        return status_and_message(error)
     return ["OK", ""]
 
 
 def refusals(client: Any) -> dict[str, list[str]]:
-    """What the calls answer that a planner or a network forbids."""
+    """Return the answers to calls that a planner or a network forbids."""
     calls: dict[str, Any] = {
         "load": lambda: client.load_model("digits"),
         "load unknown": lambda: client.load_model("nothing"),
@@ -61,7 +61,7 @@ def refusals(client: Any) -> dict[str, list[str]]:
         try:
             call()
         except InferenceServerException as error:
-            found[name] = told(error)
+            found[name] = status_and_message(error)
     return found
 
 
@@ -143,7 +143,7 @@ async def with_aio(address: str) -> dict[str, Any]:
             try:
                 await client.infer(model, inputs)
             except InferenceServerException as error:
-                wrong[name] = told(error)
+                wrong[name] = status_and_message(error)
         return {
             "live": await client.is_server_live(),
             "ready": await client.is_server_ready() and await client.is_model_ready("digits"),

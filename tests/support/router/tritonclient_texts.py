@@ -13,7 +13,7 @@ import numpy as np
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
-ASKED = {"max_tokens": 12, "temperature": 0.0}
+PARAMETERS = {"max_tokens": 12, "temperature": 0.0}
 
 
 def tensors(text: str) -> list[Any]:
@@ -32,12 +32,12 @@ def main(address: str, prompt: str) -> dict[str, Any]:
     streamed: list[Any] = []
     with triton.InferenceServerClient(address) as client:
         client.start_stream(lambda result, error: streamed.append(result or str(error)))
-        client.async_stream_infer("digits", tensors(prompt), parameters=ASKED, request_id="s")
+        client.async_stream_infer("digits", tensors(prompt), parameters=PARAMETERS, request_id="s")
         client.async_stream_infer(
             "digits", tensors(prompt), parameters={"max_tokens": 0}, request_id="bad"
         )
         client.stop_stream()
-        whole = client.infer("digits", tensors(prompt), parameters=ASKED)
+        whole = client.infer("digits", tensors(prompt), parameters=PARAMETERS)
         try:
             client.infer("digits", tensors(""))
             refused = ""

@@ -38,7 +38,7 @@ needs_llama = pytest.mark.skipif(
 
 def text_spec(folder: Path, **how: Any) -> WorkerSpec:
     """Return the spec of a worker whose prompts go as they are, unless `how` says otherwise."""
-    asked: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "kind": "generative",
         "context_tokens": 512,
         "slots": 3,
@@ -46,7 +46,7 @@ def text_spec(folder: Path, **how: Any) -> WorkerSpec:
         "resource": RESOURCE,
         "sha256": SHA256,
     } | how
-    return worker_spec(folder, folder / "no-file", runtime=GenerativeRuntime(**asked))
+    return worker_spec(folder, folder / "no-file", runtime=GenerativeRuntime(**settings))
 
 
 def prompt(text: str | bytes, max_tokens: int = 8, **parameters: Any) -> oip.ModelInferRequest:

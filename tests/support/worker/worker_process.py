@@ -118,7 +118,7 @@ class Router:
             await self.receive()
         return [self.results[number] for number in ids]
 
-    async def ask(self, request: oip.ModelInferRequest, work_id: int = 1) -> pb.Result:
+    async def infer(self, request: oip.ModelInferRequest, work_id: int = 1) -> pb.Result:
         """Send one request and return its result."""
         await self.send(work(work_id, request))
         return (await self.wait_for(work_id))[0]
@@ -130,8 +130,8 @@ def work(work_id: int, request: oip.ModelInferRequest, remaining_s: float = 0.0)
 
 
 async def until(true: Callable[[], bool], every_s: float = 0.005) -> None:
-    """Wait until something is true that no event tells of; longer between looks that cost more."""
-    while not true():  # noqa: ASYNC110 - what another process writes wakes nobody
+    """Wait until something is true that has no event; longer between looks that cost more."""
+    while not true():  # noqa: ASYNC110 - another process's writes wake no task
         await asyncio.sleep(every_s)
 
 

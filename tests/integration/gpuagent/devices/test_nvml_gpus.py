@@ -54,7 +54,7 @@ def offered(name: str) -> Geometry:
 def test_a_cut_gpu_is_read_back_as_its_table_without_special_profiles(
     start: Start, gpus: Open, name: str
 ) -> None:
-    """All that the port tells comes through NVML, and is what the simulator was given."""
+    """Every value of the port comes through NVML, and is what the simulator was given."""
     (uuid,) = start(name).gpu_uuids
     port, table = gpus(), gpu_types.load(name)
     port.set_mig_mode(uuid, enabled=True)

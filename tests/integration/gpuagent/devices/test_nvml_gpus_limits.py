@@ -96,7 +96,9 @@ def test_a_counter_without_power_is_still_a_counter(library: FaultyNvml) -> None
         with pytest.raises(FailedPrecondition) as missing:
             port.meter(library.gpu_uuids[2])
 
-    assert missing.value.reason == NO_METER, "neither is told: the energy must be modelled"
+    assert missing.value.reason == NO_METER, (
+        "neither value is reported: the energy must be modelled"
+    )
 
 
 def test_power_is_integrated_by_trapezoids() -> None:
@@ -184,7 +186,7 @@ def test_without_root_reading_works_and_changes_name_the_missing_right(
 
 
 def test_an_agent_without_control_reads_and_refuses_every_change(library: FaultyNvml) -> None:
-    """The refusal names the setting, so that whoever meets it knows what to do."""
+    """The refusal names the setting, so that its reader knows what to do."""
     uuid = library.gpu_uuids[0]
     permissions = Permissions(granted=False, setting="nodes.rack-7.control")
     with NvmlGpus(permissions=permissions) as port:

@@ -1,4 +1,4 @@
-"""Faults that are ordered, and GPUs that fall off the bus, asked through unmodified pynvml."""
+"""Injected faults, and GPUs that fall off the bus, read through unmodified pynvml."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_an_order_reaches_the_slices_of_its_gpu(start: Start) -> None:
 
 
 def test_a_call_may_do_its_work_and_still_report_a_failure(start: Start) -> None:
-    """The case in which only reading back tells what is."""
+    """The case in which only reading back shows the state."""
     library = start("a100-40gb")
     handle = mig_gpu()
     symbol = frozenset({"nvmlDeviceCreateGpuInstanceWithPlacement"})

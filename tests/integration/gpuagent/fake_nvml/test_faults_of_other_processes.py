@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def test_a_mishap_ordered_by_another_process_reaches_the_owner(
     start: Start, work: Work, tmp_path: Path
 ) -> None:
-    """What a chaos test does to a running agent; the work is told of the clock that is free."""
+    """A chaos test's fault in a running agent; the load gets the clock that is unlocked."""
     outsider = FakeNvml("node", ["a100-40gb"], state_dir=tmp_path)
     (uuid,) = outsider.gpu_uuids
     start(state_dir=tmp_path, activity=lambda _: work)

@@ -1,4 +1,4 @@
-"""Which GPU instances the simulated GPUs can have, asked through unmodified pynvml."""
+"""GPU instances that the simulated GPUs can have, read through unmodified pynvml."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ every_mig_table = pytest.mark.parametrize("table", MIG_TABLES, ids=lambda table:
 
 @every_mig_table
 def test_every_legal_layout_round_trips(start: Start, table: GpuTable) -> None:
-    """Every layout of every geometry is created, read back as asked, and destroyed.
+    """Every layout of every geometry is created, read back as requested, and destroyed.
 
     Each follows from one that it shares its first instances with: those are left standing. Of a
     type that can be cut like one before it every eighth is taken: only its names differ.
@@ -73,7 +73,7 @@ def test_every_pair_that_overlaps_is_refused_and_no_other(start: Start, table: G
 
 
 @every_mig_table
-def test_profiles_are_asked_by_enum_and_answer_with_the_hardware_id(
+def test_profiles_are_queried_by_enum_and_answer_with_the_hardware_id(
     start: Start, table: GpuTable
 ) -> None:
     start(table.name)
@@ -114,7 +114,7 @@ def test_possible_placements_are_reported_even_while_mig_is_disabled(start: Star
 
 
 @given(steps=st.lists(st.tuples(st.integers(0, 6), st.booleans()), max_size=20))
-def test_whatever_is_asked_for_the_layout_stays_legal(steps: list[tuple[int, bool]]) -> None:
+def test_whatever_is_requested_the_layout_stays_legal(steps: list[tuple[int, bool]]) -> None:
     """Creating where there is room and destroying, in any order, with the capacity always true."""
     restore = install(FakeNvml("node", ["a100-40gb"]))
     pynvml.nvmlInit()

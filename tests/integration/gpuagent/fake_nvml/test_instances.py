@@ -1,4 +1,4 @@
-"""Life of MIG instances on simulated GPUs, asked through unmodified pynvml."""
+"""Life of MIG instances on simulated GPUs, through unmodified pynvml."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def test_another_process_sees_each_change_as_it_happens(start: Start, tmp_path: 
     assert read_layout(gpu(), A100) == (Placement("4g.20gb", 0),)
 
 
-def test_a_file_that_is_no_state_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_state_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / f"{gpu_uuid('node', 0, 't4')}.json"
     for text in ("{", "[]", json.dumps({"version": 99}), json.dumps({"version": 1})):
         path.write_text(text)

@@ -1,4 +1,4 @@
-"""Clocks, power and energy of simulated GPUs, asked through unmodified pynvml."""
+"""Clocks, power and energy of simulated GPUs, read through unmodified pynvml."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Burnt(NoActivity):
 
 
 @pytest.mark.parametrize(
-    ("asked", "clock_mhz"), [(1410, 1410), (1000, 1005), (1, 210), (9999, 1410), (700, 705)]
+    ("wanted_mhz", "clock_mhz"), [(1410, 1410), (1000, 1005), (1, 210), (9999, 1410), (700, 705)]
 )
 def test_locked_clocks_go_to_the_nearest_supported_one(
-    start: Start, work: Work, asked: int, clock_mhz: int
+    start: Start, work: Work, wanted_mhz: int, clock_mhz: int
 ) -> None:
     start(activity=lambda _: work)
-    pynvml.nvmlDeviceSetGpuLockedClocks(gpu(), asked, asked)
+    pynvml.nvmlDeviceSetGpuLockedClocks(gpu(), wanted_mhz, wanted_mhz)
 
     assert pynvml.nvmlDeviceGetClockInfo(gpu(), pynvml.NVML_CLOCK_SM) == clock_mhz
     assert work.ratios[-1] == pytest.approx(clock_mhz / 1410)
@@ -100,7 +100,7 @@ def test_energy_is_idle_power_times_time_plus_active_energy(
 
 
 def test_the_energy_counter_moves_once_per_tick(start: Start, work: Work, clock: Time) -> None:
-    """What a profiler must know: two readings within 100 ms say nothing of what lies between."""
+    """A profiler's trap: two readings within 100 ms say nothing of what lies between."""
     start(activity=lambda _: work, clock=clock)
     clock.now_s += 0.01
     seen = []
@@ -138,7 +138,7 @@ def test_on_ga100_and_older_power_is_the_instants(start: Start, work: Work, name
     assert pynvml.nvmlDeviceGetPowerUsage(gpu()) == round((idle_w + 100.25) * 1000)
 
 
-def test_only_volta_to_ga100_and_pascal_tell_power_of_the_instant() -> None:
+def test_only_volta_to_ga100_and_pascal_report_power_of_the_instant() -> None:
     instant = {name for name, averages in AVERAGES.items() if not averages}
 
     assert instant == {"a100-40gb", "a100-80gb", "a30", "p4", "t4", "v100"}

@@ -136,7 +136,7 @@ BREACHES = {
         frames.PROTOCOL_ERROR,
     ),
     "PING of 7 bytes": (frame(PING, 0, 0, bytes(7)), frames.FRAME_SIZE_ERROR),
-    "a frame of 1 MB that is no DATA": (
+    "a frame of 1 MB other than DATA": (
         frames.HEAD.pack(2**20 << 8 | HEADERS, 4, 1),
         frames.FRAME_SIZE_ERROR,
     ),
@@ -255,7 +255,7 @@ async def test_requests_in_pieces_are_bounded_together_by_what_has_come_of_them(
 
 
 async def test_answers_that_are_not_read_wait_within_bounds() -> None:
-    """A peer that asks for large answers and never reads holds some of them, then is ended."""
+    """A peer that requests large answers and never reads holds some of them, then is ended."""
     limits = Limits(message_bytes=2**20, streams=100, dead_after_s=2.0)
     async with echoing(limits) as (echo, port):
         async with wired(port) as wire:

@@ -1,4 +1,4 @@
-"""What leaves together: a system call wakes the peer, and costs more than a small answer."""
+"""Frames that leave together: a system call wakes the peer, and costs more than a small answer."""
 
 import asyncio
 import random
@@ -63,7 +63,7 @@ def came(calls: list[bytes]) -> Iterator[tuple[int, int, bytes]]:
 
 
 def received(connection: ServerConnection, sent: bytes) -> None:
-    """Have a connection read bytes."""
+    """Pass bytes to a connection, as its transport does."""
     connection.get_buffer(-1)[: len(sent)] = sent
     connection.buffer_updated(len(sent))
 
@@ -95,7 +95,7 @@ def connected(handler: Any, *, message_bytes: int) -> Iterator[tuple[ServerConne
 
 
 async def turns() -> None:
-    """Let the loop run its handlers."""
+    """Run the loop's pending handlers."""
     for _ in range(4):
         await asyncio.sleep(0)
 
@@ -174,7 +174,7 @@ async def test_frames_that_come_by_turns_may_not_exceed_the_window_of_theirs() -
 
 
 @pytest.mark.parametrize("ends", [True, False])
-async def test_an_answer_before_the_requests_end_is_followed_by_a_reset_that_is_no_error(
+async def test_an_answer_before_the_requests_end_is_followed_by_a_reset_without_error(
     *, ends: bool
 ) -> None:
     """Else grpc's C core, short of processor time, takes a closed connection for the end."""

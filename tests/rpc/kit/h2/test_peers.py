@@ -239,13 +239,13 @@ async def test_many_calls_that_wait_and_are_withdrawn_together_are_no_flood() ->
         grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
     ):
         echo.free.clear()
-        ask: Any = channel.unary_unary(PATH)
-        calls = [ask(b"x") for _ in range(1_200)]
+        call: Any = channel.unary_unary(PATH)
+        calls = [call(b"x") for _ in range(1_200)]
         async with asyncio.timeout(_LIMIT_S):
             await until(lambda: echo.running == len(calls) or any(call.done() for call in calls))
         waited = echo.running
         await asyncio.sleep(1.1)  # withdrawn at once, they would be a rapid reset
-        neighbour = ask(b"neighbour")
+        neighbour = call(b"neighbour")
         for call in calls:
             call.cancel()
         async with asyncio.timeout(_LIMIT_S):
