@@ -1,1 +1,1 @@
-"""What every service needs and none owns."""
+"""Infrastructure shared by all services."""

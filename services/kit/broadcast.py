@@ -27,7 +27,7 @@ class Broadcast(Generic[T]):
 
     @property
     def closed(self) -> bool:
-        """Whether no value will follow."""
+        """True once no value will follow."""
         return self._closed
 
     def publish(self, value: T) -> None:

@@ -12,9 +12,9 @@ from cinquefoil.condition.v1.records import Condition, ConditionKind
 
 
 class Effect(StrEnum):
-    """What a condition does to its subject.
+    """Effect of a condition on its subject.
 
-    STOPS: it does not work until somebody changes something. WAITS: it does not work yet, and that
+    STOPS: it does not work until an operator intervenes. WAITS: it does not work yet, and that
     may pass by itself. DEGRADES: it works, but not as well as it should.
     """
 

@@ -1,7 +1,7 @@
-"""Brings a file of a known SHA-256 to this machine; an interrupted transfer continues.
+"""Downloads a file of a known SHA-256; an interrupted transfer resumes.
 
-Over HTTP by Range (RFC 9110 section 14), from this machine's own files, or from whatever fsspec
-reaches (extra `uri`).
+Over HTTP by Range (RFC 9110 section 14), from this machine's own files, or from any store that
+fsspec reaches (extra `uri`).
 """
 
 import os
@@ -34,12 +34,12 @@ Room = Callable[[int], None]
 
 
 class Interrupted(Exception):
-    """A transfer ended early; the next attempt continues. The message says why."""
+    """A transfer ended early; the next attempt resumes it. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """What a source sends.
+    """Bytes that a source sends.
 
     Attributes:
         start: Position of its first byte in the file.
@@ -66,7 +66,7 @@ class Source:
     http: httpx.Client
 
     def read(self, start: int) -> AbstractContextManager[Stream]:
-        """Open the file from a position on, or from its beginning where a source can only that.
+        """Open the file at a position, or at its beginning if the source has no ranges.
 
         Raises:
             Interrupted: It ended early, here or while the chunks are read.
@@ -93,7 +93,7 @@ def client() -> httpx.Client:
 
 
 def _refuse_other_schemes(request: httpx.Request) -> None:
-    """Keep a redirect from leading anywhere but to HTTP."""
+    """Reject redirects to schemes other than HTTP and HTTPS."""
     if request.url.scheme not in ("http", "https"):
         raise FailedPrecondition(f"redirected to {request.url.scheme}:, which is not followed")
 
@@ -166,18 +166,18 @@ def complete(  # noqa: PLR0913 - what is known of a file, and who hears of it
     *,
     size_bytes: int | None = None,
 ) -> None:
-    """Bring what a partial file lacks, so that it is the file with a SHA-256.
+    """Download the rest of a partial file and verify its SHA-256.
 
     Args:
         source: Where it comes from.
-        part: What came of it so far, if anything; removed where it is not what it should be.
+        part: The partial file, which need not exist; removed if its content is wrong.
         sha256: Of the whole, hexadecimal.
         room: Called before bytes are written: with the announced length, or with each new one.
         progress: Called as bytes come.
-        size_bytes: Length of the whole; None: not known before.
+        size_bytes: Length of the whole; None: unknown.
 
     Raises:
-        FailedPrecondition: What came is another file, or `room` refuses its length.
+        FailedPrecondition: The file's SHA-256 differs, or `room` refuses its length.
         ResourceExhausted: The disk is full.
         Unavailable: The source does not answer, or refuses.
     """

@@ -40,11 +40,11 @@ class ServiceError(Exception):
 
     @classmethod
     def at(cls, field: str, problem: str, *, reason: str = "") -> Self:
-        """Return the error of a field, with which its message begins."""
+        """Return the error with its field's path as a prefix of the message."""
         return cls(f"{field}: {problem}", field=field, reason=reason)
 
     def because(self, why: str) -> Self:
-        """Return the same error with something appended to its message."""
+        """Return the same error with a reason appended to its message."""
         return type(self)(
             f"{self.message}{why}",
             reason=self.reason,

@@ -5,7 +5,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 
 class Addable(Protocol):
-    """What adds up with its like."""
+    """A value that can be added to another of its type."""
 
     def __add__(self, other: Any, /) -> Self:
         """Return the sum."""

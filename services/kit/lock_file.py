@@ -1,4 +1,4 @@
-"""A lock that the system gives back when its holder dies, with a note that names its holder."""
+"""A lock that the system releases when its holder dies, with a note that names the holder."""
 
 import fcntl
 import json
@@ -13,7 +13,7 @@ from services.kit.errors import FailedPrecondition
 
 
 class LockFile:
-    """A lock file; a context manager that lets go of it.
+    """A lock file; a context manager that releases it.
 
     Args:
         path: The file; its folder is made where it is missing.
@@ -32,7 +32,7 @@ class LockFile:
         self.release()
 
     def take(self) -> bool:
-        """Take the lock and note who has it; return whether it is held.
+        """Take the lock and note its holder; return whether it is held.
 
         A file that was replaced meanwhile is another lock.
 
@@ -67,11 +67,11 @@ class LockFile:
             self._descriptor = -1
 
     def break_open(self) -> None:
-        """Make the next `take` put another file in its place: the holder's lock is no more."""
+        """Make the next `take` replace the file, which invalidates the holder's lock."""
         self._path.unlink(missing_ok=True)
 
     def holder(self) -> str:
-        """Return who holds the lock, for a person: process, host, and since when."""
+        """Return a description of the lock's holder: process, host, and since when."""
         try:
             note = self._note()
             return f"process {note['pid']} on {note['host']}, since {note['since']}"

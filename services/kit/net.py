@@ -14,7 +14,7 @@ PORTS: Final = range(20_000, 30_000)
 
 _TRIES: Final = 20
 
-_given: Final[deque[int]] = deque(maxlen=1024)  # whoever asked may not listen yet
+_given: Final[deque[int]] = deque(maxlen=1024)  # callers may not listen yet
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -109,7 +109,7 @@ size_varint: Final = lru_cache(maxsize=4096)(varint)
 
 
 def taken_out(message: memoryview, number: int) -> tuple[bytes, list[memoryview]]:
-    """Return a message without one field, and what that field held, which is not copied.
+    """Return a message without one field, and that field's value, which is not copied.
 
     Args:
         message: Serialized.

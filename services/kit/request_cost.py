@@ -1,4 +1,4 @@
-"""What a request cost: workers report it to routers, routers state it in receipts."""
+"""Cost of a request: workers report it to routers, routers state it in receipts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -38,7 +38,7 @@ def columns_of(table: str) -> str:
 
 
 def damaged_rows(table: str, columns: Sequence[str], newest: int | None = None) -> str:
-    """Return the query for how many rows are not as they were written.
+    """Return the query for the number of damaged rows.
 
     Args:
         table: Its name.
@@ -57,7 +57,7 @@ def fill(table: str, columns: Sequence[str]) -> str:
 
 
 def triggers(table: str, columns: Sequence[str], key: Sequence[str] = ("rowid",)) -> Iterator[str]:
-    """Yield the statements by which the present connection keeps a table's checksums.
+    """Yield the statements that make this connection maintain a table's checksums.
 
     Args:
         table: Its name.

@@ -4,8 +4,8 @@ A file is one JSON object whose first member is the checksum of all bytes after 
 a cut or a page of zeros is found before a figure is read. Files from before there were checksums
 begin with their version, and are still read; readers from then skip the checksum.
 
-A file that its owner can do without is set aside where it is damaged, for someone to look at, and
-begun again. The others stop their service with a sentence that says what to do.
+A damaged file that its owner can do without is set aside for inspection and started again. Any
+other stops its service with a message that says what to do.
 """
 
 import errno
@@ -59,13 +59,13 @@ def write_json(path: Path, data: dict[str, Any], *, durable: bool = True) -> Non
 
 
 def not_written(path: Path, error: OSError) -> Unavailable:
-    """Return the error of a file that the disk does not take."""
+    """Return the error of a file that cannot be written."""
     reason = "DISK_FULL" if error.errno in _FULL else "STATE_NOT_WRITABLE"
     return Unavailable(f"cannot write {path}: {error.strerror}", reason=reason)
 
 
 def remove(path: Path) -> None:
-    """Remove a file, so that it stays away over a crash; one that is not there is no error.
+    """Remove a file durably; a missing one is not an error.
 
     Raises:
         Unavailable: The disk does not let it go.
@@ -95,7 +95,7 @@ def decoded(path: Path, content: bytes, *, version: int) -> dict[str, Any]:
 
 
 def read_parsed(path: Path, parse: Callable[[dict[str, Any]], T], *, version: int) -> T | None:
-    """Return what `parse` makes of what `write_json` wrote, or None where there is no file.
+    """Return `parse` of the values that `write_json` wrote, or None where there is no file.
 
     Raises:
         Damaged: It is not as it was written, of another version, or `parse` cannot read it.
@@ -115,7 +115,7 @@ def read_parsed(path: Path, parse: Callable[[dict[str, Any]], T], *, version: in
 
 
 def read_disposable(path: Path, parse: Callable[[dict[str, Any]], T], *, version: int) -> T | None:
-    """Return what `parse` makes of a file's JSON values; None: there is no file, or not any more.
+    """Return `parse` of a file's JSON values; None: the file is missing or was set aside.
 
     A damaged file is set aside.
 

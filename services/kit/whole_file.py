@@ -35,7 +35,7 @@ def replacing(path: Path, *, mode: int = 0o666, durable: bool = False) -> Iterat
 
 
 def sync(path: Path) -> None:
-    """Have the disk take a file's content, or what was renamed or removed in a folder."""
+    """Flush to disk a file's content, or the renames and removals of a folder."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -41,7 +41,7 @@ from services.kit.config import (
 )
 from services.kit.errors import FailedPrecondition
 from services.kit.package_data import require_sha256
-from services.kit.process.memory import collect_seldom, keep_large_blocks
+from services.kit.process.memory import collect_rarely, keep_large_blocks
 from services.kit.rpc import ADDRESS_TAKEN, Access, Limits, serve_until, serving
 from services.kit.telemetry import export, logs
 
@@ -215,7 +215,7 @@ def launch(path: Path) -> int:
     """
     spec = worker_spec.load(path)
     logs.configure(f"worker {spec.segment_id}/{spec.slot}", level=spec.log_level)
-    collect_seldom()
+    collect_rarely()
     keep_large_blocks()
     try:
         with opened(spec.ledger) as counters:

@@ -67,7 +67,7 @@ from services.kit.net import is_loopback
 
 
 class Quota(Section):
-    """How much a client may request.
+    """Request quota of a client.
 
     Attributes:
         in_flight: Requests at a time. None: any number.
@@ -161,7 +161,7 @@ class Router(Endpoint, DispatchRules):
     @model_validator(mode="before")
     @classmethod
     def _http_at_its_own_address(cls, given: Any) -> Any:
-        """A router that is moved to another address must not meet this one's at the HTTP port."""
+        """Serve no HTTP by default where `listen` is given: two routers would share the port."""
         if isinstance(given, dict) and "listen" in given and "http_listen" not in given:
             return {**given, "http_listen": ""}
         return given
@@ -188,7 +188,7 @@ class WebConsole(Section):
 
 
 class Rpc(Section):
-    """How requests are carried.
+    """Transport of requests.
 
     Attributes:
         transport: Of the router's and the planner's clients, and of the router and the workers:
@@ -253,7 +253,7 @@ class Deployment(Section):
         return self._digest
 
     def read_from(self, source: Path | None, digest: str) -> Deployment:
-        """Note where it was read from; return it."""
+        """Record the file that it was read from; return the deployment."""
         self._source, self._digest = source, digest
         return self
 
@@ -267,7 +267,7 @@ class Deployment(Section):
         return None if self.tls is None else self.tls.of(service, node)
 
     def path_of(self, network: ModelFile) -> Path:
-        """Return where a file that workers load lies on each node."""
+        """Return the path, on each node, of a file that workers load."""
         return self.model_cache.path(network) if network.uri else network.file
 
     @property
@@ -281,13 +281,13 @@ class Deployment(Section):
 
     @property
     def node_zones(self) -> frozenset[str]:
-        """Zones that nodes are in, or may join in."""
+        """Zones of all nodes, including those that may still join."""
         if self.join is not None:
             return frozenset(self.carbon.zones)
         return frozenset(node.zone for node in self.nodes.values())
 
     def joined(self, name: str, zone: str, address: str) -> Deployment:
-        """Return the deployment with a node that joins among its nodes.
+        """Return the deployment with a joining node added to its nodes.
 
         Args:
             name: Its name.
@@ -322,7 +322,7 @@ class Deployment(Section):
         yield from self._mixed_signals()
 
     def _open_listeners(self) -> Iterator[str]:
-        """Whatever listens beyond this machine has identities."""
+        """Require identities of every server that listens beyond this machine."""
         if self.access is not None and self.access.roles and self.tls is None:
             yield "access.roles: identities come from certificates: give tls"
         for where, address in self._listeners():
@@ -373,7 +373,7 @@ class Deployment(Section):
             )
 
     def _open_servers(self) -> Iterator[str]:
-        """Requests leave this machine encrypted."""
+        """Require encryption of requests that leave this machine."""
         for model, settings in self.models.items():
             for name, variant in settings.variants.items():
                 runtime = variant.runtime
@@ -401,7 +401,7 @@ class Deployment(Section):
                 yield f"{name}.zone: no zone {node.zone!r}; carbon.zones has {known}"
 
     def _mixed_signals(self) -> Iterator[str]:
-        """All nodes have one signal, for their carbon is added and compared."""
+        """Require one signal of all nodes, as their carbon is added and compared."""
         by_signal: dict[str, str] = {}
         zones = {f"nodes.{name}.zone": node.zone for name, node in self.nodes.items()}
         if self.join is not None:  # nodes may join in any zone

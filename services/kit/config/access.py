@@ -1,4 +1,4 @@
-"""Identities: certificates of the services, and who may do what."""
+"""Identities: certificates of the services, and permissions by role."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Tls(Section):
 
 
 class ClientTls(Section):
-    """Encrypts connections to a server that is not ours; its name must be its certificate's.
+    """TLS to a third-party server, whose name must match its certificate.
 
     Attributes:
         ca_file: Authorities of the server's certificate, PEM. None: the machine's.
@@ -101,7 +101,7 @@ class Tokens(Section):
 
 
 class Access(Section):
-    """Who may do what: everything is refused that no role permits.
+    """Permissions by role; calls that no role permits are refused.
 
     Attributes:
         trust_domain: SPIFFE trust domain. Roles that are not given have the identities that

@@ -1,4 +1,4 @@
-"""What differs between two deployment files, by the paths of settings."""
+"""Differences between two deployment files, by the paths of settings."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase

@@ -15,7 +15,7 @@ from services.kit.config.section import Address, Fraction, Name, NonNegative, Po
 _MIN_STAGES: Final = 2
 
 DECODE_SENSITIVITY: Final = 0.07
-"""How an answer's tokens follow the SM clock; sources: `services.kit.profiles.core.language`."""
+"""Clock sensitivity of an answer's tokens; sources: `services.kit.profiles.core.language`."""
 
 
 class AnalyticProfile(Section):
@@ -133,7 +133,7 @@ class OnnxRuntime(Section):
 
 
 class ServerRuntime(Section):
-    """What runtimes share whose model a server runs that is not ours.
+    """Settings common to runtimes whose model runs in a third-party server.
 
     Either `command` starts one for each worker, in the worker's slice and with its MPS limits; or
     one already runs at `address`. In `command` and `environment`, "{port}" stands for a free port
@@ -181,7 +181,7 @@ class ExternalRuntime(ServerRuntime):
 
 
 class TextRuntime(Section):
-    """What runtimes of language models share.
+    """Settings common to the runtimes of language models.
 
     Attributes:
         context_tokens: Maximum tokens of prompt and answer.
@@ -255,7 +255,7 @@ Runtime = Annotated[
 
 
 def _uri(value: str) -> str:
-    """Return a URI that a deployment file may have; which no message repeats: it may have a key."""
+    """Validate a URI of a deployment file; messages omit it, as it may contain a key."""
     if not value:
         return value
     parts = urlsplit(value)
@@ -300,7 +300,7 @@ class ModelFile(Section):
 
     @property
     def given(self) -> bool:
-        """Whether there is a file at all."""
+        """True if a file is named."""
         return bool(self.uri) or self.file != Path()
 
     def _problems(self) -> Iterator[str]:

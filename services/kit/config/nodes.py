@@ -135,14 +135,14 @@ class Node(Endpoint):
 
     @property
     def controlled(self) -> bool:
-        """Whether the agent may change the node."""
+        """True if the agent may change the node."""
         if self.control is not None:
             return self.control
         return self.simulated is not None or self.cpu is not None
 
     @property
     def may_hold_clocks(self) -> bool:
-        """Whether the agent may lock SM clocks."""
+        """True if the agent may lock SM clocks."""
         return self.controlled and (self.simulated is not None or self.allow_clocks)
 
     def _problems(self) -> Iterator[str]:
@@ -158,7 +158,7 @@ class Node(Endpoint):
 
 
 class Join(Node):
-    """Lets agents join that no entry of `nodes` names; what is said here is true of each of them.
+    """Lets agents join that `nodes` does not list, with these settings for each of them.
 
     An agent that joins says its name, address and zone (`node`). Its workers listen at the host of
     its address.
@@ -190,7 +190,7 @@ class Join(Node):
         return any(matches(pattern, name) for pattern in self.names)
 
     def lends_to(self, identity: str) -> bool:
-        """Return whether the bearer of an identity may join under any of the names."""
+        """Return whether an identity may join under any of the names."""
         return any(matches(pattern, identity) for pattern in self.identities)
 
     def node(self, zone: str, address: str) -> Node:
@@ -206,7 +206,7 @@ class Join(Node):
 
 
 class ThisNode(Section):
-    """What `gpuagent serve --join` says of its node; as a rule from the environment.
+    """The node of `gpuagent serve --join`; usually set by environment variables.
 
     Attributes:
         name: Its name (CINQUEFOIL_NODE__NAME). Empty: the machine's host name.

@@ -23,7 +23,7 @@ ClockRatio = Annotated[float, Field(gt=0, le=1)]
 
 
 def _described(schema: dict[str, Any], section: type[BaseModel]) -> None:
-    """Give a section's properties the descriptions of its docstring, and those of its bases."""
+    """Copy descriptions from a section's docstring, and its bases', into its JSON schema."""
     sentences: dict[str, str] = {}
     for each in reversed(section.__mro__):
         sentences |= _attributes(each.__doc__ or "")
@@ -61,7 +61,7 @@ class Section(BaseModel):
     )
 
     def _problems(self) -> Iterator[str]:
-        """Yield what the values contradict, as "key: sentence"; the first one is reported."""
+        """Yield contradictions between the values, as "key: sentence"; the first is reported."""
         yield from ()
 
     @model_validator(mode="after")
@@ -84,7 +84,7 @@ class Endpoint(Section):
     """
 
     several: ClassVar[bool] = False
-    """Whether there may be several of the service, each with an address."""
+    """True if the service may have several instances, each with an address."""
 
     listen: Address
     address: Address | Annotated[tuple[Address, ...], Field(min_length=1)] = ""

@@ -16,7 +16,7 @@ _LONGEST: Final = 60
 """Characters of a wrong value that are repeated."""
 
 _OUGHT: Final = re.compile(r"^\w+ should ")
-"""How pydantic's messages begin."""
+"""Beginning of pydantic's messages."""
 
 _SHAPES: Final = {
     "tuple_type": "must be a list, as in [a, b]",
@@ -30,7 +30,7 @@ _SHAPES: Final = {
 
 
 def worded(item: ErrorDetails, schema: Schema) -> tuple[Loc, str]:
-    """Return the location of a mistake, and what is wrong and allowed there.
+    """Return the location of a mistake, and a message with the allowed values.
 
     Args:
         item: An error of pydantic's.
@@ -60,7 +60,7 @@ def worded(item: ErrorDetails, schema: Schema) -> tuple[Loc, str]:
 
 
 def _walked(loc: Loc, root: Schema) -> tuple[Loc, Sequence[Schema]]:
-    """Return the parts of a place that a file has, and the schemas of what is there."""
+    """Return the parts of a path that exist in a file, and the schemas at its end."""
     keys: list[int | str] = []
     found = list(_members(root, root))
     for part in loc:
@@ -72,7 +72,7 @@ def _walked(loc: Loc, root: Schema) -> tuple[Loc, Sequence[Schema]]:
 
 
 def _below(one: Schema, part: int | str, root: Schema) -> Iterator[Schema]:
-    """Yield what the mapping or list that a schema describes has at a key or index."""
+    """Yield the schemas of one key or index of a mapping or list."""
     named = (*one.get("patternProperties", {}).values(), one.get("additionalProperties"))
     listed = one.get("items") if isinstance(part, int) else None
     below = listed or one.get("properties", {}).get(part) or named[0]
@@ -105,7 +105,7 @@ def _kinds(found: Sequence[Schema]) -> str:
 
 
 def _instead(key: str, found: Sequence[Schema]) -> str:
-    """Return what may have been meant, or all that there is."""
+    """Return the most similar names, or all names."""
     known = sorted({name for one in found for name in one.get("properties", {})})
     close = get_close_matches(key, known, n=1)
     if close:

@@ -50,7 +50,7 @@ class Zone(Section):
 
     @property
     def live(self) -> bool:
-        """Whether it has a live source."""
+        """True if it has a live source."""
         return any(isinstance(source, LiveSource) for source in self.sources)
 
     def _problems(self) -> Iterator[str]:

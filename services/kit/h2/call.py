@@ -21,7 +21,7 @@ Metadata = Sequence[tuple[str, str | bytes]]
 
 @dataclass(frozen=True, slots=True)
 class RequestHead:
-    """What the headers of a call say.
+    """Contents of a call's headers.
 
     Attributes:
         path: "/package.Service/Method".
@@ -44,7 +44,7 @@ class RequestHead:
     malformed: str = ""
 
 
-class Carrier(Protocol):
+class CallConnection(Protocol):
     """The connection of a call.
 
     Attributes:
@@ -91,7 +91,7 @@ class Call(Stream):
         "waiter",
     )
 
-    def __init__(self, number: int, head: RequestHead, connection: Carrier) -> None:
+    def __init__(self, number: int, head: RequestHead, connection: CallConnection) -> None:
         super().__init__(number, connection.peer_stream_window)
         self._connection = connection
         self._code: grpc.StatusCode | None = None

@@ -73,7 +73,7 @@ class ClientStream(Connection[Fields, Stream]):
 
     @property
     def ready(self) -> bool:
-        """Whether a message would leave at once."""
+        """True if a message would leave at once."""
         stream = self._stream
         return (
             stream is not None

@@ -42,7 +42,7 @@ ENHANCE_YOUR_CALM: Final = 11
 
 
 class ConnectionFault(Exception):
-    """What a peer did that ends its connection.
+    """A peer's violation of the protocol, which ends its connection.
 
     Attributes:
         code: An error code of RFC 9113, 7.

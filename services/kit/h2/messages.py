@@ -10,7 +10,7 @@ from struct import Struct
 from typing import Final
 
 PREFIX: Final = Struct(">BI")
-"""Whether the message is compressed, and its length."""
+"""Flag of a compressed message, and the message's length, bytes."""
 PREFIX_BYTES: Final = PREFIX.size
 
 _WINDOW_BITS: Final = {"gzip": 31, "deflate": 15}
@@ -87,7 +87,7 @@ class MessageReader:
 
     @property
     def whole(self) -> bool:
-        """Whether no message has begun that did not end."""
+        """True if no message is incomplete."""
         return self.partial is None and not self._prefix
 
     def feed(self, view: memoryview, start: int, stop: int) -> None:

@@ -1,4 +1,4 @@
-"""What leaves a connection of HTTP/2: flow control towards the peer, and few system calls.
+"""The sending side of an HTTP/2 connection: flow control, and few system calls.
 
 Source: RFC 9113, section 5.2.
 """

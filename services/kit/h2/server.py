@@ -98,7 +98,7 @@ class Server:
         for connection in tuple(self._state.connections):
             connection.leave()
         await self._until(lambda: not self._state.active, grace_s)
-        # Who was told closes by itself; closing first would lose what it has not read.
+        # Clients close after our GOAWAY; closing first would lose what they have not read.
         await self._until(lambda: not self._state.connections, min(grace_s, _FAREWELL_S))
         for connection in tuple(self._state.connections):
             connection.close()

@@ -36,7 +36,7 @@ _OK_TRAILER: Final = literal("grpc-status", b"0")
 _UNARY_BYTES: Final = 16 * 1024  # answers up to here leave as one piece
 
 _FIRST_REQUEST_S: Final = 1.0
-"""How long a call that is refused at once waits for the first request of its stream, s."""
+"""Time that a refused call waits for the first request of its stream, s."""
 
 _TIMEOUT: Final = re.compile(rb"(\d{1,8})([HMSmun])")
 _UNITS_S: Final = {b"n": 1e-9, b"u": 1e-6, b"m": 1e-3, b"S": 1.0, b"M": 60.0, b"H": 3600.0}
@@ -50,7 +50,7 @@ _UNIMPLEMENTED, _INTERNAL = 12, 13
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What callers can take of a server; the defaults are for calls of kilobytes between services.
+    """Limits of a server's resources; the defaults are for calls of kilobytes between services.
 
     Attributes:
         message_bytes: Maximum size of a request; larger ones get RESOURCE_EXHAUSTED.
@@ -79,7 +79,7 @@ class Limits:
 
 @dataclass
 class ServerState:
-    """What all connections of a server share.
+    """State shared by all connections of a server.
 
     Attributes:
         handler: Returns the handler of a method; None: there is none.
@@ -298,7 +298,7 @@ class ServerConnection(Connection[RequestHead, Call]):
             self._stop(call)
 
     def not_http2(self, first: bytes) -> None:
-        """Say what is spoken here."""
+        """Answer 505 to an HTTP/1 client."""
         if first.split(b" ", 1)[0].isalpha():
             self.write(
                 b"HTTP/1.1 505 HTTP Version Not Supported\r\nConnection: close\r\n"

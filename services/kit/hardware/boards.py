@@ -1,4 +1,4 @@
-"""Recognises GPU boards by what their driver says of them.
+"""Recognises GPU boards by their driver's readings.
 
 A board is of the type that has its product name, else of the type with the same chip and the most
 similar memory; peaks follow its multiprocessors and highest clock. Any other board is estimated:
@@ -25,7 +25,7 @@ and clock, as those of an older capability."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverReading:
-    """A driver's word on a board; None: it does not say, as in many virtual machines.
+    """A driver's readings of a board; None: not reported, as in many virtual machines.
 
     Attributes:
         product_name: As `nvidia-smi` prints it, for example "NVIDIA A100-SXM4-40GB".

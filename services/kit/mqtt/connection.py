@@ -53,7 +53,7 @@ _MAX_QUEUED: Final = 1000
 
 
 class BrokerConnection:
-    """What one service publishes and receives over MQTT; `run` keeps it connected.
+    """MQTT connection of one service; `run` keeps it connected.
 
     Args:
         settings: Settings of the broker.
@@ -96,7 +96,7 @@ class BrokerConnection:
         self._handlers.setdefault(topic, []).append(handler)
 
     async def run(self) -> None:
-        """Stay connected until cancelled, and then publish that the service is offline."""
+        """Stay connected until cancelled; then publish that the service is offline."""
         await self._reconnector.run(self._connect)
 
     async def _connect(self) -> None:

@@ -27,7 +27,7 @@ def keep_large_blocks() -> None:
         mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)
 
 
-def collect_seldom() -> None:
+def collect_rarely() -> None:
     """Exclude existing objects from garbage collection, and collect new ones less often.
 
     Reference counting frees nearly all objects of a request; collecting every 700 objects took the

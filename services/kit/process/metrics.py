@@ -57,7 +57,7 @@ async def exposed(  # noqa: PLR0913 - one value per decision of the composition 
         service: Name under which OpenTelemetry's collector gets them too, where the environment
             names one (`services.kit.telemetry.export`); empty: it does not.
         tls: Certificate of the server, read again when its file changes; None: plaintext.
-        access: Who may read; None: every caller.
+        access: Callers that may read; None: all.
         ready: Returns whether the service serves: `/readyz` answers 200 then, else 503; None: there
             is no such page.
 

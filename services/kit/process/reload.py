@@ -17,11 +17,11 @@ Apply = Callable[[Deployment], Awaitable[None]]
 
 
 async def _nothing(_deployment: Deployment) -> None:
-    """Take nothing over."""
+    """Apply no setting."""
 
 
 class Reloads:
-    """Reads the deployment file again; the service says what it can take over while it runs.
+    """Reloads the deployment file; the service registers the settings that it can apply live.
 
     The log level is taken over by every service.
 
@@ -40,7 +40,7 @@ class Reloads:
     def serve(
         self, used: Collection[str], live: Collection[str] = (), apply: Apply = _nothing
     ) -> None:
-        """Name what a service uses, and take changes over from now on.
+        """Register a service's settings and apply changes from now on.
 
         Args:
             used: Patterns of the settings that it uses, such as "router.*".
@@ -51,18 +51,18 @@ class Reloads:
 
     async def follow_signal(self) -> None:
         """Reload at each SIGHUP, until cancelled."""
-        loop, asked = asyncio.get_running_loop(), asyncio.Event()
-        loop.add_signal_handler(signal.SIGHUP, asked.set)
+        loop, requested = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_signal_handler(signal.SIGHUP, requested.set)
         try:
             while True:
-                await asked.wait()
-                asked.clear()
+                await requested.wait()
+                requested.clear()
                 await self.reload()
         finally:
             loop.remove_signal_handler(signal.SIGHUP)
 
     async def reload(self) -> bool:
-        """Read the file again, and take over what can be; return whether it was accepted.
+        """Reload the file and apply its live settings; return whether it was accepted.
 
         A file that is refused changes nothing.
         """

@@ -12,7 +12,7 @@ import uvloop
 from services.kit.config import Deployment
 from services.kit.config.loader import ConfigError, config_path, load
 from services.kit.errors import ServiceError, leaves
-from services.kit.process.memory import collect_seldom
+from services.kit.process.memory import collect_rarely
 from services.kit.process.reload import Reloads
 from services.kit.rpc import serve_until
 from services.kit.telemetry import export, logs
@@ -63,7 +63,7 @@ def serve(service: str, run: Run, deployment: Deployment) -> None:
     """
     logs.configure(service, level=deployment.log_level)
     logs.get("service").info("settings", settings=shown(deployment))
-    collect_seldom()
+    collect_rarely()
     with export.exported(service):
         uvloop.run(_until_stopped(run, deployment))
 

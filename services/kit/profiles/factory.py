@@ -86,7 +86,7 @@ def latency_shares(stages: Sequence[Profile]) -> tuple[float, ...]:
 
 
 def _measured(tables: Sequence[TableProfile]) -> list[float] | None:
-    """Return each table's total latency over the batches that all of them have; None: no such."""
+    """Return each table's total latency over the batches that all have; None: there are none."""
     times = [dict(_points(table)) for table in tables]
     common = set.intersection(*(set(each) for each in times))
     return [sum(each[point] for point in common) for each in times] if common else None

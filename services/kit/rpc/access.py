@@ -1,4 +1,4 @@
-"""Who may call what: identities from certificates and tokens, roles from the deployment file.
+"""Authorisation of calls: identities from certificates and tokens, roles from the deployment.
 
 A method that the table does not name is refused to every caller: a new rpc is closed until it is
 listed.
@@ -128,12 +128,12 @@ Verify = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls.
+    """The caller of a method.
 
     Attributes:
         name: The SPIFFE ID, else a SAN, else the common name of its certificate, or "token:" and
             its token's subject; "": unknown, where identities are not checked.
-        roles: What it may be; None: everything.
+        roles: Roles of the caller; None: all.
         node: The node that an agent or worker belongs to; "": of none.
     """
 
@@ -142,7 +142,7 @@ class Caller:
     node: str = ""
 
     def may_be(self, role: str) -> bool:
-        """Return whether it has a role."""
+        """Return whether the caller has a role."""
         return self.roles is None or role in self.roles
 
 
@@ -185,7 +185,7 @@ class Access:
 
     @classmethod
     def of(cls, deployment: Deployment, verify: Verify | None = None) -> Access | None:
-        """Return who may call a service of a deployment; None: everybody everything."""
+        """Return the access rules of a service of a deployment; None: all calls are permitted."""
         principals, settings = deployment.principals, deployment.access
         if principals is None:
             return None
@@ -193,7 +193,7 @@ class Access:
         return cls(principals, verify, reflection=shown)
 
     def admit(self, method: str, context: Any) -> None:
-        """Note who calls, and refuse who may not.
+        """Record the caller, and refuse one without permission.
 
         Args:
             method: "/package.Service/Method".
@@ -213,7 +213,7 @@ class Access:
             if allowed is _CHANGE:
                 _audit.info("operator call", method=method, principal=known.name)
             return
-        self._told(method, known.name or host_of(context.peer()))
+        self._log_refusal(method, known.name or host_of(context.peer()))
         if not names:
             token = "" if self._verify is None else " or a bearer token"
             raise Unauthenticated(f"{method}: no identity was shown; show a certificate{token}")
@@ -265,8 +265,8 @@ class Access:
                 return (_BEARER + self._verify(token.strip()),)
         return ()
 
-    def _told(self, method: str, name: str) -> None:
-        """Log a refusal, the first of its kind aloud: a flood of them must not fill the disk."""
+    def _log_refusal(self, method: str, name: str) -> None:
+        """Log a refusal; only the first of its kind as a warning, as floods would fill the disk."""
         kind = (method, name)
         if kind in self._refusals:
             _audit.debug("refused", method=method, principal=name)
@@ -278,7 +278,7 @@ class Access:
 
 
 def _certified(context: Any) -> tuple[str, ...]:
-    """Return what a verified certificate calls its bearer: SPIFFE ID, else SANs, else the CN."""
+    """Return the names in a verified certificate: SPIFFE ID, else SANs, else the CN."""
     found: Mapping[str, Any] = context.auth_context()
     for key in ("peer_spiffe_id", "x509_subject_alternative_name", "x509_common_name"):
         names = found.get(key)
@@ -288,7 +288,7 @@ def _certified(context: Any) -> tuple[str, ...]:
 
 
 def _on_behalf(known: Caller, context: Any) -> Caller:
-    """Return an operator with the person whose order it passes on: "ada via NAME"."""
+    """Return an operator's name with that of the person it acts for: "ada via NAME"."""
     for key, value in context.invocation_metadata() or ():
         if key == ON_BEHALF_OF and value:
             person = "".join(filter(str.isprintable, unquote(str(value))))[:_LONGEST_PERSON]

@@ -1,4 +1,4 @@
-"""Certificates in files that others renew."""
+"""Certificate files that an external process renews."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _log = logs.get("tls")
 
 _TRIES: Final = 5
 _PAUSE_S: Final = 0.05
-"""How long the first look waits for the other file of a pair, s: the writer may wait for a core."""
+"""Wait of the first read for the other file of a pair, s: its writer may wait for a core."""
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ _Pair = tuple[bytes, bytes]
 """Key and certificate chain."""
 
 _newest: Final[dict[tuple[Path | None, ...], tuple[_Pair | None, bytes | None]]] = {}
-"""What this process read last from certificate, key and authority: pair and authority."""
+"""Newest pair and authority that this process read, by their files."""
 
 
 def server_name(tls: Tls, address: str) -> str:
@@ -51,7 +51,7 @@ def server_name(tls: Tls, address: str) -> str:
 
 
 class CertificateFiles:
-    """What the files of one identity hold, all read at the same time.
+    """Certificates and key of one identity, all read at the same time.
 
     While they are being replaced they hold what they held before, also where they are first opened
     then: a process that reads certificates for each connection must not end for a renewal.
@@ -102,7 +102,7 @@ class CertificateFiles:
         return is_new
 
     def following(self, make: Callable[[], T]) -> Callable[[], T]:
-        """Return a function that gives what `make` made of the files as they are now."""
+        """Return a function that returns `make` of the current files, cached until they change."""
         newest = make()
 
         def current() -> T:
@@ -114,7 +114,7 @@ class CertificateFiles:
         return current
 
     def load_into(self, context: ssl.SSLContext) -> None:
-        """Have TLS show the pair, and trust the authority."""
+        """Load the pair and the trusted authority into a TLS context."""
         if self.pair is not None:
             _load_pair(context, self.pair)
         if self.ca is not None:
@@ -125,7 +125,7 @@ class CertificateFiles:
         return tuple((stat.st_mtime_ns, stat.st_ino) for stat in stats)
 
     def _read(self, tries: int = 0) -> tuple[_Stamp, _Pair | None, bytes | None]:
-        """Return what the files hold and when they were written, or earlier.
+        """Return the files' content, and a time not later than when they were written.
 
         Args:
             tries: How often to wait for the other file of a pair.
@@ -151,7 +151,7 @@ class CertificateFiles:
 
 
 def _load_pair(context: ssl.SSLContext, pair: _Pair) -> None:
-    """Have TLS show a pair. It reads only files: in these no renewal can come between the two."""
+    """Load a pair into a TLS context, by temporary files, as no renewal can part those."""
     with ExitStack() as files:
         paths = []
         for content in pair:
@@ -175,7 +175,7 @@ def _note(error: OSError) -> None:
 
 
 def server_context(tls: Tls, protocol: str = "h2", *, required: bool = True) -> ssl.SSLContext:
-    """Return TLS of a server that follows its files: the next connection has what these have.
+    """Return a server's TLS context; each new connection uses the files as they are then.
 
     Args:
         tls: The files.
@@ -207,7 +207,7 @@ def server_context(tls: Tls, protocol: str = "h2", *, required: bool = True) -> 
 
 
 def client_context(tls: Tls | ClientTls, *protocols: str) -> ssl.SSLContext:
-    """Return TLS of a client with what the files hold now.
+    """Return a client's TLS context, made of the files as they are now.
 
     Args:
         tls: The files; without an authority the system's are trusted.

@@ -1,4 +1,4 @@
-"""Calls to the one of several servers that serves.
+"""Calls to whichever of several servers is SERVING.
 
 Health is followed on a stream of its own to each server, so that a switch-over is known as soon as
 the next server says SERVING. Calls in flight end with the connection that they are on.

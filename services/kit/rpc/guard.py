@@ -29,7 +29,7 @@ class _Method:
     Attributes:
         name: "/package.Service/Method".
         traced: Whether a call without a trace starts one.
-        access: Who may call it; None: anybody.
+        access: Callers that may call it; None: all.
         calls: Counts of its calls.
     """
 

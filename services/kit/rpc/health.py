@@ -45,7 +45,7 @@ class HealthServicer(health_pb2_grpc.HealthServicer):
 
     @property
     def ready(self) -> bool:
-        """Whether the whole server serves."""
+        """True while the whole server serves."""
         return self._statuses.value.get("") == health_pb2.HealthCheckResponse.SERVING
 
     async def Check(self, request: Any, _context: Any) -> Any:  # noqa: N802 - the protocol's name

@@ -30,7 +30,7 @@ _FILE = """
 """
 
 KNOWN = hasattr(health_pb2, "HealthListResponse")
-"""Whether the library has the messages and registers the method."""
+"""True if the library has the messages and registers the method."""
 
 
 def _declared() -> descriptor_pb2.FileDescriptorProto:

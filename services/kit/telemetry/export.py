@@ -128,7 +128,7 @@ def _needed(signal: Signal) -> Iterator[None]:
 
 
 def _resource(service: str) -> Resource:
-    """Return what says who exports; the instance distinguishes processes of one service."""
+    """Return the OpenTelemetry resource; its instance distinguishes processes of one service."""
     from opentelemetry.sdk.resources import SERVICE_NAME, Resource  # noqa: PLC0415 - an extra
 
     name = os.environ.get("OTEL_SERVICE_NAME") or f"cinquefoil-{service}"
@@ -137,7 +137,7 @@ def _resource(service: str) -> Resource:
 
 
 def _end(sending: _Exporting, exporter: _Exporting) -> None:
-    """Send what is left; the library itself would try to reach the collector for 30 s."""
+    """Send the remaining spans; the library itself would try to reach the collector for 30 s."""
     giving_up = Timer(_SHUTDOWN_S, exporter.shutdown)
     giving_up.start()
     sending.shutdown()

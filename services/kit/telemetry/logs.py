@@ -76,7 +76,7 @@ class _Stderr:
             self._file.write(text)
 
     def flush(self) -> None:
-        """Have what was written written."""
+        """Flush, or lose the lines."""
         with suppress(OSError):
             self._file.flush()
 
@@ -104,7 +104,7 @@ def get(name: str) -> structlog.typing.FilteringBoundLogger:
 
 
 class Tracebacks:
-    """Which bugs were logged with their traceback lately.
+    """Bugs whose traceback was logged recently.
 
     A bug is often met again and again: a cycle retries, a client polls. Its traceback goes to the
     log the first time, and again after an hour; in between a line is enough.
@@ -120,7 +120,7 @@ class Tracebacks:
         self._logged_s: dict[tuple[object, ...], float] = {}
 
     def details(self, error: BaseException) -> dict[str, Any]:
-        """Return what a log line says of an error: with its traceback, or only in words."""
+        """Return a log line's fields for an error: its traceback, or the message alone."""
         frame = error.__traceback__
         while frame is not None and frame.tb_next is not None:
             frame = frame.tb_next

@@ -50,7 +50,7 @@ _Times = tuple[int, int]
 def reader(
     registry: CollectorRegistry, exporter: MetricExporter, resource: Resource
 ) -> PeriodicExportingMetricReader:
-    """Return what reads a registry on a thread of its own, and exports it, until its shutdown."""
+    """Return a reader that exports a registry from a thread of its own until its shutdown."""
     started_ns = time.time_ns()
 
     def read(*_: Any, **__: Any) -> MetricsData:

@@ -53,7 +53,7 @@ class Work:
 
     @property
     def free(self) -> bool:
-        """Whether no kernel is launched for it: a view, or arithmetic on shapes."""
+        """True if no kernel is launched for it: a view, or arithmetic on shapes."""
         return not self.flops and not self.moved_bytes
 
 

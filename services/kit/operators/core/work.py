@@ -36,7 +36,7 @@ class Operand:
 
     @property
     def discrete(self) -> bool:
-        """Whether it has integers or booleans."""
+        """True if it has integers or booleans."""
         return not self.datatype.startswith("f")
 
 
@@ -180,12 +180,12 @@ def _local_response(node: Node) -> float:
 
 
 def _recurrent(node: Node) -> float:
-    """Every step of the sequence multiplies one vector with both weight matrices."""
+    """Count one vector per step of the sequence, multiplied with both weight matrices."""
     steps = prod(node.taken(0)[:2])
     return 2 * steps * (prod(node.taken(1)) + prod(node.taken(2)))
 
 
 def _vectors(node: Node, attribute: str) -> float:
-    """Each item is multiplied with the vectors that an attribute has."""
+    """Count each item's product with the vectors of an attribute."""
     values: Sequence[float] = node.attributes.get(attribute, ())
     return 2 * node.taken(0)[0] * len(values)

@@ -48,7 +48,7 @@ and H100 (Splitwise, ISCA'24)."""
 
 @dataclass(frozen=True, slots=True)
 class TokenTimes:
-    """What a usual request waits for while every slot generates.
+    """Latencies of a typical request while every slot generates.
 
     Attributes:
         first_token_s: For a long prompt of its own and the step after it, s.
@@ -123,7 +123,7 @@ def step_power_w(
 
 @runtime_checkable
 class TokenProfile(Protocol):
-    """A profile that knows tokens."""
+    """A profile with latencies of tokens."""
 
     def token_times(
         self, shape: SliceShape, batch_size: int, processes: int, *, clock_ratio: float = 1.0
@@ -155,7 +155,7 @@ class LanguageProfile:
 
     @property
     def clock_sensitivity(self) -> float:
-        """How the latency of a whole answer follows the clock, 0..1: both phases by their time."""
+        """Clock sensitivity of a whole answer's latency, 0..1: mean of the phases by time."""
         its = self.settings
         prompt_steps = its.prompt_tokens / PROMPT_TOKENS_PER_STEP
         follows = prompt_steps * its.prefill_sensitivity

@@ -41,7 +41,7 @@ class Measurement:
         energy_j: Mean active energy of a batch, J.
         energy_method: "counter", "integrated" or "model".
         batches: Batches measured.
-        reason: Why it did not run.
+        reason: Cause of a batch that did not run.
         prompt_tokens: Of a language model: tokens wanted of each prompt; a batch is as many
             requests at once. 0: no language model.
         context_tokens: Mean tokens of prompt and answer in the steps that were measured.
@@ -74,5 +74,5 @@ class Measurement:
 
     @property
     def ran(self) -> bool:
-        """Whether it ran."""
+        """True if it ran."""
         return self.latency_s > 0

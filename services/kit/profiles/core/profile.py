@@ -58,7 +58,7 @@ class Profile(Protocol):
     """Latency and power of a variant on any slice; it never changes."""
 
     def __hash__(self) -> int:
-        """Return a hash, by which what follows from the profile can be kept."""
+        """Return a hash, so that values derived from the profile can be cached."""
         ...
 
     @property

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from services.kit.process.memory import collect_seldom
+from services.kit.process.memory import collect_rarely
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,7 @@ def test_what_the_start_made_is_passed_over_and_later_cycles_are_still_freed() -
     young = gc.get_threshold()[0]
     gc.disable()  # as a process that imports without it
 
-    collect_seldom()
+    collect_rarely()
 
     assert gc.get_freeze_count() > 0
     assert gc.isenabled()
