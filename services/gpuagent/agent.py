@@ -219,6 +219,9 @@ class Agent:
 
 def _meter(place: NodePlace, gpu: GpuInfo, hardware: Hardware, began_s: float) -> GpuMeter:
     simulated, idle_share = place.settings.simulated is not None, place.settings.idle_share
-    metered = MeteredGpu(gpu.model.context_power_w, gpu.model.sm_count, simulated, idle_share)
+    model = gpu.model
+    metered = MeteredGpu(
+        model.idle_power_w, model.context_power_w, model.sm_count, simulated, idle_share
+    )
     path = place.folder / "energy" / f"{gpu.uuid}.json"
     return GpuMeter(path, hardware.gpu_counters[gpu.uuid], metered, began_s)

@@ -95,8 +95,8 @@ class Device:
     clock_mhz: int = 0
     _workers: list[WorkerProcess] = field(default_factory=list)
     _active_j: dict[str, float] = field(default_factory=dict)
-    _idle_s: float = 0.0
-    _powered_since_s: float = 0.0
+    _used_s: float = 0.0
+    _used_since_s: float = 0.0
 
     @property
     def clock_ratio(self) -> float:
@@ -127,8 +127,8 @@ class Device:
 
     def join(self, workers: Iterable[WorkerProcess], now_s: float) -> None:
         """Let workers begin on it, at `now_s` of virtual time."""
-        if self.parks and not self._workers:
-            self._powered_since_s = now_s
+        if not self._workers:
+            self._used_since_s = now_s
         self._workers += workers
 
     def leave(self, workers: Iterable[WorkerProcess], now_s: float) -> None:
@@ -142,14 +142,14 @@ class Device:
             self._workers.remove(worker)
             used_j = worker.ledger.active_j
             self._active_j[worker.model] = self._active_j.get(worker.model, 0.0) + used_j
-        if self.parks and not self._workers:
-            self._idle_s += now_s - self._powered_since_s
+        if not self._workers:
+            self._used_s += now_s - self._used_since_s
 
     def idle_j(self, now_s: float) -> float:
-        """Return the idle energy up to `now_s` of virtual time, J."""
-        parked = self.parks and not self._workers
-        powered_s = self._idle_s + (0.0 if parked else now_s - self._powered_since_s)
-        return powered_s * self.type.context_power_w
+        """Return the energy without computing up to `now_s` of virtual time, J."""
+        used_s = self._used_s + (now_s - self._used_since_s if self._workers else 0.0)
+        powered_s = used_s if self.parks else now_s
+        return powered_s * self.type.idle_power_w + used_s * self.type.use_power_w
 
     def active_j(self, request_time_s: float) -> dict[str, float]:
         """Return the active energy by model, batches that run counted in part, J.

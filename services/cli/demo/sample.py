@@ -22,7 +22,7 @@ class GpuSample:
         name: "node/index".
         cells: Its compute slices.
         slices: Those that run something; `runs` is "model/variant".
-        idle_w: Power that it draws with nothing running, W.
+        idle_w: Power that it draws while its workers wait, W.
     """
 
     name: str
@@ -109,7 +109,7 @@ def gpu_sample(node: Node, gpu: Gpu) -> GpuSample:
         )
         for spec in specs
     )
-    return GpuSample(f"{node.name}/{gpu.index}", whole, slices, gpu.type.idle_power_w)
+    return GpuSample(f"{node.name}/{gpu.index}", whole, slices, gpu.type.context_power_w)
 
 
 @dataclass(slots=True)

@@ -29,16 +29,22 @@ class MeteredGpu:
     """What a GPU is, to its meter.
 
     Attributes:
-        idle_power_w: Power while nothing is computed, W.
+        idle_power_w: Power without a segment, W.
+        context_power_w: Power with segments and nothing computed, W.
         sm_count: Its streaming multiprocessors.
         simulated: Activity is modelled energy; of real GPUs, busy time by SMs.
         idle_share: How idle energy is shared, beside active energy.
     """
 
     idle_power_w: float
+    context_power_w: float
     sm_count: int
     simulated: bool = False
     idle_share: IdleShare = "none"
+
+    def waiting_power_w(self, segments: Sequence[RunningSegment]) -> float:
+        """Return the power while nothing is computed, W: segments keep its clocks up."""
+        return self.context_power_w if segments else self.idle_power_w
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +135,8 @@ class GpuMeter:
         elapsed_s = at_s - last.at_s if at_s >= last.at_s else at_s
         seen = tuple(stints(slots, last.cursors, cursors))
         # A GPU that has none draws its idle power, and what profiles say of batches.
-        drawn_j = self._gpu.idle_power_w * elapsed_s + sum(each.work.profiled_j for each in seen)
+        idle_w = self._gpu.waiting_power_w(segments)
+        drawn_j = idle_w * elapsed_s + sum(each.work.profiled_j for each in seen)
         told = meter or MeterReading(last.meter_j + drawn_j, None, "model")
         done = self._weighed(seen, segments, modelled=meter is None)
         total_j = _drawn_j(last, told)
@@ -137,7 +144,7 @@ class GpuMeter:
         mean_w = total_j / elapsed_s if elapsed_s else 0.0
         window = EnergyWindow(
             total_j,
-            self._idle_j(total_j, elapsed_s),
+            self._idle_j(total_j, idle_w, elapsed_s),
             activity,
             {r.spec.segment_id: r.config.sm_count / self._gpu.sm_count for r in segments},
             work_of(done),
@@ -159,14 +166,14 @@ class GpuMeter:
 
     # ---- the window ----------------------------------------------------------------------------
 
-    def _idle_j(self, total_j: float, elapsed_s: float) -> float:
+    def _idle_j(self, total_j: float, idle_w: float, elapsed_s: float) -> float:
         """Return the idle energy of a window, with what the one before could not pay.
 
         A counter that ticks shows a little less in one window and a little more in the next; idle
         energy that was cut off is no activity of the next.
         """
-        idle_j = self._gpu.idle_power_w * elapsed_s + self._idle_owed_j
-        most_j = self._gpu.idle_power_w * TICK_S
+        idle_j = idle_w * elapsed_s + self._idle_owed_j
+        most_j = idle_w * TICK_S
         self._idle_owed_j = min(max(idle_j - total_j, 0.0), most_j)
         return idle_j
 

@@ -33,12 +33,14 @@ NAME_BYTES: Final = 128
 _MAGIC = b"CQFLEDG5"
 _PREFIX = struct.pack("<8sI", _MAGIC, SLOTS)
 _NUMBER = struct.Struct("<d")
+_CONTEXT = struct.Struct("<dd")  # seconds with a process, and when that was looked at
 _SLOT = struct.Struct(f"<q{NAME_BYTES}s{NAME_BYTES}sddddddQQdddQd")
 _FIELDS = attrgetter(*(field.name for field in fields(Slot)))
 _GRANT = struct.Struct("<dd16s")
 _NO_SERVER: Final[dict[str, Any]] = {"server_waiting": 0, "server_kv_cache_ratio": 0.0}
 _HEARTBEAT_AT = 64
 _CLOCK_AT = 128
+_CONTEXT_AT = 192
 _SLOTS_AT = 256
 _SLOT_BYTES = Record.size(_SLOT) + Record.size(_GRANT)
 _LATENCIES_AT = -(-(_SLOTS_AT + SLOTS * _SLOT_BYTES) // 8) * 8  # aligned to words
@@ -64,6 +66,7 @@ class SharedCounters:
         # One record each: the agent's loop writes the heartbeat, its NVML thread the clock.
         self._heartbeat = Record(self._memory, _HEARTBEAT_AT, _NUMBER)
         self._clock = Record(self._memory, _CLOCK_AT, _NUMBER)
+        self._context = Record(self._memory, _CONTEXT_AT, _CONTEXT)
         starts = [_SLOTS_AT + number * _SLOT_BYTES for number in range(SLOTS)]
         self._slots = [Record(self._memory, start, _SLOT) for start in starts]
         self._grants = [
@@ -176,6 +179,22 @@ class SharedCounters:
         """Return the modelled active power now, W."""
         now_s = self._now_s()
         return sum(slot.power_at(now_s) for slot in self.slots())
+
+    def context_s(self) -> float:
+        """Return for how long a live process has had the GPU, s; it only grows.
+
+        The time since the last look counts as it is now. Only the agent may call it: it writes.
+        """
+        now_s = self._now_s()
+        held_s, seen_s = self._context.read() or (0.0, now_s)
+        if self.in_use():
+            held_s += max(now_s - seen_s, 0.0)
+        self._context.write(held_s, now_s)
+        return float(held_s)
+
+    def in_use(self) -> bool:
+        """Return whether a live process has the GPU."""
+        return any(slot.pid for slot in self.slots())
 
     def busy(self, slice_uuid: str) -> bool:
         """Return whether a live process holds the slice."""

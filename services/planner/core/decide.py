@@ -311,7 +311,9 @@ def _decision(
     target: tuple[Segment, ...],
 ) -> Decision:
     before = running(snapshot)
-    found = score.score(problem, configuration)
+    pools = {gpu.uuid: gpu.pool for gpu in problem.gpus}
+    in_use = Counter(pools[uuid] for uuid in {segment.gpu_uuid for segment in target})
+    found = score.score(problem, configuration, in_use=in_use)
     return Decision(
         problem=problem,
         configuration=configuration,

@@ -43,6 +43,11 @@ class GpuType:
     core_gmacs_per_s: float = 0.0
     performance: Performance | None = None
 
+    @property
+    def use_power_w(self) -> float:
+        """Power that a GPU in use draws beyond one without a segment, W, before it computes."""
+        return max(self.context_power_w - self.idle_power_w, 0.0)
+
     def __hash__(self) -> int:
         # Kinds and pools are dictionary keys everywhere; hashing a geometry each time is slow.
         return hash(self.name)

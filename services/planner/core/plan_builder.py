@@ -43,7 +43,7 @@ def build_plan(
             gap=decision.configuration.gap,
             solve_s=solve_s,
             parked_gpus=tuple(gpu.uuid for gpu in parked),
-            parked_power_w=sum(gpu.pool.type.context_power_w for gpu in parked),
+            parked_power_w=sum(gpu.pool.type.idle_power_w for gpu in parked),
             empty_nodes=empty_nodes(decision.problem.gpus, decision.target),
             wanted_gpus=decision.wanted_gpus,
         ),

@@ -28,6 +28,7 @@ class PlanRecord:
         slices: Segments by variant and slice.
         objective, gap: As decided; gap None: nothing is proven.
         latency_s: Predicted, by model.
+        power_w: Predicted, of all GPUs, W.
         steps, slice_changes: Of its rollout.
         starts, slices_created: Segments that its rollout starts, and slices that it creates.
         least_capacity: Least capacity over demand during its rollout, by model.
@@ -44,6 +45,7 @@ class PlanRecord:
     objective: float
     gap: float | None
     latency_s: Mapping[str, float]
+    power_w: float
     steps: int
     slice_changes: int
     starts: int
@@ -72,6 +74,7 @@ class PlanRecord:
             objective=plan.prediction.objective,
             gap=plan.prediction.gap,
             latency_s=dict(plan.prediction.latency_s),
+            power_w=plan.prediction.power_w,
             steps=plan.steps,
             slice_changes=plan.slice_changes,
             starts=decision.rollout.count(StartSegment),

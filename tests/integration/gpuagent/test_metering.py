@@ -317,7 +317,7 @@ def test_an_account_states_when_it_began_over_restarts_of_its_agent(tmp_path: Pa
 
     def started(began_s: float) -> GpuMeter:
         counters = SharedCounters(tmp_path / "ledger", lambda: 1000.0)
-        return GpuMeter(tmp_path / "energy.json", counters, MeteredGpu(IDLE_W, 98), began_s)
+        return GpuMeter(tmp_path / "energy.json", counters, MeteredGpu(IDLE_W, IDLE_W, 98), began_s)
 
     first = started(5.0)
     first.read(MeterReading(10.0, 70.0, "counter"), 1000.0, ())

@@ -52,7 +52,8 @@ async def _accounts(
                 SupervisionContext(clock, _nothing, lambda: None),
                 tasks,
             )
-            meter = GpuMeter(folder / "energy.json", counters, MeteredGpu(50.0, 108, simulated))
+            metered = MeteredGpu(50.0, 50.0, 108, simulated)
+            meter = GpuMeter(folder / "energy.json", counters, metered)
             node = ManagedNode(
                 name="node",
                 zone="Z",

@@ -22,6 +22,7 @@ class Work:
 
     joules: float = 0.0
     watts: float = 0.0
+    used_s: float = 0.0
     held: set[str] = field(default_factory=set)
     ratios: list[float] = field(default_factory=list)
 
@@ -30,6 +31,12 @@ class Work:
 
     def power_w(self) -> float:
         return self.watts
+
+    def context_s(self) -> float:
+        return self.used_s
+
+    def in_use(self) -> bool:
+        return bool(self.held)
 
     def busy(self, slice_uuid: str) -> bool:
         return slice_uuid in self.held

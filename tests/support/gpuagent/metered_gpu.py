@@ -76,7 +76,9 @@ class Bench:
         self.meter = GpuMeter(
             self.folder / "energy.json",
             self.counters,
-            MeteredGpu(IDLE_W, 98, simulated=not self.sm_shares, idle_share=self.idle_share),
+            MeteredGpu(
+                IDLE_W, IDLE_W, 98, simulated=not self.sm_shares, idle_share=self.idle_share
+            ),
         )
 
     def segment(self, name: str, *slots: int, sm_count: int = 42) -> None:

@@ -23,7 +23,7 @@ def test_a_gpu_shows_what_runs_on_each_of_its_slices() -> None:
         SliceProfile(name="3g.20gb", compute_slices=3),
         SliceProfile(name="7g.40gb", compute_slices=7),
     ]
-    gpu = Gpu(uuid="GPU-1", index=1, type=GpuType(profiles=profiles, idle_power_w=55))
+    gpu = Gpu(uuid="GPU-1", index=1, type=GpuType(profiles=profiles, context_power_w=55))
     placement = Placement(profile="3g.20gb", start=4)
     specs = [
         SegmentSpec(model="digits", variant="svc", gpu_uuid="GPU-1", placement=placement),

@@ -4,9 +4,10 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from cinquefoil.gpuagent.v1.records import Placement
+from services.kit.config import Objective
 from services.kit.errors import FailedPrecondition
 from services.kit.grouping import grouped, summed
-from services.planner.core.model import Configuration, Gpu, Problem, Segment, SegmentKind
+from services.planner.core.model import Configuration, Gpu, Pool, Problem, Segment, SegmentKind
 from services.planner.core.placement.layout_assignment import LayoutAtClock, Running, assign_layouts
 from services.planner.core.placement.power_aware import (
     Sensitivities,
@@ -45,15 +46,26 @@ def place(
     running = _running(problem)
     known = sensitivities(problem) if problem.placement == "power_aware" else None
     spots: dict[SlicePlace, SegmentKind] = {}
-    # Are GPUs without segments worth something?
-    gathers = problem.objective.park_idle_gpus or problem.objective.goals.fewest_gpus > 0
     for pool, fewest in needed.items():
         gpus = {gpu.uuid: gpu for gpu in problem.gpus if gpu.pool == pool}
         wanted = {kind: n for kind, n in configuration.segments.items() if kind.pool == pool}
-        most = fewest if gathers else len(gpus)
+        most = _most_gpus(problem.objective, pool, fewest, len(gpus), len(gpus.keys() & running))
         sites = assign_layouts(gpus.values(), running, wanted, most_gpus=most)
         spots |= _fill(sites, gpus, running, wanted, known)
     return tuple(_segments(problem, configuration, spots, new_id))
+
+
+def _most_gpus(objective: Objective, pool: Pool, fewest: int, owned: int, in_use: int) -> int:
+    """Return on how many GPUs of a pool segments may lie.
+
+    A GPU without segments is worth something where it is parked or counted: then as few as hold
+    them. Where only a context is saved, none that is free now, but what runs stays where it is.
+    """
+    goals = objective.goals
+    if objective.park_idle_gpus or goals.fewest_gpus > 0:
+        return fewest
+    saves = goals.clover * objective.carbon_weight * pool.type.use_power_w > 0
+    return max(fewest, in_use) if saves else owned
 
 
 def clocks(segments: Iterable[Segment]) -> dict[str, int]:

@@ -152,12 +152,17 @@ class Prices:
         return points
 
     def idle_points(self, pool: Pool) -> float:
-        """Return what the idle power of one GPU costs in CLOVER's f."""
-        return self.carbon_points(pool.carbon_gco2e(pool.type.context_power_w))
+        """Return the price in CLOVER's f of the idle power of one GPU, in use or not."""
+        return self.carbon_points(pool.carbon_gco2e(pool.type.idle_power_w))
+
+    def use_points(self, pool: Pool) -> float:
+        """Return the price in CLOVER's f of the further power of one GPU with segments."""
+        return self.carbon_points(pool.carbon_gco2e(pool.type.use_power_w))
 
     def gpu_points(self, pool: Pool) -> float:
-        """Return what using one more GPU costs."""
+        """Return the price of one more GPU in use."""
         points = self.goals.fewest_gpus * 100.0 / max(1, len(self.problem.gpus))
+        points += self.goals.clover * self.use_points(pool)
         if self.problem.objective.park_idle_gpus:
             points += self.goals.clover * self.idle_points(pool)
         return points

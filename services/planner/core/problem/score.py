@@ -33,18 +33,24 @@ _NOTHING = 1e-6
 """Share of a demand that is left over by a solver's tolerance, not by want of capacity."""
 
 
-def score(problem: Problem, configuration: Configuration, known: Prices | None = None) -> Score:
+def score(
+    problem: Problem,
+    configuration: Configuration,
+    known: Prices | None = None,
+    in_use: Mapping[Pool, int] | None = None,
+) -> Score:
     """Judge a configuration.
 
     Load counts as served where its segments keep the latency rule (a batch takes at most theta x
     SLO), up to what they may be given (`latency_rule`), and where the predicted percentile keeps
-    the SLO. Idle power counts for every GPU, or with `park_idle_gpus`
-    for the fewest that hold the slices. Emissions are those of all load, late load included.
+    the SLO. Idle power counts for every GPU, or with `park_idle_gpus` for those in use; the further
+    power of a GPU with segments for those in use. Emissions are those of all load, late included.
 
     Args:
         problem: The problem.
         configuration: Its slices must fit on the fleet.
         known: `prices(problem)`, where the caller scores often.
+        in_use: GPUs with segments; None: the fewest that hold the slices.
 
     Raises:
         FailedPrecondition: The slices do not fit on the fleet.
@@ -56,7 +62,7 @@ def score(problem: Problem, configuration: Configuration, known: Prices | None =
         name: _unserved_rps(known, model, served[name], latency_s[name])
         for name, model in known.models.items()
     }
-    use = _Use.of(known, configuration)
+    use = _Use.of(known, configuration, in_use)
     watts = use.watts
     goals = _goals(known, served, use)
     reconfiguration = reconfiguration_points(known, configuration.segments)
@@ -115,21 +121,23 @@ class _Use:
     """What a configuration takes.
 
     Attributes:
-        gpus: The fewest GPUs that hold its slices.
+        in_use: GPUs with segments.
         gpcs: Compute slices.
         powered: GPUs whose idle power counts.
         active_w: Power beyond idle.
         loading_s: InfAdapter's LC.
     """
 
-    gpus: int
+    in_use: Mapping[Pool, int]
     gpcs: int
     powered: Mapping[Pool, int]
     active_w: Mapping[Pool, float]
     loading_s: float
 
     @classmethod
-    def of(cls, known: Prices, configuration: Configuration) -> _Use:
+    def of(
+        cls, known: Prices, configuration: Configuration, in_use: Mapping[Pool, int] | None
+    ) -> _Use:
         """Count.
 
         Raises:
@@ -137,27 +145,35 @@ class _Use:
         """
         problem = known.problem
         segments = {kind: count for kind, count in configuration.segments.items() if count > 0}
-        needed = gpus_needed(problem, segments)
-        if needed is None:
+        if in_use is None:
+            in_use = gpus_needed(problem, segments)
+        if in_use is None:
             raise FailedPrecondition("the configuration's slices do not fit on the fleet")
         return cls(
-            gpus=sum(needed.values()),
+            in_use=in_use,
             gpcs=sum(count * gpcs(kind) for kind, count in segments.items()),
-            powered=needed if problem.objective.park_idle_gpus else problem.pools,
+            powered=in_use if problem.objective.park_idle_gpus else problem.pools,
             active_w=_active_w(configuration),
             loading_s=longest_loading_s(known, segments),
         )
 
     @property
+    def gpus(self) -> int:
+        """Number of GPUs with segments."""
+        return sum(self.in_use.values())
+
+    @property
     def active_power_w(self) -> float:
-        """Power beyond idle of the fleet, W."""
+        """Power of the fleet beyond that of GPUs that wait, W."""
         return float(sum(self.active_w.values()))
 
     @property
     def watts(self) -> dict[Pool, float]:
         """Power by pool, W."""
         return {
-            pool: count * pool.type.context_power_w + self.active_w.get(pool, 0.0)
+            pool: count * pool.type.idle_power_w
+            + self.in_use.get(pool, 0) * pool.type.use_power_w
+            + self.active_w.get(pool, 0.0)
             for pool, count in self.powered.items()
         }
 
@@ -179,6 +195,7 @@ def _goals(known: Prices, served: Served, use: _Use) -> dict[str, float]:
         for kind, rps in load.items()
     ]
     idle = sum(count * known.idle_points(pool) for pool, count in use.powered.items())
+    idle += sum(count * known.use_points(pool) for pool, count in use.in_use.items())
     weights = known.problem.objective.infadapter
     return {
         "clover": sum(known.clover_points(kind) * share for kind, share in shares) - idle,

@@ -60,7 +60,8 @@ class Judge:
 
     def _judge(self, segments: Mapping[SegmentKind, int]) -> Candidate:
         configuration = with_load(self._known, segments)
-        found = score(self.problem, configuration, self._known)
+        # What gets no load is not started, and would keep GPUs in use for nothing.
+        found = score(self.problem, trimmed(configuration), self._known)
         return Candidate(configuration, found, energy(found, self.problem))
 
 

@@ -89,7 +89,8 @@ def _best(judge: Judge, kinds: Sequence[SegmentKind], pods: Mapping[Pool, int]) 
 
 def _numbers(problem: Problem, gpus: int, one: Segments) -> Iterable[int]:
     """Return on how many GPUs a configuration of one is tried: on all, or what the load needs."""
-    if problem.objective.park_idle_gpus:
+    objective = problem.objective
+    if objective.park_idle_gpus or any(kind.pool.type.use_power_w > 0 for kind in one):
         demand_rps = sum(
             m.demand_rps for m in problem.models if any(m.name == k.model for k in one)
         )

@@ -33,8 +33,13 @@ def forecast(intensities: Sequence[float], length_s: float = HOUR_S) -> tuple[Pe
 
 
 def posed(intensities: Sequence[float], price: float, running: Sequence[Segment] = ()) -> Problem:
-    """Return two A100s with one model, at the first of the intensities, what runs on them."""
+    """Return two A100s with one model, at the first of the intensities, what runs on them.
+
+    Their contexts cost nothing: else the best plan uses one of them at every intensity.
+    """
     pool = fleets.pool(intensity=intensities[0])
+    free = replace(pool.type, idle_power_w=pool.type.context_power_w)
+    pool = replace(pool, type=free)
     gpus = fleets.with_plan(fleets.fleet((pool, 2)), running)
     objective = Objective(carbon_weight=0.2, switch_price=price, layout_price=price / 2)
     model = fleets.model(demand_rps=1500.0)

@@ -37,7 +37,7 @@ def test_one_model_scores_by_the_equations_of_clover() -> None:
     kind = kind_of(problem, "v1", "3g.20gb")
     found = score(problem, Configuration({kind: 2}, {kind: 100.0}))
 
-    power_w = 2 * 55.0 + 100.0 * kind.energy_j
+    power_w = 2 * 29.0 + 1 * 26.0 + 100.0 * kind.energy_j
     carbon_g = power_w / 100.0 * 1.5 * 300.0 / 3.6e6
     base_g = baseline_gco2e(problem, problem.models[0])
     delta_carbon = 100 * (base_g - carbon_g) / base_g
@@ -92,7 +92,7 @@ def test_parked_gpus_draw_nothing() -> None:
     awake = score(pose(), configuration)
     parked = score(pose(Objective(park_idle_gpus=True)), configuration)
     assert (awake.gpus, parked.gpus) == (2, 1)
-    assert awake.power_w - parked.power_w == pytest.approx(55.0)
+    assert awake.power_w - parked.power_w == pytest.approx(29.0)
     assert parked.objective > awake.objective
 
 
@@ -154,4 +154,4 @@ def test_a_problem_without_demand_scores_zero() -> None:
     problem = fleets.problem(GPUS, [fleets.model(demand_rps=0.0)])
     found = score(problem, Configuration({}, {}))
     assert found.objective == 0
-    assert found.power_w == 110
+    assert found.power_w == 58

@@ -20,6 +20,14 @@ class ActivityMeter(Protocol):
         """Return the active power drawn now, W; idle power is apart."""
         return 0.0
 
+    def context_s(self) -> float:
+        """Return for how long a process has had a CUDA context, since the meter was made, s."""
+        return 0.0
+
+    def in_use(self) -> bool:
+        """Return whether a live process has a CUDA context."""
+        return False
+
     def busy(self, slice_uuid: str) -> bool:  # noqa: ARG002 - nothing runs
         """Return whether a live process holds a slice.
 
@@ -60,7 +68,8 @@ class Sensors:
     def __init__(
         self, table: GpuTable, activity: ActivityMeter, clock: Callable[[], float]
     ) -> None:
-        self._idle_power_w = table.context_power_w
+        self._idle_power_w = table.idle_power_w
+        self._use_power_w = table.context_power_w - table.idle_power_w
         self._activity = activity
         self._clock = clock
         self._base_j = 0.0  # active energy of meters before the present one
@@ -68,21 +77,25 @@ class Sensors:
         self._counter: tuple[float, float] | None = None  # tick, J
         self._looks: deque[tuple[float, float]] = deque()  # when, J; newest last
 
+    def _drawn_j(self) -> float:
+        """Return the energy beyond idle since the meter was made, J: contexts and computing."""
+        return self._use_power_w * self._activity.context_s() + self._activity.energy_j()
+
     def start(self, state: GpuState) -> None:
         """Continue from a saved state, also with an activity meter that starts at 0."""
-        is_new_meter = self._activity.energy_j() < state.active_seen_j
+        is_new_meter = self._drawn_j() < state.active_seen_j
         self._base_j = state.active_base_j + (state.active_seen_j if is_new_meter else 0.0)
 
     def begun(self, state: GpuState) -> GpuState:
         """Return a state whose energy counter stands at 0 now."""
-        seen_j = self._activity.energy_j()
+        seen_j = self._drawn_j()
         return replace(
             state, powered_at_s=self._clock(), active_base_j=-seen_j, active_seen_j=seen_j
         )
 
     def tally(self, state: GpuState) -> GpuState:
         """Return a state with the active energy so far written down."""
-        seen_j = self._activity.energy_j()
+        seen_j = self._drawn_j()
         return replace(state, active_base_j=self._base_j, active_seen_j=seen_j)
 
     def energy_j(self, state: GpuState) -> float:
@@ -91,7 +104,7 @@ class Sensors:
         powered_at_s = now_s if state.powered_at_s is None else state.powered_at_s
         idle_j = self._idle_power_w * max(now_s - powered_at_s, 0.0)
         saved_j = state.active_base_j + state.active_seen_j  # all that a mere reader can know
-        active_j = max(saved_j, self._base_j + self._activity.energy_j())
+        active_j = max(saved_j, self._base_j + self._drawn_j())
         self._last_j = max(self._last_j, idle_j + active_j)
         if not self._looks or now_s > self._looks[-1][0]:
             self._looks.append((now_s, self._last_j))
@@ -109,7 +122,8 @@ class Sensors:
 
     def power_w(self) -> float:
         """Return the power of the whole GPU at this instant, W."""
-        return self._idle_power_w + self._activity.power_w()
+        used_w = self._use_power_w if self._activity.in_use() else 0.0
+        return self._idle_power_w + used_w + self._activity.power_w()
 
     def average_power_w(self, state: GpuState) -> float:
         """Return the mean power over the last second, W.
