@@ -34,14 +34,14 @@ def unservable(
 
     Args:
         models: With their profiles.
-        types: Of all GPUs that there can be.
+        types: Of all GPUs that there can be; empty: not known, so that nothing is refused.
         objective: Its `latency_share` is theta.
         batch_sizes: Those that a segment may have.
     """
     pools = [Pool(each, "", 1.0, 0.0) for each in types]
     for model in models:
         kinds = tuple(_kinds(model, pools, batch_sizes))
-        if not kinds:
+        if pools and not kinds:
             yield (model.name, "variants"), _nowhere(pool.type.name for pool in pools)
         at = (model.name, "slo", "latency_s")
         yield from ((at, why) for why in _tokens_too_slow(model, kinds, objective))

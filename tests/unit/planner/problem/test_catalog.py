@@ -150,6 +150,11 @@ def test_an_objective_of_the_first_token_that_no_gpu_meets_is_named() -> None:
     assert why.startswith("no variant can meet slo.ttft_s: 0.5 ms are there for it, and the least")
 
 
+def test_no_model_is_refused_where_no_gpu_type_is_known() -> None:
+    """A deployment for nodes that join names no GPU: whether they fit is seen when they do."""
+    assert not [*unservable([TEXT], (), Objective(), (1, 8))]
+
+
 def test_a_long_prompt_keeps_clocks_at_which_its_first_token_is_late_out() -> None:
     """Usual prompts are in time at half the clock; with long ones to answer, it is not used."""
     profile = TEXT.variants[0].profile
