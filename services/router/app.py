@@ -1,4 +1,4 @@
-"""How the router is wired, and how long everything lives."""
+"""Composition root of the router."""
 
 import asyncio
 import os
@@ -137,7 +137,7 @@ async def run_one(
 
 
 def _limits(settings: config.Router) -> Limits:
-    """Many clients, large requests, and as many calls as there is room for in the queues."""
+    """Return limits for many clients, large requests, and as many calls as the queues hold."""
     return Limits(
         message_bytes=transport_limit(settings.max_request_bytes),
         connections=settings.max_connections,
@@ -213,7 +213,7 @@ class _Router:
         add_RouterServiceServicer_to_server(status, server)
 
     async def reload(self, deployment: Deployment) -> None:
-        """Take over the limits of models to come; routes and objectives come from the planner."""
+        """Apply the limits to new models; routes and objectives come from the planner."""
         self.engine.registry.limits.update(limits(deployment))
         self.config.own = deployment.digest
 
@@ -248,7 +248,7 @@ class _Router:
                 task.cancel()
 
     async def _restore(self, file: RoutingFile) -> None:
-        """Serve by the table of before, unless a planner has sent one meanwhile."""
+        """Use the saved routing table, unless a planner has sent one meanwhile."""
         table = await asyncio.to_thread(file.read)
         if table is None or self.engine.registry.table.revision:
             return
@@ -259,7 +259,7 @@ class _Router:
         _log.info("serving by the last routing table", plan=table.plan_version)
 
     def _use(self, table: RoutingTable, planned: bool) -> None:
-        """Take over a table, unless it says less than the one in use; acknowledge it at once."""
+        """Use a table, unless the one in use supersedes it; acknowledge it at once."""
         known = self.engine.registry.table
         if not table.supersedes(known, planned=planned):
             _log.warning("a routing table is refused", term=table.term, revision=table.revision)
@@ -282,6 +282,6 @@ class _Router:
         return to_report(self.engine, self._id, window_s)
 
     async def _report_ready(self, server: Serving) -> None:
-        """Report SERVING once it is known where requests may go, or why they may go nowhere."""
+        """Report SERVING once routes are known, or the reason why there are none."""
         await self._routed.wait()
         await server.set_ready(ready=True)

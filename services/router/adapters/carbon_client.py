@@ -24,7 +24,7 @@ class CarbonClient:
         return self._ratios.get(zone)
 
     async def follow(self, channel: grpc.aio.Channel, clock: Clock) -> None:
-        """Keep the intensities up to date until cancelled."""
+        """Follow the intensities until cancelled."""
         carbon = Reconnector("carbon", clock)
 
         async def session() -> None:

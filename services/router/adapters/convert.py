@@ -158,7 +158,7 @@ def to_status(
 def to_receipts(
     router_id: str, receipts: Sequence[Receipt], left_out: int, clock: Clock
 ) -> router_pb2.WatchReceiptsResponse:
-    """Return what a watcher of receipts is sent."""
+    """Return the next message of a watcher of receipts."""
     started_at = clock.now() - timedelta(seconds=clock.monotonic())
     return router_pb2.WatchReceiptsResponse(
         router_id=router_id,

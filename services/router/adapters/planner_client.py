@@ -45,7 +45,7 @@ class ConfigDigests:
     planner: str = ""
 
     def hear(self, planner: str) -> None:
-        """Note the planner's; a change to another than our own is logged."""
+        """Record the planner's digest; log it if it changed and differs from our own."""
         if planner not in ("", self.planner, self.own) and self.own:
             _log.warning(
                 "the planner has another deployment file", planner=planner, router=self.own
@@ -60,12 +60,12 @@ async def watch_routes(
     config: ConfigDigests,
     clock: Clock,
 ) -> None:
-    """Follow the planner until cancelled; while it is away, what it sent last holds.
+    """Follow the planner until cancelled; while it is away, its last table stays in use.
 
     Args:
         channel: Channel to the planner.
         use: Takes each routing table, and whether the planner has ever planned.
-        note: Takes why models may have no instance.
+        note: Takes the reasons for which models may have no instance.
         config: Hears the digest of the planner's file.
         clock: Time.
     """

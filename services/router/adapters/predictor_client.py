@@ -1,7 +1,7 @@
 """The predictor's client: requests predictions of answers' lengths, and reports the lengths.
 
 No request waits for it. A prediction that is late ranks its request again; without one a request
-keeps the rank of its arrival. What cannot be sent at once is dropped: everything kept for the
+keeps the rank of its arrival. What cannot be sent at once is dropped, so that the memory for the
 predictor is bounded.
 """
 
@@ -47,7 +47,7 @@ CountPrediction = Callable[[str, str, float], None]
 class _Question(NamedTuple):
     dispatcher: Dispatcher
     pending: PendingRequest
-    asked_s: float
+    requested_s: float
 
 
 class PredictorClient:
@@ -115,7 +115,7 @@ class PredictorClient:
             tasks.create_task(self._report(stub), name="router.lengths.report")
 
     async def _session(self, stub: pb_grpc.PredictorServiceAsyncStub) -> None:
-        """Carry questions and predictions until the stream ends."""
+        """Exchange requests and predictions until the stream ends."""
         self._unsent = dict(self._open)  # the last stream may not have carried them
         self._wake.set()
         call = stub.Predict()
@@ -129,7 +129,7 @@ class PredictorClient:
                 writer.cancel()
 
     async def _write(self, call: PredictCall) -> None:
-        """Send questions, the oldest first; none whose answer makes no difference any more."""
+        """Send requests for predictions, oldest first, without those that are no longer needed."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -161,11 +161,11 @@ class PredictorClient:
         self._prompt_keys[request.number] = response.prompt_key
         question.dispatcher.predict_length(question.pending, length_decile, tokens_of(response))
         source = pb.Source.Name(response.source).removeprefix("SOURCE_").lower()
-        took_s = self._clock.monotonic() - question.asked_s
+        took_s = self._clock.monotonic() - question.requested_s
         self._count(request.model, source, took_s)
 
     async def _report(self, stub: pb_grpc.PredictorServiceAsyncStub) -> None:
-        """Report lengths now and then; those that the predictor does not take are lost."""
+        """Report lengths periodically; those that the predictor does not take are lost."""
         while True:
             await self._clock.sleep(_REPORT_S)
             try:
@@ -177,7 +177,7 @@ class PredictorClient:
 
 
 def batch(lengths: deque[pb.Observation]) -> list[pb.Observation]:
-    """Take from the left what fits into one message, and at least one."""
+    """Take items from the left that fit into one message, at least one."""
     taken = [lengths.popleft()]
     room_bytes = _BATCH_BYTES - taken[0].ByteSize()
     while lengths and (room_bytes := room_bytes - lengths[0].ByteSize()) >= 0:
@@ -197,7 +197,7 @@ def tokens_of(response: pb.PredictResponse) -> float:
 
 
 def tenant_of(pending: PendingRequest) -> str:
-    """Return whose prompt a request carries; "": clients of its host are not distinguished."""
+    """Return the tenant of a request's prompt; "": clients of its host are not distinguished."""
     client = pending.client()
     return "" if is_host(client) else client
 

@@ -22,8 +22,8 @@ _log = logs.get("routes")
 class RoutingFile:
     """Keeps a routing table.
 
-    However old it is, no request goes astray by it: a worker that is another segment's by now says
-    so when the router connects.
+    However old it is, it misroutes no request: a worker states its segment, which may have changed,
+    when the router connects.
 
     Args:
         path: The file.
@@ -35,7 +35,7 @@ class RoutingFile:
         self._changed = asyncio.Event()
 
     def read(self) -> RoutingTable | None:
-        """Return what was kept, or None where nothing was, or where it is damaged. Blocks.
+        """Return the table in the file; None: there is none, or it is damaged. Blocks.
 
         Its term is 0: the table of any planner that has a plan supersedes it, also of one whose
         database began again.
@@ -47,12 +47,12 @@ class RoutingFile:
             return None
 
     def put(self, table: RoutingTable) -> None:
-        """Have `keep` write a table."""
+        """Hand a table to `keep`, which writes it."""
         self._table = table
         self._changed.set()
 
     async def keep(self) -> None:
-        """Write the newest table whenever there is one, for ever."""
+        """Write each new table until cancelled."""
         well = True
         while True:
             await self._changed.wait()

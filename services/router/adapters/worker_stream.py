@@ -30,7 +30,7 @@ OpenLink = Callable[[str, OnMessage, Callable[[], None]], Awaitable[ClientStream
 
 
 def links(tls: Tls | None, *, dead_after_s: float, message_bytes: int) -> OpenLink:
-    """Return what opens calls to workers.
+    """Return a function that opens calls to workers.
 
     Args:
         tls: Authority to trust, and the router's certificate; None: plaintext.
@@ -176,7 +176,7 @@ class WorkerStream:
         """Take a worker's hello.
 
         Raises:
-            ConnectionLost: Another worker has the address by now.
+            ConnectionLost: Another worker now has the address.
         """
         wanted = (self._instance.segment_id, self._instance.model)
         if (hello.segment_id, hello.model) != wanted:
@@ -198,12 +198,12 @@ class WorkerStream:
         )
 
     def _flush_soon(self) -> None:
-        """Send at the end of this turn of the loop: what it read leaves in one frame."""
+        """Send at the end of this turn of the loop, so that all of its requests share a frame."""
         self._flushing = True
         asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
-        """Send what waits, as far as there is room."""
+        """Send waiting requests, as far as there is room."""
         self._flushing = False
         stream = self._stream
         while (self._outbox or self._withdrawn) and stream is not None and stream.ready:

@@ -1,4 +1,4 @@
-"""Frames to workers: which requests leave together, and how they are serialized.
+"""Frames to workers: grouping of requests, and serialization.
 
 Frames are written by hand, in pieces that leave as they are, for a body of a megabyte is then never
 copied; protobuf's own classes would copy it three times.

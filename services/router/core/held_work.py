@@ -1,4 +1,4 @@
-"""Sums over the requests that one instance holds, so that no choice has to add them up."""
+"""Running totals of the requests that one instance holds, so that choices need no sums."""
 
 from typing import Final, NamedTuple
 
@@ -9,7 +9,7 @@ COUNT_AGAIN: Final = 1.1
 
 
 class _Counted(NamedTuple):
-    """A request, and what the sums have of it."""
+    """A request, and its part in the sums."""
 
     pending: PendingRequest
     unanswered_bytes: int
@@ -43,7 +43,7 @@ class HeldWork:
             pending.holders += (self,)
 
     def remove(self, pending: PendingRequest) -> None:
-        """Count a request no more; nothing happens where it was not counted."""
+        """Remove a request from the totals; nothing happens if it was not counted."""
         counted = self._counted.pop(pending.request.number, None)
         if counted is not None:
             self.body_bytes -= len(pending.request.body)
@@ -61,7 +61,7 @@ class HeldWork:
             self.kv_tokens += now.kv_tokens - before.kv_tokens
 
     def expect(self, usual_tokens: float) -> None:
-        """Take in the usual length of answers; where it is another, all are counted again, O(n)."""
+        """Set the usual length of answers; if it changed, count all requests again, O(n)."""
         if self.usual_tokens / COUNT_AGAIN < usual_tokens < self.usual_tokens * COUNT_AGAIN:
             return
         self.usual_tokens = usual_tokens

@@ -24,7 +24,7 @@ class InstanceState:
             per credit; 0: not stated.
         up: The worker said hello and its stream is open.
         draining: The worker takes no more requests.
-        leaving: The routing table has it no more.
+        leaving: It has left the routing table.
         in_flight: Requests that it holds, by number; each takes a credit.
         work: Their sums, where the instance choice depends on prompts.
         used_at: Counter value of its last event, for "idle longest".
@@ -32,7 +32,7 @@ class InstanceState:
         answered: Requests it answered.
         latency: Estimate of its latency.
         usual_tokens: Running mean of the lengths of its texts, tokens; 0: it generated none.
-        prefixes: Prompts that it has taken, where the instance choice is "prefix".
+        prefixes: Prompts sent to it, where the instance choice is "prefix".
         token_times: Times of its tokens, where the instance choice is "consolidated".
     """
 
@@ -54,31 +54,31 @@ class InstanceState:
     token_times: TokenTimes = field(default_factory=TokenTimes)
 
     def hold(self, pending: PendingRequest, *, counted: bool) -> None:
-        """Let it hold a request, counted in the sums or not."""
+        """Assign a request to it, counted in the sums or not."""
         self.in_flight[pending.request.number] = pending
         if counted:
             self.work.add(pending)
 
     def release(self, number: int) -> PendingRequest | None:
-        """Take a request that it holds no more, and return it; None: it held none of the number."""
+        """Remove a request and return it; None: it held none of the number."""
         pending = self.in_flight.pop(number, None)
         if pending is not None and pending.holders:
             self.work.remove(pending)
         return pending
 
     def learn_length(self, output_tokens: int) -> None:
-        """Take the length of a text that it generated."""
+        """Update the usual length with that of a generated text."""
         if not self.usual_tokens:
             self.usual_tokens = float(output_tokens)
         self.usual_tokens += _LENGTH_WEIGHT * (output_tokens - self.usual_tokens)
         self.work.expect(self.usual_tokens)
 
     def with_one_more(self, body_bytes: int) -> Held:
-        """Return what it holds, and a request with a body of so many bytes."""
+        """Return the work that it would hold with one more request of so many bytes."""
         return Held(len(self.in_flight) + 1, body_bytes + self.work.unanswered_bytes)
 
     def has_tokens_for(self, pending: PendingRequest) -> bool:
-        """Whether its KV cache probably has room for one more text beside those that it holds.
+        """Estimate whether its KV cache has room for one more text.
 
         A text that alone needs more than there is goes to an instance that holds none: that
         instance's server knows better.
@@ -90,12 +90,12 @@ class InstanceState:
 
     @property
     def takes_requests(self) -> bool:
-        """Whether it may be given requests while it has credits."""
+        """True if it may be given requests while it has credits."""
         return self.up and not (self.draining or self.leaving)
 
     @property
     def free(self) -> bool:
-        """Whether it has a credit left."""
+        """True if it has a credit left."""
         return len(self.in_flight) < self.credits
 
     @property
@@ -105,7 +105,7 @@ class InstanceState:
 
     @property
     def holds_suspect(self) -> bool:
-        """Whether it holds a request that another worker died with."""
+        """True if it holds a request that another worker died with."""
         return any(pending.deaths for pending in self.in_flight.values())
 
     @property

@@ -32,7 +32,7 @@ class Instance:
         model: The model it serves.
         variant: The variant it runs.
         accuracy: Accuracy of the variant, in the model's unit.
-        share: Share of its stage's requests that it shall get, 0..1.
+        share: Planned share of its stage's requests, 0..1.
         credits: Requests that may be in flight, until the worker itself reports a number.
         zone: Electricity zone.
         pue: Wall energy per device energy, >= 1.
@@ -66,12 +66,12 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class ModelRoutes:
-    """Where the requests of one model may go.
+    """Routes of one model: its instances and policies.
 
     Attributes:
         model: The name that clients use.
         slo_latency_s: Latency objective, s.
-        slo_percentile: Percentile that the objective applies to.
+        slo_percentile: Percentile of the objective.
         instance_choice: Policy that chooses the instance of the next request.
         instances: Workers that may take its requests.
         discipline: Order in which waiting requests are served.
@@ -106,13 +106,13 @@ class ModelRoutes:
 
 @dataclass(frozen=True, slots=True)
 class RoutingTable:
-    """Where requests may go now.
+    """Routes of all models.
 
     Attributes:
         revision: Number given by the planner; 0: no table has arrived yet.
         plan_version: Version of the plan that it implements.
         models: Every model that clients may name.
-        term: Of the planner that sent it; 0: that counts no terms.
+        term: Term of the planner that sent it; 0: that planner counts no terms.
     """
 
     revision: int
@@ -138,7 +138,7 @@ class RoutingTable:
 
     @property
     def leads_somewhere(self) -> bool:
-        """Whether any model has an instance."""
+        """True if any model has an instance."""
         return any(each.instances for each in self.models)
 
 

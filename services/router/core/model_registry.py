@@ -88,7 +88,7 @@ class ModelRegistry:
 
     @property
     def ready(self) -> bool:
-        """Whether a table has arrived and every model has an instance that takes requests."""
+        """True if a table has arrived and every model has an instance that takes requests."""
         return self.table.revision > 0 and all(dispatcher.ready for dispatcher in self)
 
     def find(self, name: str) -> Dispatcher | None:
@@ -115,7 +115,7 @@ class ModelRegistry:
         return found
 
     def explained(self, dispatcher: Dispatcher, error: ServiceError) -> ServiceError:
-        """Return an error; where a deadline passed for lack of any instance, with what is known."""
+        """Return an error; a passed deadline with the reason why the model has no instance."""
         routes = dispatcher.routes
         if routes.instances or error.reason != "DEADLINE":
             return error
@@ -153,7 +153,7 @@ class ModelRegistry:
         inputs: Collection[str],
         now_s: float,
     ) -> list[Decision]:
-        """Give a request that a stage has answered to the next stage.
+        """Pass a request that a stage has answered to the next stage.
 
         Args:
             reply: The request and the instance that answered it.
@@ -209,7 +209,7 @@ class ModelRegistry:
         )
 
     def swap(self, table: RoutingTable, now_s: float = 0.0) -> list[Decision]:
-        """Take over a new routing table, all of it at once."""
+        """Replace the routing table as a whole."""
         decisions: list[Decision] = []
         self.table = table
         wanted = {routes.model: routes for routes in table.models}

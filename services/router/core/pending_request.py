@@ -1,4 +1,4 @@
-"""A request from its arrival until it ends, and what the dispatcher has done with it so far."""
+"""Dispatch state of a request, from its arrival until it ends."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _BYTES_PER_TOKEN = 4
 
 
 class Holder(Protocol):
-    """Who sums up requests that it holds."""
+    """Keeps running totals of the requests that it holds."""
 
     def recount(self, pending: PendingRequest) -> None:
-        """Follow a change of a request: of its answer, or of its predicted length."""
+        """Update the totals after a change of a request's answer or predicted length."""
         ...
 
 
@@ -36,7 +36,7 @@ class PendingRequest:
         origin: The client's request that this one stands for; None: it is the client's own.
         pipeline: Progress through a pipeline, once a stage has answered.
         stand_in: Of a client's request: the newest one that stands for it at a stage.
-        attempts: Workers it was given to.
+        attempts: Number of workers that it was given to.
         deaths: Workers that died while they held it.
         holder: The worker that has it; None while it waits.
         hedge: A second worker that has it as well.
@@ -53,8 +53,8 @@ class PendingRequest:
         known_prefix: Names of its prompt's blocks (`prefix_cache.chain`), once they were needed.
         prompt_bytes: Bodies, its own included, that its instance had still to read when it came
             there, where the instance choice is "consolidated".
-        receiver: What takes its responses; None: a single response is expected, and none has come.
-        holders: Who is to follow its changes.
+        receiver: Receiver of its responses; None: a single one is expected, and none has come.
+        holders: Totals that follow its changes.
     """
 
     request: Request
@@ -150,11 +150,11 @@ class PendingRequest:
         self.assigned_s = self._responded_s = now_s
 
     def queue_behind(self, prompt_bytes: int) -> None:
-        """Note what its instance has to read before it answers, its own body included."""
+        """Record the bodies that its instance has to read before it answers, its own included."""
         self.prompt_bytes = prompt_bytes
 
     def lose(self, instance: InstanceId) -> bool:
-        """Take it from an instance that will not answer it; return if another still may."""
+        """Take it from an instance that will not answer it; return whether another still may."""
         was_holder = self.holder == instance
         if self.hedge is not None:
             self.holder = self.hedge if was_holder else self.holder

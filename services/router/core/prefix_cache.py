@@ -1,4 +1,4 @@
-"""Which beginnings of prompts an instance's server has probably cached.
+"""Estimate of the prompt prefixes that an instance's server has cached.
 
 A prompt is cut into blocks of bytes, each named by a hash of itself and of the block before it, so
 that a name stands for all the text up to there. Names are kept, no text; bytes are hashed with a
@@ -69,7 +69,7 @@ class PrefixCache:
         return bisect_right(blocks, 0, key=lambda block: block not in self._blocks)
 
     def add(self, blocks: Sequence[int]) -> None:
-        """Note that the instance takes a prompt."""
+        """Add the blocks of a prompt sent to the instance."""
         for block in reversed(blocks):
             self._blocks[block] = None
             self._blocks.move_to_end(block)
@@ -77,5 +77,5 @@ class PrefixCache:
             self._blocks.popitem(last=False)
 
     def clear(self) -> None:
-        """Forget all: the server starts again."""
+        """Remove all blocks, as after a restart of the server."""
         self._blocks.clear()

@@ -1,4 +1,4 @@
-"""How much each client may request."""
+"""Request quotas of clients."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ _MOST_KNOWN: Final = 4096
 
 @dataclass(slots=True)
 class _Use:
-    """What a client uses. Attributes: quota, in_flight, tokens (of its bucket), filled_s."""
+    """Usage of a client. Attributes: quota, in_flight, tokens (of its bucket), filled_s."""
 
     quota: Quota
     in_flight: int
@@ -69,7 +69,7 @@ class Quotas:
         use.in_flight += 1
 
     def leave(self, client: str) -> None:
-        """A request that `enter` let in has ended."""
+        """End a request that `enter` admitted."""
         use = self._uses.get(client)
         if use is not None:
             use.in_flight -= 1
@@ -86,7 +86,7 @@ class Quotas:
         return self._quotas[max(prefixes, key=len)] if prefixes else None
 
     def _forget(self, now_s: float) -> None:
-        """Forget clients that are idle and have their whole burst again, where many are known."""
+        """Remove idle clients whose burst is full again, if many are known."""
         if len(self._uses) < _MOST_KNOWN:
             return
         for use in self._uses.values():

@@ -1,4 +1,4 @@
-"""Why a model is not served, by the planner's conditions."""
+"""Readiness of models, from the planner's conditions."""
 
 from dataclasses import dataclass
 
@@ -11,10 +11,10 @@ _RETRY_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """What the planner says of the deployment, beside the routing table.
+    """The planner's conditions of the deployment, beside the routing table.
 
     Attributes:
-        conditions: What keeps nodes, models, plans and zones from working.
+        conditions: Conditions of nodes, models, plans and zones.
         rolling_out: A plan is being carried out: instances may come with it.
     """
 
@@ -23,17 +23,17 @@ class Readiness:
 
     @property
     def stopped(self) -> bool:
-        """Whether something must be changed before there can be routes."""
+        """True if there will be no routes until an operator intervenes."""
         return any(effect_of(each) is Effect.STOPS for each in self.conditions)
 
     def why(self, model: str) -> str:
-        """Return why a model has no instance, to be appended to an error; "": it is not known."""
+        """Return the reason why a model has no instance, for an error; "": not known."""
         return "".join(f"; {described(each)}" for each in concerning(model, self.conditions))
 
     def refusal(self, model: str) -> Unavailable | None:
-        """Return why a request of a model without instances would wait in vain; None: it may wait.
+        """Return the error of a request of a model that no wait will serve; None: it may wait.
 
-        It would where somebody must change something first, and nothing else is awaited. What
+        None will if an operator must intervene first, and no rollout is running. What
         concerns one variant may leave others.
         """
         found = concerning(model, self.conditions)

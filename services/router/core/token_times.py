@@ -1,4 +1,4 @@
-"""How long an instance's tokens take, by the answers that it generates at a time."""
+"""Token latencies of an instance, by the number of answers that it generates at a time."""
 
 import math
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ _GROWTH: Final = 2  # times the most answers at a time that were measured
 
 
 class TokenObjective(NamedTuple):
-    """What answers are promised.
+    """Objective of token latencies.
 
     Attributes:
         first_token_s: Time to the first token, s.
@@ -56,7 +56,7 @@ class _Times:
 
 
 class Held(NamedTuple):
-    """What an instance holds while a request is there, itself included.
+    """Load of an instance while it holds a request, itself included.
 
     Attributes:
         answers: Answers that are generated at a time, >= 1.
@@ -81,10 +81,10 @@ class TokenTimes:
     _most: float = 0.0
 
     def add(self, held: Held, first_token_s: float, token_s: float) -> None:
-        """Learn from an answer; one with a single token, or times that are not finite, is ignored.
+        """Update with an answer; one with a single token, or times that are not finite, is ignored.
 
         Args:
-            held: What the instance held meanwhile.
+            held: Load of the instance meanwhile.
             first_token_s: From its assignment to its first token, s.
             token_s: Mean time between its tokens, s; 0: it had fewer than two.
         """
@@ -95,7 +95,7 @@ class TokenTimes:
         self._most = max(self._most, held.answers)
 
     def has_room(self, held: Held, objective: TokenObjective) -> bool:
-        """Return whether what an instance would hold keeps an objective; one answer always does.
+        """Return whether an instance meets an objective under a load; one answer always does.
 
         More than twice as many answers as were measured do not: so a new instance is not given more
         than it can do before its first answers have come.

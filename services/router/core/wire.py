@@ -24,7 +24,7 @@ _DOUBLE = struct.Struct("<d")
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What routing reads of a request.
+    """Fields of a request that routing reads.
 
     Attributes:
         model_name: As sent.

@@ -1,4 +1,4 @@
-"""The port to the workers: what is sent over a stream, and what comes back."""
+"""The port to the workers: the messages of a stream in both directions."""
 
 from dataclasses import dataclass
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""What is around every HTTP handler: it checks the caller, maps errors, counts and traces."""
+"""Wrapper of every HTTP handler: checks the caller, maps errors, counts and traces."""
 
 from __future__ import annotations
 

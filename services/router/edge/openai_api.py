@@ -211,8 +211,8 @@ class _Text:
         self, choices: list[dict[str, Any]], usage: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         """Return a part; `usage` is null in all but the last, where it is wanted."""
-        told = {"usage": usage} if self.wanted.stream_options.include_usage else {}
-        return {**self._head, "object": self.part, "choices": choices, **told}
+        counted = {"usage": usage} if self.wanted.stream_options.include_usage else {}
+        return {**self._head, "object": self.part, "choices": choices, **counted}
 
     def _message(self, text: str) -> dict[str, Any]:
         return {"text": text}

@@ -54,7 +54,7 @@ class _Options(Document):
 
 
 class _Generation(Document):
-    """What both kinds of request share; null is the same as a field that is not given.
+    """Fields of both kinds of request; null is the same as a field that is not given.
 
     Fields of which one value alone is allowed are those that many clients send with it.
     """
@@ -167,17 +167,17 @@ class Chat(_Generation):
         return found
 
 
-def infer_request(asking: Completion | Chat) -> bytes:
+def infer_request(wanted: Completion | Chat) -> bytes:
     """Return a request for text as a serialized inference.ModelInferRequest.
 
     Raises:
         InvalidArgument: The request has no prompt of the user's, or a number beyond 64 bits.
     """
-    text = asking.text.encode(errors="surrogatepass")
-    made = pb.ModelInferRequest(model_name=asking.model)
+    text = wanted.text.encode(errors="surrogatepass")
+    made = pb.ModelInferRequest(model_name=wanted.model)
     made.inputs.add(name="text_input", datatype="BYTES", shape=[1])
     made.raw_input_contents.append(len(text).to_bytes(_LENGTH_BYTES, "little") + text)
-    for name, value in asking.parameters().items():
+    for name, value in wanted.parameters().items():
         set_parameter(made.parameters[name], value)
     return made.SerializeToString()
 
@@ -199,13 +199,13 @@ def finish_reason(response: pb.ModelInferResponse) -> str:
 
 def usage(response: pb.ModelInferResponse, plan_version: int) -> dict[str, Any]:
     """Return an answer's tokens, and its receipt under the names of its parameters."""
-    told = parameters(response.parameters)
-    prompt, completion = int(told.get("input_tokens") or 0), int(told.get("output_tokens") or 0)
+    cost = parameters(response.parameters)
+    prompt, completion = int(cost.get("input_tokens") or 0), int(cost.get("output_tokens") or 0)
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
-        **{name: told[name] for name in _RECEIPT if name in told},
+        **{name: cost[name] for name in _RECEIPT if name in cost},
         "plan_version": plan_version,
     }
 

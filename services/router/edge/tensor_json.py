@@ -162,14 +162,14 @@ def answer(body: bytes, request: InferRequest) -> tuple[bytes, int | None]:
     outputs: list[dict[str, Any]] = []
     for index, tensor in enumerate(found.outputs):
         contents = raw[index] if raw else _raw(tensor)
-        told = parameters(tensor.parameters)
+        stated = parameters(tensor.parameters)
         output = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
         if request.wants_binary(tensor.name):
-            told["binary_data_size"] = len(contents)
+            stated["binary_data_size"] = len(contents)
             binary.append(contents)
         else:
             output["data"] = _elements(contents, tensor.datatype, tensor.name)
-        outputs.append(output | ({"parameters": told} if told else {}))
+        outputs.append(output | ({"parameters": stated} if stated else {}))
     document = to_json(
         {
             "model_name": found.model_name,

@@ -12,11 +12,11 @@ CLIENT_ID = "x-client-id"
 def client_of(context: Any, who: Caller) -> str:
     """Return the client's identity: what its certificate or token says, else its host.
 
-    `x-client-id` counts from gateways, and from anybody where identities are not checked.
+    `x-client-id` counts from gateways, and from every caller where identities are not checked.
 
     Args:
         context: The call's: gRPC's ServicerContext, or what has its methods.
-        who: Who makes the call. Read when it arrives: later, another task may need the identity.
+        who: The caller, read when the call arrives: later, another task may need the identity.
     """
     if who.may_be("gateway"):
         for key, value in context.invocation_metadata() or ():

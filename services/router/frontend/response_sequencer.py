@@ -1,4 +1,4 @@
-"""The order in which the responses of one stream leave.
+"""Order of the responses of one stream.
 
 Triton's: requests of a model that gives one response to each are answered in the order they came;
 the responses of a decoupled model leave as they come.
@@ -25,7 +25,7 @@ class StreamedRequest:
 
 
 Departure = tuple[StreamedRequest, bytes | None]
-"""What leaves next: a response of a request; None: the request has ended."""
+"""A request and its next response; None: the request has ended."""
 
 
 class ResponseSequencer:
@@ -67,7 +67,7 @@ class ResponseSequencer:
                 self._release(self._ordered[0])
 
     def next(self) -> Departure | None:
-        """Take what leaves next; None: nothing may leave yet."""
+        """Take the response to send next; None: none may be sent yet."""
         if not self._leaving:
             return None
         streamed, body = self._leaving.popleft()

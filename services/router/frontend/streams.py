@@ -137,7 +137,7 @@ class InferStream:
             await self._changed.wait()
 
     async def _wake_at_end(self) -> None:
-        """Let an idle stream end when the router does: its client would wait for nothing."""
+        """Wake an idle stream when the router shuts down, so that it ends."""
         await self.engine.closing.wait()
         self._changed.set()
 

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 Item = TypeVar("Item")
 
 TICK_S = 0.01
-"""How late an item may be, s."""
+"""Maximum delay of an item, s."""
 
 
 class DeadlineTimer(Generic[Item]):
@@ -24,7 +24,7 @@ class DeadlineTimer(Generic[Item]):
         self._ticks: dict[int, dict[int, Item]] = {}
 
     def add(self, when_s: float, key: int, item: Item, now_s: float) -> None:
-        """Have `due` called with `item`.
+        """Schedule `due(item)`.
 
         Args:
             when_s: Earliest time of the call, monotonic s.

@@ -84,7 +84,7 @@ def _whole(stages: Sequence[pb.ModelMetadataResponse]) -> pb.ModelMetadataRespon
 
 @dataclass(eq=False)
 class DecisionExecutor:
-    """The side of the workers: their streams, and the accounts of what they did.
+    """Streams to the workers, and the accounts of their work.
 
     Attributes:
         registry: The core.
@@ -127,14 +127,14 @@ class DecisionExecutor:
     # ---- events of workers ---------------------------------------------------------------------
 
     def hello(self, instance: Instance, hello: Hello) -> None:
-        """Note that the worker takes requests."""
+        """Mark an instance as up: its worker takes requests."""
         whole = hello if instance.stages == 1 else self._stage_metadata.add(instance, hello)
         if whole is not None:
             self.hellos[instance.model] = whole
         self._report(instance, Dispatcher.up, hello)
 
     def credits(self, instance: Instance, credits_: int) -> None:
-        """Note that the worker may hold so many requests from now on, >= 1."""
+        """Change the number of requests that the worker may hold, >= 1."""
         self._report(instance, Dispatcher.credits, credits_)
 
     def draining(self, instance: Instance) -> None:
@@ -202,7 +202,7 @@ class DecisionExecutor:
     # ---- inside --------------------------------------------------------------------------------
 
     def _execute_other(self, decision: Decision) -> None:
-        """Execute a decision that not every request leads to."""
+        """Execute a decision of a rarer kind."""
         match decision:
             case Restart(pending):
                 self._restart(pending)
@@ -228,7 +228,7 @@ class DecisionExecutor:
                 self._settle(instance, now_s)
 
     def _settle(self, instance: Instance, now_s: float) -> None:
-        """Have pipelines follow an event of an instance of one of their stages."""
+        """Update the pipelines after an event of an instance of one of their stages."""
         self.execute(self.registry.settle(instance.model, now_s))
 
     def _dial(self, instance: Instance) -> None:
@@ -276,7 +276,7 @@ class DecisionExecutor:
             self.count_unclaimed(pending.request.model, ended)
 
     def _reconsider(self, model: str) -> None:
-        """Have a model's dispatcher decide again; nothing happens where the model is gone."""
+        """Run a model's dispatcher again; nothing happens if the model is gone."""
         dispatcher = self.registry.find(model)
         if dispatcher is not None:
             self.execute(dispatcher.reconsider(self.monotonic()))

@@ -1,4 +1,4 @@
-"""The side of the callers: has requests answered by the core and its executor.
+"""Entry point for callers: passes requests through the core and its executor.
 
 A request costs one future; no task, no timer, no lock. Everything runs on one event loop, and no
 method here waits except `infer` and `drain`.
@@ -33,7 +33,7 @@ class LengthPort(Protocol):
     """Requests predictions of answers' lengths, and reports the lengths of answers."""
 
     def request_prediction(self, dispatcher: Dispatcher, pending: PendingRequest) -> None:
-        """Have `dispatcher.predict_length` called for a waiting request, late or never included."""
+        """Request a call of `dispatcher.predict_length` for a waiting request; it may not come."""
         ...
 
     def end(self, pending: PendingRequest, result: Result | None) -> None:
@@ -47,7 +47,7 @@ class LengthPort(Protocol):
 
 
 class Engine:
-    """Has requests answered.
+    """Answers requests by the core and its workers.
 
     Args:
         registry: The core.
@@ -56,7 +56,7 @@ class Engine:
         lengths: Predicts lengths of answers; None: they are not predicted.
         clock: Time.
         default_timeout_s: Time limit of requests without a deadline.
-        quotas: How much each client may request; None: any amount.
+        quotas: Request quotas of clients; None: no limit.
 
     Attributes:
         registry: The models.
@@ -114,7 +114,7 @@ class Engine:
             client: Returns the client's identity; called where clients must take turns.
 
         Raises:
-            ServiceError: Why there is no answer; the worker's errors are passed on.
+            ServiceError: The request failed; the worker's errors are passed on.
         """
         dispatcher = self.registry.model(head.model_name, head.model_version)
         account = self._executor.accounts[head.model_name]
@@ -226,7 +226,7 @@ class Engine:
         return future
 
     def _end(self, number: int, ended: Ended) -> bool:
-        """Give a caller the end of its request; return whether the caller still waits."""
+        """Resolve a caller's request; return whether the caller was still waiting."""
         future = self._callers.get(number)
         if future is None or future.done():
             return False
@@ -240,7 +240,7 @@ class Engine:
             self._empty.set()
 
     def _hedge(self, dispatcher: Dispatcher, pending: PendingRequest) -> None:
-        """Let a second worker try; nothing happens where the request has ended."""
+        """Hedge a request with a second worker; nothing happens if it has ended."""
         self._decide(dispatcher, pending, lambda at, one: at.hedge(one, self._clock.monotonic()))
 
     def _expire(self, late: tuple[Dispatcher, PendingRequest]) -> None:

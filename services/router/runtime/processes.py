@@ -149,7 +149,7 @@ class ChildFailed(RuntimeError):
 
 
 async def parent_gone(stop: asyncio.Event) -> None:
-    """In a child: set `stop` when the parent has ended, however it did."""
+    """Set `stop`, in a child, when the parent has ended for any reason."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         await _readable(parent.sentinel)
@@ -178,7 +178,7 @@ class Children:
     _failed: list[str] = field(default_factory=list)
 
     async def reload(self, _deployment: Deployment) -> None:
-        """Have each child that serves read its file again."""
+        """Make each serving child reload its file."""
         for pid in self._pids.values():
             os.kill(pid, signal.SIGHUP)
 

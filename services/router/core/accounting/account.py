@@ -32,7 +32,7 @@ class Outcome(NamedTuple):
 
 
 Ended = Outcome | ServiceError
-"""How a request ended."""
+"""The end of a request."""
 
 
 class Account:
@@ -90,7 +90,7 @@ class Account:
     def outcome(
         self, pending: PendingRequest, instance: Instance, result: Result, now_s: float
     ) -> Ended:
-        """Return what the caller is given for the last result; an error carries its cost."""
+        """Return the caller's answer for the last result; an error carries its cost."""
         receiver = pending.receiver
         if result.status:
             error = from_status(result.status, result.message)

@@ -1,4 +1,4 @@
-"""What is counted of a model's requests: an addition or two each, so that all can afford them."""
+"""Counters of a model's requests; each costs an addition or two per request."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Watchers of receipts: a random share of the answers for each, kept until it is fetched.
 
-Nothing is done for a request while there is no watcher.
+Requests cost nothing here while there is no watcher.
 """
 
 from collections import deque
@@ -19,14 +19,14 @@ MOST_KEPT: Final = 256
 
 
 class Receipt(NamedTuple):
-    """What one answer cost.
+    """Cost of one answer.
 
     Attributes:
         answered_s: When it was answered, s of monotonic time.
-        instance: Which instance gave it; of a pipeline that of the last stage.
+        instance: The instance that answered; of a pipeline that of the last stage.
         latency_s: From its arrival until it was answered, s.
         queue_s: Of that, waiting in the router and in the worker, s.
-        cost: What its worker reported; None: nothing.
+        cost: Cost that its worker reported; None: none.
         carbon_gco2e: Carbon of the active energy; None: not known.
     """
 
@@ -107,6 +107,6 @@ class ReceiptWatchers:
             self.present = [each for each in self.present if each is not watcher]
 
     def offer(self, receipt: Receipt) -> None:
-        """Give every watcher the chance to keep a receipt."""
+        """Offer a receipt to every watcher."""
         for watcher in self.present:
             watcher.offer(receipt, self._random())

@@ -1,4 +1,4 @@
-"""How well the objective was kept over the last minutes and hours, and its burn rate.
+"""Attainment of the objective over the last minutes and hours, and its burn rate.
 
 Source: Google, "The Site Reliability Workbook", chapter 5, "Alerting on SLOs": the burn rate is
 the share of bad events over the share that the objective allows; alerts compare a long window and

@@ -5,7 +5,7 @@ taken waits for it, as long as it can still be in time there; the moment it cann
 next best. So the GPU that adds least per request is never idle while a request waits, and the
 others serve only what it cannot.
 
-What CARBONDIS does not see: idle power is drawn whichever GPU computes, so a placement counts only
+Unlike CARBONDIS: idle power is drawn whichever GPU computes, so a placement counts only
 the energy above it; and which GPU that favours differs by request size and zone, not by the hour.
 Intensity changes over minutes, requests wait for milliseconds, so a forecast changes nothing here;
 it serves the planner, which decides which GPUs are powered.
@@ -23,7 +23,7 @@ from services.router.core.balancing.policy import (
 )
 
 Burden = Callable[[Placement], float]
-"""What counts before the carbon of a placement that is in time: less is better."""
+"""Value compared before the carbon of a placement that is in time: less is better."""
 
 
 class CarbonAware:
@@ -37,11 +37,11 @@ class CarbonAware:
 
 
 class Layout:
-    """Which request would begin where and when.
+    """Planned starts of the waiting requests: request, placement, time.
 
     Args:
         now_s: The time.
-        burden: What counts before the carbon.
+        burden: Cost that is compared before the carbon.
     """
 
     def __init__(self, now_s: float, burden: Burden = lambda _: 0.0) -> None:
@@ -53,7 +53,7 @@ class Layout:
 
     @property
     def decision(self) -> PolicyDecision:
-        """What begins now, and when to decide again."""
+        """The start that is due now, and when to decide again."""
         return PolicyDecision(self._start, min(self._latest_s, default=None))
 
     def place(self, requests: Iterable[QueuedRequest]) -> bool:
@@ -99,7 +99,7 @@ class Layout:
 
 
 def _latest_starts_s(queued: QueuedRequest, chosen: Placement, now_s: float) -> list[float]:
-    """Return by when the last of the free GPUs would have to begin, if it still can."""
+    """Return the latest start of a request on another free GPU that is in time; []: none is."""
     latest_s = [
         queued.due_s - placement.likely_s
         for placement in queued.placements

@@ -1,4 +1,4 @@
-"""Which instance takes the next request."""
+"""Choice of the instance for the next request."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -13,8 +13,8 @@ Choose = Callable[[Sequence[InstanceState]], InstanceState]
 """Returns, of instances with a free credit (at least one), the one that takes the next request."""
 
 HELD_WEIGHT: Final = 0.1
-"""What a byte that an instance holds counts beside a byte of the prompt that it has to read: of 1,
-0.5, 0.25, 0.1 and 0.03 the one of least energy on a window (docs/measurements/language-models.md).
+"""Weight of a byte that an instance holds, over one of the prompt that it has to read: of 1, 0.5,
+0.25, 0.1 and 0.03 the one of least energy on a window (docs/measurements/language-models.md).
 """
 
 
@@ -74,7 +74,7 @@ def least_expected_completion(states: Sequence[InstanceState]) -> InstanceState:
 def by_prefix(
     states: Sequence[InstanceState], pending: PendingRequest, held_weight: float = HELD_WEIGHT
 ) -> InstanceState:
-    """Return the instance with least to do: of the prompt what it has not read, and what it holds.
+    """Return the instance with the least work: uncached bytes of the prompt, and bytes it holds.
 
     What an instance holds are the bodies of its requests in flight, for a prompt's KV cache is read
     at each step of its answer; that costs less than computing a prompt (`HELD_WEIGHT`).

@@ -91,7 +91,7 @@ class Start(NamedTuple):
 
 
 class PolicyDecision(NamedTuple):
-    """What begins now, or why nothing does.
+    """The request to start now, if any.
 
     Attributes:
         start: The request that begins; None: all had better wait.
@@ -106,5 +106,5 @@ class Policy(Protocol):
     """Decides which request runs where."""
 
     def decide(self, view: QueueView) -> PolicyDecision:
-        """Return what begins now. Called again after each start, until nothing does."""
+        """Return the request to start now; called again after each start, until there is none."""
         ...

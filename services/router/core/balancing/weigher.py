@@ -93,7 +93,7 @@ class InstanceWeigher:
         now_s: float,
         slo_latency_s: float,
     ) -> Pick:
-        """Return which request begins now, and where.
+        """Return the request to start now, and its instance.
 
         Args:
             waiting: The waiting requests, in order; not empty.

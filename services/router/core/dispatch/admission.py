@@ -1,4 +1,4 @@
-"""Admission to one model's queue: which requests may wait, and which wait in vain."""
+"""Admission to one model's queue, and refusal of requests that cannot be answered in time."""
 
 from services.kit.errors import DeadlineExceeded, FailedPrecondition, ResourceExhausted
 from services.kit.units import BYTES_PER_MIB
@@ -36,7 +36,7 @@ class Admission:
         return len(self.queue.places) + len(self.choosy.places) + len(self.suspects.places)
 
     def push(self, pending: PendingRequest) -> None:
-        """Let a request wait, new or returned."""
+        """Add a request, new or returned."""
         if pending.deaths:
             self.suspects.push(pending)
         elif pending.request.accuracy_floor:
@@ -62,7 +62,7 @@ class Admission:
     def admit(
         self, pending: PendingRequest, capacity: Capacity, now_s: float
     ) -> PendingRequest | None:
-        """Let a new request wait.
+        """Admit a new request to the queue.
 
         Args:
             pending: The request.
@@ -105,7 +105,7 @@ class Admission:
         return True
 
     def displaced(self) -> ResourceExhausted:
-        """Return why a waiting request had to make room for another."""
+        """Return the error of a waiting request that had to make room for another."""
         return ResourceExhausted(
             f"{self._limits.max_queue} requests wait for model {self._routes.model!r}, the most"
             " that may, and others go before this one",
@@ -150,7 +150,7 @@ class Admission:
 
 
 def too_inaccurate(routes: ModelRoutes, pending: PendingRequest) -> FailedPrecondition | None:
-    """Return why no instance may answer a request that requires an accuracy; None: one may."""
+    """Return the error of a request whose accuracy no instance has; None: one has it."""
     floor, instances = pending.request.accuracy_floor, routes.instances
     if not floor or not instances or any(each.accuracy >= floor for each in instances):
         return None

@@ -1,4 +1,4 @@
-"""Waiting requests, instances, and which request goes to which instance when."""
+"""Assignment of waiting requests to instances."""
 
 import math
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from services.router.core.token_times import TokenObjective
 
 
 class Assignment:
-    """The owner of one model's waiting requests and instances: it assigns the ones to the others.
+    """Owner of one model's waiting requests and instances; assigns requests to instances.
 
     Assigning is in order and by the choice in force, whenever a request waits and a credit is free.
 

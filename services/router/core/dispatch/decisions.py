@@ -1,4 +1,4 @@
-"""What a dispatcher decides, as data; the router's runtime or the simulator executes it."""
+"""Decisions of a dispatcher, as data; the router's runtime or the simulator executes them."""
 
 from dataclasses import dataclass
 
@@ -55,7 +55,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Reconsider:
-    """Call the model's dispatcher again at a time, about requests that a policy lets wait."""
+    """Call the model's dispatcher again at a time, for requests that a policy holds back."""
 
     model: str
     at_s: float

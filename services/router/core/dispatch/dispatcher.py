@@ -1,4 +1,4 @@
-"""One model's queue and instances: what happens next, as data.
+"""One model's queue and instances: a state machine that returns decisions as data.
 
 A pure state machine: each event returns the decisions it leads to, in order, for the caller to
 execute. It reads no clock and does no I/O, so the simulator runs the same code.
@@ -46,7 +46,7 @@ _OVERTAKING_SLOS: Final = 10.0  # far beyond the objective: a request it protect
 
 
 class Dispatcher(Assignment):
-    """Decides for the requests of one model: every event about them or its instances comes here."""
+    """Decides for the requests of one model; receives every event of them and its instances."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Dispatcher(Assignment):
 
     @property
     def ready(self) -> bool:
-        """Whether an instance takes requests that can go on through their pipeline."""
+        """True if an instance takes requests whose pipeline can continue."""
         return any(
             state.takes_requests and state.instance.variant not in self._broken
             for state in self.states.values()
@@ -80,7 +80,7 @@ class Dispatcher(Assignment):
 
     @property
     def occupied(self) -> bool:
-        """Whether instances are dialled, or requests wait."""
+        """True while instances are dialled or requests wait."""
         return bool(self.states or self.queue_depth)
 
     def uses_length(self, pending: PendingRequest) -> bool:
@@ -232,7 +232,7 @@ class Dispatcher(Assignment):
             number: The request's number; unknown ones are ignored.
             refused: The worker did not try, as when it drains: another instance may.
             now_s: The time; 0: not given.
-            cost: What the request took; None: not given.
+            cost: Cost of the request; None: not given.
         """
         state = self.states.get(instance)
         pending = state.release(number) if state else None
@@ -263,11 +263,11 @@ class Dispatcher(Assignment):
     # ---- instances -----------------------------------------------------------------------------
 
     def up(self, instance: InstanceId, hello: Hello, now_s: float = 0.0) -> list[Decision]:
-        """Note that an instance's worker said hello.
+        """Mark an instance as up: its worker's hello has come.
 
         Args:
             instance: The instance; unknown ones are ignored.
-            hello: What the worker said.
+            hello: The worker's hello.
             now_s: The time; 0: not given.
         """
         state = self.states.get(instance)
@@ -281,7 +281,7 @@ class Dispatcher(Assignment):
         return self._refresh()
 
     def credits(self, instance: InstanceId, credits_: int, now_s: float = 0.0) -> list[Decision]:
-        """Let an instance hold another number of requests from now on, >= 1.
+        """Change the number of requests that an instance may hold, >= 1.
 
         Where it holds more, it gets none until it holds less.
         """
@@ -329,7 +329,7 @@ class Dispatcher(Assignment):
     def close(
         self, broken: frozenset[str], full: frozenset[str], now_s: float = 0.0
     ) -> list[Decision]:
-        """Let only such variants take requests that can go on with them.
+        """Close the variants whose pipeline cannot continue, and no others.
 
         Args:
             broken: Variants whose next stage cannot be reached.

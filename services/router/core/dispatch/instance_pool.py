@@ -1,4 +1,4 @@
-"""The instances of one model: which may take requests now, and how many they answer per second."""
+"""The instances of one model: eligibility, choice, and capacity."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -75,7 +75,7 @@ class InstancePool:
 
     @property
     def by_prompt(self) -> bool:
-        """Whether the choice of an instance depends on the request's prompt."""
+        """True if the choice of an instance depends on the request's prompt."""
         return self.by_prefix or self._tokens is not None or self._kv_bounded
 
     @property
@@ -84,7 +84,7 @@ class InstancePool:
         return sum(state.most for state in self.eligible)
 
     def mark_leaving(self, wanted: Iterable[Instance]) -> tuple[InstanceState, ...]:
-        """Mark the instances that are not wanted any more, and return them."""
+        """Mark the instances that have left the routing table, and return them."""
         ids = {instance.id for instance in wanted}
         for key, state in self.states.items():
             state.leaving = key not in ids
@@ -175,7 +175,7 @@ class InstancePool:
         return self._choose(free)
 
     def least_accuracy(self, floor: float) -> float:
-        """Return the least accuracy at work that is `floor` or more; infinite: there is none.
+        """Return the lowest accuracy of an instance that is at least `floor`; infinite: none is.
 
         Requests for which it is the same may go to the same instances.
         """
@@ -184,7 +184,7 @@ class InstancePool:
     def hold(
         self, state: InstanceState, pending: PendingRequest, now_s: float, *, hedge: bool = False
     ) -> None:
-        """Let an instance hold a request; a hedge: a second instance."""
+        """Assign a request to an instance; a hedge: to a second instance."""
         if self._tokens is not None:
             held = state.with_one_more(len(pending.request.body))
             pending.queue_behind(held.prompt_bytes)
@@ -197,7 +197,7 @@ class InstancePool:
     def learn(
         self, state: InstanceState, pending: PendingRequest, now_s: float, cost: Cost | None
     ) -> None:
-        """Learn from an answer: its time, its energy, and its tokens."""
+        """Update the estimates with an answer's time, energy and tokens."""
         state.answered += 1
         hold_s = now_s - pending.assigned_s
         if cost is not None and cost.usage is not None and cost.output_tokens:
@@ -226,7 +226,7 @@ class InstancePool:
         return self._capacity
 
     def _count_held(self) -> None:
-        """Sum up what instances hold, from the first choice on that depends on prompts."""
+        """Keep sums of the requests that instances hold, from the first choice by prompt."""
         if self.by_prompt and not self._counts:
             self._counts = True
             for state in self.states.values():

@@ -1,4 +1,4 @@
-"""When a model has more requests than it can answer, and for how long that lasted."""
+"""Overload of a model: more requests than it can answer in time, and for how long."""
 
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""The budget of second instances: a retry after a failure, a hedge for what takes long."""
+"""Budget of retries (after a failure) and hedges (of slow requests)."""
 
 from services.kit.errors import Unavailable
 from services.router.core.model import POISON_DEATHS, Limits
@@ -36,7 +36,7 @@ class RetryBudget:
     def refusal(
         self, pending: PendingRequest, *, free: bool, retry_after_s: float
     ) -> Unavailable | None:
-        """Return why a request that came back is not given to another worker; None: it is.
+        """Return the error of a returned request that gets no other worker; None: it gets one.
 
         Args:
             pending: The request.

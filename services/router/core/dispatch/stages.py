@@ -22,7 +22,7 @@ StageKey = tuple[str, int]
 
 
 def first_only(routes: ModelRoutes) -> ModelRoutes:
-    """Return routes without the later stages: what clients' requests may be given to."""
+    """Return routes of the first stages alone, which take clients' requests."""
     if all(not each.stage for each in routes.instances):
         return routes
     return replace(routes, instances=tuple(i for i in routes.instances if not i.stage))
@@ -49,7 +49,7 @@ class Stages:
 
     @property
     def idle(self) -> bool:
-        """Whether there are no stages, nor is anything left of any."""
+        """True if there are no stages, and no requests left from former ones."""
         return not self._depths and not self._later
 
     def of(self, instance: Instance) -> Dispatcher:
@@ -94,7 +94,7 @@ class Stages:
         return [decision for each in self._later.values() for decision in each.retire()]
 
     def settle(self, now_s: float) -> list[Decision]:
-        """Open and close stages after an event; free requests that wait in vain."""
+        """Open and close stages after an event; restart requests whose stage has no instance."""
         decisions: list[Decision] = list(self._stranded())
         self._full = {
             key

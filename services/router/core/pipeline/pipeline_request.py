@@ -27,10 +27,10 @@ class StageCost(NamedTuple):
 
 
 class PipelineRequest:
-    """What is known of a request between its client and the stages.
+    """State of a request between its client and the stages.
 
-    At each stage a request with a number of its own stands for the client's: whatever still refers
-    to an earlier number refers to a request that has ended.
+    At each stage a request with a number of its own stands for the client's: earlier numbers
+    are those of requests that have ended.
 
     Args:
         origin: The client's request.

@@ -38,7 +38,7 @@ Tensors = Mapping[str, Tensor]
 
 
 class Origin(NamedTuple):
-    """What a pipeline keeps of a client's request.
+    """Parts of a client's request that a pipeline keeps.
 
     Attributes:
         head: Fields of every stage's request: model, version, id.
@@ -52,7 +52,7 @@ class Origin(NamedTuple):
 
 
 def read_request(data: bytes) -> Origin:
-    """Return what a pipeline keeps of a serialized ModelInferRequest.
+    """Return the parts of a serialized ModelInferRequest that a pipeline keeps.
 
     Raises:
         InvalidArgument: The bytes are malformed.

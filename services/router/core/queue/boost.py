@@ -1,4 +1,4 @@
-"""Shorter first without starving any request: each decile of length is ranked as if come earlier.
+"""Shorter first without starvation: each decile of length is ranked as if it came earlier.
 
 A request's rank is its arrival less the boost of its decile (`tail_bound` has the formulas). theta
 decides: as large as gamma, the decay rate of the tail, it makes the tail the lightest that any rule
@@ -74,7 +74,7 @@ class Boosts:
         return 0.0 if length_decile is None else self._boosts_s[length_decile]
 
     def learn(self, length_decile: int, service_s: float, wait_s: float) -> None:
-        """Learn from a request that had to wait.
+        """Update the observations with a request that had to wait.
 
         Args:
             length_decile: Predicted length of its answer.
@@ -86,7 +86,7 @@ class Boosts:
         self._waited_s2 += service_s * wait_s - self._waited_s2 / _DECAY
 
     def adapt(self, slots: int) -> None:
-        """Adapt to waits and lengths; to be called now and then, not for every request.
+        """Adapt to waits and lengths; to be called periodically, not for every request.
 
         Args:
             slots: Requests that are served at the same time, >= 1; several count as one server
@@ -162,7 +162,7 @@ class ShortestFirst:
         pending.rank(length_decile, self._boosts.of(length_decile))
 
     def learn(self, pending: PendingRequest, now_s: float, slots: int) -> None:
-        """Learn from the time that a request waited, and then kept its instance.
+        """Update the observations with a request's waiting time and time on its instance.
 
         Nothing is learned of requests without a prediction (that did not wait, or not long
         enough), nor of those that more than one worker had: no queue caused their waits.

@@ -1,4 +1,4 @@
-"""Waiting requests: in the order of a discipline, or clients in turn and the discipline within.
+"""Waiting requests, in the order of a discipline; or fair over clients, each in that order.
 
 Where clients take turns, each has a flow. The flow with the least start tag is served; serving a
 request moves its flow's tag on by one, so no client gets ahead of another by more than a request
@@ -47,7 +47,7 @@ def by_priority(pending: PendingRequest) -> float:
 
 
 def by_boosted_arrival(pending: PendingRequest) -> float:
-    """Speculative shortest job first: the shorter the answer, the earlier it is taken to have come.
+    """Speculative shortest job first: the shorter the answer, the earlier its rank.
 
     Source: as `services.router.core.queue.boost`.
     """
@@ -205,7 +205,7 @@ class RequestQueue:
         return min(len(self), (rank + 1) * flows - 1)
 
     def behind(self, pending: PendingRequest) -> PendingRequest | None:
-        """Return the request that makes room in a full queue for one that does not wait yet.
+        """Return the request to evict from a full queue in favour of a new one.
 
         The last one of the client that has the most; None: that would be the new one itself.
         """
