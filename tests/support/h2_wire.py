@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import cast
 
 import grpc
 
-from services.kit.h2 import frames
+from services.kit.h2 import Server, frames
+from services.kit.h2.admission import Admit
 from services.kit.h2.frames import HEAD, PREFACE, UINT32, frame
 from services.kit.h2.hpack import literal
 from services.kit.h2.messages import PREFIX
@@ -149,6 +151,20 @@ async def echoing(limits: Limits | None = None) -> AsyncIterator[tuple[Echo, int
         grace_s=0.5,
     ) as server:
         yield echo, server.port
+
+
+@asynccontextmanager
+async def admitting(limits: Limits, admit: Admit) -> AsyncIterator[tuple[Echo, int]]:
+    """Serve `Echo` to those whom `admit` lets in; yield it and its port."""
+    echo, server = Echo(), Server(lambda _, handler: handler, limits, admit=admit)
+    echo.register(cast(grpc.aio.Server, server))
+    port = server.listen("127.0.0.1:0")
+    await server.start()
+    try:
+        yield echo, port
+    finally:
+        echo.free.set()
+        await server.stop(0.5)
 
 
 @asynccontextmanager

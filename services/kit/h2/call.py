@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import math
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any, NoReturn, Protocol, Self
 
 import grpc
 
+from services.kit.h2.admission import EVERYBODY
 from services.kit.h2.messages import PREFIX_BYTES
 from services.kit.h2.sending import Stream
 
@@ -69,6 +71,10 @@ class CallConnection(Protocol):
         """Give back room that a message in pieces has taken."""
         ...
 
+    def was_read(self, call: "Call") -> None:
+        """Give back room that answers have taken."""
+        ...
+
 
 class Call(Stream):
     """A call, with the methods of grpc.aio.ServicerContext that servicers use."""
@@ -79,15 +85,24 @@ class Call(Stream):
         "_deadline_s",
         "_details",
         "_trailers",
+        "begun_s",
+        "caller",
+        "counted",
+        "due_s",
         "ended",
         "head",
         "held",
         "inbox",
         "message",
         "opened",
+        "opening",
+        "payer",
+        "refusal",
         "reserved",
+        "stuck",
         "task",
         "timer",
+        "unread",
         "waiter",
     )
 
@@ -98,12 +113,21 @@ class Call(Stream):
         self._details = ""
         self._trailers: Metadata = ()
         timeout_s = head.timeout_s
-        self._deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        self.begun_s = time.monotonic()
+        self._deadline_s = None if timeout_s is None else self.begun_s + timeout_s
         self.head = head
         self.message: bytes | bytearray | None = None
         self.inbox: deque[bytes | bytearray] | None = None  # of a stream of requests
         self.held = 0  # bytes of the inbox that the peer's window does not have back
         self.reserved = 0  # bytes of messages in pieces, which the server bounds together
+        self.payer = EVERYBODY
+        self.caller: Any = None  # what `Admit` found out, for the handler
+        self.refusal: tuple[int, str, Metadata] | None = None  # once its first request comes
+        self.opening = False  # its message is not there yet
+        self.counted = False  # among the calls that run
+        self.due_s = math.inf  # when its first message must be there, by the loop's clock
+        self.unread = 0  # bytes of answers in the outbox, which the server bounds together
+        self.stuck = (0, 0.0)  # bytes in the outbox, and since when so many
         self.waiter: asyncio.Future[None] | None = None
         self.ended = False
         self.opened = False
@@ -164,6 +188,8 @@ class Call(Stream):
         while self.outbox and not self.over:
             self.sent_all = asyncio.get_running_loop().create_future()
             await self.sent_all
+        if self.unread:
+            self._connection.was_read(self)
 
     # ---- a stream of requests
 

@@ -124,7 +124,11 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
         return False
 
     def reader_of(self, stream: Streams) -> MessageReader:
-        """Return what cuts a stream's DATA."""
+        """Return what cuts a stream's DATA.
+
+        Raises:
+            MessageError: None of them is taken.
+        """
         raise NotImplementedError
 
     def data_ended(self, stream: Streams, *, ended: bool) -> None:
@@ -404,13 +408,13 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
             self.consume(None, stop - start)  # on its way when the stream ended
             return
         reader = stream.reader
-        if reader is None:
-            if ended and self.data_received_whole(stream, view, start, stop):
-                self.consume(None, stop - start)
-                return
-            reader = stream.reader = self.reader_of(stream)
-        before = reader.partial
+        if reader is None and ended and self.data_received_whole(stream, view, start, stop):
+            self.consume(None, stop - start)
+            return
         try:
+            if reader is None:
+                reader = stream.reader = self.reader_of(stream)
+            before = reader.partial
             reader.feed(view, start, stop)
         except MessageError as error:
             self.consume(None, stop - start)

@@ -4,9 +4,9 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+from services.kit.h2.admission import Admit
 from services.kit.h2.call import Handler
 from services.kit.h2.server_connection import Limits, ServerConnection, ServerState
 from services.kit.net import bound_socket
@@ -24,7 +24,11 @@ class Server:
     """Takes the same handlers as grpc.aio.Server."""
 
     def __init__(
-        self, wrap: Callable[[str, Handler], Handler], limits: Limits, encoding: str = ""
+        self,
+        wrap: Callable[[str, Handler], Handler],
+        limits: Limits,
+        encoding: str = "",
+        admit: Admit | None = None,
     ) -> None:
         """Make a server that listens nowhere yet.
 
@@ -32,15 +36,14 @@ class Server:
             wrap: Called once with each method's name and handler; returns what is run.
             limits: What callers can take.
             encoding: Of answers, where the caller reads it: "", "gzip" or "deflate".
+            admit: Returns who makes a call, or refuses it; None: every caller may do everything.
         """
         self._wrap = wrap
         self._generic: list[Any] = []
         self._handlers: dict[str, Handler] = {}
         self._ports: list[tuple[socket.socket, ssl.SSLContext | None]] = []
         self._servers: list[asyncio.Server] = []
-        receiving_bytes = max(limits.receiving_bytes, limits.message_bytes)
-        limits = replace(limits, receiving_bytes=receiving_bytes)
-        self._state = ServerState(self._handler, limits, encoding)
+        self._state = ServerState(self._handler, limits, encoding, admit)
 
     # ---- what generated code calls
 
@@ -97,7 +100,7 @@ class Server:
                 bound.close()
         for connection in tuple(self._state.connections):
             connection.leave()
-        await self._until(lambda: not self._state.active, grace_s)
+        await self._until(lambda: not self._state.calls.taken, grace_s)
         # Clients close after our GOAWAY; closing first would lose what they have not read.
         await self._until(lambda: not self._state.connections, min(grace_s, _FAREWELL_S))
         for connection in tuple(self._state.connections):

@@ -5,6 +5,7 @@ Source: PROTOCOL-HTTP2.md, "Requests" and "Responses".
 
 import asyncio
 import inspect
+import math
 import re
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,7 @@ import grpc
 
 from services.kit import peer
 from services.kit.h2 import frames
+from services.kit.h2.admission import EVERYBODY, Admit, Refused, Room
 from services.kit.h2.call import Call, Handler, Metadata, RequestHead, decoded, encoded
 from services.kit.h2.connection import NUDGES_PER_CALL, Connection
 from services.kit.h2.frames import END_HEADERS, END_STREAM, HEAD, HEADERS, ConnectionFault
@@ -37,6 +39,12 @@ _UNARY_BYTES: Final = 16 * 1024  # answers up to here leave as one piece
 
 _FIRST_REQUEST_S: Final = 1.0
 """Time that a refused call waits for the first request of its stream, s."""
+_FIRST_MESSAGE_S: Final = 3.0
+"""Time that a call without a stream of requests waits for its message to begin, s."""
+_OVERDUE_PAUSE_S: Final = 0.1
+_SLOWEST_BYTES_PER_S: Final = 16 * 1024
+_OPENING_EACH: Final = 16
+"""Calls of a connection whose message is not there yet, and that never are too many."""
 
 _TIMEOUT: Final = re.compile(rb"(\d{1,8})([HMSmun])")
 _UNITS_S: Final = {b"n": 1e-9, b"u": 1e-6, b"m": 1e-3, b"S": 1.0, b"M": 60.0, b"H": 3600.0}
@@ -58,7 +66,11 @@ class Limits:
             request's; further ones get RESOURCE_EXHAUSTED. gRPC's C core has no such limit.
         connections: Maximum number of connections; further ones are closed at once.
         streams: Maximum number of calls at a time on one connection; further ones wait.
-        calls: Maximum number of calls at a time; further ones get RESOURCE_EXHAUSTED.
+        calls: Maximum number of calls at a time; further ones get RESOURCE_EXHAUSTED. A call
+            counts once its message is there. Where identities are checked, one caller may have
+            half of them, and an eighth is kept for operators; so with connections and bytes.
+        opening: Maximum number of calls whose message is not there yet; beyond it, a connection
+            may have its share of them.
         handshake_s: Time that a connection has to speak HTTP/2, and TLS, s.
         dead_after_s: Time after which a silent client's calls end, s, >= 2.
         idle_s: Time after which a connection without calls is closed, s.
@@ -71,6 +83,7 @@ class Limits:
     connections: int = 4096
     streams: int = 128
     calls: int = 8192
+    opening: int = 8192
     handshake_s: float = 10.0
     dead_after_s: float = 20.0
     idle_s: float = 600.0
@@ -85,25 +98,28 @@ class ServerState:
         handler: Returns the handler of a method; None: there is none.
         limits: What callers can take.
         encoding: Of answers, where the caller reads it: "", "gzip", "deflate".
+        admit: Returns who makes a call, or refuses it; None: every caller may do everything.
         connections: Those that are open.
-        active: Calls that run.
-        received: Bytes of requests that come in pieces.
+        calls: Room for calls that run.
+        connected: Room for connections.
+        received: Room for the bytes of requests that come in pieces, or were compressed.
+        unread: Room for the bytes of answers that callers have not taken.
+        opening: Calls whose message is not there yet.
     """
 
     handler: Callable[[str], Handler]
     limits: Limits
     encoding: str = ""
+    admit: Admit | None = None
     connections: set["ServerConnection"] = field(default_factory=set)
-    active: int = 0
-    received: int = 0
+    opening: int = 0
     draining: bool = False
 
-    def reserve(self, size: int) -> bool:
-        """Take room for a request in pieces, unless there is none."""
-        if self.received + size > self.limits.receiving_bytes:
-            return False
-        self.received += size
-        return True
+    def __post_init__(self) -> None:
+        limits = self.limits
+        self.calls, self.connected = Room(limits.calls), Room(limits.connections)
+        self.received = Room(limits.receiving_bytes, limits.message_bytes)
+        self.unread = Room(limits.receiving_bytes, limits.message_bytes)
 
 
 class ServerConnection(Connection[RequestHead, Call]):
@@ -121,15 +137,22 @@ class ServerConnection(Connection[RequestHead, Call]):
         self._born_s = self._busy_s = self.loop.time()
         self.peer_name = ""
         self.identity: Mapping[str, Sequence[bytes]] = {}
+        self._payer = EVERYBODY
+        self._opening = 0  # calls whose message is not there yet
+        self._due_s = math.inf  # when `_overdue` runs
+        self._due: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Greet, unless there are too many connections."""
         super().connection_made(transport)
-        if len(self._server.connections) >= self._limits.connections or self._server.draining:
+        server = self._server
+        self.peer_name, self.identity = peer.address(transport), peer.identity(transport)
+        if server.admit is not None:
+            self._payer = server.admit("", Call(0, RequestHead(""), self))
+        if server.draining or not server.connected.take(self._payer):
             self.transport.abort()
             return
-        self._server.connections.add(self)
-        self.peer_name, self.identity = peer.address(transport), peer.identity(transport)
+        server.connections.add(self)
 
     def greeted(self) -> None:
         """Greet in return."""
@@ -188,17 +211,48 @@ class ServerConnection(Connection[RequestHead, Call]):
         call.moved_s = self.loop.time()
         self.streams[number] = call
         self.nudges = min(self.nudges + NUDGES_PER_CALL, len(self.streams) * NUDGES_PER_CALL)
-        self._server.active += 1
-        if head.handler is None or self._server.active > self._limits.calls:
+        if head.handler is None:
             self._decline(call, head)
-        elif head.timeout_s is not None and head.timeout_s <= 0:
+        else:
+            self._start(call, head, ended)
+
+    def _start(self, call: Call, head: RequestHead, ended: int) -> None:
+        """Begin a call of a method, once its caller is known."""
+        server, handler = self._server, head.handler
+        if server.admit is not None:
+            try:
+                call.payer = server.admit(head.path, call)
+            except Refused as refused:
+                self._refuse(call, refused.code, refused.details, refused.trailers)
+                return
+        if head.timeout_s is not None and head.timeout_s <= 0:
             self.end(call, _DEADLINE, "Deadline Exceeded")
-        elif head.handler.request_streaming:
-            call.inbox, call.ended = deque(), bool(ended)
-            self._start_timer(call)
-            call.task = self.loop.create_task(self._answer_stream(call, call))
+        elif handler.request_streaming:
+            if self._takes_place(call):
+                call.inbox, call.ended = deque(), bool(ended)
+                self._start_timer(call)
+                call.task = self.loop.create_task(self._answer_stream(call, call))
         elif ended:
             self.end(call, _INTERNAL, "the request has no message")
+        elif server.opening >= self._limits.opening and self._opening >= max(
+            _OPENING_EACH, self._limits.opening // len(server.connections)
+        ):
+            self.end(call, _EXHAUSTED, "too many calls wait for their message")
+        else:
+            server.opening += 1
+            self._opening += 1
+            call.opening = True
+            call.due_s = call.moved_s + min(_FIRST_MESSAGE_S, head.timeout_s or _FIRST_MESSAGE_S)
+            if call.due_s < self._due_s:
+                self._look_at(call.due_s)
+
+    def _takes_place(self, call: Call) -> bool:
+        """Count a call that is to run, or answer that there are too many."""
+        if self._server.calls.take(call.payer):
+            call.counted = True
+            return True
+        self.end(call, _EXHAUSTED, "Concurrent RPC limit exceeded!")
+        return False
 
     def _decline(self, call: Call, head: RequestHead) -> None:
         if head.refusal is not None:
@@ -211,10 +265,49 @@ class ServerConnection(Connection[RequestHead, Call]):
             self.finish(call)
         elif head.malformed:
             self.end(call, _INTERNAL, head.malformed)
-        elif head.handler is None:
-            self.end(call, _UNIMPLEMENTED, "Method not found!")
         else:
-            self.end(call, _EXHAUSTED, "Concurrent RPC limit exceeded!")
+            self.end(call, _UNIMPLEMENTED, "Method not found!")
+
+    def _refuse(self, call: Call, code: int, details: str, trailers: Metadata) -> None:
+        """Refuse a call; one with a stream of requests as the first of them comes.
+
+        A client of grpc.aio that is just sending it would say INTERNAL, not why it was refused.
+        """
+        if not call.head.handler.request_streaming:
+            self.end(call, code, details, trailers)
+            return
+        call.inbox, call.refusal = deque(), (code, details, trailers)
+        call.due_s = call.moved_s + _FIRST_REQUEST_S
+        if call.due_s < self._due_s:
+            self._look_at(call.due_s)
+
+    def _look_at(self, due_s: float) -> None:
+        """Look for calls that are overdue at a time, and no later."""
+        if self._due is not None:
+            self._due.cancel()
+        self._due_s, self._due = due_s, self.loop.call_at(due_s, self._overdue)
+
+    def _overdue(self) -> None:
+        """End calls that did not send their first message in time."""
+        now_s, next_s = self.loop.time(), math.inf
+        self._due, self._due_s = None, math.inf
+        for call in tuple(self.streams.values()):
+            if call.due_s > now_s:
+                next_s = min(next_s, call.due_s)
+            elif call.refusal is not None:
+                self.end(call, *call.refusal)
+            elif call.time_remaining() == 0:
+                self._too_late(call)
+            else:
+                self._stands_still(call, f"no message came within {_FIRST_MESSAGE_S:.0f} s")
+        if next_s < math.inf:
+            self._look_at(max(next_s, now_s + _OVERDUE_PAUSE_S))
+
+    def _stands_still(self, call: Call, reason: str) -> None:
+        self._stop(call)
+        self.end(call, _CANCELLED, reason)
+        if call.inbox is None:  # else `end` has sent one
+            self.write(frames.reset(call.number, frames.CANCEL))
 
     def data_received_whole(self, stream: Call, view: memoryview, start: int, stop: int) -> bool:
         """Take a request that came in one frame: the usual case."""
@@ -230,7 +323,12 @@ class ServerConnection(Connection[RequestHead, Call]):
 
     def reader_of(self, stream: Call) -> MessageReader:
         """Return what cuts a call's DATA."""
+        if stream.refusal is not None:
+            raise MessageError("")
         self._check_open(stream)
+        # It has begun: from here the caller's deadline counts, and how fast the message comes.
+        left_s = stream.time_remaining()
+        stream.due_s = math.inf if left_s is None else self.loop.time() + left_s
 
         def take(message: bytes | bytearray) -> None:
             if stream.inbox is not None:
@@ -241,7 +339,7 @@ class ServerConnection(Connection[RequestHead, Call]):
                 stream.message = message
 
         def reserve(size: int) -> bool:
-            if not server.reserve(size):
+            if not server.received.take(stream.payer, size):
                 return False
             stream.reserved += size
             return True
@@ -280,6 +378,9 @@ class ServerConnection(Connection[RequestHead, Call]):
 
     def message_refused(self, stream: Call, error: MessageError) -> None:
         """Answer what is wrong with the request, and read no more of it."""
+        if stream.refusal is not None:
+            self.end(stream, *stream.refusal)
+            return
         self._stop(stream)
         self.end(stream, _EXHAUSTED if error.too_large else _INTERNAL, str(error))
         if stream.inbox is None:  # else `end` has sent it
@@ -292,7 +393,11 @@ class ServerConnection(Connection[RequestHead, Call]):
 
     def lost(self) -> None:
         """End all calls."""
-        self._server.connections.discard(self)
+        if self in self._server.connections:
+            self._server.connections.remove(self)
+            self._server.connected.give_back(self._payer)
+        if self._due is not None:
+            self._due.cancel()
         for call in tuple(self.streams.values()):
             self.finish(call)
             self._stop(call)
@@ -309,7 +414,7 @@ class ServerConnection(Connection[RequestHead, Call]):
     def release(self, call: Call, count: int) -> None:
         """Give back room that a request in pieces has taken."""
         call.reserved -= count
-        self._server.received -= count
+        self._server.received.give_back(call.payer, count)
 
     # ---- the handlers
 
@@ -317,6 +422,11 @@ class ServerConnection(Connection[RequestHead, Call]):
         if call.reserved:
             self.release(call, call.reserved)
         call.reader = call.message = None
+        call.opening, call.due_s = False, math.inf
+        self._opening -= 1
+        self._server.opening -= 1
+        if not self._takes_place(call):
+            return
         if call.head.timeout_s is not None:
             self._start_timer(call)
         run = self._answer_stream if call.head.handler.response_streaming else self._answer_one
@@ -456,6 +566,23 @@ class ServerConnection(Connection[RequestHead, Call]):
             self.queue(call, PREFIX.pack(1, len(data)) + data)
         else:
             self.send_message(call, (message,), len(message))
+        if call.outbox:
+            self._bound_unread(call, call.outbox)
+
+    def _bound_unread(self, call: Call, outbox: deque[memoryview | bytes]) -> None:
+        """Take room for an answer that its caller has no window for, or end the call."""
+        room = self._server.unread
+        more = min(sum(map(len, outbox)), room.share) - call.unread
+        if more > 0 and room.take(call.payer, more):
+            call.unread += more
+        elif more > 0:
+            outbox.clear()
+            self.end(call, _EXHAUSTED, "answers are not read")
+
+    def was_read(self, call: Call) -> None:
+        """Give back room that answers have taken."""
+        self._server.unread.give_back(call.payer, call.unread)
+        call.unread = 0
 
     def end(self, call: Call, code: int, details: str, trailers: Metadata = ()) -> None:
         """Send the status of a call, after what still waits."""
@@ -487,9 +614,16 @@ class ServerConnection(Connection[RequestHead, Call]):
         super().finish(stream)
         if stream.reserved:
             self.release(stream, stream.reserved)
+        if stream.unread:
+            self.was_read(stream)
         # They refer to one another; a large request must not wait for the garbage collector.
         stream.reader = stream.message = None
-        self._server.active -= 1
+        if stream.counted:
+            stream.counted = False
+            self._server.calls.give_back(stream.payer)
+        elif stream.opening:
+            self._opening -= 1
+            self._server.opening -= 1
         if stream.timer is not None:
             stream.timer.cancel()
         if stream.sent_all is not None and not stream.sent_all.done():
@@ -508,11 +642,22 @@ class ServerConnection(Connection[RequestHead, Call]):
     def looked(self, now_s: float) -> None:
         """End what stands still, and connections that are old or idle."""
         for call in tuple(self.streams.values()):
-            partial = call.reader is not None and call.reader.partial is not None
-            if partial and now_s - call.moved_s > self._limits.dead_after_s:
-                self._stop(call)
-                self.end(call, _CANCELLED, "the request does not go on")
-                if call.inbox is None:  # else `end` has sent one
+            partial = None if call.reader is None else call.reader.partial
+            if partial is not None and (
+                now_s - call.moved_s > self._limits.dead_after_s
+                or (
+                    call.opening
+                    and now_s - call.begun_s
+                    > self._limits.dead_after_s + partial.received / _SLOWEST_BYTES_PER_S
+                )
+            ):
+                self._stands_still(call, "the request does not go on")
+            elif call.outbox and isinstance(call.outbox[-1], bytes):
+                left = sum(map(len, call.outbox))
+                if left != call.stuck[0]:
+                    call.stuck = left, now_s
+                elif now_s - call.stuck[1] > self._limits.dead_after_s:
+                    self.finish(call)
                     self.write(frames.reset(call.number, frames.CANCEL))
         if self._leaving is None and (
             now_s - self._born_s > self._limits.age_s

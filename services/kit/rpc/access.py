@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from services.kit.errors import PermissionDenied, Unauthenticated
+from services.kit.h2.admission import KNOWN, OPERATOR, UNKNOWN, Payer
 from services.kit.net import host_of, matches
 from services.kit.telemetry import logs
 
@@ -135,11 +136,13 @@ class Caller:
             its token's subject; "": unknown, where identities are not checked.
         roles: Roles of the caller; None: all.
         node: The node that an agent or worker belongs to; "": of none.
+        payer: Whose share of the server its calls take; None: that of its host.
     """
 
     name: str = ""
     roles: frozenset[str] | None = None
     node: str = ""
+    payer: Payer | None = None
 
     def may_be(self, role: str) -> bool:
         """Return whether the caller has a role."""
@@ -193,7 +196,7 @@ class Access:
         return cls(principals, verify, reflection=shown)
 
     def admit(self, method: str, context: Any) -> None:
-        """Record the caller, and refuse one without permission.
+        """Record the caller, and refuse one without permission, unless the transport has.
 
         Args:
             method: "/package.Service/Method".
@@ -203,16 +206,31 @@ class Access:
             PermissionDenied: No role of the caller is permitted the method.
             Unauthenticated: The caller shows no identity, or a token that is not valid.
         """
+        _CALLER.set(getattr(context, "caller", None) or self.identify(method, context))
+
+    def payer(self, method: str, context: Any) -> Payer:
+        """Return whose share a call takes, and note who calls at `context.caller`.
+
+        The method "" stands for connecting, which every caller may do.
+
+        Raises:
+            PermissionDenied, Unauthenticated: As `admit`.
+        """
+        known = self.identify(method, context) if method else self._caller(_certified(context))
+        context.caller = known
+        return known.payer or Payer(host_of(context.peer()), UNKNOWN)
+
+    def identify(self, method: str, context: Any) -> Caller:
+        """Return who calls, as `admit`."""
         allowed = ALLOWED.get(method, frozenset())
         names = _certified(context) or self._token(context)
         known = self._caller(names)
         if allowed is _CHANGE and known.may_be("operator"):
             known = _on_behalf(known, context)
-        _CALLER.set(known)
         if allowed is _ANYBODY or (known.roles and not allowed.isdisjoint(known.roles)):
             if allowed is _CHANGE:
                 _audit.info("operator call", method=method, principal=known.name)
-            return
+            return known
         self._log_refusal(method, known.name or host_of(context.peer()))
         if not names:
             token = "" if self._verify is None else " or a bearer token"
@@ -243,11 +261,9 @@ class Access:
         if names and names[0].startswith(_BEARER):  # who issues tokens lets clients in, no services
             roles = roles & _BY_TOKEN | {"client"}
         nodes = [name.rpartition("/")[2] for role, name in matched if role in ("agent", "worker")]
-        return Caller(
-            name=matched[0][1] if matched else next(iter(names), ""),
-            roles=roles,
-            node=nodes[0] if nodes else "",
-        )
+        name = matched[0][1] if matched else next(iter(names), "")
+        rank = OPERATOR if "operator" in roles else KNOWN
+        return Caller(name, roles, nodes[0] if nodes else "", Payer(name, rank) if name else None)
 
     def _is_ours(self, agent: str) -> bool:
         if not self._node or agent.rpartition("/")[2] == self._node:

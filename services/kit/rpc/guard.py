@@ -11,6 +11,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from services.kit.errors import Cancelled, InvalidArgument, ServiceError
+from services.kit.h2.admission import Admit, Payer, Refused
 from services.kit.rpc.access import Access
 from services.kit.rpc.call_metrics import CALLS
 from services.kit.rpc.status import to_wire
@@ -171,6 +172,20 @@ def guard(name: str, handler: Handler, access: Access | None = None) -> Handler:
                 _unless_encoded(handler.response_serializer),
             )
     raise TypeError(f"{name} has no behaviour")
+
+
+def admission(access: Access) -> Admit:
+    """Return what refuses calls, and counts the refusals, before anything of them is taken."""
+
+    def admit(method: str, context: Any) -> Payer:
+        try:
+            return access.payer(method, context)
+        except ServiceError as error:
+            CALLS.of(method).end(error.status, 0.0)
+            code, details, trailers = to_wire(error)
+            raise Refused(code.value[0], details, trailers) from error
+
+    return admit
 
 
 class GuardInterceptor(grpc.aio.ServerInterceptor):

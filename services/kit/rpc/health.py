@@ -4,6 +4,7 @@ The library's own asyncio servicer has no List, forgets all watchers of a servic
 leaves, and lets watchers hold up a drain.
 """
 
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
@@ -11,8 +12,9 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from services.kit.broadcast import Broadcast
-from services.kit.errors import NotFound
+from services.kit.errors import NotFound, ResourceExhausted
 from services.kit.rpc import health_list_messages
+from services.kit.rpc.access import caller
 
 LIVENESS: Final = "liveness"
 """Name whose status is SERVING for as long as the process answers, also while it drains."""
@@ -21,12 +23,18 @@ READINESS: Final = "readiness"
 """Name whose status is that of the whole server."""
 
 
+_WATCHES: Final = 1024
+"""Watches at a time; callers without an identity may have half of them."""
+_WATCHES_EACH: Final = 16  # of one connection
+
+
 class HealthServicer(health_pb2_grpc.HealthServicer):
     """The health of each service by name; "" is the whole server."""
 
     def __init__(self) -> None:
         serving = health_pb2.HealthCheckResponse.SERVING
         self._statuses = Broadcast[Mapping[str, int]]({LIVENESS: serving})
+        self._watches = Counter[str]()  # by connection
 
     def set(self, statuses: Mapping[str, int]) -> None:
         """Set the health of the services named; without effect once draining."""
@@ -65,16 +73,27 @@ class HealthServicer(health_pb2_grpc.HealthServicer):
         )
 
     async def Watch(  # noqa: N802 - the protocol's name
-        self, request: Any, _context: Any
+        self, request: Any, context: Any
     ) -> AsyncIterator[Any]:
         """Send the status of one service, known or not, then each change until the drain."""
         unknown = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
-        sent = None
-        async for statuses in self._statuses.follow():
-            status = statuses.get(request.service, unknown)
-            if status != sent:
-                yield health_pb2.HealthCheckResponse(status=status)
-                sent = status
+        sent, connection = None, context.peer()
+        most = _WATCHES if caller().payer else _WATCHES // 2
+        if self._watches[connection] >= _WATCHES_EACH or self._watches.total() >= most:
+            raise ResourceExhausted(
+                f"at most {_WATCHES_EACH} watches of health on a connection, and {most} in all"
+            )
+        self._watches[connection] += 1
+        try:
+            async for statuses in self._statuses.follow():
+                status = statuses.get(request.service, unknown)
+                if status != sent:
+                    yield health_pb2.HealthCheckResponse(status=status)
+                    sent = status
+        finally:
+            self._watches[connection] -= 1
+            if not self._watches[connection]:
+                del self._watches[connection]
 
 
 def add_health(servicer: HealthServicer, server: grpc.aio.Server) -> None:

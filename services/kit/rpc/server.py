@@ -23,7 +23,7 @@ from services.kit.net import is_loopback, split_address
 from services.kit.rpc.access import Access
 from services.kit.rpc.certificates import CertificateFiles, server_context
 from services.kit.rpc.channel import MAX_MESSAGE_BYTES, keepalive
-from services.kit.rpc.guard import GuardInterceptor, guard
+from services.kit.rpc.guard import GuardInterceptor, admission, guard
 from services.kit.rpc.health import READINESS, HealthServicer, add_health
 from services.kit.rpc.health_list_messages import pool_with_list
 from services.kit.telemetry import logs
@@ -165,7 +165,12 @@ def _own(
 ) -> tuple[grpc.aio.Server, Bind]:
     """Return a server of `services.kit.h2`, and the function that binds it."""
     encoding = "" if compression == "none" else compression
-    server = h2.Server(lambda name, handler: guard(name, handler, access), limits, encoding)
+    server = h2.Server(
+        lambda name, handler: guard(name, handler, access),
+        limits,
+        encoding,
+        None if access is None else admission(access),
+    )
 
     def bind(address: str, tls: Tls | None) -> int:
         context = None if tls is None else server_context(tls)

@@ -161,7 +161,7 @@ async def test_damaged_conversations_leave_nothing_behind() -> None:
         try:
             feed(connection, damaged(conversation(draw), draw), draw)  # type: ignore[arg-type]
             assert len(connection.streams) <= STREAMS
-            assert 0 <= state.received <= state.limits.receiving_bytes
+            assert 0 <= state.received.taken <= state.limits.receiving_bytes
             await asyncio.sleep(0)
         except Exception as error:
             error.add_note(f"CINQUEFOIL_FUZZ_SEED={seed}")
@@ -170,6 +170,8 @@ async def test_damaged_conversations_leave_nothing_behind() -> None:
             connection.connection_lost(None)
         for _ in range(3):
             await asyncio.sleep(0)
-        assert (state.active, state.received, echo.running) == (0, 0, 0), seed
+        held = (state.calls, state.received, state.unread, state.connected)
+        assert [room.taken for room in held] == [0, 0, 0, 0], seed
+        assert (state.opening, echo.running) == (0, 0), seed
         assert not problems, seed
     assert not state.connections
