@@ -1,4 +1,4 @@
-"""The agent of one node: its parts, made once, and how long they work."""
+"""The agent of one node: its parts, and their lifetimes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ DRAIN_S: Final = 10.0
 
 
 class Agent:
-    """What changes a node, what watches it, and what is reported of it.
+    """Composition of an agent: reconfiguration, supervision and reports of one node.
 
     Args:
         deployment: The whole deployment.
@@ -117,7 +117,7 @@ class Agent:
     def _managed(
         self, deployment: Deployment, hardware: Hardware, tasks: asyncio.TaskGroup
     ) -> ManagedNode:
-        """Return the node, with nothing running on it yet."""
+        """Return the node, on which no segment runs yet."""
         name, settings, folder = self.place.name, self.place.settings, self.place.folder
         clock, changed, device = RealClock(), partial(self.outbox.renew, "node"), hardware.device
         probe = partial(answers, tls=deployment.identity("agent", name))
@@ -204,7 +204,7 @@ class Agent:
         await self.accounts.read()
 
     async def _hand_over(self, uplink: Uplink) -> None:
-        """Have the planner move what runs here to other nodes, where there are any."""
+        """Wait until the planner has moved the segments to other nodes, if there are any."""
         if not self.place.others:
             return
         self.reservations.leaving = True

@@ -1,4 +1,4 @@
-"""The agent, run: alone on its node, with its drivers, its counters and its server."""
+"""Lifetime of the agent's process: node lock, drivers, counters and server."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _only_agent(place: NodePlace) -> Iterator[None]:
 
 
 async def _beat(gpu_counters: Mapping[str, SharedCounters]) -> None:
-    """Write the agent's heartbeat for the workers until cancelled; no driver can hold this up."""
+    """Write the agent's heartbeat for the workers until cancelled; no driver's call blocks it."""
     while True:
         for counters in gpu_counters.values():
             counters.beat()

@@ -34,11 +34,11 @@ class NodeConditions:
     Attributes:
         deployment: The whole deployment.
         place: The node.
-        changed: Called when something else is wrong than before.
+        changed: Called when the conditions have changed.
         segments: Returns what runs.
         gpus: The GPUs, as found at the start.
         unsaved: Returns why state cannot be written; "": it can.
-        found: What is wrong now.
+        found: Present conditions.
     """
 
     PERIOD_S: ClassVar = 5.0
@@ -79,7 +79,7 @@ class NodeConditions:
         yield from self._disk_full()
 
     def _model_files(self, *, digests: bool) -> Iterator[Condition]:
-        """Yield what keeps workers from loading files: they are not there, or are other ones."""
+        """Yield the conditions of models' files: missing, or with another SHA-256."""
         for model_name, model in self.deployment.models.items():
             for variant_name, variant in model.variants.items():
                 for key, network in variant.loaded():
@@ -178,7 +178,7 @@ def _digest_problem(file: Path, sha256: str, _changes: tuple[int, ...]) -> str:
 
 
 def missing_provider(provider: str) -> str:
-    """Return what keeps an execution provider from working here, a sentence; "": nothing. Blocks.
+    """Return the reason why an execution provider does not work here; "": it works. Blocks.
 
     Args:
         provider: "cuda" or "tensorrt".

@@ -1,4 +1,4 @@
-"""What the deployment file says, in the agent's words."""
+"""The deployment file as values of the agent."""
 
 import os
 import pwd
@@ -44,7 +44,7 @@ def networks_of(deployment: Deployment, model: Model, variant: Variant) -> tuple
 
 
 def worker_environment_of(deployment: Deployment, name: str) -> WorkerEnvironment:
-    """Return what the workers of a node run with."""
+    """Return the settings common to the workers of a node."""
     node, principals = deployment.nodes[name], deployment.principals
     return WorkerEnvironment(
         orphan_timeout_s=node.orphan_timeout_s,

@@ -32,7 +32,7 @@ class ClockLoop:
     Attributes:
         node: Whose GPUs they are.
         governors: By GPU.
-        promised: What the requests of a segment were promised.
+        promised: Returns the objective of a segment's requests.
         scale_out: Called when the highest clock is not enough for a GPU's load.
         reserved: GPUs on which an operator measures: their clocks follow the plans.
     """
@@ -52,7 +52,7 @@ class ClockLoop:
                 tasks.create_task(self.node.every(SAMPLE_S, look), name=f"clock {gpu_uuid}")
 
     async def look(self, gpu_uuid: str) -> None:
-        """Look at one GPU, and set the clock that its governor wants."""
+        """Sample one GPU, and set the clock that its governor wants."""
         governor = self.governors[gpu_uuid]
         ceiling_mhz = self.node.clocks.state.held_mhz.get(gpu_uuid, 0)
         running = self.node.segments.on(gpu_uuid)

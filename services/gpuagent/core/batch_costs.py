@@ -1,4 +1,4 @@
-"""What a batch costs on the simulated device, by its size, the busy processes and the clock."""
+"""Cost of a batch on the simulated device, by its size, the busy processes and the clock."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""What the cores of a machine can be cut into: MIG's geometry, a core for a memory slice.
+"""Geometry of a machine's cores, as MIG's: a core stands for a memory slice.
 
 Slices of c cores are called "<c>c". So that layouts stay few, and can be enumerated:
 
 - up to 8 cores every size may start anywhere: InfAdapter's own problem (at most 128 layouts);
 - above, sizes are powers of two that start at multiples of themselves, from 1 core (from 2 cores
-  above 16, from 4 above 32, and so on), and the whole machine (at most 677 layouts). What lies in
-  between is made of several slices.
+  above 16, from 4 above 32, and so on), and the whole machine (at most 677 layouts). Sizes in
+  between take several slices.
 """
 
 from collections.abc import Iterator

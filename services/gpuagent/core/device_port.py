@@ -36,7 +36,7 @@ class MeterReading:
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
-    """Whether the agent may change its node, or only reads it.
+    """Permission of the agent to change its node, not only to read it.
 
     Reading is the inventory, energy and metrics. Changing is all that a step does.
 
@@ -49,10 +49,10 @@ class Permissions:
     setting: str = "nodes.<name>.control"
 
     def require(self) -> None:
-        """Refuse where the right was not given.
+        """Refuse an agent without the permission.
 
         Raises:
-            PermissionDenied: It was not.
+            PermissionDenied: The permission is missing.
         """
         if not self.granted:
             raise PermissionDenied(

@@ -50,7 +50,7 @@ class ClockState:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What a node has, read back from the hardware, and its PUE where that is measured."""
+    """State of a node, read back from the hardware, and its PUE where that is measured."""
 
     name: str
     zone: str
@@ -82,12 +82,12 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a step.
+    """Outcome of a step.
 
     Attributes:
         error: None: the node is as the step requested, read back.
         elapsed_s: Wall-clock time taken, s.
-        not_restored: After an error, what could not be brought back to how it was before.
+        not_restored: After an error: changes that could not be undone.
     """
 
     error: ServiceError | None

@@ -1,4 +1,4 @@
-"""What each process may take of a slice, and what MPS calls it. Pure."""
+"""MPS limits of the processes that share a slice. Pure."""
 
 from collections.abc import Sequence
 from typing import Final

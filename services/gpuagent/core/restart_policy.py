@@ -1,4 +1,4 @@
-"""How much a worker may cost and fail before it is ended, and before it is given up. Pure."""
+"""Policy for failing workers: restart, or quarantine. Pure."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ class FailureHistory:
     """A worker's recent failures.
 
     Attributes:
-        limits: How many are borne.
+        limits: Number of failures that are tolerated, and their window.
         last: What the last one was; "": none so far.
         count: Failures since the start, or since they were forgiven.
     """
@@ -36,7 +36,7 @@ class FailureHistory:
 
     @property
     def too_many(self) -> bool:
-        """Whether the last one was one too many; stays so until `reset`."""
+        """True once there were too many failures; stays so until `reset`."""
         return len(self._at_s) >= self.limits.max_failures
 
     def reset(self) -> None:

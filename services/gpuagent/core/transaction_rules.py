@@ -1,4 +1,4 @@
-"""What a transaction may contain, what it touches, and what undoes it. Pure.
+"""Rules of transactions: validation, scope, and undo. Pure.
 
 Every action requests a state, not a move: "exists", "runs", "is held at". So the way back from
 anywhere inside a transaction is itself a transaction, made of what it touches as that was before,
@@ -41,7 +41,7 @@ class PriorSlice:
 
 @dataclass(frozen=True, slots=True)
 class PriorState:
-    """What a transaction touches, as it was.
+    """Prior state of everything that a transaction touches.
 
     Attributes:
         slices: Places of slices, each once.
@@ -86,7 +86,7 @@ def check(transaction: Transaction, node: Node) -> None:
 
 
 def outstanding(transaction: Transaction, node: Node) -> Transaction:
-    """Return what is still to be done; empty where the node is as the transaction requests."""
+    """Return the actions that remain; empty where the node is as the transaction requests."""
     there = _slots(node)
     running = {each.spec.segment_id for each in node.segments}
     answering = (each for each in node.segments if each.state is SegmentState.READY)
@@ -113,7 +113,7 @@ def outstanding(transaction: Transaction, node: Node) -> Transaction:
 
 
 def before(transaction: Transaction, node: Node) -> PriorState:
-    """Return what `transaction` touches as it is on `node`."""
+    """Return the present state of everything on `node` that `transaction` touches."""
     there = _slots(node)
     running = {each.spec.segment_id: each.spec for each in node.segments}
     modes = {gpu.uuid: gpu.mig_enabled for gpu in node.gpus}
@@ -169,7 +169,7 @@ def gpu_of(action: Action) -> str:
 
 
 def _thing(action: Action) -> tuple[object, ...]:
-    """Return what an action is about; a transaction names each thing once."""
+    """Return the object of an action; a transaction names each object once."""
     match action:
         case CreateSlice(uuid, placement) | DestroySlice(uuid, placement):
             return "slice", placement, "of", uuid

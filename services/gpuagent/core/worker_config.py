@@ -52,7 +52,7 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
-    """What the workers of a segment share.
+    """Configuration common to the workers of a segment.
 
     Attributes:
         spec: The segment.

@@ -1,4 +1,4 @@
-"""What a worker reports in its slot, and what the agent writes there for it."""
+"""A worker's slot in the ledger: its report, and the agent's grant."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from services.kit.profiles.core.profile import BatchCost
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """What one worker says of itself.
+    """Report of one worker.
 
     Attributes:
         pid: Its process; 0: none.
@@ -24,7 +24,7 @@ class Slot:
         requests: Requests answered.
         batches: Batches that ended, answered or not.
         compared_s: Time of those batches that ended well and that the profile knows, s.
-        profiled_s, profiled_j: What the profile says of the same batches, s and J.
+        profiled_s, profiled_j: Time and energy of the same batches by the profile, s and J.
         server_waiting: Requests that wait at the external server of a language model.
         server_kv_cache_ratio: Share of that server's KV cache that is in use, 0 .. 1.
     """
@@ -96,7 +96,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What the agent writes for one worker.
+    """Power figures that the agent writes for one worker.
 
     Attributes:
         busy_power_w: Active power attributed to it while it is busy, W; 0: not known yet. Where

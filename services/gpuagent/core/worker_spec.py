@@ -15,7 +15,7 @@ ADDRESS_TAKEN: Final = 98
 
 
 class WorkerEnvironment(Section):
-    """What all workers of a node run with.
+    """Settings common to all workers of a node.
 
     Attributes:
         orphan_timeout_s: They end themselves when no agent showed life for so long, s.
@@ -48,7 +48,7 @@ class WorkerSpec(WorkerEnvironment):
         file: ONNX file, GGUF file, or what an external server makes of it.
         batch_size: Largest batch, items, >= 1.
         slice_uuid: Where it runs.
-        costs: What the profile says of batches; None: nothing.
+        costs: Costs of batches by the profile; None: unknown.
         charged: The device is simulated: batches take and cost what `costs` says.
         provider: ONNX Runtime execution provider.
         runtime: What computes: this process, or a server.

@@ -22,7 +22,7 @@ VERSION: Final = 1
 
 
 class ClockLocks:
-    """Holds clocks, and knows over a crash which ones it held.
+    """Holds clocks, and remembers them over a crash.
 
     A clock is on disk as held before the driver is called to hold it, so that an agent that comes
     back gives back no less than what its predecessor took.
@@ -45,7 +45,7 @@ class ClockLocks:
 
     @property
     def state(self) -> ClockState:
-        """What plans hold."""
+        """Clocks held by plans."""
         return ClockState(self._allowed, dict(self._held_mhz))
 
     def in_force_mhz(self, gpu_uuid: str) -> int:
@@ -53,7 +53,7 @@ class ClockLocks:
         return self._lowered_mhz.get(gpu_uuid, 0) or self._held_mhz.get(gpu_uuid, 0)
 
     def check(self) -> None:
-        """Refuse where the agent may not hold clocks.
+        """Refuse an agent that may not hold clocks.
 
         Raises:
             PermissionDenied: It may not.
@@ -142,7 +142,7 @@ class ClockLocks:
         before = self._held_mhz.get(uuid, 0), self._lowered_mhz.get(uuid)
         await self._write(uuid, *first)
         try:
-            await self._tell(action)
+            await self._apply(action)
         except ServiceError:
             await self._write(uuid, *before)
             raise
@@ -151,13 +151,13 @@ class ClockLocks:
     async def _give_back(self, gpu_uuid: str) -> None:
         async with self._gpus[gpu_uuid]:
             try:
-                await self._tell(LockClock(gpu_uuid, 0))
+                await self._apply(LockClock(gpu_uuid, 0))
             except ServiceError as error:  # still on disk: the next agent tries again
                 _log.warning("clock could not be given back", gpu=gpu_uuid, error=error.message)
             else:
                 await self._write(gpu_uuid, 0, None)
 
-    async def _tell(self, action: LockClock) -> None:
+    async def _apply(self, action: LockClock) -> None:
         uuid, clock_mhz = action.gpu_uuid, action.clock_mhz
         if clock_mhz:
             await self._device.call(lambda d: d.lock_clock(uuid, clock_mhz))

@@ -14,7 +14,7 @@ Devices = NvmlGpus | CpuCores
 """The devices of one node, by UUID; what each method means and raises, `NvmlGpus` says."""
 
 _READING_S: Final = 2.0
-"""How long a scrape waits for a driver."""
+"""Maximum wait of a scrape for a driver."""
 
 Result = TypeVar("Result")
 

@@ -28,7 +28,7 @@ class MigModes:
         self._writing = asyncio.Lock()
 
     def check(self) -> None:
-        """Refuse where the agent may not switch modes.
+        """Refuse an agent that may not switch modes.
 
         Raises:
             PermissionDenied: It may not.

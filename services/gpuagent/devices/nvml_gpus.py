@@ -1,4 +1,4 @@
-"""What the agent touches: the GPUs of its node, through NVML, real or simulated alike.
+"""The GPUs of a node through NVML, real or simulated alike.
 
 Calls block; make them from one thread. GPUs are named by UUID and slices by placement, never by
 index or handle: both may change when a slice comes or goes.

@@ -18,7 +18,7 @@ from services.gpuagent.state_store import Store
 from services.gpuagent.supervision.segments import RunningSegment
 
 _OTHERS: Final = ""
-"""Whose activity no segment has."""
+"""Key of activity outside the segments."""
 
 TICK_S: Final = 0.1
 """The energy counter of real boards is brought up to date every 10 to 100 ms (zeus#181)."""
@@ -26,14 +26,14 @@ TICK_S: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class MeteredGpu:
-    """What a GPU is, to its meter.
+    """Properties of a GPU that its meter needs.
 
     Attributes:
         idle_power_w: Power without a segment, W.
         context_power_w: Power with segments and nothing computed, W.
         sm_count: Its streaming multiprocessors.
         simulated: Activity is modelled energy; of real GPUs, busy time by SMs.
-        idle_share: How idle energy is shared, beside active energy.
+        idle_share: Sharing of idle energy, beside active energy.
     """
 
     idle_power_w: float
@@ -49,7 +49,7 @@ class MeteredGpu:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the account of one GPU was last brought up to.
+    """Readings at the last update of a GPU's account.
 
     Attributes:
         meter_j: The device's meter, J.
@@ -76,7 +76,7 @@ def _of_older_agents(account: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What the file has."""
+    """On-disk state of one meter."""
 
     account: Annotated[Account, BeforeValidator(_of_older_agents)]
     reading: Reading
@@ -118,7 +118,7 @@ class GpuMeter:
     def read(
         self, meter: MeterReading | None, at_s: float, segments: Iterable[RunningSegment]
     ) -> None:
-        """Bring the account up to date and write the workers' power figures.
+        """Update the account and write the workers' power figures.
 
         Args:
             meter: The device's; None: it has none, and its energy is modelled.
@@ -131,16 +131,16 @@ class GpuMeter:
         last = self._last or Reading(meter.energy_j if meter else 0.0, at_s, cursors)
         pairs = zip(cursors, last.cursors, strict=True)
         cursors = tuple(now.following(then) for now, then in pairs)
-        # A clock that went back began anew with the machine.
+        # A clock that went back was reset by a restart of the machine.
         elapsed_s = at_s - last.at_s if at_s >= last.at_s else at_s
         seen = tuple(stints(slots, last.cursors, cursors))
         # A GPU that has none draws its idle power, and what profiles say of batches.
         idle_w = self._gpu.waiting_power_w(segments)
         drawn_j = idle_w * elapsed_s + sum(each.work.profiled_j for each in seen)
-        told = meter or MeterReading(last.meter_j + drawn_j, None, "model")
+        reading = meter or MeterReading(last.meter_j + drawn_j, None, "model")
         done = self._weighed(seen, segments, modelled=meter is None)
-        total_j = _drawn_j(last, told)
-        activity = {**activity_of(done), **_of_others(last, told, done)}
+        total_j = _drawn_j(last, reading)
+        activity = {**activity_of(done), **_of_others(last, reading, done)}
         mean_w = total_j / elapsed_s if elapsed_s else 0.0
         window = EnergyWindow(
             total_j,
@@ -148,12 +148,12 @@ class GpuMeter:
             activity,
             {r.spec.segment_id: r.config.sm_count / self._gpu.sm_count for r in segments},
             work_of(done),
-            mean_w if told.power_w is None else told.power_w,
-            told.method,
+            mean_w if reading.power_w is None else reading.power_w,
+            reading.method,
             self._gpu.idle_share,
         )
         self._apply(window, segments, done)
-        self._last = Reading(told.energy_j, at_s, cursors, told.method, told.busy_core_s)
+        self._last = Reading(reading.energy_j, at_s, cursors, reading.method, reading.busy_core_s)
 
     def save(self) -> None:
         """Write the account. Blocks, but does not wait for the disk: a window is soon replaced.
@@ -239,28 +239,28 @@ class GpuMeter:
                 self._counters.set_grant(slot, grant)
 
 
-def _drawn_j(last: Reading, told: MeterReading) -> float:
-    """Return what was drawn since the last reading, J.
+def _drawn_j(last: Reading, reading: MeterReading) -> float:
+    """Return the energy drawn since the last reading, J.
 
-    A meter that went back began at 0; one of another kind began anywhere, so that what was drawn
+    A meter that went back began at 0; one of another kind began anywhere, so that the energy
     before its first reading is not known.
     """
-    if last.method not in ("", told.method):
+    if last.method not in ("", reading.method):
         return 0.0
-    return told.energy_j - (last.meter_j if told.energy_j >= last.meter_j else 0.0)
+    return reading.energy_j - (last.meter_j if reading.energy_j >= last.meter_j else 0.0)
 
 
 def _of_others(
-    last: Reading, told: MeterReading, done: Sequence[SlotProgress]
+    last: Reading, reading: MeterReading, done: Sequence[SlotProgress]
 ) -> Mapping[str, float]:
-    """Return the activity on a CPU of what is no segment's: the system, other programs, this agent.
+    """Return the activity of cores outside the segments: the system, other programs, this agent.
 
     They draw their share too, and no segment pays for it.
     """
-    if told.busy_core_s is None or last.busy_core_s is None:
+    if reading.busy_core_s is None or last.busy_core_s is None:
         return {}
     ours_s = sum(stint.activity for stint in done)
-    return {_OTHERS: max(told.busy_core_s - last.busy_core_s - ours_s, 0.0)}
+    return {_OTHERS: max(reading.busy_core_s - last.busy_core_s - ours_s, 0.0)}
 
 
 def _powers_w(

@@ -43,7 +43,7 @@ class NodeAccounts:
 
     @property
     def unsaved(self) -> str:
-        """Why accounts are kept in memory only; "": they are on disk."""
+        """Reason why accounts are in memory only; "": they are on disk."""
         return next(filter(None, self._unsaved.values()), "")
 
     async def read(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from prometheus_client import Gauge
 
-from services.gpuagent.energy.core.pue import PueMeter, told
+from services.gpuagent.energy.core.pue import PueMeter, reported
 from services.gpuagent.energy.node_accounts import NodeAccounts
 from services.gpuagent.supervision.managed_node import ManagedNode
 from services.kit.config import Mqtt, PowerMeters
@@ -29,7 +29,7 @@ _HIGHEST_W: Final = 1e6
 
 @dataclass(slots=True, eq=False)
 class WallPower:
-    """What a node takes from the wall.
+    """Power of a node at the wall.
 
     Attributes:
         node: The node.
@@ -60,10 +60,10 @@ class WallPower:
             yield "agent.mqtt", broker.run()
 
     def take(self, message: Message) -> None:
-        """Take in a meter's message; one that the broker had kept says nothing of now.
+        """Add a meter's message; ignore one that the broker had retained, as its age is unknown.
 
         Raises:
-            Refused: It is no power.
+            Refused: The message is not a power.
         """
         found = from_json(message.payload)
         power_w = number(found, "power_w") if isinstance(found, Mapping) else found
@@ -80,7 +80,7 @@ class WallPower:
         measured = self._meter.pue(now_s)
         _PUE.labels(self.node.name, "measured").set(math.nan if measured is None else measured)
         _WALL_POWER.labels(self.node.name).set(self._meter.wall_power_w(now_s) or 0.0)
-        tell = told(self.pue, measured)
-        if tell != self.pue:
-            self.pue = tell
+        pue = reported(self.pue, measured)
+        if pue != self.pue:
+            self.pue = pue
             self.node.changed()

@@ -1,4 +1,4 @@
-"""The agent's words <-> protobuf."""
+"""The agent's values <-> protobuf."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -32,7 +32,7 @@ from services.kit.segment import check_spec
 
 
 def node(value: Node, conditions: Iterable[Condition]) -> pb.Node:
-    """Return a node's message, with what is wrong with it."""
+    """Return a node's message, with its conditions."""
     return pb.Node(
         name=value.name,
         zone=value.zone,

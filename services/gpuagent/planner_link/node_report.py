@@ -1,4 +1,4 @@
-"""What the agent reports of its node, as messages."""
+"""Report of a node, as messages."""
 
 from dataclasses import dataclass
 

@@ -34,7 +34,7 @@ Part = Literal["node", "energy", "drifts"]
 
 @dataclass(slots=True)
 class PendingReports:
-    """What to send next.
+    """Reports to send next.
 
     Attributes:
         parts: What is newer: the node, its energy, or the profiles that are wrong.
@@ -55,17 +55,17 @@ class ReportOutbox:
         self._mail = PendingReports()
 
     def renew(self, part: Part) -> None:
-        """A part of the report has changed since it was sent."""
+        """Mark a part of the report as changed since it was sent."""
         self._mail.parts.add(part)
         self._filled.set()
 
     def put(self, result: steps_pb2.StepResult) -> None:
-        """A step was executed."""
+        """Queue the result of a step."""
         self._mail.results.append(result)
         self._filled.set()
 
     def scale_out(self, scale_out: ScaleOut) -> None:
-        """A GPU's clock can rise no more."""
+        """Report a GPU whose clock is at its maximum and too low for its load."""
         self._mail.scale_outs[scale_out.gpu_uuid] = scale_out
         self._filled.set()
 
@@ -112,9 +112,9 @@ class Uplink:
 
     @property
     def released(self) -> bool:
-        """Whether no planner would move what runs here: one said so, or none ever answered.
+        """True if no planner will move the segments here: one said so, or none ever answered.
 
-        One that is away may come back, or another may lead: what runs here serves meanwhile.
+        One that is away may come back, or another may lead: the segments serve meanwhile.
         """
         return self._released or not self._joined
 
@@ -140,7 +140,7 @@ class Uplink:
         call = self.planner.Join()
         try:
             async with asyncio.TaskGroup() as tasks:
-                telling = tasks.create_task(self._tell(call), name="uplink.tell")
+                sending = tasks.create_task(self._send(call), name="uplink.send")
                 while isinstance(response := await call.read(), pb.JoinResponse):
                     connected()
                     if response.released:
@@ -148,11 +148,11 @@ class Uplink:
                         continue
                     step = response.step
                     execute(self._execute(step, self._stream), name=f"step {step.step_id}")
-                telling.cancel()
+                sending.cancel()
         finally:
             call.cancel()
 
-    async def _tell(self, call: grpc.aio.StreamStreamCall[pb.JoinRequest, Any]) -> None:
+    async def _send(self, call: grpc.aio.StreamStreamCall[pb.JoinRequest, Any]) -> None:
         """Send reports until cancelled: the node before the results that changed it."""
         while True:
             mail = await self.outbox.take()
@@ -181,10 +181,10 @@ class Uplink:
         try:
             await self.terms.admit(step.term)
             _log.info("planner's step", step=step.step_id, term=step.term)
-            asked = convert.step(step)
-            self.report.reservations.refuse(asked)
-            outcome = await self.transactions.execute(asked)
+            actions = convert.step(step)
+            self.report.reservations.refuse(actions)
+            outcome = await self.transactions.execute(actions)
         except ServiceError as error:
             outcome = Outcome(error, 0.0)
-        if stream == self._stream:  # a planner that joined anew has planned anew
+        if stream == self._stream:  # after a reconnection the planner has planned again
             self.outbox.put(convert.result(step.step_id, outcome))

@@ -1,4 +1,4 @@
-"""Watches whether segments behave as their profiles say."""
+"""Watches for segments whose measurements differ from their profiles."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
@@ -19,7 +19,7 @@ _log = logs.get("drift")
 
 @dataclass(slots=True, kw_only=True)
 class DriftWatch:
-    """Compares what workers wrote down with what profiles say.
+    """Compares the measurements of workers with their profiles.
 
     Attributes:
         node: What is watched.

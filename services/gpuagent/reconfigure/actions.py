@@ -49,10 +49,10 @@ class Actions:
     )
 
     async def do(self, action: Action) -> None:
-        """Make it so.
+        """Carry out an action.
 
         Raises:
-            ServiceError: It is not so.
+            ServiceError: The action failed.
         """
         match action:
             case CreateSlice():
@@ -88,7 +88,7 @@ class Actions:
             )
 
     def check(self, action: Action) -> None:
-        """Refuse what this agent cannot or may not do, before anything is done.
+        """Refuse actions that this agent cannot or may not carry out.
 
         Raises:
             NotFound: The deployment has no such model and variant.

@@ -24,7 +24,7 @@ POLL_S: Final = 0.25
 
 @dataclass(slots=True)
 class Reservations:
-    """Who has which GPU.
+    """GPUs reserved by operators.
 
     Attributes:
         node: Whose GPUs they are.
@@ -62,16 +62,16 @@ class Reservations:
         Raises:
             NotFound: No such GPU.
             PermissionDenied: This agent may not change its node.
-            FailedPrecondition: Somebody has it; or segments run on it, and `wait` is not set.
+            FailedPrecondition: Another operator has it; or segments run on it, without `wait`.
         """
         self.transactions.permissions.require()
         await self._find(gpu_uuid)
-        told: tuple[str, ...] = ()
+        waited_for: tuple[str, ...] = ()
         self._waited_for[gpu_uuid] += 1
         try:
             while running := self._take(gpu_uuid, wait=wait):
-                if running != told:
-                    told = running
+                if running != waited_for:
+                    waited_for = running
                     self.node.changed()
                     yield running
                 await self.node.clock.sleep(POLL_S)

@@ -32,7 +32,7 @@ class TransactionFailed(ServiceError):
     """A transaction was undone. It carries the status of the action that failed first.
 
     Attributes:
-        not_restored: What could not be brought back; empty: the node is as it was before.
+        not_restored: Changes that could not be undone; empty: the node is as it was before.
     """
 
     def __init__(self, failures: Sequence[Failure], not_restored: tuple[str, ...]) -> None:
@@ -51,7 +51,7 @@ class TransactionFailed(ServiceError):
 
 @dataclass(frozen=True, slots=True)
 class Reconfigured:
-    """What was done. Attributes: transaction, gaps (models short of segments), elapsed_s."""
+    """A reconfiguration. Attributes: transaction, gaps (models short of segments), elapsed_s."""
 
     transaction: Transaction
     gaps: tuple[str, ...]
@@ -79,7 +79,7 @@ class Transactions:
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     async def execute(self, step: Action | Transaction) -> Outcome:
-        """Do what a step says; whatever goes wrong is in the outcome."""
+        """Execute a step; every error is in the outcome."""
         began_s = self.node.clock.monotonic()
         transaction = step if isinstance(step, Transaction) else Transaction(((step,),))
         error: ServiceError | None = None
@@ -200,7 +200,7 @@ class Transactions:
         return []
 
     async def _back(self, then: PriorState) -> tuple[str, ...]:
-        """Undo as much as can be; return what could not be."""
+        """Undo as many actions as possible; return those that could not be undone."""
         lost: list[str] = []
         for group in transaction_rules.undo(then).groups:
             async with asyncio.TaskGroup() as tasks:
@@ -238,7 +238,7 @@ class Transactions:
 
 
 async def _tried(work: Awaitable[None]) -> ServiceError | None:
-    """Return what went wrong, rather than raise it: others at work must end by themselves."""
+    """Return the error rather than raise it, as concurrent actions must end by themselves."""
     try:
         await work
     except ServiceError as error:

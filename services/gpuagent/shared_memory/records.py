@@ -61,7 +61,7 @@ class Record:
 
     @property
     def damaged(self) -> bool:
-        """Whether neither copy is whole, though one was written."""
+        """True if neither copy is whole, though one was written."""
         whole = max(self._copies())[0] > 0
         # A writer may have been met twice; the record is whole between its writes.
         return not whole and not self._blank() and self.read() is None

@@ -1,4 +1,4 @@
-"""Who is busy on one GPU, and what it cost: shared between the agent and its workers.
+"""Activity and cost of the workers on one GPU, shared between the agent and its workers.
 
 A file per GPU, mapped into every process. A worker writes its own slot; the agent writes the
 header and what it grants each slot. A slot's counters outlive the processes that use it, one
@@ -79,7 +79,7 @@ class SharedCounters:
 
     @property
     def damaged(self) -> bool:
-        """Whether a record has no whole copy, though it was written."""
+        """True if a record has no whole copy, though it was written."""
         records = (self._heartbeat, self._clock, *self._slots, *self._grants)
         return any(record.damaged for record in records)
 
@@ -138,7 +138,7 @@ class SharedCounters:
     def settle(self, number: int) -> None:
         """Close the account of a dead worker: what it had begun is counted up to now.
 
-        Doing it twice is doing it once.
+        Idempotent.
         """
         slot = self.slot(number)
         if slot.pid:
@@ -263,7 +263,7 @@ def _make(path: Path) -> None:
 
 
 def _allocate(descriptor: int) -> None:
-    """Have the disk give all blocks now: of one that is full later, a write would be SIGBUS."""
+    """Allocate all blocks now: if the disk fills up later, a write would raise SIGBUS."""
     status = os.fstat(descriptor)
     if status.st_blocks * _BLOCK_BYTES < status.st_size:
         os.posix_fallocate(descriptor, 0, _FILE_BYTES)

@@ -17,12 +17,12 @@ from services.kit.telemetry import logs
 _log = logs.get("gpu_loss_watch")
 
 REOPEN_S: Final = 10.0
-"""How often NVML is restarted while a GPU is lost: other calls wait meanwhile."""
+"""Interval of NVML's restarts while a GPU is lost; other calls wait meanwhile."""
 
 
 @dataclass(slots=True)
 class GpuLossWatch:
-    """Looks after which GPUs are there.
+    """Watches for GPUs that are lost or come back.
 
     Attributes:
         node: Whose GPUs they are.
@@ -40,7 +40,7 @@ class GpuLossWatch:
         self._there = self.known
 
     async def look(self) -> None:
-        """Look once, and act on what changed."""
+        """Look once, and act on changes."""
         try:
             await self._reopen()
             there = await self.node.device.call(lambda d: d.present()) & self.known

@@ -1,4 +1,4 @@
-"""What an agent that was killed left: segments that ran, and the term of its planner's steps."""
+"""Record of running segments and the planner's term, for the agent after a crash."""
 
 import asyncio
 from dataclasses import dataclass, field

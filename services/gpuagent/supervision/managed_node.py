@@ -1,4 +1,4 @@
-"""The node that an agent manages, and what it is now."""
+"""The node that an agent manages, and its present state."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,17 +13,17 @@ from services.kit.clock import Clock
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagedNode:
-    """What all that changes or watches the node works on.
+    """State shared by all that changes or watches the node.
 
     Attributes:
         name: Node name of the deployment file.
         zone: Electricity zone.
         simulated: Its GPUs are simulated.
         device: The GPUs.
-        segments: What runs on them.
+        segments: The segments on them.
         clocks: Holds their clocks.
         clock: Time.
-        changed: Called when what is reported of the node is another.
+        changed: Called when the node's report has changed.
         tasks: Owns what outlives the call that began it.
         pue: Returns the measured PUE, or None.
     """

@@ -28,7 +28,7 @@ _PASSED_ON: Final = (
 """Beginnings of variables that workers need; the rest may hold secrets of the agent."""
 
 _NOT_PASSED_ON: Final = ("CUDA_VISIBLE_DEVICES", "CUDA_MPS_")
-"""What the agent itself may see of GPUs says nothing of what its workers may."""
+"""The agent's own restrictions of visible GPUs, which its workers do not inherit."""
 
 
 class WorkerProcess:
@@ -72,13 +72,13 @@ class WorkerProcess:
         return total
 
     def sweep(self) -> None:
-        """Kill what it left behind, after its end: it led a process group of its own."""
+        """Kill the processes that it left behind: it led a process group of its own."""
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
 
     async def ended(self) -> None:
         """Wait until it does not run any more."""
-        while self.alive():  # noqa: ASYNC110 - nothing tells of the end of another's child
+        while self.alive():  # noqa: ASYNC110 - another's child sends no SIGCHLD
             await asyncio.sleep(_POLL_S)
 
     async def end(self, grace_s: float) -> None:
@@ -103,7 +103,7 @@ def start(spec: Path, log: Path, environment: Mapping[str, str]) -> WorkerProces
         if key.startswith(_PASSED_ON) and not key.startswith(_NOT_PASSED_ON)
     }
     with open(log, "ab", opener=partial(os.open, mode=0o600)) as errors:
-        # A child that outlives us is the point: nobody waits for it here.
+        # The child outlives us on purpose, so it is not waited for here.
         child = subprocess.Popen(  # noqa: S603 - our own interpreter and module
             # -P: a folder `services` where the agent was started must not come before ours.
             [sys.executable, "-P", "-m", _MODULE, str(spec)],
@@ -129,7 +129,7 @@ def running(folder: Path) -> dict[Path, WorkerProcess]:
 
 
 def last_words(log: Path) -> str:
-    """Return what the last line of a worker's log says, or "" where there is none."""
+    """Return the message of the last line of a worker's log, or "" where there is none."""
     with suppress(FileNotFoundError):
         lines = log.read_bytes()[-_TAIL_BYTES:].decode(errors="replace").strip().splitlines()
         return _said(lines[-1]) if lines else ""

@@ -34,7 +34,7 @@ class RunningSegment:
 
     @property
     def spec(self) -> SegmentSpec:
-        """What was requested."""
+        """The requested spec."""
         return self.config.spec
 
     def reported(self) -> Segment:
@@ -51,11 +51,11 @@ class RunningSegment:
 
     @property
     def hello(self) -> Hello:
-        """What its first worker said it serves; empty before that answered."""
+        """The hello of its first worker; empty before that answered."""
         return self.supervisors[0].hello
 
     def slots(self) -> tuple[Slot, ...]:
-        """Return what its workers say of themselves."""
+        """Return the slots of its workers."""
         return tuple(each.counters.slot(each.spec.slot) for each in self.supervisors)
 
     def _state(self) -> SegmentState:
@@ -199,7 +199,7 @@ class Segments:
         waiting = (SegmentState.STARTING, SegmentState.DEGRADED)
         try:
             async with asyncio.timeout(timeout_s):
-                while running.reported().state in waiting:  # noqa: ASYNC110 - a retry tells nobody
+                while running.reported().state in waiting:  # noqa: ASYNC110 - a retry sets no event
                     await asyncio.sleep(_LOOK_S)
         except TimeoutError:
             return False
@@ -241,7 +241,7 @@ class Segments:
                 task.cancel()
 
     async def adopt(self, build: Callable[[SegmentSpec], Awaitable[WorkerConfig]]) -> None:
-        """Take over what an agent before this one left, according to its journal.
+        """Adopt the segments that an agent before this one left, according to its journal.
 
         Workers that run are kept, those that do not are started; segments that cannot be any more
         (their slice is gone) are dropped, and workers that no entry knows are ended.
@@ -321,7 +321,7 @@ class Segments:
         )
 
     async def _wait_for_adopted(self) -> None:
-        """Let workers that run answer, so that the first report says READY where it is true."""
+        """Wait for running workers to answer, so that the first report says READY for those."""
         try:
             async with asyncio.timeout(ADOPT_TIMEOUT_S):
                 for running in self._running.values():

@@ -1,4 +1,4 @@
-"""How the processes of a segment share their slice: by MPS where several do, or not at all."""
+"""Sharing of slices between the processes of a segment, by MPS."""
 
 import asyncio
 import hashlib

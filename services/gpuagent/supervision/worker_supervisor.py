@@ -43,13 +43,13 @@ Probe = Callable[[str, str], Awaitable[pb.Hello]]
 
 @dataclass(frozen=True, slots=True)
 class SupervisionContext:
-    """What every supervisor needs.
+    """Dependencies common to all supervisors.
 
     Attributes:
         clock: Time.
         probe: Waits until a worker answers.
         changed: Called after each change of what a supervisor reports.
-        limits: What is borne of a worker.
+        limits: Limits of a worker's memory, load time and failures.
     """
 
     clock: Clock
@@ -67,12 +67,12 @@ class WorkerSupervisor:
         path: The spec file; the log lies beside it.
         counters: Of the worker's GPU.
         environment: Added to the worker's.
-        context: What every supervisor needs.
+        context: Dependencies common to all supervisors.
         process: The worker, where an earlier agent started it.
         ready: It answers.
         was_ready: It answered once.
         restarts: Times it was started again.
-        hello: What it said it serves; empty before it first answered.
+        hello: Its hello; empty before it first answered.
     """
 
     spec: WorkerSpec
@@ -105,7 +105,7 @@ class WorkerSupervisor:
 
     @property
     def trouble(self) -> str:
-        """Why it does not answer; "" where it does, or has not failed yet."""
+        """Reason why it does not answer; "" where it does, or has not failed yet."""
         return "" if self.ready else self._failures.last
 
     @property

@@ -1,4 +1,4 @@
-"""The worker process, wired: one model, one device, one server."""
+"""Composition root of a worker process: one model, one device, one server."""
 
 import asyncio
 import os
@@ -55,15 +55,15 @@ _log = logs.get("worker")
 
 
 class AddressTaken(Exception):
-    """Somebody else listens where this worker should."""
+    """Another process listens at this worker's address."""
 
 
 class ModelLost(Exception):
-    """The model cannot go on; the message says why."""
+    """The model failed for good; the message says why."""
 
 
 Core: TypeAlias = Intake[Any, Any, Any]
-"""What reads, where it runs, and what does the work."""
+"""The model that reads requests, the device, and the core that does the work."""
 
 
 async def run(spec: WorkerSpec, counters: SharedCounters, stop: asyncio.Event) -> None:
@@ -111,7 +111,7 @@ async def _work(spec: WorkerSpec, core: Core, counters: SharedCounters, stop: as
 
 @asynccontextmanager
 async def _core(spec: WorkerSpec, counters: SharedCounters, clock: Clock) -> AsyncIterator[Core]:
-    """Load the model, or reach who has it, for the time of the block."""
+    """Load the model, or connect to its server, while the block runs."""
     if spec.sha256:
         try:
             await asyncio.to_thread(require_sha256, spec.file, spec.sha256)

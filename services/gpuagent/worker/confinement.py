@@ -1,4 +1,4 @@
-"""What a worker gives up before it reads a model: it parses files and requests of others."""
+"""Confinement of a worker before it parses untrusted models and requests."""
 
 import errno
 import os

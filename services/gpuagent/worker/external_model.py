@@ -33,7 +33,7 @@ _INFER: Final = "/inference.GRPCInferenceService/ModelInfer"
 _STREAM: Final = "/inference.GRPCInferenceService/ModelStreamInfer"
 _FAILS_FAST: Final = (("triton_grpc_error", "true"),)  # errors come as statuses, not as text only
 _FINAL: Final = "triton_final_response"
-_ASK_TIMEOUT_S: Final = 5.0
+_TIMEOUT_S: Final = 5.0
 _LONGEST_S: Final = 300.0
 """For requests without a deadline, s."""
 
@@ -81,8 +81,8 @@ class ExternalModel(Model[Forwarded]):
     """The worker's side of a server.
 
     Args:
-        spec: Who the worker is.
-        runtime: What the server has.
+        spec: The worker's spec.
+        runtime: Settings of the server.
         channel: To the server.
         server: Its process, where the worker started it.
         clock: The worker's.
@@ -111,7 +111,7 @@ class ExternalModel(Model[Forwarded]):
         ).SerializeToString()
 
     def read(self, data: Body, deadline_s: float) -> Forwarded:
-        """Read what the worker must know of a request; the rest is the server's to check.
+        """Read the fields that the worker needs; the server checks the rest.
 
         Raises:
             InvalidArgument: It is not a ModelInferRequest.
@@ -126,7 +126,7 @@ class ExternalModel(Model[Forwarded]):
     async def compute(self, requests: Sequence[Forwarded], send: SendPart) -> Answers:
         """Send a batch's requests at the same time; the server joins them as it likes."""
         return await asyncio.gather(
-            *(self._ask(request, partial(send, place)) for place, request in enumerate(requests))
+            *(self._forward(each, partial(send, at)) for at, each in enumerate(requests))
         )
 
     async def failure(self) -> str:
@@ -135,31 +135,29 @@ class ExternalModel(Model[Forwarded]):
 
     async def ready(self) -> bool:
         """Return whether the server has the model ready; not there yet: False."""
-        asked = oip.ModelReadyRequest(name=self._name, version=self._version)
+        wanted = oip.ModelReadyRequest(name=self._name, version=self._version)
         try:
-            server = await self._stub.ServerReady(oip.ServerReadyRequest(), timeout=_ASK_TIMEOUT_S)
-            return (
-                server.ready and (await self._stub.ModelReady(asked, timeout=_ASK_TIMEOUT_S)).ready
-            )
+            server = await self._stub.ServerReady(oip.ServerReadyRequest(), timeout=_TIMEOUT_S)
+            return server.ready and (await self._stub.ModelReady(wanted, timeout=_TIMEOUT_S)).ready
         except grpc.aio.AioRpcError:
             return False
 
     async def describe(self) -> None:
-        """Request what the model is; where the server does not say: no metadata, and one part."""
+        """Request the model's metadata; without an answer: none, and a single response."""
         which = {"name": self._name, "version": self._version}
         with suppress(grpc.aio.AioRpcError):
             config = oip.ModelConfigRequest(**which)
-            found = (await self._stub.ModelConfig(config, timeout=_ASK_TIMEOUT_S)).config
+            found = (await self._stub.ModelConfig(config, timeout=_TIMEOUT_S)).config
             self.decoupled = found.model_transaction_policy.decoupled
         answer = oip.ModelMetadataResponse()
         with suppress(grpc.aio.AioRpcError):
-            asked = oip.ModelMetadataRequest(**which)
-            answer = await self._stub.ModelMetadata(asked, timeout=_ASK_TIMEOUT_S)
+            wanted = oip.ModelMetadataRequest(**which)
+            answer = await self._stub.ModelMetadata(wanted, timeout=_TIMEOUT_S)
         answer.ClearField("name")
         answer.versions[:] = [VERSION]
         self.metadata = answer.SerializeToString()
 
-    async def _ask(self, request: Forwarded, send: SendOne) -> bytes | Text | ServiceError:
+    async def _forward(self, request: Forwarded, send: SendOne) -> bytes | Text | ServiceError:
         left_s = min(request.deadline_s - self._clock.monotonic(), _LONGEST_S)
         data = b"".join((request.data, self._renamed))
         timeout_s = max(left_s, 0.0)

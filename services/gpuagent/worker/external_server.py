@@ -19,7 +19,7 @@ from services.kit.net import free_port
 
 _DIE_WITH_PARENT: Final = Path(__file__).with_name("die_with_parent.py")
 _OURS: Final = "GRPC_ENABLE_FORK_SUPPORT"
-"""What `services` sets for processes that never fork with gRPC at work; a server may."""
+"""Variables that `services` sets for processes that never fork while gRPC runs; a server may."""
 _GRACE_S: Final = 5.0
 _POLL_S: Final = 0.2
 _CHECK_PERIOD_S: Final = 1.0
@@ -52,7 +52,7 @@ class Server:
                 raise RuntimeError(ended)
 
     async def failure(self, ready: Callable[[], Awaitable[bool]], model: str) -> str:
-        """Wait until it has ended, or is several times not ready; return what happened."""
+        """Wait until it has ended, or was not ready several times; return the reason."""
         lost = 0
         while lost < _CHECKS_LOST:
             if ended := await self.ended(_CHECK_PERIOD_S):
@@ -61,7 +61,7 @@ class Server:
         return f"the server at {self.address} does not have {model!r} ready any more"
 
     async def ended(self, timeout_s: float) -> str:
-        """Wait for its end, at most so long; return what happened, or "" where nothing did."""
+        """Wait for its end, at most so long; return the reason, or "" if it still runs."""
         if self.process is None:
             await asyncio.sleep(timeout_s)
             return ""

@@ -24,7 +24,7 @@ _UNMETERED = BatchCost(0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What is run. Attributes: items, requests (their number), arrived_s (of the newest)."""
+    """A batch to run. Attributes: items, requests (their number), arrived_s (of the newest)."""
 
     items: int
     requests: int
@@ -36,7 +36,7 @@ class Ran(Generic[Outputs]):
     """A batch that ended.
 
     Attributes:
-        outputs: What was computed.
+        outputs: Result of the computation.
         started_s: When, on the clock that the device was given.
         compute_s: Time it was executing, s.
         energy_j: Active energy, J.
@@ -54,7 +54,7 @@ class Ran(Generic[Outputs]):
     def cost(
         self, arrived_s: float, items: int = 1, batch_size: int = 1, usage: Usage | None = None
     ) -> Cost:
-        """Return what a request of the batch cost: its part of the energy is that of its items.
+        """Return the cost of a request of the batch; its part of the energy is that of its items.
 
         Args:
             arrived_s: When the request came.

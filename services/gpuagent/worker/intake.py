@@ -1,4 +1,4 @@
-"""The part that every worker's core has: streams of work in, answers out."""
+"""Base of every worker's core: streams of work in, answers out."""
 
 import asyncio
 import math
@@ -104,7 +104,7 @@ class Intake(Generic[R, D, M]):
     # ---- work ----------------------------------------------------------------------------------
 
     def submit(self, session: Session, work: Work, request: Body, now_s: float) -> None:
-        """Queue a request; whatever is wrong with it is answered on the stream.
+        """Queue a request; an error is answered on the stream.
 
         Args:
             session: Where the answer goes.
@@ -146,7 +146,7 @@ class Intake(Generic[R, D, M]):
             self._arrived.set()
 
     def cancel(self, session: Session, work_ids: Iterable[int]) -> None:
-        """Take in whose callers have gone: their work is not started, or not sent."""
+        """Cancel work whose callers have gone: it is not started, or not sent."""
         gone, now_s = frozenset(work_ids), self.clock.monotonic()
         for job in self.batcher.remove(lambda job: job.session is session and job.id in gone):
             self._end(session, _cancelled(job), now_s)

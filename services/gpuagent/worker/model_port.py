@@ -1,4 +1,4 @@
-"""Who computes: the border between the worker's core and what runs the network."""
+"""The port between the worker's core and the runtime of the network."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -58,7 +58,7 @@ R = TypeVar("R", bound=Request)
 
 
 class Reader(ABC, Generic[R]):
-    """A loaded model before it computes: what it is, and what it makes of a request's bytes.
+    """A loaded model before it computes: its metadata, and its reading of requests.
 
     Attributes:
         metadata: A serialized ModelMetadataResponse without the model's name.
@@ -81,10 +81,10 @@ class Reader(ABC, Generic[R]):
 
         Args:
             data: The request.
-            deadline_s: When its answer is of no use any more, on the worker's clock.
+            deadline_s: Time after which its answer is useless, on the worker's clock.
 
         Raises:
-            ServiceError: What is wrong with it.
+            ServiceError: The request is invalid.
         """
 
     async def room(self) -> None:

@@ -1,4 +1,4 @@
-"""ONNX Runtime: a loaded file, what it takes and gives, and running it."""
+"""ONNX Runtime: a loaded file, its signature, and its runs."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -85,7 +85,7 @@ class Engine:
         options.inter_op_num_threads = 1
         # Threads that spin while they wait take energy, and the cores of the batch's own operators.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        options.log_severity_level = 4  # errors are raised too, and told by those who catch them
+        options.log_severity_level = 4  # errors are raised too, and logged where they are caught
         chain = list(providers.CHAINS[provider])
         try:
             self._session = ort.InferenceSession(str(file), options, providers=chain)

@@ -30,7 +30,7 @@ CHAINS: Final[Mapping[str, Sequence[str | tuple[str, Mapping[str, str]]]]] = {
     CUDA: (_ON_CUDA, CPU),
     TENSORRT: (TENSORRT, _ON_CUDA, CPU),
 }
-"""What stands behind each provider for operators that it lacks, with options."""
+"""Providers with options, each with the fallbacks for operators that it lacks."""
 
 _LIBRARIES: Final = {
     CUDA: "libonnxruntime_providers_cuda.so",
@@ -51,7 +51,7 @@ def preload(provider: str) -> None:
 
 
 def missing(provider: str) -> str:
-    """Return what keeps a provider from working, a sentence that names the library; "": nothing.
+    """Return the reason why a provider does not work, naming the library; "": it works.
 
     Args:
         provider: ONNX Runtime's name of it.

@@ -26,7 +26,7 @@ Execute = Callable[[Requests, grpc.aio.ServicerContext[Any, Any]], Awaitable[Non
 
 
 def add_worker(execute: Execute, server: grpc.aio.Server) -> None:
-    """Have a server answer WorkerService; large requests are read without copying them."""
+    """Register WorkerService; large requests are read without copying them."""
     handler: grpc.RpcMethodHandler[Frame, pb.ExecuteResponse]
     handler = grpc.stream_stream_rpc_method_handler(
         execute,
@@ -148,7 +148,7 @@ class WorkSpans:
                 _end(span, answer)
 
     def close(self) -> None:
-        """End what was never answered: the stream is gone."""
+        """End the spans of unanswered work: the stream is gone."""
         for span in self._open.values():
             span.end("CANCELLED")
         self._open.clear()

@@ -79,7 +79,7 @@ class Session:
         self._in_bytes += size_bytes
 
     def cancel(self, work_ids: Iterable[int]) -> None:
-        """Note that no client waits for these answers any more."""
+        """Mark answers whose clients have gone."""
         self._unwanted |= self._open.keys() & work_ids
         self._freed.set()  # wake send_part(): its client has gone
 
@@ -144,7 +144,7 @@ class Session:
         self._changed.set()
 
     def drain(self) -> None:
-        """Take no more work, and say so."""
+        """Take no more work, and notify the router."""
         self._draining = True
         self._changed.set()
 

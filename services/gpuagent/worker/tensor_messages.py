@@ -25,7 +25,7 @@ _RAW: Final = pb.ModelInferRequest.DESCRIPTOR.fields_by_name["raw_input_contents
 
 @dataclass(frozen=True, slots=True)
 class Inference(Request):
-    """A request that was found right.
+    """A valid request.
 
     Attributes:
         model: As the client named it.
@@ -178,7 +178,7 @@ def tokens_of(answer: pb.ModelInferResponse) -> tuple[int, int]:
 
 
 def provider_parameter(provider: str) -> bytes:
-    """Return what to append to responses that a GPU computed: their execution provider.
+    """Return the parameter to append to a GPU's responses: their execution provider.
 
     Args:
         provider: ONNX Runtime's name; nothing is appended for the CPU's.

@@ -1,4 +1,4 @@
-"""Which SM clock next? Multiplicative increase, additive decrease (mu-Serve, ATC'24, Alg. 3).
+"""The next SM clock: multiplicative increase, additive decrease (mu-Serve, ATC'24, Alg. 3).
 
 Corrected where the printed algorithm falls short:
 - It lowers the clock when the last partition it looks at has slack; here all must have it.
@@ -22,7 +22,7 @@ from services.kit.errors import InvalidArgument
 
 
 class Move(StrEnum):
-    """What happens to the clock."""
+    """Change of the clock."""
 
     UP = "up"
     SAME = "same"
@@ -31,7 +31,7 @@ class Move(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClockRules:
-    """How the loop behaves.
+    """Parameters of the loop.
 
     Attributes:
         step: STEP over the GPU's highest clock.
@@ -59,14 +59,14 @@ RULES = ClockRules()
 
 @dataclass(frozen=True, slots=True)
 class GovernedSegment:
-    """A segment on the GPU, and what its requests were promised.
+    """A segment on the GPU, and the objective of its requests.
 
     Attributes:
-        segment_id, model: Which.
+        segment_id, model: Its identity.
         percentile: Share of the requests that must be in time, percent, 0 < percentile < 100.
-        objective_s: How long they may take, s, > 0.
+        objective_s: Objective of their latency, s, > 0.
         sensitivity: How latency follows the clock, 0 (not at all) .. 1 (in proportion).
-        costs: What its batches cost; None: not known, or its requests share no batches.
+        costs: Costs of its batches; None: not known, or its requests share no batches.
         processes: That serve it.
     """
 
@@ -81,7 +81,7 @@ class GovernedSegment:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """What is known of a segment's latency at the clock as it is (mu-Serve: a model partition).
+    """Estimated latency of a segment at the present clock (mu-Serve: a model partition).
 
     Attributes:
         segment: The segment.
@@ -90,7 +90,7 @@ class Partition:
         latency_s: Upper confidence bound of the latency at the percentile, s; 0: no requests.
             None: not known yet.
         rate_rps: Requests answered per second.
-        budget_spent: As many requests were late as the loop lets be.
+        budget_spent: The loop's share of the late requests that the objective allows is used up.
     """
 
     segment: GovernedSegment
@@ -180,11 +180,11 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Where the loop stands.
+    """State of the loop.
 
     Attributes:
         clock_mhz: The clock in use.
-        failures: Clocks that were too low lately.
+        failures: Clocks that were too low recently.
         before_s: Latencies before the last step down, by segment, s.
         rising: It went up, and what waited since before may still be late.
         wanting: Decisions in a row that wanted more than the highest clock.
@@ -209,7 +209,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What a decision is made by.
+    """Inputs of a decision.
 
     Attributes:
         partitions: The segments on the GPU.
@@ -223,7 +223,7 @@ class Observation:
 
 
 def decide(state: State, look: Observation, rules: ClockRules = RULES) -> Move:
-    """Return what to do; a partition that wants more prevails, and all must agree to less."""
+    """Return the move: up if any partition needs it, down only if all tolerate it."""
     if any(partition.slack < rules.slack for partition in look.partitions):
         return Move.UP
     if state.clock_mhz < look.limits.highest_mhz and any(
@@ -232,7 +232,7 @@ def decide(state: State, look: Observation, rules: ClockRules = RULES) -> Move:
         return Move.UP
     lower_mhz = look.limits.below(state.clock_mhz)
     if lower_mhz == state.clock_mhz or not any(each.rate_rps for each in look.partitions):
-        return Move.SAME  # where nobody asks, nothing tells how low would be too low
+        return Move.SAME  # without requests there is no evidence of what is too low
     agreed = all(
         partition.tolerates(state, lower_mhz, rules)
         and not state.barred(lower_mhz, partition, rules, look.at_s)

@@ -82,7 +82,7 @@ class Governor:
 
     @property
     def at_ceiling(self) -> bool:
-        """Whether that is as high as the plan lets it: nothing needs to be lowered."""
+        """True at the plan's ceiling: nothing needs to be lowered."""
         return self.clock_mhz >= self._limits.highest_mhz
 
     def look(self, at_s: float, ceiling_mhz: int, counts: Mapping[GovernedSegment, Counts]) -> None:
@@ -112,7 +112,7 @@ class Governor:
             self._move(move, look)
 
     def start_again(self) -> None:
-        """Begin at the ceiling: the GPU's clock is not what it was thought to be."""
+        """Restart at the ceiling, as the GPU's clock was not the expected one."""
         self._start(self._ceiling_mhz, {})
 
     def _start(self, ceiling_mhz: int, segments: Mapping[GovernedSegment, Counts]) -> None:
@@ -134,7 +134,7 @@ class Governor:
         return self._curve.stretch(segment.sensitivity, self.clock_mhz / max(self._supported_mhz))
 
     def _efficient(self, partitions: Sequence[Partition]) -> Bounds:
-        """Return the clocks that save energy; where the clock is below them already, it stays."""
+        """Return the clocks that save energy, and those that the present clock is already below."""
         if not self._rules.energy_floor:
             return self._limits
         least = energy_floor(partitions, self._ratios, self._curve)

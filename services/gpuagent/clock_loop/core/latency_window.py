@@ -1,4 +1,4 @@
-"""What one segment's requests waited for lately, as far as the evidence goes."""
+"""Recent latencies of one segment's requests, with confidence bounds."""
 
 import math
 from collections import deque
@@ -79,7 +79,7 @@ class LatencyRecord:
 
     @property
     def budget_spent(self) -> bool:
-        """Whether more than BUDGET of the requests that may be late were, and one more."""
+        """True if late requests exceed BUDGET of those allowed by more than one."""
         return self._late > 1.0 + BUDGET * self.allowed * self._answered
 
     def bound_s(self, stretch: float) -> float:
@@ -142,7 +142,7 @@ class LatencyWindow:
         self._last = (at_s, counts)
 
     def restart(self, stretch: float) -> None:
-        """Go to another clock: what was seen before proves nothing, but still hints.
+        """Restart at another clock: earlier samples become hints.
 
         Args:
             stretch: How much longer requests take there than at the highest clock, >= 1.
@@ -151,7 +151,7 @@ class LatencyWindow:
         self._fresh_s = self._now_s
 
     def seen(self) -> Partition:
-        """Return what the samples say; it takes no more samples than the percentile needs."""
+        """Return the estimate from the samples, of which no more are read than necessary."""
         now, now_s = self._newest(min(LONGEST_S, self._now_s - self._fresh_s))
         lately, lately_s = self._newest(min(PATIENCE_S, self._now_s - self._since_s))
         total = sum(sample.total for sample in now)

@@ -1,4 +1,4 @@
-"""How fast one core multiplies: what the analytic profile needs of a machine without a profile.
+"""Arithmetic speed of one core, which the analytic profile needs without a measured one.
 
 The file is one ONNX MatMul of two 256 x 256 float32 inputs, run by the same ONNX Runtime, in one
 thread: what it reaches bounds what a network's layers reach.

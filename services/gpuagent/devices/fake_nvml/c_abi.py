@@ -22,7 +22,7 @@ _POINTER = ctypes.c_void_p
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """What a function's body takes.
+    """An argument of a function's body.
 
     Attributes:
         ctypes: The C types of its C arguments: one, or none.
@@ -35,7 +35,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a function's body returns.
+    """A result of a function's body.
 
     Attributes:
         ctypes: The C types of its C arguments: addresses to write to, and sizes.

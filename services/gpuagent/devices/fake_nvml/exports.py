@@ -1,4 +1,4 @@
-"""NVML's C functions by their C names: what each takes, what it does, who may call it."""
+"""NVML's C functions by their C names: parameters, behaviour, and required rights."""
 
 from typing import Any
 

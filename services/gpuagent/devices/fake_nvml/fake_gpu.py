@@ -85,7 +85,7 @@ class FakeGpu:
         if state != self._environment.store.load():
             self._environment.store.save(state)
         self.sensors.start(self.state)
-        self._tell_clock()
+        self._report_clock()
 
     @property
     def state(self) -> GpuState:
@@ -101,7 +101,7 @@ class FakeGpu:
             state = state.after_reset(incident.resets)
             if self._owned:
                 self._save(state)
-                self._tell_clock()
+                self._report_clock()
         return state
 
     def _factory_state(self) -> GpuState:
@@ -129,7 +129,7 @@ class FakeGpu:
         return replace(state, powered_at_s=self._environment.clock() - age_s)
 
     def _save(self, state: GpuState) -> None:
-        self._environment.store.save(self.sensors.tally(state))
+        self._environment.store.save(self.sensors.saved_state(state))
 
     # ---- incidents
 
@@ -139,11 +139,11 @@ class FakeGpu:
 
     @property
     def lost(self) -> bool:
-        """Whether it has fallen off the bus."""
+        """True once it has fallen off the bus."""
         return bool(self._incident.xid)
 
     def lose(self) -> None:
-        """Let it fall off the bus."""
+        """Make it fall off the bus."""
         self._environment.incidents.save(replace(self._incident, xid=FELL_OFF_THE_BUS))
 
     def reset(self) -> None:
@@ -166,12 +166,12 @@ class FakeGpu:
         return locked_mhz[1] if locked_mhz else self.table.max_clock_mhz
 
     def lock_clocks(self, min_mhz: int, max_mhz: int) -> None:
-        """Lock the SM clock to a range, each end moved to the nearest supported clock."""
+        """Lock the SM clock to a range, each end rounded to the nearest supported clock."""
         if not self.table.clock_lock:
             raise Fault(Code.NOT_SUPPORTED)
         symbols = (TDP_MHZ, UNLIMITED_MHZ)
         if min_mhz in symbols and max_mhz in symbols:
-            self.reset_clocks()  # the model has no boost above the TDP clock to tell them apart
+            self.reset_clocks()  # the model has no boost above the TDP clock to distinguish them
             return
         if min_mhz in symbols or max_mhz in symbols or min_mhz > max_mhz:
             raise Fault(Code.INVALID_ARGUMENT)
@@ -185,9 +185,9 @@ class FakeGpu:
 
     def _set_lock(self, locked_mhz: tuple[int, int] | None) -> None:
         self._save(replace(self.state, locked_mhz=locked_mhz))
-        self._tell_clock()
+        self._report_clock()
 
-    def _tell_clock(self) -> None:
+    def _report_clock(self) -> None:
         if self._owned:
             self._environment.activity.set_clock_ratio(self.clock_mhz / self.table.max_clock_mhz)
 

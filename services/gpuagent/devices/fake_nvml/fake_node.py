@@ -35,18 +35,18 @@ that mig/monitor is enough for reading is inferred from its name."""
 
 
 HandleKind = Literal["device", "gpu instance", "compute instance"]
-_FIRST_HANDLE, _HANDLE_STEP = 0x5100_0000, 0x10  # look like addresses; nobody may follow them
+_FIRST_HANDLE, _HANDLE_STEP = 0x5100_0000, 0x10  # look like addresses, but must not be dereferenced
 
 
 class Handle(NamedTuple):
-    """What a handle stands for. Attributes: kind, name (never used again)."""
+    """The object of a handle. Attributes: kind, name (never used again)."""
 
     kind: HandleKind
     name: str
 
 
 class FakeNode:
-    """What the simulated library is about.
+    """The node that the simulated library reports.
 
     A handle names a thing by a word that is never used again, so that a handle to what was
     destroyed stays invalid even where its successor has the same id.

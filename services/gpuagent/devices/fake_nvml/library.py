@@ -1,4 +1,4 @@
-"""The library itself: what stands where pynvml holds `libnvidia-ml.so.1`."""
+"""The library itself, which replaces `libnvidia-ml.so.1` in pynvml."""
 
 import ctypes
 import time
@@ -24,7 +24,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def _running_s() -> float:
-    """Return how long the machine has run, with the time it slept, s."""
+    """Return the time since the machine started, including suspension, s."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -103,7 +103,7 @@ class FakeNvml:
     # ---- incidents
 
     def lose(self, gpu_uuid: str) -> None:
-        """Let a GPU fall off the bus: calls about it answer NVML_ERROR_GPU_IS_LOST."""
+        """Make a GPU fall off the bus: calls about it return NVML_ERROR_GPU_IS_LOST."""
         with self._node.lock:
             self._gpu(gpu_uuid).lose()
 

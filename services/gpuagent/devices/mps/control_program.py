@@ -84,16 +84,16 @@ class MpsDaemon:
         Raises:
             Unavailable: It does not.
         """
-        answer = await self._tell("get_default_active_thread_percentage")
+        answer = await self._command("get_default_active_thread_percentage")
         try:
             return float(answer)
         except ValueError:
             raise Unavailable(f"MPS on {self.device_uuid} answered {answer!r}") from None
 
     async def stop(self) -> None:
-        """End it, by force where it does not listen; one that does not run is no error."""
+        """End it, by force if it does not answer; do nothing if it does not run."""
         with suppress(ServiceError):
-            await self._tell("quit")
+            await self._command("quit")
         await self._end(self.timeout_s)
         await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
 
@@ -139,11 +139,11 @@ class MpsDaemon:
             )
 
     async def _bound(self, ceiling: MpsLimit) -> None:
-        """Bound the clients to come, and read the bounds back."""
+        """Set the limits of future clients, and read them back."""
         percentage, memory = ceiling.thread_percentage, memory_value(ceiling)
-        await self._tell(f"set_default_active_thread_percentage {percentage}")
+        await self._command(f"set_default_active_thread_percentage {percentage}")
         if memory:
-            await self._tell(f"set_default_device_pinned_mem_limit {_DEVICE} {memory}")
+            await self._command(f"set_default_device_pinned_mem_limit {_DEVICE} {memory}")
         found = await self.check()
         if round(found) != percentage:
             raise Unavailable(
@@ -155,8 +155,8 @@ class MpsDaemon:
         if await asyncio.to_thread(end_daemon, self.program.name, self.pipes, patience_s):
             _log.warning("an MPS control daemon was ended by force", device=self.device_uuid)
 
-    async def _tell(self, command: str) -> str:
-        """Give it one command and return its answer.
+    async def _command(self, command: str) -> str:
+        """Send it one command and return its answer.
 
         Raises:
             Unavailable: It does not run, or does not answer.

@@ -28,7 +28,7 @@ _CLASSES: dict[int, type[ServiceError]] = {
     pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: FailedPrecondition,
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: FailedPrecondition,
 }
-"""What is not here may pass by itself: Unavailable."""
+"""Classes by code; any other code may be transient: Unavailable."""
 
 _HINTS: dict[int, str] = {
     pynvml.NVML_ERROR_NO_PERMISSION: (

@@ -1,4 +1,4 @@
-"""What NVML reports of one GPU: its model, its clocks, its MIG instances. Changes nothing.
+"""Reads one GPU through NVML: its model, its clocks, its MIG instances. Changes nothing.
 
 Functions take an nvmlDevice_t and let NVML's errors through; `nvml.errors` turns them into ours.
 """
@@ -202,10 +202,10 @@ def full_compute_profile_id(instance: Any, compute_slices: int) -> int:
 # ---- helpers -----------------------------------------------------------------------------------
 
 
-def _unless_missing(ask: Callable[..., T], *arguments: Any) -> T | None:
+def _unless_missing(query: Callable[..., T], *arguments: Any) -> T | None:
     """Return an answer, or None where this board, virtual machine or driver has none."""
     try:
-        return ask(*arguments)
+        return query(*arguments)
     except _MISSING:
         return None
 

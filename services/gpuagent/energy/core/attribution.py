@@ -1,4 +1,4 @@
-"""Whose joules? A window's metered energy, split so that the parts sum to the whole. Pure.
+"""Attribution of a window's metered energy, whose parts sum to the whole. Pure.
 
 Source: Kepler, `mig-power-attribution.md`: P_i = (P_total - P_idle) * a_i / sum(a), with a_i the
 activity of part i; idle power is kept apart.
@@ -12,7 +12,7 @@ from services.gpuagent.energy.core.progress import Work
 from services.kit.errors import InvalidArgument
 
 IdleShare = Literal["none", "by_slice", "by_busy"]
-"""How idle energy is shared beside active energy: not at all, by SMs held, or by activity."""
+"""Sharing of idle energy beside active energy: not at all, by SMs held, or by activity."""
 
 GAIN: Final = 0.25
 """Part of what receipts lack that the next window makes good."""

@@ -1,4 +1,4 @@
-"""What workers did between two readings of their ledger. Pure."""
+"""Progress of workers between two readings of their ledger. Pure."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from services.gpuagent.core.worker_slot import Slot
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What was done, by a slot since its file was made, or by a slot or a segment over a window.
+    """Work of a slot since its file was made, or of a slot or segment over a window.
 
     Attributes:
         energy_j: Modelled energy (simulated device), or energy stated in receipts, J.
         busy_s: Busy time summed over workers, s.
         requests, batches: Answered, and run, answered or not.
-        profiled_j: What the profile says of the batches, J.
+        profiled_j: Energy of the batches by the profile, J.
     """
 
     energy_j: float = 0.0
@@ -63,12 +63,12 @@ _FIGURES = attrgetter(*(field.name for field in fields(Work)))
 
 @dataclass(frozen=True, slots=True)
 class SlotProgress:
-    """What one slot did between two readings.
+    """Work of one slot between two readings.
 
     Attributes:
         slot: Its number.
-        segment_id: Whose it is.
-        work: What it did; nothing is negative.
+        segment_id: Its segment.
+        work: Its work; nothing is negative.
         activity: What its share of the active energy goes by, once weighed.
     """
 

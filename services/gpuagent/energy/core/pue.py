@@ -1,4 +1,4 @@
-"""PUE as measured: what the wall gives over what the devices take.
+"""Measured PUE: energy at the wall over energy of the devices.
 
     PUE = (W(t1) - W(t0)) / (D(t1) - D(t0))
 
@@ -33,7 +33,7 @@ class _Point:
 
 @dataclass(frozen=True, slots=True)
 class _Wall:
-    """The meter's last word. Attributes: at_s, power_w, energy_j (seen until then)."""
+    """Last report of the meter. Attributes: at_s, power_w, energy_j (seen until then)."""
 
     at_s: float
     power_w: float
@@ -58,15 +58,15 @@ class PueMeter:
         self._points: deque[_Point] = deque()
 
     def wall_power_w(self, now_s: float) -> float | None:
-        """Return what the meter said last, W; None: too long ago."""
+        """Return the meter's last power, W; None: too long ago."""
         wall = self._heard(now_s)
         return None if wall is None else wall.power_w
 
     def wall(self, power_w: float, now_s: float) -> None:
-        """Take in the meter's word, W, >= 0."""
+        """Add a power reading of the meter, W, >= 0."""
         before = self._heard(now_s)
         if before is None:
-            self._points.clear()  # nobody knows what was drawn meanwhile
+            self._points.clear()  # the energy drawn meanwhile is unknown
         self._wall = _Wall(now_s, power_w, before.energy_at(now_s) if before else 0.0)
 
     def devices(self, energy_j: float, now_s: float) -> None:
@@ -76,7 +76,7 @@ class PueMeter:
             self._points.clear()
             return
         if self._points and energy_j < self._points[-1].device_j:
-            self._points.clear()  # a device's account began anew
+            self._points.clear()  # a device's account began again
         point = _Point(now_s, wall.energy_at(now_s), energy_j)
         if len(self._points) > 1 and now_s - self._points[-2].at_s < self._window_s / _POINTS:
             self._points.pop()
@@ -95,12 +95,12 @@ class PueMeter:
         return min(max((last.wall_j - first.wall_j) / device_j, LOWEST), HIGHEST)
 
     def _heard(self, now_s: float) -> _Wall | None:
-        """Return the meter's last word; None: there is none, or it was too long ago."""
+        """Return the meter's last report; None: there is none, or it was too long ago."""
         wall = self._wall
         return wall if wall is not None and now_s - wall.at_s <= self._stale_after_s else None
 
 
-def told(before: float | None, measured: float | None, step: float = 0.02) -> float | None:
+def reported(before: float | None, measured: float | None, step: float = 0.02) -> float | None:
     """Return the PUE to report: the last reported until the measured one is `step` away from it.
 
     Every change goes to the planner and on into routing tables.

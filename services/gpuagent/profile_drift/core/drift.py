@@ -1,4 +1,4 @@
-"""Is a profile right? What batches took, against what the profile says of the same batches. Pure.
+"""Profile drift: measured batches compared with the profile of the same batches. Pure.
 
 Both sums are of the very same batches, whatever their sizes, so traffic cannot look like drift.
 They fade: a batch counts half after `HALF_LIFE_BATCHES` more.
@@ -26,7 +26,7 @@ RECOVERY: Final = 0.5
 
 @dataclass(frozen=True, slots=True, order=True)
 class SegmentKind:
-    """What a profile has a point for.
+    """Key of a profile's point.
 
     Attributes:
         model, variant: What runs.

@@ -1,4 +1,4 @@
-"""Which operators take the same time: the key of the sensitivity database."""
+"""Buckets of operators that take the same time: the key of the sensitivity database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times of operators on a GPU that is not there, from its data sheet.
+"""Times of operators on a GPU, modelled from its data sheet.
 
 The roofline (S. Williams, A. Waterman, D. Patterson, "Roofline: An Insightful Visual Performance
 Model for Multicore Architectures", CACM 52(4), 2009): an operator takes as long as its arithmetic
@@ -36,7 +36,7 @@ MATRIX_OPERATORS: Final = frozenset(
         "RNN",
     }
 )
-"""What tensor cores compute."""
+"""Operator types that tensor cores compute."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Batches that were timed, and when there are enough of them. Pure."""
+"""Timed batches, and the rule for when there are enough. Pure."""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from services.kit.profiles.core.measurement import Measurement
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long one point is measured.
+    """Duration of a point's measurement.
 
     Attributes:
         warm_up_s: Time whose batches do not count, s. On a real GPU more than two readings of its
@@ -57,7 +57,7 @@ def timed(point: Measurement, times_s: Sequence[float]) -> Measurement:
 
 @dataclass(slots=True)
 class _Pace:
-    """How one worker went. Attributes: since_s (end of its last warm-up batch), last_s, batches."""
+    """Pace of one worker. Attributes: since_s (end of its last warm-up batch), last_s, batches."""
 
     since_s: float
     last_s: float = 0.0
@@ -100,7 +100,7 @@ class Samples:
             pace.batches += 1
 
     def enough(self, now_s: float) -> bool:
-        """Return whether more batches would not change the picture, or cost too much time."""
+        """Return whether the error is small enough, or the time is used up."""
         if self._warm_s is None or len(self._timed) < 2:
             return False
         elapsed_s = now_s - self._warm_s

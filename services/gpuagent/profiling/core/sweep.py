@@ -1,4 +1,4 @@
-"""Which points to measure, and which cannot matter after what was measured. Pure.
+"""Choice of the points to measure, without those that earlier results make pointless. Pure.
 
 Points are measured from small to large, one dimension inside the other: slices, processes, batch
 sizes, clocks from the highest down. A point is left out when
@@ -29,7 +29,7 @@ MAX_PROCESSES: Final = 48
 
 @dataclass(frozen=True, slots=True, order=True)
 class Point:
-    """What is measured at a time.
+    """One point of a profile.
 
     Attributes:
         profile: Slice kind.
@@ -53,7 +53,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What makes points pointless.
+    """Bounds beyond which points are left out.
 
     Attributes:
         too_slow_s: Latency from which on slower points are left out, s.
@@ -137,7 +137,7 @@ class Sweep:
         )
 
     def pruned(self, point: Point) -> str:
-        """Return why a point need not be measured, or ""."""
+        """Return the reason why a point need not be measured, or ""."""
         here = [m for m in self.measured.values() if m.profile == point.profile]
         for known in here:
             if not known.ran and _no_larger(known, point):

@@ -1,4 +1,4 @@
-"""What rounds of texts say of a language model's two phases. Pure.
+"""Estimates a language model's two phases from rounds of texts. Pure.
 
 A round is as many requests as there are slots, sent at once, all with prompts and answers of the
 same lengths. Rounds with answers of one token are prompts. Two rounds whose answers differ by

@@ -1,4 +1,4 @@
-"""Gives workers made-up requests: batches that keep them busy, or rounds of texts; records each."""
+"""Sends generated requests to workers, batches or rounds of texts, and records each."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def _busy(endpoint: str, samples: Samples, clock: Clock, tls: Tls | None) 
 
 @asynccontextmanager
 async def greeted(endpoint: str, tls: Tls | None) -> AsyncIterator[tuple[Call, pb.Hello]]:
-    """Open a stream to a worker while the block runs, and hear its hello.
+    """Open a stream to a worker while the block runs, and read its hello.
 
     Raises:
         FailedPrecondition: The worker went away.
@@ -101,7 +101,7 @@ async def greeted(endpoint: str, tls: Tls | None) -> AsyncIterator[tuple[Call, p
 
 
 async def results(call: Call) -> Sequence[pb.Result]:
-    """Return what a worker answers next.
+    """Return the next results of a worker.
 
     Raises:
         FailedPrecondition: It answers nothing more, or an error.

@@ -1,4 +1,4 @@
-"""What was measured so far, on disk: one line per point, there before the next one begins.
+"""Measurements so far, on disk: one line per point, written before the next one begins.
 
 The first line is the machine. A line that was being written when the machine lost its power is cut
 off when the book is opened again.
@@ -69,7 +69,7 @@ def opened(path: Path, fingerprint: Fingerprint, *, resume: bool) -> Iterator[Lo
 
 
 def _read(path: Path) -> tuple[Fingerprint | None, list[Measurement]]:
-    """Return what a book says, after cutting off a last line that is not whole."""
+    """Return a book's content, after truncating an incomplete last line."""
     whole, _, torn = path.read_bytes().rpartition(b"\n")
     if torn:
         os.truncate(path, len(whole) + 1 if whole else 0)

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ProfileProgress:
-    """How far a variant is.
+    """Progress of a variant's measurement.
 
     Attributes:
-        point: What is measured next; None: it is done.
-        last: What was measured last.
+        point: The next point; None: it is done.
+        last: The newest measurement.
         done: Points measured, those of an earlier run included.
         remaining: Points that are still worth measuring.
     """

@@ -105,7 +105,7 @@ class Rig:
         return str(gpu.slices[0].uuid)
 
     async def clear(self) -> None:
-        """Make the GPU what it was."""
+        """Restore the GPU to its former state."""
         slices = [each.placement for each in self.gpu.slices if each.placement.profile != WHOLE]
         await self._reconfigure(slices=slices, clock_mhz=self.gpu.locked_clock_mhz)
 
@@ -118,14 +118,14 @@ class Rig:
             segment.placement.CopyFrom(place)
         slices = [] if profile == WHOLE else [place]
         await self._reconfigure(slices=slices, segments=segments, clock_mhz=clock_mhz)
-        return (await told(self.agent.GetNode(pb.GetNodeRequest(), timeout=TIMEOUT_S))).node
+        return (await checked(self.agent.GetNode(pb.GetNodeRequest(), timeout=TIMEOUT_S))).node
 
     async def _reconfigure(self, **desired: Any) -> None:
         if self.ended():
             raise Unavailable(f"the agent gave {self.gpu.uuid} back: it may have been restarted")
         gpu = pb.DesiredGpu(gpu_uuid=self.gpu.uuid, **desired)
         request = pb.ReconfigureRequest(gpus=[gpu], allow_gap=True)
-        await told(self.agent.Reconfigure(request, timeout=SET_UP_S))
+        await checked(self.agent.Reconfigure(request, timeout=SET_UP_S))
 
     def _start(self, profile: str) -> int:
         starts = {each.name: each.starts for each in self.gpu.type.profiles}
@@ -145,7 +145,7 @@ async def reserved(
     wait: bool,
     waiting: Callable[[Sequence[str]], None],
 ) -> AsyncIterator[Rig]:
-    """Reserve a GPU while the block runs; it becomes what it was before.
+    """Reserve a GPU while the block runs, then restore its former state.
 
     Args:
         agent: The node's agent.
@@ -163,7 +163,7 @@ async def reserved(
     try:
         while waiting_for := (await _reply(call)).waiting_for:
             waiting(waiting_for)
-        found = await told(agent.GetNode(pb.GetNodeRequest(), timeout=TIMEOUT_S))
+        found = await checked(agent.GetNode(pb.GetNodeRequest(), timeout=TIMEOUT_S))
         gpu = next(each for each in found.node.gpus if each.uuid == gpu_uuid)
         rig = Rig(agent, found.node, gpu, found.software, name, call.done)
         try:
@@ -175,11 +175,11 @@ async def reserved(
         call.cancel()
 
 
-async def told(call: Awaitable[T]) -> T:
+async def checked(call: Awaitable[T]) -> T:
     """Await a call.
 
     Raises:
-        ServiceError: What went wrong, as the agent said it.
+        ServiceError: The agent's error.
     """
     try:
         return await call
@@ -188,7 +188,7 @@ async def told(call: Awaitable[T]) -> T:
 
 
 async def _reply(call: Any) -> pb.ReserveResponse:
-    reply = await told(call.read())
+    reply = await checked(call.read())
     if not isinstance(reply, pb.ReserveResponse):
         raise Unavailable("the agent ended the reservation")
     return reply

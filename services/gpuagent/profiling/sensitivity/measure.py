@@ -31,7 +31,7 @@ _WARM_UP: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class OperatorEffort:
-    """How long an operator is measured.
+    """Duration of an operator's measurement.
 
     Attributes:
         runs: Of each of its two models.

@@ -1,4 +1,4 @@
-"""Which requests run together next.
+"""Batching: the choice of requests that run together.
 
 While a batch executes, arrivals queue; then the next batch takes what is there, up to the batch
 size, and never waits to fill. The oldest request always goes first, so none starves.
@@ -19,7 +19,7 @@ class Queued:
     Attributes:
         kind: Requests of equal kind may share a batch; None: it runs alone.
         items: Items it brings, >= 1. A request is never split.
-        deadline_s: When its answer is of no use any more.
+        deadline_s: Time after which its answer is useless.
     """
 
     kind: Hashable
@@ -31,7 +31,7 @@ J = TypeVar("J", bound=Queued)
 
 
 class Next(NamedTuple, Generic[J]):
-    """Requests to run together, and those that are not to be started: their deadline has passed."""
+    """Requests to run together, and those whose deadline has passed."""
 
     batch: tuple[J, ...]
     expired: tuple[J, ...]

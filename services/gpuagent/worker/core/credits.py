@@ -1,4 +1,4 @@
-"""How a worker's credits are divided among the routers' streams.
+"""Division of a worker's credits among the routers' streams.
 
 Routers share no memory; the worker is where they meet. A stream's part follows its demand: the
 mean number of its requests that are in flight here or wait at its router. The first part is

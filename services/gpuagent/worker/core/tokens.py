@@ -1,4 +1,4 @@
-"""Tokens of texts: when they came, and who pays for them."""
+"""Tokens of texts: their times, and their shares of energy."""
 
 from collections.abc import Hashable
 
@@ -12,7 +12,7 @@ def binding_latency_s(slo: Slo, latency_s: float, usage: Usage) -> float:
     So one count of latencies says how near a text came to any of its objectives.
 
     Args:
-        slo: What its model's requests were promised.
+        slo: Objective of its model's requests.
         latency_s: Of the whole text, s.
         usage: When its tokens came.
     """

@@ -40,7 +40,7 @@ class SlotExecutor(Intake[Prompt, SharedDevice, TextModel]):
         self._stop(lambda job: job.session is session)
 
     def cancel(self, session: Session, work_ids: Iterable[int]) -> None:
-        """Take in whose callers have gone: nothing more is generated for them."""
+        """Cancel requests whose callers have gone: nothing more is generated for them."""
         gone = frozenset(work_ids)
         super().cancel(session, gone)
         self._stop(lambda job: job.session is session and job.id in gone)
@@ -85,7 +85,7 @@ class SlotExecutor(Intake[Prompt, SharedDevice, TextModel]):
         return Answer(job.id, response=job.request.answer(sending.result(), ended), cost=cost)
 
     async def _generate(self, prompt: Prompt, generation: Generation) -> str | ServiceError:
-        """Return why the text ended, or what was wrong."""
+        """Return the reason why the text ended, or the error."""
         try:
             return await self.model.generate(prompt, generation)
         except ServiceError as error:

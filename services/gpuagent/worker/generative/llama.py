@@ -63,13 +63,13 @@ class LanguageModel(TextModel):
         params = _library().CommonParams()
         params.model.path = str(found)
         params.n_ctx, params.n_parallel = runtime.context_tokens * slots, slots
-        params.ctx_shift = params.fit_params = False  # the context is what was asked for
+        params.ctx_shift = params.fit_params = False  # the context is as configured
         params.n_batch = params.n_ubatch = max(_PROMPT_BATCH, slots)
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
         params.n_gpu_layers = _ALL_LAYERS if gpu else 0
         params.verbosity = _SILENT  # prompts are private
         params.cache_ram_mib = 0
-        # Its HTTP side cannot be left out. It listens on loopback; nobody has the key.
+        # Its HTTP side cannot be left out. It listens on loopback, with a key that no client has.
         params.n_threads_http = 1
         params.api_keys = [secrets.token_hex(32)]
         params.ui = params.endpoint_slots = False
@@ -86,17 +86,17 @@ class LanguageModel(TextModel):
             ModelFailed: llama.cpp could not go on.
         """
         loop, listening = asyncio.get_running_loop(), _Listening(generation.hear)
-        await loop.run_in_executor(self._waiting, self._ask, prompt, listening)
+        await loop.run_in_executor(self._waiting, self._generate, prompt, listening)
         if listening.error is not None:
             raise listening.error
         return listening.reason
 
-    def _ask(self, prompt: Prompt, listening: _Listening) -> None:
-        """Have text generated; blocks, and releases the GIL."""
+    def _generate(self, prompt: Prompt, listening: _Listening) -> None:
+        """Generate text; blocks, and releases the GIL."""
         server = self._server
-        ask = server.handle_chat_completions if prompt.chat else server.handle_completions
-        asked = prompt.asked() | {"return_progress": True, "timings_per_token": True}
-        ask(asked | {"stream_options": {"include_usage": True}}, listening.take)
+        handle = server.handle_chat_completions if prompt.chat else server.handle_completions
+        body = prompt.to_openai() | {"return_progress": True, "timings_per_token": True}
+        handle(body | {"stream_options": {"include_usage": True}}, listening.take)
 
 
 class _Listening:

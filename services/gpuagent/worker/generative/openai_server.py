@@ -29,7 +29,7 @@ from services.kit.telemetry import logs
 
 PLATFORM: Final = "openai"
 
-_ASK: Final = aiohttp.ClientTimeout(total=5.0)
+_REQUEST: Final = aiohttp.ClientTimeout(total=5.0)
 _GENERATE: Final = aiohttp.ClientTimeout(total=None, sock_connect=5.0)  # deadlines end it
 _MOST_LINE_BYTES: Final = 2**20
 _MOST_ERROR_BYTES: Final = 64 * 2**10
@@ -108,10 +108,10 @@ class OpenAiModel(TextModel):
     async def ready(self) -> bool:
         """Return whether the server has the model ready; its name and context are known then."""
         try:
-            async with self._session.get("/health", timeout=_ASK) as health:
+            async with self._session.get("/health", timeout=_REQUEST) as health:
                 if health.status != _OK and health.status not in _NO_SUCH_PATH:
                     return False
-            async with self._session.get("/v1/models", timeout=_ASK) as answer:
+            async with self._session.get("/v1/models", timeout=_REQUEST) as answer:
                 listed = from_json(await answer.read())["data"] if answer.status == _OK else []
                 found = [each for each in listed if self._name in ("", each["id"])]
         except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, TypeError):
@@ -142,7 +142,7 @@ class OpenAiModel(TextModel):
 
     async def _load(self) -> ServerLoad:
         try:
-            async with self._session.get("/metrics", timeout=_ASK) as answer:
+            async with self._session.get("/metrics", timeout=_REQUEST) as answer:
                 self._has_metrics = answer.status not in _NO_SUCH_PATH
                 load = parse(await answer.text()) if answer.status == _OK else ServerLoad()
         except (aiohttp.ClientError, TimeoutError, ValueError):
@@ -188,7 +188,7 @@ class OpenAiModel(TextModel):
                 self._room.set()
 
     async def _follow(self, prompt: Prompt, generation: Generation) -> str:
-        body = prompt.asked() | {"model": self._name}
+        body = prompt.to_openai() | {"model": self._name}
         body |= {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
         heard = _Heard(prompt)
         try:

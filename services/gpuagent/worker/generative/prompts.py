@@ -42,10 +42,10 @@ Parameters = Mapping[str, pb.InferParameter]
 
 @dataclass(frozen=True, slots=True)
 class Prompt(Request):
-    """A request for text that was found right.
+    """A valid request for text.
 
     Attributes:
-        inference: What the protocol's answer needs of it.
+        inference: The request, as the protocol's answer needs it.
         text: The prompt.
         max_tokens: To generate at most, >= 1.
         temperature: 0: always the likeliest token. None: the engine's default.
@@ -66,8 +66,8 @@ class Prompt(Request):
     chat: bool = False
     history: tuple[Mapping[str, str], ...] = ()
 
-    def asked(self) -> dict[str, Any]:
-        """Return what OpenAI's API takes to stream the text; of a chat, as chat completions do."""
+    def to_openai(self) -> dict[str, Any]:
+        """Return the body of OpenAI's API that streams the text; of a chat: chat completions."""
         last = {"role": "user", "content": self.text}
         fields = {
             "prompt": None if self.chat else self.text,

@@ -1,4 +1,4 @@
-"""How busy a language model's server is, by the Prometheus metrics that it exposes."""
+"""Load of a language model's server, by the Prometheus metrics that it exposes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ def parse(exposition: str) -> ServerLoad:
     Inference.
 
     Args:
-        exposition: What it exposes, in Prometheus' text format; other metrics are skipped unread.
+        exposition: Metrics in Prometheus' text format; others are skipped unread.
 
     Raises:
         ValueError: It is not in that format.

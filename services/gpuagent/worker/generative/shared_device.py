@@ -39,7 +39,7 @@ class SharedDevice(WorkerDevice):
         self._method = ""
 
     def begin(self) -> Stay:
-        """A request takes a slot; the idle energy before is charged to the first."""
+        """Begin a request on a slot; the idle energy before is charged to the first."""
         now_s = self._clock.monotonic()
         if self._shares:
             stay = Stay(now_s, 0.0)
@@ -52,7 +52,7 @@ class SharedDevice(WorkerDevice):
         return stay
 
     def count(self, stay: Stay, tokens: int) -> None:
-        """A request got tokens, of its prompt or of its answer."""
+        """Count tokens of a request, of its prompt or of its answer."""
         self._shares.count(stay, tokens)
         now_s = self._clock.monotonic()
         if now_s - self._since_s >= _STRETCH_S:
@@ -60,7 +60,7 @@ class SharedDevice(WorkerDevice):
             self._begin_stretch(now_s)
 
     def end(self, stay: Stay) -> Ran[None]:
-        """A request gives its slot back; return what it took."""
+        """End a request on its slot; return its cost."""
         now_s = self._clock.monotonic()
         self._end_stretch(now_s, requests=1)
         energy_j = self._shares.leave(stay)

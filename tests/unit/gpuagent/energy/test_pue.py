@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.energy.core.pue import HIGHEST, LOWEST, PueMeter, told
+from services.gpuagent.energy.core.pue import HIGHEST, LOWEST, PueMeter, reported
 
 
 def metered(
@@ -100,7 +100,7 @@ def test_devices_that_begin_again_do_not_count_backwards() -> None:
 @given(st.lists(st.floats(1, 3), min_size=2))
 def test_what_is_reported_is_near_and_changes_rarely(measured: list[float]) -> None:
     now: float | None = None
-    said = [now := told(now, each) for each in measured]
+    said = [now := reported(now, each) for each in measured]
 
     for value, true in zip(said, measured, strict=True):
         assert value is not None
@@ -112,4 +112,4 @@ def test_what_is_reported_is_near_and_changes_rarely(measured: list[float]) -> N
 
 
 def test_what_is_not_known_is_not_reported() -> None:
-    assert told(1.4, None) is None
+    assert reported(1.4, None) is None

@@ -1,4 +1,4 @@
-"""What simulated hardware remembers, as immutable values."""
+"""State of simulated hardware, as immutable values."""
 
 from dataclasses import dataclass, replace
 from typing import Self
@@ -75,7 +75,7 @@ class GpuState:
     boot: str = ""
 
     def after_reset(self, resets: int) -> Self:
-        """Return what a reset leaves: the pending MIG mode in force, and nothing that was set."""
+        """Return the state after a reset: the pending MIG mode in force, all settings cleared."""
         return replace(
             self,
             mig_enabled=self.mig_pending,
@@ -87,7 +87,7 @@ class GpuState:
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """What befell a GPU from outside; any process may say so, while one process owns its state.
+    """An external incident of a GPU; any process may write it, while one process owns the state.
 
     Attributes:
         xid: The driver's number for what made it fall off the bus (79); 0: it is there.

@@ -1,4 +1,4 @@
-"""What MIG allows: pure functions from one state of a GPU to the next.
+"""Rules of MIG: pure functions from one state of a GPU to the next.
 
 Codes follow nvml.h; geometry follows the GPU's table.
 """

@@ -93,7 +93,7 @@ class Sensors:
             state, powered_at_s=self._clock(), active_base_j=-seen_j, active_seen_j=seen_j
         )
 
-    def tally(self, state: GpuState) -> GpuState:
+    def saved_state(self, state: GpuState) -> GpuState:
         """Return a state with the active energy so far written down."""
         seen_j = self._drawn_j()
         return replace(state, active_base_j=self._base_j, active_seen_j=seen_j)
