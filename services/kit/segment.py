@@ -32,6 +32,17 @@ def some_of(names: Iterable[str], most: int = 20) -> str:
     return ", ".join(ordered[:most]) + more or "none"
 
 
+def require_printable(where: str, *names: str) -> None:
+    """Check names in a file of others: they are shown, logged, and written into other files.
+
+    Raises:
+        InvalidArgument: One has control characters, or separators other than spaces.
+    """
+    for name in names:
+        if not name.isprintable():
+            raise InvalidArgument(f"{where}: a name must be printable, got {name[:64]!a}")
+
+
 def check_name(field: str, name: str) -> None:
     """Check a name that a peer sent: it is shown, logged and stored.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,9 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from services.cli.init.devices import Devices
 from services.cli.init.network import TIMED_RUNS, Accuracy, Network
-from services.cli.yaml_file import beside, written
+from services.cli.yaml_file import beside, scalar, written
 from services.kit.config.loader import DEFAULT_FILE
+from services.kit.segment import plain
 
 MODEL_LATENCY: Final = 10.0
 """Latency objective over the slowest variant's latency on one core."""
@@ -100,13 +102,15 @@ def deployment(models: Mapping[str, NewModel], place: Place, folder: Path) -> st
         version="v1",
         carbon=_carbon(),
         nodes=CommentedMap({"node-0": _node(place)}),
-        models=CommentedMap({name: model_section(each, folder) for name, each in models.items()}),
+        models=CommentedMap(
+            {scalar(name): model_section(each, folder) for name, each in models.items()}
+        ),
         planner=_planner(place),
     )
     document.yaml_set_start_comment(_HEAD)
     for key in ("carbon", "nodes", "models", "planner"):
         document.yaml_set_comment_before_after_key(key, before="\n")
-    return written(document).replace("#\n", "\n")
+    return re.sub("^#$", "", written(document), flags=re.MULTILINE)
 
 
 def model_section(model: NewModel, folder: Path) -> CommentedMap:
@@ -122,12 +126,11 @@ def model_section(model: NewModel, folder: Path) -> CommentedMap:
     section.yaml_add_eol_comment("until the router has seen your load; then forecast", "demand_rps")
     first = next((each.network for each in model.variants.values() if each.network), None)
     section["variants"] = CommentedMap(
-        {name: _variant(each, folder) for name, each in model.variants.items()}
+        {scalar(name): _variant(each, folder) for name, each in model.variants.items()}
     )
     if first is not None:
-        said = (
-            f"takes {', '.join(map(str, first.inputs))}\ngives {', '.join(map(str, first.outputs))}"
-        )
+        tensors = (("takes", first.inputs), ("gives", first.outputs))
+        said = "\n".join(plain(f"{does} {', '.join(map(str, each))}") for does, each in tensors)
         section.yaml_set_comment_before_after_key("variants", before=said, indent=4)
     return section
 
@@ -135,7 +138,7 @@ def model_section(model: NewModel, folder: Path) -> CommentedMap:
 def _variant(variant: NewVariant, folder: Path) -> CommentedMap:
     network, section = variant.network, CommentedMap()
     if network is not None:
-        section["file"] = beside(folder / DEFAULT_FILE, network.file)
+        section["file"] = scalar(beside(folder / DEFAULT_FILE, network.file))
     section["accuracy"] = round(variant.accuracy.value, 4) if variant.accuracy else 1.0
     section.yaml_add_eol_comment(
         f"measured on {variant.accuracy.items} items"
@@ -165,8 +168,17 @@ def _variant(variant: NewVariant, folder: Path) -> CommentedMap:
             indent=8,
         )
     if variant.runtime is not None:
-        section["runtime"] = CommentedMap(variant.runtime)
+        section["runtime"] = _data(variant.runtime)
     return section
+
+
+def _data(value: Any) -> Any:
+    """Return a section whose texts are all read as texts."""
+    if isinstance(value, Mapping):
+        return CommentedMap({scalar(key): _data(each) for key, each in value.items()})
+    if isinstance(value, list):
+        return CommentedSeq(map(_data, value))
+    return scalar(value) if isinstance(value, str) else value
 
 
 def _carbon() -> CommentedMap:
@@ -183,9 +195,9 @@ def _node(place: Place) -> CommentedMap:
     node = CommentedMap(zone="GRID")
     gpus, cores = place.devices.gpus, place.devices.cores
     if gpus:
-        listed = CommentedSeq(gpus)
+        listed = CommentedSeq(map(scalar, gpus))
         for index, product in enumerate(gpus.values()):
-            listed.yaml_add_eol_comment(product, index)
+            listed.yaml_add_eol_comment(plain(product), index)
         node["gpus"] = listed
         node["control"] = place.control
         said = (

@@ -19,6 +19,7 @@ from services.kit.errors import (
     Unavailable,
 )
 from services.kit.package_data import require_sha256
+from services.kit.segment import require_printable
 from services.kit.units import BYTES_PER_MIB
 
 MAX_MIB: Final = 20 * 1024
@@ -106,6 +107,7 @@ def in_order(files: Iterable[PurePosixPath]) -> list[PurePosixPath]:
 
 def _chosen(wanted: Wanted, siblings: Sequence[Any]) -> list[Any]:
     """Return a repository's ONNX files, each with its files of weights: `NAME.onnx_data`, ..."""
+    require_printable(f"--hf: {wanted.repository}", *(each.rfilename for each in siblings))
     files = {PurePosixPath(each.rfilename): each for each in siblings}
     networks = in_order(files) if wanted.file is None else [PurePosixPath(wanted.file)]
     if not files.keys() >= set(networks):

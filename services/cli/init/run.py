@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from services.cli.init.devices import Devices, find_devices
 from services.cli.init.document import NewModel, NewVariant, Place, deployment
@@ -20,7 +21,8 @@ from services.cli.init.pytorch import EXAMPLE_ITEMS, Module, export
 from services.cli.init.reduced import CALIBRATION, reduce
 from services.cli.init.triton_repository import RepositoryModel, read_repository
 from services.cli.samples import Array, Samples, read_samples
-from services.kit.config.loader import DEFAULT_FILE, load
+from services.cli.yaml_file import save
+from services.kit.config.loader import DEFAULT_FILE
 from services.kit.errors import (
     AlreadyExists,
     FailedPrecondition,
@@ -28,6 +30,7 @@ from services.kit.errors import (
     NotFound,
     ServiceError,
 )
+from services.kit.segment import plain
 
 Say = Callable[[str], object]
 
@@ -80,7 +83,8 @@ def init(
     with console.status("Reading the models") as line:
 
         def say(text: str) -> None:
-            line.update(text)
+            text = plain(text)
+            line.update(Text(text))
             console.print(text, highlight=False, markup=False, soft_wrap=True)
 
         place = Place(devices := find_devices(), control=False)
@@ -92,8 +96,7 @@ def init(
         place = Place(devices, control(devices), place.batch_sizes, place.processes)
     folder.mkdir(parents=True, exist_ok=True)
     text = deployment(models, place, folder)
-    path.write_text(text, encoding="utf-8")
-    load(path)  # what is written can be read: a mistake here is ours
+    save(path, text)
     sent = options.data or "FILE.npz"
     typer.echo(
         f"wrote {path}; next: cinquefoil up, and beside it: cinquefoil infer {next(iter(models))} "
@@ -295,7 +298,9 @@ def _of_repository(model: RepositoryModel, folder: Path, options: Options, say: 
         limit = min(limit, found.max_batch or limit)
         variant = NewVariant(found.network, None, found.gmacs_per_item, limit)
     else:
-        words = {"folder": folder.resolve(), "name": model.name}
+        # braces of a name are no fields of the command
+        words = {"folder": str(folder.resolve()), "name": model.name}
+        words = {key: each.replace("{", "{{").replace("}", "}}") for key, each in words.items()}
         command = [word.format(**words) for word in _TRITON]
         runtime = {"kind": "external", "command": command, "model_name": model.name}
         variant = NewVariant(None, None, options.gmacs[model.name], limit, runtime)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -10,10 +11,12 @@ from google.protobuf import text_format
 
 from inference.model_config_pb2 import ModelConfig
 from services.kit.errors import InvalidArgument, NotFound
+from services.kit.segment import require_printable
 
 CONFIG: Final = "config.pbtxt"
 _ONNX: Final = ("onnxruntime", "onnxruntime_onnx")
 _FILE: Final = "model.onnx"
+_VERSION: Final = re.compile("[0-9]{1,18}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +78,18 @@ def read_repository(folder: Path) -> Repository:
 def _read(path: Path) -> ModelConfig:
     try:
         text = path.read_text(encoding="utf-8")
-        return text_format.Parse(text, ModelConfig(), allow_unknown_field=True)
+        config = text_format.Parse(text, ModelConfig(), allow_unknown_field=True)
     except (text_format.ParseError, UnicodeDecodeError) as error:
         raise InvalidArgument(f"{path}: {error}") from error
+    except RecursionError as error:
+        raise InvalidArgument(f"{path}: messages in it are nested too deep") from error
+    steps = (step.model_name for step in config.ensemble_scheduling.step)
+    file = config.default_model_filename
+    for name in (path.parent.name, config.backend, config.platform, file, *steps):
+        require_printable(str(path), name)
+    if file and (file in {".", ".."} or "/" in file):
+        raise InvalidArgument(f"{path}: default_model_filename must name a file, got {file!r}")
+    return config
 
 
 def _model(path: Path, name: str, config: ModelConfig) -> RepositoryModel:
@@ -86,18 +98,19 @@ def _model(path: Path, name: str, config: ModelConfig) -> RepositoryModel:
     if backend in _ONNX:
         file = _newest(path.parent, config.default_model_filename or _FILE)
     counts = [max(1, group.count) for group in config.instance_group]
+    preferred = config.dynamic_batching.preferred_batch_size
     return RepositoryModel(
         name=name,
         onnx=file,
         backend=backend or "no backend",
         max_batch=max(1, config.max_batch_size),
-        batch_sizes=tuple(config.dynamic_batching.preferred_batch_size),
+        batch_sizes=tuple(size for size in preferred if size > 0),
         instances=max(counts, default=1),
     )
 
 
 def _newest(folder: Path, name: str) -> Path:
-    versions = [int(each.name) for each in folder.iterdir() if each.name.isdigit()]
+    versions = [int(each.name) for each in folder.iterdir() if _VERSION.fullmatch(each.name)]
     file = folder / str(max(versions, default=1)) / name
     if not file.is_file():
         raise InvalidArgument(f"{folder / CONFIG}: there is no {file}", field="model")

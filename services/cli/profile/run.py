@@ -26,7 +26,7 @@ from services.cli.profile.request import (
     targets,
 )
 from services.cli.profile.steps import fitted
-from services.cli.yaml_file import beside, edited
+from services.cli.yaml_file import beside, edited, scalar
 from services.gpuagent.profiling.core.sweep import Point, Sweep
 from services.gpuagent.profiling.profiler import logbook
 from services.gpuagent.profiling.profiler.logbook import Logbook
@@ -150,8 +150,8 @@ def _save(
                 continue
             profile = CommentedMap(
                 kind="table",
-                path=beside(config, target.path(out, gpu_type, "parquet")),
-                gpu=gpu_type,
+                path=scalar(beside(config, target.path(out, gpu_type, "parquet"))),
+                gpu=scalar(gpu_type),
                 gmacs_per_item=before.gmacs_per_item,
             )
             profile.fa.set_flow_style()

@@ -13,6 +13,7 @@ from services.kit.operators.core.graph import Graph, Operator, Tensor
 from services.kit.operators.core.work import Node, Operand, work
 from services.kit.operators.random_inputs import Sizes
 from services.kit.operators.shape_trace import Tracer
+from services.kit.segment import require_printable
 
 _PROBES: Final = (Sizes(2, 7), Sizes(3, 11))
 """Two runs that differ in every free size that is not given show which inner sizes are free."""
@@ -23,8 +24,8 @@ def load(file: Path) -> onnx.ModelProto:
 
     Raises:
         NotFound: The file does not exist.
-        InvalidArgument: The file is not an ONNX model, has branches, loops or a cycle, or names
-            files of weights that cannot be used.
+        InvalidArgument: The file is not an ONNX model, has branches, loops, a cycle or names that
+            are not printable, or names files of weights that cannot be used.
     """
     try:
         model = onnx.load(file, load_external_data=False)
@@ -36,6 +37,7 @@ def load(file: Path) -> onnx.ModelProto:
         raise InvalidArgument(f"{file} is not an ONNX model: {error}") from error
     if not model.graph.node:
         raise InvalidArgument(f"{file} is not an ONNX model: it has no operators")
+    require_printable(str(file), *_names(model.graph))
     try:
         onnx.load_external_data_for_model(model, str(file.parent))
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
@@ -48,6 +50,16 @@ def load(file: Path) -> onnx.ModelProto:
     except nx.NetworkXUnfeasible as error:
         raise InvalidArgument(f"{file}: its operators depend on one another in a cycle") from error
     return model
+
+
+def _names(graph: onnx.GraphProto) -> Iterable[str]:
+    """Yield every name of a graph that leaves this module."""
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+    yield from (each.name for each in graph.initializer)
+    for each in (*graph.input, *graph.output, *graph.value_info):
+        yield each.name
+        yield from (size.dim_param for size in each.type.tensor_type.shape.dim)
 
 
 def _sort(graph: onnx.GraphProto) -> None:

@@ -1,5 +1,6 @@
 """Random inputs for a model, with chosen free sizes."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -20,6 +21,11 @@ DATATYPES: Final = {
     **{f"tensor({name})": name for name in ("uint8", "uint16", "uint32", "uint64")},
 }
 """numpy's name by ONNX Runtime's."""
+
+MAX_VALUES: Final = 2**27
+"""Most values of all inputs together: 1 GiB while they are drawn."""
+
+_MAX_RANK: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +54,17 @@ def drawn(inputs: Sequence[Any], sizes: Sizes, seed: int) -> Mapping[str, Array]
         seed: Seed of the values.
 
     Raises:
-        InvalidArgument: An input is not a tensor of numbers.
+        InvalidArgument: An input is not a tensor of numbers, or the inputs are too large.
     """
+    shapes = {each.name: _shape(each, sizes) for each in inputs}
+    count = sum(map(math.prod, shapes.values()))
+    if count > MAX_VALUES or any(len(shape) > _MAX_RANK for shape in shapes.values()):
+        raise InvalidArgument(
+            f"its inputs have {count} values; at most {MAX_VALUES}, in {_MAX_RANK} dimensions, can"
+            " be run here"
+        )
     rng = np.random.default_rng(seed)
-    return {each.name: _array(each, sizes, rng) for each in inputs}
+    return {each.name: _array(each, shapes[each.name], rng) for each in inputs}
 
 
 def batches(inputs: Sequence[Any]) -> bool:
@@ -69,7 +82,7 @@ def free_items(inputs: Sequence[Any]) -> tuple[str, ...]:
     return tuple(each.name for each in inputs if not all(map(_fixed, each.shape[1:])))
 
 
-def _array(wanted: Any, sizes: Sizes, rng: np.random.Generator) -> Array:
+def _shape(wanted: Any, sizes: Sizes) -> tuple[int, ...]:
     item = sizes.items.get(wanted.name) or (sizes.other,) * len(wanted.shape[1:])
     if len(item) != len(wanted.shape[1:]):
         raise InvalidArgument(
@@ -77,7 +90,10 @@ def _array(wanted: Any, sizes: Sizes, rng: np.random.Generator) -> Array:
             f"were given: {','.join(map(str, item))}"
         )
     free = (sizes.batch, *item)
-    shape = tuple(size if _fixed(size) else free[axis] for axis, size in enumerate(wanted.shape))
+    return tuple(size if _fixed(size) else free[axis] for axis, size in enumerate(wanted.shape))
+
+
+def _array(wanted: Any, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
     datatype = DATATYPES.get(wanted.type)
     if datatype is None:
         raise InvalidArgument(f"input {wanted.name} is {wanted.type}: numbers are needed")

@@ -349,3 +349,70 @@ def test_objectives_are_round_numbers(value: float, rounded: float) -> None:
 def test_the_example_is_still_written_without_models(tmp_path: Path) -> None:
     assert init(tmp_path).exit_code == 0
     assert (tmp_path / CONFIG).read_text() == (ROOT / CONFIG).read_text()
+
+
+@pytest.mark.parametrize("character", ["\u2028", "\x85", "\n", "\x1b"])
+def test_a_name_that_is_not_printable_never_leaves_the_file(tmp_path: Path, character: str) -> None:
+    """An input's name that would end a comment, or move a terminal's cursor, is refused."""
+    info = [onnx.helper.make_tensor_value_info(n, 1, ["n", 2]) for n in (f"x{character}y: 1", "z")]
+    node = onnx.helper.make_node("Relu", [info[0].name], ["z"])
+    graph = onnx.helper.make_graph([node], "g", info[:1], info[1:])
+    onnx.save(onnx.helper.make_model(graph), str(tmp_path / "m.onnx"))
+
+    result = init(tmp_path / "d", "--onnx", tmp_path / "m.onnx")
+    assert isinstance(result.exception, SystemExit)
+    assert "must be printable" in result.output
+    assert not (tmp_path / "d" / CONFIG).exists()
+
+
+def test_an_input_of_any_size_is_one_sentence(tmp_path: Path) -> None:
+    """A shape of 2^40 is refused before anything is allocated."""
+    info = [onnx.helper.make_tensor_value_info(name, 1, ["n", 2**40]) for name in "xy"]
+    node = onnx.helper.make_node("Relu", ["x"], ["y"])
+    graph = onnx.helper.make_graph([node], "g", info[:1], info[1:])
+    opset = onnx.helper.make_opsetid("", 17)
+    model = onnx.helper.make_model(graph, ir_version=8, opset_imports=[opset])
+    onnx.save(model, str(tmp_path / "m.onnx"))
+
+    result = init(tmp_path / "d", "--onnx", tmp_path / "m.onnx")
+    assert isinstance(result.exception, SystemExit)
+    assert "values; at most" in result.output
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (r'backend: "onnx\342\200\250runtime"', "printable"),
+        ('backend: "onnxruntime" default_model_filename: "../../x.onnx"', "must name a file"),
+        ("optimization { " * 3000 + "} " * 3000, "config.pbtxt"),
+        ("dynamic_batching { " + "default_queue_policy { " * 3000, "config.pbtxt"),
+        ('platform: "ensemble" ensemble_scheduling { step { model_name: "a\\nb" } }', "printable"),
+    ],
+)
+def test_a_hostile_repository_is_one_sentence(tmp_path: Path, text: str, said: str) -> None:
+    """A config.pbtxt ends as a refusal, never as a traceback or another file."""
+    (tmp_path / "r/one/1").mkdir(parents=True)
+    (tmp_path / "r/one/config.pbtxt").write_text(text)
+    result = init(tmp_path / "d", "--triton-repo", tmp_path / "r")
+    assert isinstance(result.exception, SystemExit)
+    assert said in result.output
+
+
+def test_only_numbers_are_versions(tmp_path: Path, convnets: Path) -> None:
+    """A folder named by a superscript two is no version, as Triton has it."""
+    (tmp_path / "r/one/1").mkdir(parents=True)
+    (tmp_path / "r/one/\u00b2").mkdir()
+    (tmp_path / "r/one/config.pbtxt").write_text('backend: "onnxruntime"')
+    (tmp_path / "r/one/1/model.onnx").write_bytes((convnets / "conv-16.onnx").read_bytes())
+    assert init(tmp_path / "d", "--triton-repo", tmp_path / "r").exit_code == 0
+
+
+def test_the_braces_of_a_folder_are_no_field_of_a_command(tmp_path: Path) -> None:
+    """A repository in a folder named like a field is served from that folder."""
+    folder = tmp_path / "{port}"
+    (folder / "one").mkdir(parents=True)
+    (folder / "one/config.pbtxt").write_text('backend: "tensorrt"')
+    assert init(tmp_path, "--triton-repo", folder, "--gmacs", "one=1").exit_code == 0
+    runtime = load(tmp_path / CONFIG).models["one"].variants["one"].runtime
+    assert runtime.kind == "external"
+    assert f"--model-repository={tmp_path}/{{{{port}}}}" in runtime.command
