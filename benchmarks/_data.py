@@ -17,7 +17,7 @@ def data_file(path: str) -> Path:
     """Return a file's path, "DATA SET/..." within `DATA`; a folder's too.
 
     Raises:
-        Skipped: It is not there.
+        Skipped: The file is not there.
     """
     found = DATA / path
     if not found.exists():

@@ -49,7 +49,7 @@ def trace_file(name: str) -> Path:
     """Return the file of a region's record.
 
     Raises:
-        Skipped: It is not here.
+        Skipped: The record is not here.
     """
     return data_file(f"carbon_intensity/{name}.csv")
 
@@ -58,7 +58,7 @@ def load(name: str) -> Grid:
     """Return a region's record.
 
     Raises:
-        Skipped: It is not here.
+        Skipped: The record is not here.
     """
     recorded = read_trace(trace_file(name))
     step = mode(later.since - earlier.since for earlier, later in pairwise(recorded))

@@ -12,7 +12,7 @@ def secure(config: Path, folder: Path, days: float = 1) -> Authority:
     Args:
         config: The file; has neither `tls` nor `access`.
         folder: Of the authority and the certificates of every service.
-        days: How long certificates are valid.
+        days: Validity of the certificates, days.
 
     Raises:
         AlreadyExists: The folder has an authority.

@@ -92,7 +92,7 @@ class Target:
     """The suite as an attacker finds it.
 
     Attributes:
-        deployment: Its file.
+        deployment: The suite's deployment.
         worker: Address of a worker.
         gpu: UUID of a GPU.
     """

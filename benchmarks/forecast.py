@@ -45,8 +45,8 @@ class Hit:
     """One forecast beside what came, gCO2e/kWh.
 
     Attributes:
-        came: What came.
-        forecast: Its period.
+        came: The value that came.
+        forecast: The forecast's period.
         baselines: Forecasts of the baselines, by name.
     """
 

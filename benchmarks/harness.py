@@ -33,9 +33,9 @@ class Figures:
     """One table of a benchmark.
 
     Attributes:
-        title: What was compared, on what.
-        rows: All with the same keys; keys carry units. Numbers are rounded for the eye only.
-        note: What a reader must know to judge them.
+        title: Subject of the comparison, and its setting.
+        rows: Rows with the same keys; keys carry units. Numbers are rounded for the eye only.
+        note: Facts that a reader needs to judge the rows.
     """
 
     title: str
@@ -49,7 +49,7 @@ class Report:
 
     Attributes:
         tables: For people.
-        document: What --json writes, instead of the tables.
+        document: Output of --json, instead of the tables.
         draw: Writes plots into a folder that exists.
     """
 
@@ -69,7 +69,7 @@ def main(name: str, measure: Measure, *, quick: Measure | None = None) -> None:
     """Run a benchmark: print its tables, and write figures and plots where the options say.
 
     Args:
-        name: Its module's.
+        name: Name of the benchmark's module.
         measure: Runs it.
         quick: Runs a small part of it, for --quick.
     """
@@ -121,7 +121,7 @@ def in_processes(run: Callable[[J], T], jobs: Iterable[J]) -> dict[J, T]:
 
     Args:
         run: Runs one; a function that a process can import.
-        jobs: What it is called with; their names are what `str` makes of them.
+        jobs: Arguments of the calls; their names are what `str` makes of them.
 
     Returns:
         What came of each, in the order of `jobs`.

@@ -61,7 +61,7 @@ class Moment:
 
     Attributes:
         intensity_gco2e_per_kwh: Carbon intensity then.
-        score: What it was worth.
+        score: Score of the plan.
         started: Segments that had to be started.
         took_s: Time of the decision, s.
     """

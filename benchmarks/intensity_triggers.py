@@ -49,8 +49,8 @@ class Optima:
 
     Attributes:
         solved_at: Intensity that each is the best at, gCO2e/kWh, ascending.
-        points: What it is worth there.
-        power_w: Its power.
+        points: Value of the configuration there, points.
+        power_w: Power of the configuration, W.
         slope: Points that a watt costs per gCO2e/kWh.
     """
 

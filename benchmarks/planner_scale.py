@@ -74,13 +74,13 @@ class Case:
     """A fleet and its load to plan for.
 
     Attributes:
-        name: What the figures call it.
+        name: Name in the figures.
         objective: Of the plan.
         load_rps: Demand per GPU.
         variants: Of each model.
         clocks: SM clocks to choose from, as shares of the highest.
-        change: What happens to a running plan, so that it is made again; None: nothing runs.
-        largest: Whether it is planned for the largest fleet, too.
+        change: Change of a running plan, so that it is made again; None: nothing runs.
+        largest: The case is planned for the largest fleet, too.
     """
 
     name: str

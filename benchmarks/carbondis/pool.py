@@ -50,7 +50,7 @@ class Pool:
         jobs: By index.
         violations: Requests that missed their constraint, by job.
         late: Share of the recent requests that missed it, by job.
-        again_s: When the policy decides again at the latest; None: at the next event.
+        again_s: Latest time of the policy's next decision; None: at the next event.
     """
 
     policy: SharedPolicy

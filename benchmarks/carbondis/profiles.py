@@ -21,7 +21,7 @@ class GpuClass:
     """A GPU of Table II and how Inception-V3 runs on it.
 
     Attributes:
-        name: Its name.
+        name: Name of the GPU.
         rank: 0: low end.
         idle_w: Idle power, W (Table II).
         base_s, slope_s: Latency of a batch: base + slope x (items beyond `flat_items`), s.

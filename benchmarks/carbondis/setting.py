@@ -37,11 +37,11 @@ class JobRow:
     """A row of Table V.
 
     Attributes:
-        model: Its DNN.
+        model: Name of the DNN.
         gap_ms: Mean time between requests, ms.
         mean, std: Of the batch size, items.
         slo_ms: 95th percentile to keep, ms.
-        profiled: Its figures are Table III's own: its scale is 1, not the SLO's.
+        profiled: The figures are Table III's own: the scale is 1, not the SLO's.
     """
 
     model: str
@@ -114,7 +114,7 @@ class Load:
     """The requests of one job, in order.
 
     Attributes:
-        arrived_s: When each came, s.
+        arrived_s: Arrival times, s.
         sizes: Items in each.
     """
 
@@ -140,7 +140,7 @@ class Grid:
         intensities: gCO2e/kWh.
         ratios: CIR: each over the average of all before it and itself.
         step_s: Length of a step, s.
-        source: Where it is from.
+        source: Origin of the intensities.
     """
 
     intensities: tuple[float, ...]
@@ -174,7 +174,7 @@ def grid(jobs: Set, step_s: float = 3600.0) -> Grid:
 
     Args:
         jobs: The set.
-        step_s: What an hour of the trace lasts: less where fewer requests are simulated.
+        step_s: Length of an hour of the trace, s: less where fewer requests are simulated.
     """
     hourly, source = _trace(jobs)
     begins = range(_HISTORY, len(hourly) - 2 * HOURS)

@@ -45,7 +45,7 @@ class Work:
         jobs: The set.
         loads: Requests of each job.
         scales: Of each job's model.
-        grid: Where.
+        grid: The jobs' grid.
     """
 
     jobs: Set
@@ -65,10 +65,10 @@ class Case:
 
     Attributes:
         jobs: The set.
-        arrivals: How requests come.
+        arrivals: Process of the requests' arrivals.
         requests: Of each job.
         rate: Over Table V's.
-        tightness: What a low-end GPU needs at mean batch + 1 std, over the SLO.
+        tightness: Time that a low-end GPU needs at mean batch + 1 std, over the SLO.
         policies: Names of those to compare; empty: all.
         seed: Of the draw of requests.
     """
@@ -132,7 +132,7 @@ class Run:
         active_gco2e: Emissions above idle power.
         high_use: Requests of each job that a high-end GPU served.
         busy_s: Time that each GPU computed.
-        ends_s: When each job was done.
+        ends_s: End of each job.
         powered: Each GPU's class, and its job where it has one.
     """
 

@@ -62,11 +62,11 @@ def row(
     """Return a fault's row.
 
     Args:
-        fault: What was done.
-        service: To what.
+        fault: Name of the fault.
+        service: Service that it hit.
         ends: Of all requests.
         labels: The right label of each image, by variant.
-        at_s: When, CLOCK_MONOTONIC, s.
+        at_s: Time of the fault, CLOCK_MONOTONIC, s.
     """
     answered = [end for end in ends if end.answered]
     wrong = [end for end in answered if labels[end.variant][end.image] != end.label]

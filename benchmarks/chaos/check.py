@@ -42,7 +42,7 @@ class _Books:
         account_j: By the planner, J.
         meters_j: By the agents, as last reported to the planner, J.
         executed: Requests that workers answered, by the same reports.
-        since: When the agents' accounts began, by GPU.
+        since: Begin of the agents' accounts, by GPU.
         retried: Requests that the router sent again.
         interleaved: Steps of a lower term than one before.
     """

@@ -41,7 +41,7 @@ class Fault:
         do: Does it, and returns when it is over.
         needs: As `site` takes it.
         reconnect_ms: As `Site.load` takes it.
-        drawn: It may come together with others.
+        drawn: The fault may come together with others.
     """
 
     name: str
@@ -112,7 +112,7 @@ async def measured(
 
     Args:
         here: A suite that has settled.
-        fault: What to do.
+        fault: The fault.
         right: The right label of each image, by variant.
         checker: Beside the suite.
     """

@@ -57,7 +57,7 @@ class Books:
     Attributes:
         ends: By request id, each end it had.
         kills: By what was killed.
-        renewals: How many times all certificates were renewed.
+        renewals: Number of renewals of all certificates.
     """
 
     ends: dict[str, list[str]] = field(default_factory=dict)
@@ -147,7 +147,7 @@ async def run(
 
     Args:
         folder: For everything.
-        requests: How many.
+        requests: Number of requests.
         seed: Of the kills.
         tls: Mutual TLS among all services and clients.
         rotate_s: Time after which all have new certificates, again and again, s.

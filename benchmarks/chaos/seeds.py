@@ -31,7 +31,7 @@ def seeds_table(folder: Path, seeds: Iterable[int], done: Path) -> Report:
 
     Args:
         folder: For the suite.
-        seeds: Which to draw faults by.
+        seeds: Seeds by which faults are drawn.
         done: Rows of seeds that were run, one JSON object a line; these are not run again.
     """
     return asyncio.run(_table(folder, tuple(seeds), done))

@@ -57,11 +57,11 @@ class Site:
     """A suite under faults.
 
     Attributes:
-        suite: Its processes.
-        folder: Its files.
-        router: Where clients send to.
+        suite: The processes.
+        folder: Folder of the site's files.
+        router: Address that clients send to.
         proxies: In front of services, by name.
-        images: What clients send.
+        images: File of the clients' images.
         postgres: The server of the planners' database; None: SQLite in `disk("planner")`.
     """
 
@@ -158,7 +158,7 @@ class Site:
         """Send load; return the end of each request.
 
         Args:
-            seconds: How long, s.
+            seconds: Length of the load, s.
             reconnect_ms: Bound of the client's delays before it connects again, ms; 0: gRPC's own.
         """
         client = await asyncio.create_subprocess_exec(

@@ -39,7 +39,7 @@ def upgrade_table(folder: Path, before: str) -> Report:
 
     Args:
         folder: For everything.
-        before: What git knows the code of before as, for example a tag.
+        before: Git's name of the earlier code, for example a tag.
     """
     return asyncio.run(_table(folder, before))
 

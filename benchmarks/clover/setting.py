@@ -46,7 +46,7 @@ class Setting:
         carbon_weight: CLOVER's lambda.
         accuracy_floor: Share of the best variant's accuracy to keep.
         park: GPUs without work are switched off.
-        gpus: How many.
+        gpus: Number of GPUs.
         load: Demand over the usual one.
         slack: The SLO over the usual one.
         blind: The catalog holds also what breaks the SLA, as for a searcher without profiles.

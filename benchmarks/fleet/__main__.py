@@ -70,7 +70,7 @@ class Planner:
     """A planner's process, which may be killed.
 
     Attributes:
-        listen: Where it listens.
+        listen: Address of the planner.
     """
 
     def __init__(self, config: Path, listen: str) -> None:

@@ -57,8 +57,8 @@ class Agent:
     Attributes:
         name: Of its node.
         index: Of the node in the fleet: where its workers listen.
-        gpus: How many it has.
-        moves: How many times a worker of it has moved to another port.
+        gpus: Number of its GPUs.
+        moves: Number of moves of its workers to another port.
         meters: Set where it reports energy.
     """
 
@@ -228,12 +228,12 @@ class Router:
     """A router without clients.
 
     Attributes:
-        name: Its id.
-        messages, received_bytes: What came from the planner, so far.
+        name: Id of the router.
+        messages, received_bytes: Messages and bytes from the planner, so far.
         answered: Set by every message.
         sought: An endpoint that is waited for.
         found: Set when a message names it.
-        found_s: When that was, monotonic, s.
+        found_s: Time of that message, monotonic, s.
     """
 
     name: str

@@ -21,7 +21,7 @@ class Pace:
     """Present time that an answer keeps its slot, and the gap between requests that follows.
 
     Args:
-        suites: All.
+        suites: All suites.
         load: Work that comes in over what can be done, 0..1.
 
     Attributes:
@@ -82,11 +82,11 @@ async def stream(
     """Send every suite the same requests at the same times, and wait for all answers.
 
     Args:
-        suites: All.
+        suites: All suites.
         questions: More than will be sent.
-        pace: How fast.
+        pace: Rate of the requests.
         rng: Draws the gaps between them.
-        seconds: How long.
+        seconds: Length of the stream, s.
 
     Returns:
         The answers of each suite, in order of the questions; None: an error.

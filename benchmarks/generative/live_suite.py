@@ -46,7 +46,7 @@ class Question:
 
     Attributes:
         prompt: A user's words.
-        max_tokens: Where the answer ends.
+        max_tokens: Limit of the answer's length, tokens.
     """
 
     prompt: str
@@ -58,9 +58,9 @@ class Answer:
     """Times and length of an answer.
 
     Attributes:
-        due_s: When it was due, of `time.monotonic`.
+        due_s: Time at which it was due, of `time.monotonic`.
         first_s, last_s: Time since then to the first text, and to the end.
-        tokens: Its length.
+        tokens: Length of the answer, tokens.
     """
 
     due_s: float
@@ -155,7 +155,7 @@ async def suite(folder: Path, model: Path) -> AsyncIterator[LiveSuite]:
 
     Args:
         folder: For its files; it exists, and the suite has its name.
-        model: What its predictor uses.
+        model: Embedding model of the predictor.
     """
     ports = {service: f"127.0.0.1:{free_port()}" for service in (*_SERVICES, "relay")}
     config, relayed = folder / "cinquefoil.yaml", folder / "relayed.yaml"

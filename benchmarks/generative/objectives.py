@@ -48,7 +48,7 @@ def objectives(
     """Return how good each aim is, for one served model.
 
     Args:
-        body: What makes inputs.
+        body: The network below the heads, which makes their inputs.
         inputs: Of `trained`, from encoders that had not seen their prompts.
         trained: Answers to train with, of any models.
         tested: Answers of one model to test with.

@@ -40,9 +40,9 @@ class Set:
     Attributes:
         file: Of the data set prompts.
         model: The model whose lengths are predicted.
-        splits: How often.
-        ships: Whether the predictor that ships was trained with the file.
-        repeats: Whether the model answered each prompt several times.
+        splits: Number of random splits.
+        ships: The predictor that ships was trained with the file.
+        repeats: The model answered each prompt several times.
     """
 
     file: str

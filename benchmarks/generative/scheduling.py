@@ -54,7 +54,7 @@ class Setting:
     """Setting of one comparison.
 
     Attributes:
-        trace: Whose answers.
+        trace: The answers.
         load: Mean work that comes in over what can be done, 0..1.
         arrivals: "Poisson"; "bursty": with gaps as `BURSTY` says; "peaks": Poisson in peaks of
             `PEAK_ANSWERS`, the load is that of the peaks; "recorded": the trace's own, as fast as

@@ -30,9 +30,9 @@ class Jobs:
     """A stream of jobs.
 
     Attributes:
-        arrivals_s: When each comes, ascending, shape (jobs,).
-        services_s: How long it keeps its slot, shape (jobs,).
-        classes: Its predicted length class, 0..9, shape (jobs,).
+        arrivals_s: Arrival times, s, ascending, shape (jobs,).
+        services_s: Times that jobs keep their slots, s, shape (jobs,).
+        classes: Predicted length classes, 0..9, shape (jobs,).
     """
 
     arrivals_s: Seconds

@@ -38,7 +38,7 @@ class _Set:
     """Prompts with lengths of answers.
 
     Attributes:
-        name: Whose answers.
+        name: Name of the models that answered.
         file: Below `DATA`.
         model: That of their models which is looked at.
     """
@@ -71,9 +71,9 @@ class Trace:
     """Answers of one model.
 
     Attributes:
-        answers: Whose.
+        answers: Name of the model.
         predicted_by: Predictor of their lengths.
-        services_s: How long each takes, shape (answers,).
+        services_s: Service time of each answer, s, shape (answers,).
         predicted: The predicted class, 0..9, shape (answers,).
         true: The class it is of, 0..4, shape (answers,).
         gaps_s: Times between recorded arrivals, shape (gaps,); empty: none are recorded.

@@ -27,7 +27,7 @@ async def relay(address: str, predictor: PredictorServiceAsyncStub) -> AsyncIter
     """Relay what a router sends while the block runs: `max_tokens` is left out, no answer is cut.
 
     Args:
-        address: Where the router looks for its predictor, host:port.
+        address: Address at which the router looks for its predictor, host:port.
         predictor: The real one.
     """
 

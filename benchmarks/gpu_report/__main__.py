@@ -34,7 +34,7 @@ class Terms:
 
     Attributes:
         seconds: Time per point, s; the energy comparison takes twice five of them.
-        networks: What runs.
+        networks: Networks that run.
     """
 
     seconds: float = 4.0
@@ -45,10 +45,10 @@ def report(terms: Terms, engine: Open | None, name: str, refused: Sequence[str])
     """Measure the first GPU.
 
     Args:
-        terms: How much.
-        engine: What computes; None: nothing can, and only what NVML shows is reported.
-        name: Its name.
-        refused: Why others do not compute.
+        terms: Extent of the measurement.
+        engine: The engine; None: there is none, and only what NVML shows is reported.
+        name: Name of the engine.
+        refused: Reasons for which other engines do not compute.
 
     Raises:
         Skipped: There is no GPU here.

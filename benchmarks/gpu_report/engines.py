@@ -45,8 +45,8 @@ def pytorch() -> Open:
     """Return PyTorch on its first CUDA device, in float32 with TF32 as ONNX Runtime has it.
 
     Raises:
-        ImportError: It is not installed.
-        RuntimeError: It sees no GPU.
+        ImportError: PyTorch is not installed.
+        RuntimeError: PyTorch sees no GPU.
     """
     import torch  # noqa: PLC0415
 

@@ -120,8 +120,8 @@ def profiles(
     Args:
         gpus: Their meters.
         gpu: The one that computes.
-        networks: What runs.
-        engine: What runs it.
+        networks: Networks to run.
+        engine: The engine that runs them.
         seconds: Time per point, s.
     """
     shape = whole(gpu)

@@ -17,7 +17,7 @@ class ConvNet:
     """A stack of 3 x 3 convolutions, all of one width, with a linear layer at the end.
 
     Attributes:
-        name: Its name.
+        name: Name of the network.
         channels: Width.
         layers: Convolutions.
         size: Height and width of the images, pixels.

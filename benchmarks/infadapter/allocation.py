@@ -28,7 +28,7 @@ class Candidate:
     """A variant, and what it can do at which size.
 
     Attributes:
-        name: Its name.
+        name: Name of the variant.
         accuracy: In the unit that the objective shall be in, >= 0.
         load_s: Time until a new or resized instance is ready, s (rt_m).
         capacity_rps: By number of units, >= 1: load it serves within the SLO, req/s (th_m). Sizes

@@ -29,11 +29,11 @@ class Size:
     """A size of a variant.
 
     Attributes:
-        units: It takes.
+        units: Units that the size takes.
         capacity: Load it can serve.
         price: Of its units.
         load_s: Loading time, s.
-        running: Whether it runs now, so that nothing is to be loaded.
+        running: The size runs now, so that nothing is to be loaded.
     """
 
     units: int
@@ -70,7 +70,7 @@ class _Node(NamedTuple):
 
     Attributes:
         level: Next level.
-        units, load: What is left.
+        units, load: Units and load that are left.
         value: Of what is taken, but for loading.
         load_s: Longest loading time of it.
         taken: The choice so far.
@@ -96,7 +96,7 @@ class Search:
         unit_price: Of a unit, as in the sizes' prices.
         loading_price: Of a second of the longest loading time.
         best_value: Of the best choice so far.
-        nodes: What it took to prove it.
+        nodes: Nodes visited to prove it.
     """
 
     levels: Sequence[Level]

@@ -52,8 +52,8 @@ class Adaptive:
     """Provides for a load to come: more at once, less only after PATIENCE decisions.
 
     Attributes:
-        foresee: Which load.
-        allocate: What serves it, given what runs.
+        foresee: Returns the load to provide for, req/s.
+        allocate: Returns the allocation that serves it, given the one that runs.
     """
 
     foresee: Callable[[Outlook], float]
@@ -77,7 +77,7 @@ class VerticalPodAutoscaler:
 
     Attributes:
         candidate: The network.
-        rps_per_core: What a core serves.
+        rps_per_core: Load that a core serves, req/s.
     """
 
     candidate: Candidate

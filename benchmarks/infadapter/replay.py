@@ -32,7 +32,7 @@ class Course:
     """Record of a replay, by decision.
 
     Attributes:
-        second: When.
+        second: Times of the decisions, s.
         cores: Wanted.
         accuracy: Mean over the requests that came.
         objective: Eq. 1 with that accuracy.
@@ -40,7 +40,7 @@ class Course:
         above: Requests above the capacity of the network they were sent to.
         late: Requests that waited beyond the SLO.
         p99_s: Predicted p99 of the slowest network, at the worst second.
-        changed: Whether something had to be loaded.
+        changed: Variants had to be loaded.
     """
 
     second: NDArray[np.int_]
@@ -91,7 +91,7 @@ def replay(
         setting: The networks.
         policy: The policy that decides.
         load_rps: By second.
-        known: What is known at the seconds at which a decision is due.
+        known: Knowledge at the seconds at which a decision is due.
         resources: Weight of resources in Eq. 1.
     """
     running = Allocation(dict(BEFORE), dict.fromkeys(BEFORE, 1.0), 0.0)

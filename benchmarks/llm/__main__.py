@@ -19,7 +19,7 @@ def study(job: tuple[int, float, int]) -> tuple[list[dict[str, Any]], dict[str, 
     """Return the rows of a trace, and its bound.
 
     Args:
-        job: Which trace, the share of the usual span of its windows, and how many there are.
+        job: Index of the trace, share of the usual span of its windows, and their number.
     """
     which, scale, windows = job
     trace = traces(scale, windows)[which]

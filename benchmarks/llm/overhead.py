@@ -50,7 +50,7 @@ class Seen:
     """Clients' record after the warm-up.
 
     Attributes:
-        tokens: How many came.
+        tokens: Number of tokens received.
         gaps_s: Between two tokens of a text.
         failed: Texts without an end.
     """

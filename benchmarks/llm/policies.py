@@ -133,9 +133,9 @@ class AsRouter:
 
     Args:
         trace: The requests, in order.
-        replicas: How many.
+        replicas: Number of replicas.
         limits: The objective.
-        kv_stated: Whether servers state the size of their KV cache, as vLLM's and SGLang's do.
+        kv_stated: Servers state the size of their KV cache, as vLLM's and SGLang's do.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class Setup:
         chunk: Tokens of prompts in a step at most.
         clock_at: Of each replica.
         choose: Made for the requests of a window.
-        chosen: What was chosen on the first window, for people.
+        chosen: Choice made on the first window, for people.
     """
 
     gpus: int

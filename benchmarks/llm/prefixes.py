@@ -56,11 +56,11 @@ class ByPrefix:
 
     Args:
         trace: The requests, in order.
-        replicas: How many.
-        held_weight: What a byte counts that an instance holds.
+        replicas: Number of replicas.
+        held_weight: Weight of a byte that an instance holds.
 
     Attributes:
-        spent_s: Processor time that it took, of this machine.
+        spent_s: Processor time of this machine that the choice took.
     """
 
     def __init__(

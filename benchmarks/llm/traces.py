@@ -23,7 +23,7 @@ class Trace:
 
     Attributes:
         name: With its speed.
-        limits: Its objective.
+        limits: Objective of the trace.
         windows: Requests, each window's from time 0 on.
     """
 

@@ -55,10 +55,10 @@ class Live:
     Attributes:
         agent: The agent's service.
         rate_rps: Load from now on.
-        request: What is sent.
+        request: The request that is sent.
         seed: Of the arrivals.
-        answers: When each request was answered, and its latency, s.
-        clocks: When the clock was read, and what it was, MHz.
+        answers: End and latency of each request, s.
+        clocks: Time of each reading of the clock, s, and its value, MHz.
     """
 
     agent: GpuAgentServiceAsyncStub

@@ -32,7 +32,7 @@ class Served:
 
     Attributes:
         batch_size, processes: Of the segment.
-        costs: What a batch costs, at any clock.
+        costs: Cost of a batch, at any clock.
         full_s: Time of a full batch at the highest clock, s.
     """
 

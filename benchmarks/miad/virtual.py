@@ -29,9 +29,9 @@ class Course:
     """Record of a run.
 
     Attributes:
-        answers: When each request was answered, and its latency, s.
-        spans: When each batch began, how long it took, s, and its energy, J.
-        clocks: When the clock changed, s, and to what, MHz.
+        answers: End and latency of each request, s.
+        spans: Begin and length of each batch, s, and its energy, J.
+        clocks: Time of each change of the clock, s, and its new value, MHz.
         moves: The governor's, by kind.
     """
 
@@ -85,10 +85,10 @@ def run(
     """Serve Poisson arrivals; requests wait in one queue, as before the router's credits.
 
     Args:
-        served: What is served.
+        served: The segment.
         rate_rps: Load.
-        length_s: How long, s.
-        policy: Who sets the clock.
+        length_s: Length of the run, s.
+        policy: The owner of the clock.
         seed: Of the arrivals.
     """
     governor = Governor("GPU-1", TABLE.clocks_mhz, FLOOR, policy.rules or RULES)

@@ -57,10 +57,10 @@ def jobs(
     that all models have the same rate.
 
     Args:
-        name: Whose arrivals and answer lengths.
+        name: Trace of the arrivals and answer lengths.
         rate_rps: Mean over the trace.
         since: Requests of the trace to leave out.
-        length_s: How long, s.
+        length_s: Length of the stream, s.
         shortest_first: Generating models serve short answers first, by lengths predicted as well as
             mu-Serve's predictor does, and those who waited long before them.
     """

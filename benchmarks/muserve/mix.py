@@ -39,7 +39,7 @@ class Row:
         latency_s: One request of 512 tokens alone on a GPU, s.
         arithmetic: Share of its time that arithmetic bounds, per quarter: GEMMs of the encoder, or
             of the prompt where it generates; the rest is bound by memory.
-        generates: Whether it is autoregressive.
+        generates: The model is autoregressive.
     """
 
     name: str

@@ -27,7 +27,7 @@ class Policy:
 
     Attributes:
         name: As in the paper's Fig. 7, mostly.
-        method: Who places partitions.
+        method: Method that places partitions.
         shortest_first: Generating models serve short answers first.
         scaled: The clock loop runs.
         planned: Groups and least clocks are those that a simulation of earlier requests bore out
@@ -57,7 +57,7 @@ class Course:
     """Record of a replay.
 
     Attributes:
-        answers: All.
+        answers: All answers.
         clocks: Of each device: when it changed, s, and to what, MHz.
         energy_s: Active energy at the end of settling and at the end, in s of full power, summed.
         busy_s: The same for time with something to do.
@@ -83,10 +83,10 @@ class Replay:
     """Serves a stream under a policy.
 
     Args:
-        models: What is served.
-        deployment: What runs where.
-        policy: Who sets the clocks.
-        span: How long.
+        models: The models that are served.
+        deployment: Placement of their partitions.
+        policy: Policy of the clocks.
+        span: Length of the replay.
     """
 
     def __init__(

@@ -25,7 +25,7 @@ class Setting:
     """Load and devices of a case.
 
     Attributes:
-        trace: Whose arrivals.
+        trace: Name of the trace of arrivals.
         slo_scale: Objective over the latency of one request alone.
         rate_rps: Of all models together.
         devices: V100s.
@@ -43,10 +43,10 @@ class Study:
     """Models on devices, with their groups.
 
     Args:
-        models: What is served.
-        devices: On what.
+        models: The models that are served.
+        devices: The devices that serve them.
         sample: Requests before those that are measured; groups and clocks are chosen by them.
-        span: How long.
+        span: Length of a replay.
     """
 
     def __init__(

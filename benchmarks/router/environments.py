@@ -26,7 +26,7 @@ def binaries(baseline: str) -> Path:
     """Return the folder of a baseline's programs.
 
     Raises:
-        Unavailable: It is not installed.
+        Unavailable: The baseline is not installed.
     """
     if not _done(baseline).exists():
         raise Unavailable("not installed: run once without --quick")

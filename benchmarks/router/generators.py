@@ -162,7 +162,7 @@ async def _run(*command: str | Path) -> str:
     """Run a generator; return what it printed.
 
     Raises:
-        Wrong: It failed.
+        Wrong: The generator failed.
     """
     ran = await finished(*command)
     if ran.returncode:

@@ -33,7 +33,7 @@ def request(size: str, name: str = "") -> bytes:
 
     Args:
         size: Of SHAPES.
-        name: Its id.
+        name: Id of the request.
     """
     shape = SHAPES[size]
     tensor = pb.ModelInferRequest.InferInputTensor(name="x", datatype="FP32", shape=shape)
@@ -68,8 +68,8 @@ def wrong(body: bytes, *, receipt: bool, name: str = "") -> str:
     """Return what is wrong with an answer; "" if nothing is.
 
     Args:
-        body: Serialized.
-        receipt: It must say what it cost.
+        body: Serialized answer.
+        receipt: The answer must have its cost.
         name: The id of its request; "": any.
     """
     message = pb.ModelInferResponse.FromString(body)

@@ -16,7 +16,7 @@ class Outcome(NamedTuple):
     """Fate of a request.
 
     Attributes:
-        sent_s: When it left, from the start of the load.
+        sent_s: Time of its sending, from the start of the load.
         latency_s: Until its end.
         status: "OK", "WRONG", or the name of its gRPC status.
     """

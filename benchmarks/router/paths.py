@@ -23,7 +23,7 @@ Start = Callable[[Path, int], AbstractAsyncContextManager[Server]]
 """From a folder of its own and the backend's port to a running server.
 
 Raises:
-    Unavailable: It does not run here.
+    Unavailable: The server does not run here.
 """
 
 _FOREIGN = Path(foreign.__path__[0])
@@ -218,7 +218,7 @@ def cinquefoil(  # noqa: PLR0913 - one value per setting
         folder: Of its own.
         backend_port: Of worker, planner and carbon.
         slo_latency_s: The model's objective.
-        http_port: Where it answers HTTP; 0: nowhere.
+        http_port: Port of its HTTP edge; 0: none.
         transport: Of the router's clients.
         security: Mutual TLS between services, and a token of clients; None: plaintext.
         model: Further settings of the model.

@@ -32,8 +32,8 @@ class Server:
     """A server that answers.
 
     Attributes:
-        port: Its gRPC port on 127.0.0.1.
-        process: Its first process; what that started counts as its own.
+        port: Port of gRPC on 127.0.0.1.
+        process: The first process; those that it started count as the server's own.
         security: Certificates and token of its clients; None: plaintext.
     """
 
@@ -68,14 +68,14 @@ async def started(  # noqa: PLR0913 - one value per fact of a server
 
     Args:
         command: Starts it.
-        port: Where it will answer ModelInfer.
+        port: Port at which it will answer ModelInfer.
         folder: For its log.
         environment: Variables for it, beside ours.
         patience_s: Time it may take to answer.
         security: Certificates and token of its clients; None: plaintext.
 
     Raises:
-        Unavailable: It ended, or did not answer in time.
+        Unavailable: The server ended, or did not answer in time.
     """
     log = folder / "log"
     with log.open("wb") as out:
@@ -124,7 +124,7 @@ async def finished(
 
     Args:
         command: Starts it.
-        environment: All of its variables; None: ours.
+        environment: All variables of the program; None: ours.
         limit_s: Time it may take.
 
     Raises:

@@ -29,7 +29,7 @@ class Soak:
     """Figures of a soak test.
 
     Attributes:
-        duration_s: How long it took.
+        duration_s: Length of the test, s.
         requests: Sent.
         lost: Not answered, or not with their own answer.
         late: Answered after the objective.

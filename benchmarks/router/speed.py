@@ -153,7 +153,7 @@ async def speeds(
     Args:
         wanted: Of PATHS; "direct" is always there, it is the others' backend.
         absent: Paths that cannot run, and why.
-        plan: How much.
+        plan: Extent of the measurement.
         generate: Makes the load.
         folder: For the servers' files.
 

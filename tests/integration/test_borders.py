@@ -35,7 +35,7 @@ def test_any_bytes_are_read_or_refused(name: str, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_seeds_are_read(name: str) -> None:
-    """Else the property above would damage what is refused anyway."""
+    """Seeds that are refused would make the property above vacuous."""
     border = borders()[name]
     for seed in border.seeds:
         border.read(seed)

@@ -75,7 +75,7 @@ def of_kind(objects: list[Object], kind: str) -> list[Object]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_helm_lint_finds_nothing(name: str) -> None:
-    """Except that an icon is recommended, which is only information."""
+    """No warning: only the information that an icon is recommended."""
     found = helm().lint(CHART, CASES[name], strict=True)
     assert [each for each in found["messages"] if each["severity"] > INFO] == []
 
@@ -485,7 +485,7 @@ def test_a_deployment_must_be_given() -> None:
 
 
 def test_the_readme_lists_every_value_with_its_default() -> None:
-    """And only those."""
+    """The README has all values of the chart and no others."""
     rows = [
         line.split("`")[1::2][:2]
         for line in (CHART / "README.md").read_text().splitlines()

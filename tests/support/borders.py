@@ -72,8 +72,8 @@ class Border:
 
     Attributes:
         read: Reads bytes.
-        seeds: What it takes.
-        refuses: Its errors.
+        seeds: Inputs that the parser accepts.
+        refuses: Errors by which the parser refuses.
     """
 
     read: Callable[[bytes], object]

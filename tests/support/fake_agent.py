@@ -202,22 +202,22 @@ class Agent:
     """An agent with A100s.
 
     Attributes:
-        node: Its name.
+        node: Name of the node.
         gpus: UUIDs.
-        zone: As it reports it.
+        zone: Electricity zone that it reports.
         refuse: Says why a step fails, or "" where it may be done.
         gate: Closed: steps wait.
-        lag_s: How long after a step's result the node is reported, s.
-        slices, segments: What is, by GPU and by segment id.
+        lag_s: Time between a step's result and the report of the node, s.
+        slices, segments: The node's state, by GPU and by segment id.
         step_count: Number of steps that arrived.
         steps: Actions begun, in order, those of changes one by one.
         late: Reports that are still to come.
-        leaving: It reports its GPUs as wanted.
+        leaving: The agent reports its GPUs as wanted.
         term: Highest term that it has seen.
         orders: Steps as they arrived.
         released: The planner has sent word that it need not wait.
-        address: Where it listens, as it says it.
-        absent: Variants whose file it lacks.
+        address: Address that it reports for itself.
+        absent: Variants whose files are missing.
     """
 
     node: str

@@ -24,7 +24,7 @@ class Site:
 
     Attributes:
         content: The file's.
-        url: Where it is.
+        url: Address of the file.
         cuts: Number of answers that end early.
         honours_ranges: A request for the rest gets the rest.
         announces: Answers say how long they are.

@@ -22,7 +22,7 @@ class Hub:
         repository: The model that it has.
         files: The content of its files by path.
         digests: SHA-256 that it names in place of a file's own.
-        url: Where it is.
+        url: Address of the hub.
         sent: Paths of the files that were sent.
     """
 

@@ -37,7 +37,7 @@ class Broker:
     Attributes:
         folder: For its configuration.
         options: Further lines of that.
-        client: What its clients need to connect.
+        client: Settings that clients need to connect.
     """
 
     folder: Path

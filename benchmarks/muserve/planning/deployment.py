@@ -55,9 +55,9 @@ def deploy(
     """Place the partitions of every group's models on its devices.
 
     Args:
-        models: What is to be served.
-        grouping: Which group serves what.
-        method: Who places: AlpaServe (each model over all devices of the group), mu-Serve's
+        models: The models to serve.
+        grouping: Groups of devices with their models.
+        method: Placement by AlpaServe (each model over all devices of the group), mu-Serve's
             Algorithm 2, or the exact program of its objective.
         waiting: Share of the objectives that is left for waiting.
         time_limit_s: Longest the exact program may take for one group, s.
@@ -68,14 +68,14 @@ def deploy(
     ratios: dict[str, float] = {}
     fallbacks = 0
     for group in grouping.groups:
-        demands = [
+        wanted = [
             demand
             for name in group.models
             for demand in demands(known[name], grouping.instances(name), waiting=waiting)
         ]
-        placement = _balanced(place, group, demands)
+        placement = _balanced(place, group, wanted)
         fallbacks += placement is None and method != "alpaserve"
-        placement = placement or _spread(known, group, demands)
+        placement = placement or _spread(known, group, wanted)
         where = {demand.partition: device for demand, device in placement.items()}
         running += [pipeline(known[name], where) for name in group.models]
         ratios |= clock_ratios(placement, group.devices)

@@ -52,7 +52,7 @@ def place(
     Args:
         devices: Of one group.
         demands: Partitions of all its models.
-        limits: What to keep.
+        limits: Limits of the placement.
         time_limit_s: Longest the search may take, s.
     """
     greedy = power_aware.place(devices, demands, limits)

@@ -29,7 +29,7 @@ class Grouping:
     """Groups with their models.
 
     Attributes:
-        groups: All devices, each in one.
+        groups: The groups; each device is in one.
         attainment: Share of the sample's requests answered in time, 0..1.
         complete: Every model has an instance.
     """
@@ -54,8 +54,8 @@ def choose(
     The larger a group, the more ways to place its partitions by power.
 
     Args:
-        models: What is to be served.
-        devices: Alike.
+        models: The models to serve.
+        devices: Devices of one type.
         sample: Requests to judge by.
         sizes: Devices per group to try; the last group may be smaller.
     """

@@ -16,11 +16,11 @@ class Partition:
     """A part of a model that is placed as a whole: one or more operator clusters.
 
     Attributes:
-        model: Whose.
-        index: Its place in the model's pipeline, 0..
+        model: Name of the model.
+        index: Place in the model's pipeline, 0..
         memory_bytes: Memory it takes on a device.
-        latency_s: Its part of one request, alone on a device at the highest clock, s, > 0.
-        sensitivity: How that follows the SM clock: 0 (not at all) .. 1 (as most kernels; see
+        latency_s: Part of one request, alone on a device at the highest clock, s, > 0.
+        sensitivity: Of the latency to the SM clock: 0 (not at all) .. 1 (as most kernels; see
             `services.kit.hardware.clock_curve`).
         transfer_s: Time to hand a request on to a partition on another device, s.
     """
@@ -93,8 +93,8 @@ class Demand:
     """Requirements of a partition on its device.
 
     Attributes:
-        partition: Which.
-        clock_ratio: How low the device's clock may drop, over the highest: 0 < ratio <= 1.
+        partition: The partition.
+        clock_ratio: Least clock of the device, over the highest: 0 < ratio <= 1.
         load: Share of the device that it keeps busy at the highest clock.
     """
 

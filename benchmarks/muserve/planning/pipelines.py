@@ -22,9 +22,9 @@ class Stage:
     """Part of an instance on one device.
 
     Attributes:
-        device: Its name.
+        device: Name of the device.
         latency_s: Of the reference request, alone at the highest clock, s.
-        sensitivity: How that follows the clock, 0..1.
+        sensitivity: Of the latency to the clock, 0..1.
         transfer_s: Time to hand a request on to the next stage, s.
     """
 
@@ -61,10 +61,10 @@ class Job:
     """A request.
 
     Attributes:
-        at_s: When it comes, s.
+        at_s: Arrival time, s.
         model: The model that it is for.
-        size: Its work relative to the reference request.
-        rank: Who has the least is served first; None: who came first.
+        size: Work relative to the reference request.
+        rank: The least is served first; None: in order of arrival.
     """
 
     at_s: float
@@ -150,7 +150,7 @@ class Simulation:
 
         Args:
             jobs: In order of arrival.
-            every_s: How often to look, s.
+            every_s: Period of the checks, s.
             until_s: Look on until then, although nothing is left to serve, s.
             look: Called with the simulation; it may set clocks.
         """

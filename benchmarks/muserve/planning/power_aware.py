@@ -48,7 +48,7 @@ def place(
     Args:
         devices: Of one group.
         demands: Partitions of all its models.
-        limits: What to keep.
+        limits: Limits of the placement.
     """
     bins = [_Bin(device) for device in devices]
     used: dict[str, list[_Bin]] = {}

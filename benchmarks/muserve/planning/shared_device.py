@@ -29,7 +29,7 @@ class SharedDevice(Generic[W]):
     """The state of a device; the times passed to it never decrease.
 
     Attributes:
-        clock_ratio: Its clock over the highest.
+        clock_ratio: Clock of the device, over the highest.
         busy_s: Time with something to do, s.
         power_s: The same, weighted by the share of active power that the clock left, s.
         version: Counts changes: what was foreseen before the last one does not happen.

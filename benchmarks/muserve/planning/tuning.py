@@ -36,7 +36,7 @@ class Judged:
     """Figures of a sample for a deployment at its planned clocks.
 
     Attributes:
-        deployment: Which.
+        deployment: The deployment.
         p99_over_slo: The percentile of all requests' latencies over their objectives.
         energy_s: Active energy, in s of one device at full power.
     """
@@ -52,7 +52,7 @@ def tune(models: Sequence[Served], devices: Sequence[Device], sample: Sequence[J
     Where none does, the one that comes nearest, at the highest clocks.
 
     Args:
-        models: What is to be served.
+        models: The models to serve.
         devices: Alike.
         sample: Recent requests, at least a few hundred.
 

@@ -20,7 +20,7 @@ TABLE_III = {
 
 @pytest.mark.parametrize("gpu", TABLE_III, ids=lambda gpu: gpu.name)
 def test_profiles_go_through_the_figures_of_the_paper(gpu: GpuClass) -> None:
-    """But for the A100's power, which the table has falling from 4 items to 5."""
+    """The A100's power is left out: the table has it falling from 4 items to 5."""
     latencies_ms, powers_w = TABLE_III[gpu]
     for items, (latency_ms, power_w) in enumerate(
         zip(latencies_ms, powers_w, strict=True), start=1

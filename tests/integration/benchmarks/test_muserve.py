@@ -42,7 +42,7 @@ def test_lengths_are_predicted_as_well_as_the_papers_predictor_does() -> None:
 
 
 def test_no_policy_saves_more_than_the_published_curve_allows() -> None:
-    """And power is between idle and all; without the loop, power while serving stays."""
+    """Power is between idle and all; without the loop, power while serving stays."""
     if not (PUBLISHED / "requests").is_dir():
         pytest.skip("no data set requests: `cinquefoil data fetch requests`")
     rows = rows_of(Setting(devices=4, slo_scale=5.0, rate_rps=3.0), SPAN)

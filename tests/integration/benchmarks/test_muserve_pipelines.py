@@ -69,7 +69,7 @@ def test_a_stage_serves_one_request_at_a_time_in_order_of_rank() -> None:
 
 
 def test_a_lower_clock_stretches_work_by_its_sensitivity_and_cuts_power() -> None:
-    """And a clock that changes half way counts from then on."""
+    """A clock that changes half way counts from then on."""
     simulation = Simulation([Pipeline("m", (Stage("a", 1.0, sensitivity=0.5),))], ["a"])
     simulation.run(
         [Job(0.0, "m")], every_s=0.5, until_s=0.5, look=lambda each: each.set_clock("a", 0.6)

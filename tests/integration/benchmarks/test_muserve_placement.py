@@ -147,7 +147,7 @@ def test_below_the_thriftiest_clock_the_same_work_takes_more_energy(
 def test_a_partition_requests_a_clock_that_keeps_its_share_of_the_objective(
     sensitivity: float, scale: float
 ) -> None:
-    """Unless not even the highest does; and no lower one than saves energy."""
+    """The requested clock is the least that keeps it and saves energy; else it is the highest."""
     model = Served("m", (part("m", sensitivity=sensitivity), part("m", 1)), 1.0, scale * 0.2)
     for demand in demands(model, waiting=0.5):
         longer = V100.stretch(demand.partition.sensitivity, demand.clock_ratio)

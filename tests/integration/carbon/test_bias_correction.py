@@ -32,7 +32,7 @@ def outlook(hour: int, error: float = 0.0, hours: int = HOURS + 1) -> Outlook:
 
 
 def test_a_restart_knows_the_record_again(tmp_path: Path) -> None:
-    """Also the hours beyond a short forecast, which were not predicted."""
+    """The restored record has the hours beyond a short forecast, too, which were not predicted."""
     kept, feed, again = Cache(tmp_path, "GB", NesoSource(kind="neso")), Feed("x"), Feed("x")
     for hour in range(80):
         feed.add(Reading((), outlook(hour, 30, 25)), START + hour * HOUR)

@@ -63,7 +63,7 @@ def test_grid_time_starts_now_where_nothing_is_replayed() -> None:
 
 
 def test_grid_time_starts_when_all_traces_have_begun(traces: list[TraceSource]) -> None:
-    """And a static zone beside them holds from then, not from the wall clock's now."""
+    """A static zone beside the traces holds from that time, not from the wall clock's."""
     start, sources = build(carbon(*traces, STATIC), NOW)
     static = sources["C"].at(start)
 

@@ -155,7 +155,7 @@ def test_a_mistake_is_one_sentence_with_its_line(
 
 
 def test_a_pipeline_names_which_stage_is_missing_and_what_writes_it(tmp_path: Path) -> None:
-    """And a model of pipelines alone needs a strategy that plans them."""
+    """The mistake names the stage; a model of pipelines alone needs a strategy that plans them."""
     tree = "        file: models/tree.onnx\n"
     staged = GOOD.replace(tree, "        stages: [models/tree.onnx, models/cut.onnx]\n")
     status, lines = checked(tmp_path, staged)
@@ -243,7 +243,7 @@ def test_a_certificate_that_others_will_not_trust_is_named(tmp_path: Path, wrong
 
 
 def test_objectives_of_tokens_need_a_profile_that_knows_them(tmp_path: Path) -> None:
-    """And a fleet that can meet them."""
+    """Objectives of tokens are refused without such a profile, or a fleet that can meet them."""
     runtime = "        runtime: {kind: openai, address: '127.0.0.1:1'}"
     text = GOOD.replace("latency_s: 0.2", "latency_s: 60, tpot_s: 0.001")
     for profile, known in (("gmacs_per_item: 0.7", False), ("gmacs_per_item: 37", True)):

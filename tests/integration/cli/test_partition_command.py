@@ -28,7 +28,7 @@ def run(*arguments: object) -> tuple[int, str]:
 
 
 def test_a_partition_is_on_disk_with_what_programs_must_know(network: Path, tmp_path: Path) -> None:
-    """And what is printed is what the deployment file takes, sensitivities included."""
+    """The printed lines are what the deployment file takes, sensitivities included."""
     out, database = tmp_path / "stages", tmp_path / "s.db"
 
     code, text = run(

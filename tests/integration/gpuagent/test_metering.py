@@ -313,7 +313,7 @@ def test_a_damaged_account_is_set_aside_and_begun_again(tmp_path: Path) -> None:
 
 
 def test_an_account_states_when_it_began_over_restarts_of_its_agent(tmp_path: Path) -> None:
-    """And one whose file is gone began later, so that a sum over accounts treats it as another."""
+    """An account whose file is gone began later, so that a sum over accounts shows another."""
 
     def started(began_s: float) -> GpuMeter:
         counters = SharedCounters(tmp_path / "ledger", lambda: 1000.0)

@@ -61,7 +61,7 @@ def test_measurements_of_two_machines_are_not_mixed(tmp_path: Path) -> None:
 def test_whatever_byte_the_power_failed_at_whole_lines_are_kept(
     tmp_path_factory: pytest.TempPathFactory, cut: int
 ) -> None:
-    """And what is written after it is whole, too."""
+    """Lines written after the broken one are whole, too."""
     path = written(tmp_path_factory.mktemp("torn") / "book.jsonl")
     data = path.read_bytes()
     kept = data[: min(cut, len(data))]

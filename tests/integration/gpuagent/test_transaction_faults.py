@@ -51,7 +51,7 @@ class Ordeal:
 
     Attributes:
         seed: Draws the plan from what runs.
-        scrambled: Its groups are in no sensible order.
+        scrambled: The change's groups are in an arbitrary order.
         faults: Calls of NVML that fail.
         failing_starts: Workers that end as soon as they start.
         death: The agent is killed at this effect.
@@ -246,7 +246,7 @@ def calm(world: World) -> None:
 def test_after_any_sequence_of_plans_and_faults_the_node_is_as_desired_or_as_before(
     sequence: list[Ordeal],
 ) -> None:
-    """And workers that a plan does not name are the same processes; nothing is left over."""
+    """Workers that a plan does not name are the same processes; nothing is left over."""
 
     async def run(world: World) -> None:
         await live(world, enable_mig)

@@ -235,7 +235,7 @@ def test_where_data_lies_is_no_setting(path: Path, monkeypatch: pytest.MonkeyPat
 def test_variables_that_kubernetes_sets_for_services_are_no_settings(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """But a number at the same name was meant as a setting, and is refused."""
+    """A number at the same name was meant as a setting, and is refused."""
     links = {
         "CINQUEFOIL_SERVICE_HOST": "10.0.0.7",
         "CINQUEFOIL_ROUTER_SERVICE_HOST": "10.0.0.7",

@@ -8,7 +8,7 @@ _MIB = 2**20
 
 
 def test_a_message_that_is_announced_takes_no_memory_before_it_comes() -> None:
-    """Else a few bytes on each of some streams would take all that the machine has."""
+    """A few bytes on each of some streams must not take all memory of the machine."""
     reader = MessageReader(lambda _: None, 2**30)
     process = psutil.Process()
     before_bytes = process.memory_info().rss

@@ -20,7 +20,7 @@ class Database:
     """A lease that takes some turns of the loop to be read or written, or never is.
 
     Attributes:
-        turns: How many; infinite where it is away.
+        turns: Turns of the loop per access; infinite where the database is away.
         beats: Renewals.
     """
 

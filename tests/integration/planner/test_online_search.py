@@ -141,7 +141,7 @@ def test_a_measurement_of_an_unknown_kind_is_refused() -> None:
 
 
 def test_beliefs_are_plain_values() -> None:
-    """So that they can be stored; what is read back corrects the same."""
+    """Beliefs can be stored: those that are read back correct the same."""
     problem, first = started(0.1)
     beliefs = run(problem, first, WORLDS["everything 15 % slower"])[0].beliefs
     plain = [(*cell, *asdict(evidence).values()) for cell, evidence in beliefs.evidence.items()]

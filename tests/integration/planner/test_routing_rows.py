@@ -92,7 +92,7 @@ def segments(said: RoutingTable) -> set[str]:
 async def test_after_any_changes_the_table_saved_last_is_read(
     database: Path | str, seed: int
 ) -> None:
-    """Also by another planner, and by one from before parts: it has all of the segments."""
+    """Another planner reads all of the segments, and so does one from before parts."""
     draw, said = random.Random(seed), table()
     for _ in range(6):
         async with open_store(database) as store:

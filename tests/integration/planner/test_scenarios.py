@@ -73,7 +73,7 @@ def test_the_fewest_gpus_are_proven(folder: Path, number: int) -> None:
 def test_the_repaired_heuristic_takes_no_more_gpus_than_the_authors_maps(
     folder: Path, number: int, latency_share: float
 ) -> None:
-    """Though every map is physically valid, which 31 of theirs are not; ours takes the optimum."""
+    """Our maps are all physically valid, while 31 of theirs are not; ours takes the optimum."""
     found = allocate(scenario(folder, number, Terms(latency_share=latency_share)))
     most = shipped_gpus(number) if folder == THEIRS else OPTIMUM[OURS][number - 1]
 

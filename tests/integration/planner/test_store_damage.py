@@ -163,7 +163,7 @@ async def test_a_file_of_no_database_and_an_empty_one_are_refused(path: Path) ->
 
 
 async def test_every_write_has_its_checksum(path: Path) -> None:
-    """Also where a row is changed, or added to."""
+    """A row that is changed or added to has its checksum, too."""
     await written(path)
     async with open_store(path) as store:
         await store.pin.save(None)

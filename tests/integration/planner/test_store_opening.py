@@ -165,7 +165,7 @@ def test_every_migration_says_who_reads_it_and_how_it_is_taken_back() -> None:
 async def test_a_planner_that_looks_at_the_lease_does_not_wait_for_the_leaders_transaction(
     tmp_path: Path,
 ) -> None:
-    """Nor does the leader wait for it: it only reads, and sees at once who leads."""
+    """The leader does not wait for it either: it only reads, and sees at once who leads."""
     path = tmp_path / "planner.sqlite3"
     async with open_store(path) as leader, leader.connection.transaction():
         with pytest.raises(FailedPrecondition, match=re.escape(leader.leadership.holder)):

@@ -63,7 +63,7 @@ def test_entries_vectors_histories_and_the_secret_survive(path: Path) -> None:
 
 
 def test_only_the_owner_may_read_the_file_and_its_journal(path: Path) -> None:
-    """Also where the file existed with a wider permission."""
+    """A file that existed with a wider permission is closed, too."""
     path.parent.mkdir()
     path.touch(0o644)
     modes = []

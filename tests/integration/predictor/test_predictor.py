@@ -53,7 +53,7 @@ async def predictor(embedder: Embedder) -> AsyncIterator[LengthPredictor]:
 async def test_a_prompt_that_breaks_what_computes_gets_the_prior(
     predictor: LengthPredictor, embedder: Embedder
 ) -> None:
-    """And the next one its answer; the broken one's length is still learned."""
+    """The next prompt gets its answer; the broken one's length is still learned."""
     broken = await predictor.predict("m", BREAKS.encode())
     assert broken.source == "prior"
 
@@ -95,7 +95,7 @@ async def test_a_prediction_is_at_most_what_the_request_the_model_or_its_context
 async def test_a_tenants_prompts_reveal_nothing_to_others(
     predictor: LengthPredictor, embedder: Embedder
 ) -> None:
-    """Neither the same prompt nor a similar one; all look alike here."""
+    """The same prompt gets nothing, nor does a similar one; all look alike here."""
     embedder.go.set()
     await predictor.observe("m", b"700", 300, tenant="one")
 

@@ -96,7 +96,7 @@ def texts(seen: RunRecord) -> TextFigures:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_every_joule_of_a_replica_is_some_texts(seed: int) -> None:
-    """Also of texts that were dropped half-way; at the end nothing is left in the replica."""
+    """Texts dropped half-way have their energy, too; at the end nothing is left in the replica."""
     rng = np.random.default_rng(seed)
     replica = Replica(StepCosts(LanguageProfile.of(8.0), WHOLE), lambda _, __: (1.0, inf), 4, 3000)
     made = [Text(0.0, int(p), int(a)) for p, a in rng.integers(1, 1200, (20, 2))]

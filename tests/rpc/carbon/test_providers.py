@@ -237,7 +237,7 @@ async def test_the_key_is_shown_to_the_provider_and_to_no_other(
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Neither logs nor failures hold it, though httpx would log the URL that ENTSO-E's is in."""
+    """The key is in no log and no failure, though httpx would log the URL that ENTSO-E's is in."""
     caplog.set_level("INFO")
     server.route = case.answer
     provider = make(case)

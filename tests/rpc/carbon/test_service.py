@@ -150,7 +150,7 @@ async def test_watch_sends_a_snapshot_then_each_change_in_order(two_zones: Carbo
 
 
 async def test_a_reader_that_sleeps_wakes_up_to_the_present(two_zones: Carbon) -> None:
-    """However much happened meanwhile, it holds the value in force a few messages later."""
+    """The reader holds the value in force a few messages later, however much it has missed."""
     watch = aiter(two_zones.stub.Watch(pb.WatchRequest(zones=["CAL"]), timeout=20))
     first = await anext(watch)
     while True:  # no client reads `watch` while the grid goes on for hours

@@ -145,7 +145,7 @@ def _restarted(segment: inventory_pb2.Segment | None) -> bool:
 
 
 async def test_what_cannot_be_is_refused_and_changes_nothing(node: tuple[Planner, Agent]) -> None:
-    """But a successor may start beside who serves: what plans swap there never stops serving."""
+    """A successor may start beside a serving segment: a model that is swapped never stops."""
     planner, _ = node
     assert (await planner.create("3g.20gb", 0)).ok
     assert (await planner.start(segment_spec())).ok

@@ -212,7 +212,7 @@ async def test_a_daemon_that_fails_is_restarted_after_its_clients_have_gone(node
 async def test_the_next_agent_keeps_daemons_in_use_and_ends_the_others(
     state: Path, binary: Path
 ) -> None:
-    """Also one that does not listen, which is ended by force."""
+    """A daemon that does not listen is ended, too, by force."""
     root = state / "mps"
     used = MpsDaemon(binary, 2.0, "MIG-1", root / "a")
     left = MpsDaemon(binary, 2.0, "MIG-2", root / "b")

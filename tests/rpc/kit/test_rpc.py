@@ -200,7 +200,7 @@ async def test_a_trace_goes_on_through_every_service_of_a_chain() -> None:
 
 
 async def test_without_a_trace_no_header_is_sent() -> None:
-    """And other metadata passes untouched, with a trace and without."""
+    """Other metadata passes untouched, with a trace and without."""
     seen: list[dict[str, str]] = []
 
     async def keep(context: Any) -> list[str]:

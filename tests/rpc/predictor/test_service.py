@@ -78,7 +78,7 @@ async def test_a_length_observed_is_predicted_for_the_same_prompt_and_for_a_like
 async def test_the_key_of_a_response_stands_for_its_prompt(
     stub: PredictorServiceAsyncStub,
 ) -> None:
-    """So the router need not keep prompts; what was embedded for the question is used again."""
+    """The router need not keep prompts; the vector of the question is used again."""
     (predicted,) = await predict(stub, CAKE)
     observed = pb.Observation(model=MODEL, prompt_key=predicted.prompt_key, output_tokens=50)
     strange = pb.Observation(model=MODEL, prompt_key=b"never given", output_tokens=50)
@@ -173,7 +173,7 @@ async def test_a_batch_with_one_wrong_observation_counts_for_nothing(
 async def test_a_length_beyond_the_models_context_is_refused(
     stub: PredictorServiceAsyncStub,
 ) -> None:
-    """And counts for nothing; of a model whose context is not known, a million tokens may come."""
+    """The refused length is not learned; without a known context, a million tokens may come."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await observe(stub, CAKE, 5, 1_000_001)
 

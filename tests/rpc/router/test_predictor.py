@@ -230,7 +230,7 @@ async def test_lengths_are_reported_by_key_or_without_a_prediction_by_prompt() -
 
 
 async def test_prompts_are_those_of_their_client_and_of_no_tenant_where_it_is_not_known() -> None:
-    """So that no client can infer from the order of answers what another has sent."""
+    """No client can infer from the order of answers what another has sent."""
     async with suite(oracle()) as found, asyncio.TaskGroup() as tasks:
         work = tasks.create_task(found.work(short_s=0.001, long_s=0.001))
         clients = ["", "one", "two"] * 6

@@ -11,7 +11,7 @@ from tests.support.router.router_service import infer_request, running, until
 
 
 async def test_a_worker_receives_how_long_a_request_waited_before_it() -> None:
-    """Or it would call a request early that spent its objective in the router's queue."""
+    """A worker must not call a request early that spent its objective in the router's queue."""
     async with running() as world:
         worker = await world.worker("a")
         infer = GRPCInferenceServiceStub(world.channel).ModelInfer
@@ -29,7 +29,7 @@ async def test_a_worker_receives_how_long_a_request_waited_before_it() -> None:
 
 
 async def test_a_request_without_a_deadline_has_its_models_own() -> None:
-    """And the worker gets it, so that it does not begin a request that no caller waits for."""
+    """The worker gets the deadline: it begins no request that no caller waits for."""
     async with running(default_deadline_s=0.1) as world:
         worker = await world.worker("a", lambda _: None)
         await world.route(worker)

@@ -52,7 +52,7 @@ async def test_a_request_that_came_too_late_counts_and_a_wrong_one_does_not(
 
 
 async def test_the_counts_outlive_the_worker(tmp_path: Path, model: Path) -> None:
-    """Or its successor's first sample would be the whole past."""
+    """A successor's first sample must not be the whole past."""
     spec = worker_spec(tmp_path, model)
     async with worker(spec) as first, routed(spec.listen) as router:
         await router.infer(infer_request([[0, 0]]))

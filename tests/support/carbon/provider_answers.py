@@ -22,11 +22,11 @@ class Case:
 
     Attributes:
         settings: Without "url".
-        bodies: Its answers by path, or by the path's last part.
+        bodies: Answers by path, or by the path's last part.
         newest: Start, value and provenance of its newest sample.
         count: Samples.
         ahead: Values of its forecast; empty: it has none.
-        token: What it gets to see of the key.
+        token: The part of the key that the provider gets.
         times: Pattern of the times in its answers.
         impossible: A time of that format that has no instant in UTC.
     """

@@ -17,7 +17,7 @@ class InjectedFault:
     """A fault to come.
 
     Attributes:
-        code: What the call returns.
+        code: Return code of the call.
         symbols: C names of the functions that it hits; empty: every one.
         gpu_uuid: Hits only calls about this GPU or its slices; "": any call.
         skip: Matching calls that are let through first.

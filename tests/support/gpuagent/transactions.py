@@ -225,8 +225,8 @@ def machine(folder: Path, types: tuple[str, ...] = TYPES, **options: Any) -> Ite
     """Run a machine of simulated GPUs without agent.
 
     Args:
-        folder: Where agents keep their state.
-        types: Its GPUs.
+        folder: Folder of the agents' state.
+        types: Types of the GPUs.
         options: Of the simulated library.
     """
     death, uuids = Death(), itertools.count(1)

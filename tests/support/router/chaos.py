@@ -33,8 +33,8 @@ class Books:
     """Observations from outside the router, by request body.
 
     Attributes:
-        ends: How often each request ended, and how.
-        answers: How often a worker's answer to it reached the router.
+        ends: The ends of each request.
+        answers: Number of answers to a request that reached the router.
         deaths: Workers that died of it.
         granted_j: Energy that workers granted in answers that reached the router.
         wrong: Answers that were another request's.
@@ -197,7 +197,7 @@ class World:
 
     Attributes:
         engine: The real one.
-        books: What is seen.
+        books: The record of the requests.
         workers: By endpoint, each that is dialled.
         agents: Nodes whose agents live.
     """

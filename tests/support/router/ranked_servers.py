@@ -14,8 +14,8 @@ def served(
     """Return times in the system, s.
 
     Args:
-        arrivals: When each comes, s, ascending.
-        services: What each takes, s.
+        arrivals: Arrival times, s, ascending.
+        services: Service times, s.
         boost_s: Boost by index of the job, s; called when it arrives.
         ended: Called with the index of each job that had to wait, and its wait, s.
         slots: Servers.

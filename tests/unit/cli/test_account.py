@@ -60,7 +60,7 @@ def test_rows_sum_to_the_total_with_what_no_model_used() -> None:
 
 
 def test_sci_of_a_model_has_its_share_of_idle_and_embodied_carbon() -> None:
-    """And the total has all of both once."""
+    """The total has the idle and embodied carbon of all models once."""
     chat, *_, total = rows(ENTRIES, "model")
 
     assert chat.gco2e_per_request == pytest.approx((10.0 + 2.0 + 1.0) / 20)

@@ -21,7 +21,7 @@ def test_no_question_comes_twice_and_each_has_one_right_answer(seed: int) -> Non
 
 
 def test_right_answers_are_at_every_place_alike() -> None:
-    """Or a model that always names the first would look able. 4 sigma of 1,000 draws."""
+    """A model that always names the first must not look able. 4 sigma of 1,000 draws."""
     places = [each.right for each in items(1000)]
 
     assert all(abs(places.count(at) - 250) < 55 for at in range(CHOICES))

@@ -12,7 +12,7 @@ from services.kit.errors import FailedPrecondition
 
 @given(st.permutations([1, 1, 1, 2, 2, 2, 3, 3, 3]))
 def test_steps_by_term_never_interleave(arrivals: list[int]) -> None:
-    """However the steps of several planners arrive, those carried out are in order of term."""
+    """In any order of the steps of several planners, those carried out are in order of term."""
     terms, carried_out = Terms(), []
     for term in arrivals:
         with suppress(FailedPrecondition):
@@ -23,7 +23,7 @@ def test_steps_by_term_never_interleave(arrivals: list[int]) -> None:
 
 
 def test_only_the_first_step_of_a_term_is_new() -> None:
-    """So that the journal is written once per term."""
+    """The journal is written once per term."""
     terms = Terms(3)
 
     assert [terms.admit(term) for term in (3, 4, 4, 0)] == [False, True, False, False]

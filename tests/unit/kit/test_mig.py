@@ -99,7 +99,7 @@ def test_a_maximal_layout_cannot_be_extended(gpu: Geometry) -> None:
 
 @every_gpu
 def test_every_layouts_slices_fit_into_a_maximal_one(gpu: Geometry) -> None:
-    """So a plan that counts slices inside a maximal multiset has looked at every layout."""
+    """A plan that counts slices inside a maximal multiset has looked at every layout."""
     maximal = [counts(layout) for layout in maximal_layouts(gpu)]
 
     for layout in layouts(gpu):

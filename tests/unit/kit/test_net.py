@@ -88,5 +88,5 @@ def test_only_this_machines_own_addresses_are_loopback(address: str, loopback: b
     ],
 )
 def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
-    """Also one that its writer forgot to escape."""
+    """A password that its writer forgot to escape is hidden, too."""
     assert without_password(url) == shown

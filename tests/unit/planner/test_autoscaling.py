@@ -36,7 +36,7 @@ def test_a_fleet_that_serves_all_wants_nothing() -> None:
 @examples(0.1)
 @given(st.floats(3_000, 60_000), st.integers(1, 2))
 def test_as_many_gpus_as_are_wanted_serve_all(demand_rps: float, a100s: int) -> None:
-    """And where at least two are wanted, half of them do not."""
+    """Where at least two are wanted, half of them do not."""
     short = posed(demand_rps, a100s)
     judged = score(short, exact(short))
     wanted = wanted_gpus(short, judged)

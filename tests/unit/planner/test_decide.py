@@ -30,7 +30,7 @@ from tests.support.planner.decisions import MODEL, POOL, analytic, decided, done
 def test_a_decision_that_was_carried_out_is_kept(
     strategy: str, intensity: float, gpus: int
 ) -> None:
-    """Else the planner would never come to rest. Annealing walks on from what runs by design."""
+    """The planner comes to rest. Annealing walks on from what runs by design."""
     before = snapshot(strategy, intensity=intensity, gpus=gpus)
     first = decided(before)
     again = decided(done(before, first), "t")
@@ -207,7 +207,7 @@ class Measured:
 @pytest.mark.parametrize("strategy", sorted(REGISTRY))
 @pytest.mark.parametrize("gone", ["variant", "model"])
 def test_what_was_removed_from_the_deployment_is_stopped(strategy: str, gone: str) -> None:
-    """Neither a plan nor an explanation divides by what it could serve, which is nothing."""
+    """A plan and its explanation do not divide by its capacity, which is nothing."""
     before = snapshot(strategy, gpus=1)
     running = decided(before)
     served = done(before, running)

@@ -119,7 +119,7 @@ def test_a_dry_run_may_add_a_model_and_nothing_else_may() -> None:
 def test_a_dry_run_reads_no_tables_and_changes_no_files(
     values: dict[str, Any], message: str
 ) -> None:
-    """Otherwise its errors would reveal the contents of a file on the planner's machine."""
+    """Its errors would reveal the contents of a file on the planner's machine."""
     with pytest.raises(InvalidArgument) as caught:
         overridden(deployment(), values, may_add=True)
 

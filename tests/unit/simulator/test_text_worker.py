@@ -43,8 +43,8 @@ class Event(NamedTuple):
         at_s: Requests' time; no two events have the same.
         what: "arrival" or "withdrawal" of a text, "clock" of the GPU, "reading" of the account.
         worker: Index of the worker.
-        text: Which.
-        clock_mhz: The GPU's.
+        text: Number of the text.
+        clock_mhz: New clock of the GPU, MHz.
     """
 
     at_s: float
@@ -73,8 +73,8 @@ class Scenario:
     """Workers of one segment, and what happens to them.
 
     Attributes:
-        costs, workers, slots, kv_tokens: What the workers are.
-        patience_s: How long a caller waits.
+        costs, workers, slots, kv_tokens: The workers' parameters.
+        patience_s: Time that a caller waits, s.
         lengths: Tokens of each text's prompt and answer.
         events: In order.
     """
@@ -135,7 +135,7 @@ class Definition:
     """A worker by definition: each step is begun and ended for itself.
 
     Attributes:
-        past: When each step began and ended, its energy, and how many texts ended with it.
+        past: Begin, end, energy and number of ended texts of each step.
     """
 
     scenario: Scenario
@@ -325,7 +325,7 @@ def test_runs_are_their_steps_one_by_one(scenario: Scenario, pause_ms: int, paus
 def test_the_energy_of_steps_together_is_their_sum(
     costs: StepCosts, clock: float, answers: int, context: int, steps: int
 ) -> None:
-    """Also where power reaches the GPU's limit on the way."""
+    """It is even where power reaches the GPU's limit on the way."""
     one_by_one = sum(
         costs.step(clock, answers, context + number, 0).energy_j for number in range(steps)
     )

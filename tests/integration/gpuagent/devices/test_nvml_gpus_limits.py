@@ -159,7 +159,7 @@ def test_gpus_that_are_not_allowed_are_neither_listed_nor_touched(
 
 
 def test_what_is_no_gpu_is_not_found(cut: tuple[NvmlGpus, str]) -> None:
-    """Nor is a slice: clocks and power belong to whole GPUs."""
+    """A slice is not found either: clocks and power belong to whole GPUs."""
     port, uuid = cut
     for wrong in ("GPU-00000000", port.create_slice(uuid, ONE)):
         for call in _all_methods(port, wrong):

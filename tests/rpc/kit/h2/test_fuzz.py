@@ -129,7 +129,7 @@ def serving_echo() -> tuple[Echo, ServerState]:
 
 
 async def test_an_answered_call_is_freed_without_the_garbage_collector() -> None:
-    """Else large requests stay in memory until it runs: 600 MB after 2,000 images."""
+    """Large requests must not stay in memory until it runs: 600 MB after 2,000 images."""
     _, state = serving_echo()
     connection = ServerConnection(state)
     connection.connection_made(Sink())

@@ -177,7 +177,7 @@ async def test_frames_that_come_by_turns_may_not_exceed_the_window_of_theirs() -
 async def test_an_answer_before_the_requests_end_is_followed_by_a_reset_without_error(
     *, ends: bool
 ) -> None:
-    """Else grpc's C core, short of processor time, takes a closed connection for the end."""
+    """Without it grpc's C core, short of processor time, takes a closed connection for the end."""
 
     async def first(requests: AsyncIterator[bytes], _: object) -> bytes:
         if not ends:

@@ -58,7 +58,7 @@ def of(source: Source, now: datetime) -> Forecast:
 def test_any_history_gives_ordered_bounds_and_periods_without_holes(
     values: list[float], step_min: int, late_min: int, repeats: int
 ) -> None:
-    """Also with odd steps, long gaps before now, zeros, and the same few values again and again."""
+    """Odd steps, long gaps before now, zeros, and the same few values again and again."""
     known = history(values * repeats, step_min * MINUTE)
     now = known[-1].since + late_min * MINUTE
     found = forecast(known, now)

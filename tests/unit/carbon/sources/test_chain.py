@@ -96,7 +96,7 @@ def test_a_synthetic_stand_in_stands_in_as_soon_as_the_first_is_silent() -> None
 def test_between_two_changes_the_value_in_force_is_one(
     first: dict[int, int], second: dict[int, int], hold_h: int, offset_min: int
 ) -> None:
-    """So a follower that wakes at each change misses nothing: also no falling silent."""
+    """A follower that wakes at each change misses nothing, not even a source that falls silent."""
     source, when = chain(first, second, hold=hold_h * HOUR), START + offset_min * MINUTE
     change = source.next_change(when)
     end = at(2 * STEPS) if change is None else min(change, at(2 * STEPS))
@@ -162,7 +162,7 @@ def test_a_clock_that_is_set_back_is_no_news_and_no_loss() -> None:
 
 @pytest.mark.parametrize("back", [1, 50, 500_000])
 def test_a_forecast_after_the_clock_was_set_back_begins_with_the_newest_value(back: int) -> None:
-    """Also where it was set to before all that is known."""
+    """It does even where the clock was set to before all that is known."""
     watched = monitor(chain(dict.fromkeys(range(47), 10) | {47: 12}), at(47))
     watched.advance(at(47 - back))
     found = watched.forecast(at(47 - back), 24 * HOUR)

@@ -110,7 +110,7 @@ def test_what_was_seen_at_another_clock_hints_but_proves_nothing() -> None:
 
 
 def test_no_older_sample_counts_than_the_percentile_needs() -> None:
-    """Or a burst of long ago would hide in the present, and the present in it."""
+    """A burst of long ago must not hide in the present, nor the present in it."""
     slow, fast = counted(*[0.5] * 40), counted(*[0.01] * 40)
 
     assert window(slow, fast).seen().proven_s == pytest.approx(0.01, rel=0.02)
@@ -148,7 +148,7 @@ def test_a_rare_models_slow_requests_are_remembered_for_longer_than_a_minute() -
 
 @given(late=st.integers(0, 60), answered=st.integers(1, 3000), more=st.integers(1, 20))
 def test_the_bound_of_the_percentile_is_not_below_it(late: int, answered: int, more: int) -> None:
-    """Nor does it fall as more requests come late; a spent budget stays spent meanwhile."""
+    """The bound does not fall as more requests come late; a spent budget stays spent meanwhile."""
     late = min(late, answered)
     record = LatencyRecord(0.01)
     if answered > late:

@@ -124,7 +124,7 @@ def _saturated(credits_: Credits, waiting: dict[int, float], shares: list[Share]
 
 @given(st.integers(2, 64), st.lists(st.floats(10.0, 1000.0), min_size=2, max_size=5))
 def test_busy_streams_converge_to_their_queues_proportions(total: int, queues: list[float]) -> None:
-    """However they began: what is left is rounding, and the credits that they hold themselves."""
+    """From any beginning: the rest is rounding, and the credits that streams hold themselves."""
     credits_ = Credits(total)
     shares = [credits_.open(0.0) for _ in queues]
     _saturated(credits_, dict(enumerate(queues)), shares)

@@ -150,7 +150,7 @@ def test_each_phase_follows_the_clock_by_its_own_sensitivity(ratio: float, slots
 def test_more_answers_at_a_time_take_more_power_and_less_energy_each(
     slots: int, processes: int
 ) -> None:
-    """And no slice draws more than it can."""
+    """No slice draws more than it can."""
     profile = EIGHT_B.changed(memory_mib_per_item=1.0)
 
     def at(size: int) -> BatchCost:

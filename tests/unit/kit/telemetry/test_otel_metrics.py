@@ -26,7 +26,7 @@ def registered(registry: CollectorRegistry) -> dict[str, Metric]:
 
 
 def test_counters_and_gauges_have_the_names_and_labels_of_a_scrape() -> None:
-    """So that one dashboard fits both; the unit is UCUM's."""
+    """One dashboard fits both; the unit is UCUM's."""
     registry = CollectorRegistry()
     Counter("energy_joules", "Energy.", ["gpu"], registry=registry).labels("a").inc(3)
     Gauge("power_watts", "Power.", registry=registry).set(7)

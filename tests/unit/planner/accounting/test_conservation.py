@@ -30,8 +30,8 @@ class Meter:
     """A GPU whose truth is known.
 
     Attributes:
-        node, uuid: Which.
-        now: Its agent's counters.
+        node, uuid: Names of the node and of the GPU.
+        now: Counters of the GPU's agent.
         total_j, used: The truth.
         unreported_j: The part of it that was drawn since its last report that came.
         lost_j: The part of it that its agent lost before it was reported.

@@ -44,9 +44,9 @@ def booked(
     """Return the energy that is booked of one GPU's reports at once, J.
 
     Args:
-        reports: When the agent's account began, s, and its total, J.
+        reports: Time at which the agent's account began, s, and its total, J.
         calls: Takes the node's name for each booking.
-        forget: Whether the node is forgotten before.
+        forget: The node is forgotten before.
     """
     accountant = Accountant(lambda node: Site(node, "Z", 1.2, 100.0))
 

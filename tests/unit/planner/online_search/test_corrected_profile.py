@@ -51,7 +51,7 @@ def test_what_was_measured_to_be_slow_is_planned_as_slow_and_so_is_what_was_not(
 
 
 def test_tokens_are_slower_by_as_much() -> None:
-    """So that a corrected language model keeps its objectives of tokens."""
+    """A corrected language model keeps its objectives of tokens."""
     pool, profile = fleets.pool("h100-80gb"), LanguageProfile.of(8.0)
     shape = pool.type.shape(catalog.whole(pool))
     cell = Cell("digits", "8b", "h100-80gb", shape.profile)

@@ -33,7 +33,7 @@ def problem(rule: PlacementRule, gpus: int = 2) -> Problem:
 
 
 def wanted(posed: Problem, counts: Mapping[str, int]) -> Configuration:
-    """So many halves of a GPU for each model."""
+    """Return a configuration of so many halves of a GPU for each model."""
     halves = {kind.model: kind for kind in posed.catalog if kind.profile == HALF}
     segments = {halves[name]: number for name, number in counts.items() if number}
     return Configuration(segments, dict.fromkeys(segments, 1.0))

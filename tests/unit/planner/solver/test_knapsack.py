@@ -44,7 +44,7 @@ def least(chosen: list[Item]) -> float:
 @examples(2.0)
 @given(items)
 def test_bounds_are_never_above_the_optimum_nor_covers_below(chosen: list[Item]) -> None:
-    """And covers cover: whatever the items, also such that cost nothing or gain."""
+    """For any items, also such that cost nothing or gain; and covers cover."""
     problem, optimum = arrays(chosen), least(chosen)
     assert bounds(problem)[0] <= optimum + 1e-7
     for counts in (covers(problem), *alone(problem)):

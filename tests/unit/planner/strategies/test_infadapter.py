@@ -61,7 +61,7 @@ def by_equation_1(problem: Problem, found: Configuration) -> tuple[float, ...]:
 @examples(0.3)
 @given(demand_rps=st.floats(1, 1500), resources=st.sampled_from([0.0125, 0.05, 0.2]))
 def test_no_strategy_is_better_by_equation_1(demand_rps: float, resources: float) -> None:
-    """And the gap is proven, which is stated where Eq. 1 is what the deployment wants."""
+    """The gap is proven, which is stated where Eq. 1 is what the deployment wants."""
     problem = posed(demand_rps, resources=resources)
     found = infadapter(problem)
     wanted = infadapter(posed(demand_rps, resources=resources, goals=EQUATION_1))

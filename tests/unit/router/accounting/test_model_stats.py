@@ -56,7 +56,7 @@ def test_windows_add_up_to_the_counts_since_start(windows: list[list[float]]) ->
 def test_quantiles_of_a_window_are_within_one_percent_of_the_exact_ones(
     latencies_s: list[float], percentile: float
 ) -> None:
-    """And what was counted before the window is not in them."""
+    """Latencies counted before the window are not in them."""
     stats = ModelStats()
     for latency_s in (1e-3, 20.0, 20.0):
         answer(stats, latency_s)

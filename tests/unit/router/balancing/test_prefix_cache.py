@@ -53,7 +53,7 @@ def test_only_the_first_blocks_of_a_long_prompt_count() -> None:
 def test_what_is_known_is_a_beginning_of_something_taken_and_the_memory_is_bounded(
     texts: list[bytes], most: int
 ) -> None:
-    """And the newest prompt is known as far as it fits."""
+    """The newest prompt is known as far as it fits."""
     cache = PrefixCache(most)
     for text in texts:
         cache.add(chain(text))

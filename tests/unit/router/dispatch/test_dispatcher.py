@@ -412,7 +412,7 @@ def test_one_that_runs_requests_one_by_one_is_given_no_next_batch() -> None:
 
 
 def test_a_prompt_returns_to_the_instance_that_has_read_it_until_that_restarts() -> None:
-    """Although the other has been idle for longer."""
+    """It returns although the other instance has been idle for longer."""
     text = bytes(10 * BLOCK_BYTES)
     raw = len(text).to_bytes(4, "little") + text
     body = pb.ModelInferRequest(raw_input_contents=[raw]).SerializeToString()
@@ -454,7 +454,7 @@ def test_predictions_of_answers_that_are_being_generated_balance_instances() -> 
 
 
 def test_many_who_wait_for_the_best_variant_do_not_keep_others_from_the_next_best() -> None:
-    """However many: what they wait for is not what the last one requires."""
+    """The number does not matter: what they wait for is not what the last one requires."""
     core = dispatcher(
         instance("a", accuracy=0.9), instance("b", accuracy=0.95), limits=Limits(max_queue=500)
     )

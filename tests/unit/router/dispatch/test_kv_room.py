@@ -79,7 +79,7 @@ LENGTHS = st.tuples(st.integers(0, 800), st.integers(1, 500))
 def test_no_instance_holds_more_than_its_cache_and_every_text_is_answered(
     choice: InstanceChoice, lengths: list[tuple[int, int]]
 ) -> None:
-    """Unless it holds one alone, whatever the lengths."""
+    """A text that is longer than the cache runs alone."""
     core = cached(*NAMES, choice=choice)
     for number, (prompt_bytes, max_tokens) in enumerate(lengths, 1):
         core.offer(text(number, prompt_bytes, max_tokens))

@@ -30,7 +30,7 @@ jobs = st.lists(st.tuples(times, times, times), min_size=1, max_size=40)
 def test_every_boost_is_within_the_bound_and_none_is_above_a_shorter_classes(
     seen: list[tuple[int, float, float]], slots: int
 ) -> None:
-    """So no request is overtaken by one that came later by more than the bound."""
+    """No request is overtaken by one that came later by more than the bound."""
     boosts = Boosts(BOUND_S)
     for length_decile, service_s, wait_s in seen:
         boosts.learn(length_decile, service_s, wait_s)
@@ -84,7 +84,7 @@ def test_the_tail_is_not_foreseen_to_grow(load: float) -> None:
 
 
 def test_a_small_bound_keeps_the_proportions() -> None:
-    """So classes still differ where the bound is far below their unbounded boosts."""
+    """Classes still differ where the bound is far below their unbounded boosts."""
     free, bounded = taught(Boosts(1e9)), taught(Boosts(1.0))
 
     assert bounded.of(0) == pytest.approx(1.0)

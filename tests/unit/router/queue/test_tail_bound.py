@@ -96,7 +96,7 @@ def test_no_boosts_make_a_lighter_tail_than_those_of_the_decay_rate(
 def test_the_limit_is_exceeded_by_as_many_as_requested(
     work: ServiceTimes, load: float, slots: int, share: float
 ) -> None:
-    """Unless services of one length alone are more than that: then by fewer, and they at most."""
+    """Fewer exceed it where services of one length are more than that, and these at most."""
     work = replace(work, slots=slots)
     rate_rps = load / work.mean_s
 

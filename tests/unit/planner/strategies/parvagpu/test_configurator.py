@@ -132,7 +132,7 @@ def test_the_paper_s_slot_preferences_follow_from_one_rule() -> None:
 
 @pytest.mark.parametrize("name", gpu_types.names())
 def test_every_spot_is_a_place_that_the_driver_allows(name: str) -> None:
-    """And free memory slices alone decide where a slice fits, on every GPU type."""
+    """Free memory slices alone decide where a slice fits, on every GPU type."""
     geometry = gpu_types.load(name).geometry
     known = sizes(geometry)
     assert known
