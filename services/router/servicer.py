@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import version
 from typing import Any, NoReturn
 
@@ -33,6 +33,9 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 _Region = pb.SystemSharedMemoryStatusRequest | pb.CudaSharedMemoryStatusRequest
 _RECEIPTS_S = 0.5  # between the responses of WatchReceipts
+_version = cache(partial(version, "cinquefoil"))
+UNCHARGED = frozenset({"ServerLive", "ServerReady", "ModelReady"})
+"""Calls that no quota counts: those of load balancers."""
 INFERENCE = pb.DESCRIPTOR.services_by_name["GRPCInferenceService"]
 
 
@@ -49,12 +52,14 @@ class InferenceServicer:
 
     async def infer(self, request: bytes, context: Context) -> bytes:
         """Answer one request."""
-        answer = await self.engine.infer(
-            messages.read_request_head(request, self.settings.max_request_bytes),
-            request,
-            context.time_remaining(),
-            client=partial(client_of, context, caller()),
-        )
+        client = partial(client_of, context, caller())
+        with self.engine.charged(client):
+            answer = await self.engine.infer(
+                messages.read_request_head(request, self.settings.max_request_bytes),
+                request,
+                context.time_remaining(),
+                client=client,
+            )
         context.set_trailing_metadata(answer.trailers)
         return answer.body
 
@@ -85,7 +90,7 @@ class InferenceServicer:
     def ServerMetadata(self, request: pb.ServerMetadataRequest) -> pb.ServerMetadataResponse:
         """Return the server's name, version and extensions."""
         return pb.ServerMetadataResponse(
-            name="cinquefoil", version=version("cinquefoil"), extensions=messages.EXTENSIONS
+            name="cinquefoil", version=_version(), extensions=messages.EXTENSIONS
         )
 
     def ModelMetadata(self, request: pb.ModelMetadataRequest) -> pb.ModelMetadataResponse:
@@ -166,7 +171,7 @@ def add_inference(servicer: InferenceServicer, server: grpc.aio.Server) -> None:
     for method in INFERENCE.methods:
         if method.name not in handlers:
             handlers[method.name] = grpc.unary_unary_rpc_method_handler(
-                _answering(getattr(servicer, method.name)),
+                _answering(servicer, method.name),
                 request_deserializer=GetMessageClass(method.input_type).FromString,
                 response_serializer=lambda response: response.SerializeToString(),
             )
@@ -175,9 +180,16 @@ def add_inference(servicer: InferenceServicer, server: grpc.aio.Server) -> None:
     )
 
 
-def _answering(answer: Callable[[Any], Message]) -> Callable[[Any, Context], Awaitable[Message]]:
-    async def call(request: Any, _: Context) -> Message:
-        return answer(request)
+def _answering(
+    servicer: InferenceServicer, method: str
+) -> Callable[[Any, Context], Awaitable[Message]]:
+    answer: Callable[[Any], Message] = getattr(servicer, method)
+
+    async def call(request: Any, context: Context) -> Message:
+        if method in UNCHARGED:
+            return answer(request)
+        with servicer.engine.charged(partial(client_of, context, caller())):
+            return answer(request)
 
     return call
 

@@ -14,6 +14,7 @@ from services.gpuagent.worker.tensors import Array
 from services.gpuagent.worker.work_messages import LARGE_BYTES, Body
 from services.kit.errors import InvalidArgument, NotFound
 from services.kit.protobuf_wire import taken_out
+from services.kit.tensor_shape import elements_of
 
 VERSION: Final = "1"
 PLATFORM: Final = "onnxruntime_onnx"
@@ -227,6 +228,7 @@ def _array(
     Raises:
         InvalidArgument: It does not fit the signature, or is not what it says.
     """
+    elements_of(tensor.shape, field=f"inputs[{number}].shape")
     shape, datatype = tuple(tensor.shape), spec.datatype
     if tensor.datatype != datatype or len(shape) != len(spec.shape):
         raise _unfit(tensor, spec, number)

@@ -43,7 +43,7 @@ async def serving_http(  # noqa: PLR0913 - one value per decision of the composi
     """Serve an application while the block runs, and yield the port.
 
     A handler is cancelled when its client has gone. Heads are bounded by aiohttp (8 KiB per line,
-    128 headers), bodies by the handlers that read them.
+    128 headers), bodies by the handlers that read them, and decompress them as they go.
 
     Args:
         address: "host:port"; port 0 picks a free one.
@@ -66,6 +66,7 @@ async def serving_http(  # noqa: PLR0913 - one value per decision of the composi
         handle_signals=False,
         access_log=None,
         handler_cancellation=True,
+        auto_decompress=False,  # before the caller is known, and 1,000 bytes of each
         keepalive_timeout=idle_s,
         lingering_time=_LINGER_S,
         shutdown_timeout=grace_s,

@@ -30,9 +30,15 @@ TOO_LARGE: Final = "REQUEST_TOO_LARGE"
 """Reason of the error of a body beyond its limit: status 413."""
 
 
+UNKNOWN_ENCODING: Final = "UNKNOWN_ENCODING"
+"""Reason of the error of a body in a compression that is not understood: status 415."""
+
+_BY_REASON: Final = {TOO_LARGE: 413, UNKNOWN_ENCODING: 415}
+
+
 def refusal(error: ServiceError, form: ErrorForm) -> web.Response:
     """Return an error as an answer: its status, its body, and when to try again."""
-    status = 413 if error.reason == TOO_LARGE else STATUSES.get(error.status, 500)
+    status = _BY_REASON.get(error.reason) or STATUSES.get(error.status, 500)
     headers = {"cinquefoil-status": error.status, "cinquefoil-reason": error.reason}
     if error.retry_after_s is not None:
         headers["Retry-After"] = str(math.ceil(error.retry_after_s))

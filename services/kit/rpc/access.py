@@ -85,7 +85,7 @@ _BY_SERVICE: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
         "ServerMetadata": _LOOK,
         "ModelMetadata": _LOOK,
         "ModelConfig": _LOOK,
-        "ModelStatistics": _LOOK,
+        "ModelStatistics": _SEE,
         "RepositoryIndex": _LOOK,
         "ModelInfer": _INFER,
         "ModelStreamInfer": _INFER,

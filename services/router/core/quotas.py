@@ -1,6 +1,7 @@
 """Request quotas of clients."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,6 +39,19 @@ class Quotas:
         """
         self._quotas = quotas
         self._uses: dict[str, _Use] = {}
+
+    @contextmanager
+    def charged(self, client: str, now_s: float) -> Iterator[None]:
+        """Count a call of a client while the block runs.
+
+        Raises:
+            ResourceExhausted: The client has used its quota; says when to try again.
+        """
+        self.enter(client, now_s)
+        try:
+            yield
+        finally:
+            self.leave(client)
 
     def enter(self, client: str, now_s: float) -> None:
         """Count a request of a client; call `leave` when it has ended.

@@ -56,6 +56,7 @@ async def edge(  # noqa: PLR0913 - one value per decision of the composition roo
         max_requests=settings.max_requests,
         max_request_bytes=settings.max_request_bytes,
         free_bytes=int(settings.max_queue_mib * _MIB),
+        charged=engine.charged,
     )
     calls = Calls(engine, settings.max_request_bytes)
     app = web.Application()

@@ -1,22 +1,62 @@
-"""JSON documents: requests checked against their types, messages written out."""
+"""JSON documents: requests checked against their types, messages written out.
 
+What a document costs is bounded by what is in it, before it is read: a value takes up to 3 us and
+600 bytes, text next to nothing (docs/decisions/0037-cost-of-a-document.md).
+"""
+
+import asyncio
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 from google.protobuf.message import Message
-from pydantic import BaseModel, ConfigDict, RootModel, ValidationError
+from pydantic import BaseModel, ConfigDict, RootModel, ValidationError, model_validator
 
 from services.kit.errors import InvalidArgument
 
 MAX_JSON_BYTES: Final = 8 * 2**20
-"""Largest JSON document: reading it holds the event loop, some 7 ms per MiB."""
+"""Largest JSON document."""
+MAX_STRINGS: Final = 65_536
+"""Strings of a document, names of members included."""
+MAX_VALUES: Final = 8192
+"""Lists, objects and their elements in a document, but those of tensors' data."""
+
+STRINGS: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+"""A JSON string."""
+
+_LARGE_BYTES: Final = 2**18
 
 D = TypeVar("D", bound=BaseModel)
+R = TypeVar("R")
+
+_reader: Final = ThreadPoolExecutor(1, thread_name_prefix="json")
+"""One thread: more would only wait for the interpreter, and the event loop with them."""
+
+
+async def off_loop(size: int, read: Callable[[], R]) -> R:
+    """Return what `read` returns, called beside the event loop where that takes long.
+
+    Args:
+        size: Bytes that are read.
+        read: Reads them; no call in it may hold the interpreter for long.
+    """
+    if size < _LARGE_BYTES:
+        return read()
+    return await asyncio.get_running_loop().run_in_executor(_reader, read)
 
 
 class Document(BaseModel):
-    """Base of a request's parts: a field that is not known is refused."""
+    """Base of a request's parts: a field that is not known is refused, null is as if not given."""
 
     model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_null(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        return {name: value for name, value in given.items() if value is not None}
 
 
 class _Object(RootModel[dict[str, Any]]):
@@ -29,16 +69,45 @@ def parsed(model: type[D], document: bytes | bytearray) -> D:
     Raises:
         InvalidArgument: It is not one; the message names the place and what is allowed there.
     """
-    if len(document) > MAX_JSON_BYTES:
-        raise InvalidArgument(
-            f"the JSON document has {len(document)} bytes, and {MAX_JSON_BYTES} at most are read;"
-            " send large tensors as binary data",
-            reason="JSON_TOO_LARGE",
-        )
+    check_size(document)
+    _check_values(document)
     try:
         return model.model_validate_json(document)
     except ValidationError as error:
         raise _refused(error) from None
+
+
+def check_size(document: bytes | bytearray) -> None:
+    """Refuse a document that has too many bytes or strings.
+
+    Raises:
+        InvalidArgument: Says how many it has, and how many it may have.
+    """
+    if len(document) > MAX_JSON_BYTES:
+        raise _too_large(f"{len(document)} bytes, and {MAX_JSON_BYTES}")
+    # A string that ends with a backslash hides one of its two quotes here.
+    strings = (document.count(b'"') - document.count(b'\\"')) // 2
+    if strings > MAX_STRINGS:
+        raise _too_large(f"{strings} strings, and {MAX_STRINGS}")
+
+
+def _check_values(document: bytes | bytearray) -> None:
+    values = _values(document)
+    if values > MAX_VALUES:  # brackets and commas in strings are no values
+        values = _values(STRINGS.sub(b"", document))
+    if values > MAX_VALUES:
+        raise _too_large(f"{values} values outside tensors' data, and {MAX_VALUES}")
+
+
+def _values(document: bytes | bytearray) -> int:
+    return sum(map(document.count, (b"{", b"[", b",")))
+
+
+def _too_large(finding: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"the JSON document has {finding} at most are read; send large tensors as binary data",
+        reason="JSON_TOO_LARGE",
+    )
 
 
 def parsed_object(document: bytes | bytearray) -> dict[str, Any]:
@@ -72,7 +141,7 @@ def _plain(value: Any, enum: Any) -> Any:
 
 def _refused(error: ValidationError) -> InvalidArgument:
     """Return pydantic's first finding, by the place in the document."""
-    first = error.errors(include_url=False, include_context=False)[0]
+    first = error.errors(include_url=False)[0]
     if first["type"] == "json_invalid":
         return InvalidArgument(f"the body is not JSON: {first['msg']}", reason="INVALID_JSON")
     place = ""
@@ -80,6 +149,8 @@ def _refused(error: ValidationError) -> InvalidArgument:
         place += f"[{step}]" if isinstance(step, int) else f".{step}" if place else step
     if first["type"] == "extra_forbidden":
         return InvalidArgument.at(place, "unknown field", reason="UNSUPPORTED")
+    if first["type"] == "too_long":
+        return InvalidArgument.at(place, f"may have {first['ctx']['max_length']} elements at most")
     if first["type"] == "missing":
         return InvalidArgument.at(place, "required, but missing")
     return InvalidArgument.at(place or "body", first["msg"].replace("Input should", "must", 1))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from aiohttp import web
@@ -21,9 +22,11 @@ from services.kit.errors import (
 from services.kit.http.context import HttpContext
 from services.kit.http.slow_clients import pieces, sent
 from services.kit.http.statuses import TOO_LARGE, ErrorForm, refusal
-from services.kit.rpc import Access
+from services.kit.rpc import Access, caller
 from services.kit.rpc.call_metrics import CALLS
 from services.kit.telemetry import logs, tracing
+from services.router.frontend.client_identity import client_of
+from services.router.servicer import UNCHARGED
 
 _log = logs.get("http")
 _tracebacks = logs.Tracebacks()
@@ -40,12 +43,14 @@ class Guard:
         max_requests: Requests that may be open at a time; further ones are refused.
         max_request_bytes: Largest body, after decompression.
         free_bytes: Size of all further bodies together that may be in memory.
+        charged: Counts a call against its client's quota while a block runs.
     """
 
     access: Access | None
     max_requests: int
     max_request_bytes: int
     free_bytes: int
+    charged: Callable[[Callable[[], str]], AbstractContextManager[None]] = lambda _: nullcontext()
     _open: int = 0
 
     def around(self, method: str, rpc: str, form: ErrorForm, handler: Handler) -> Handler:
@@ -58,6 +63,7 @@ class Guard:
             handler: Answers.
         """
         calls = CALLS.of(method)
+        counts = rpc.rpartition("/")[2] not in UNCHARGED
 
         async def guarded(request: web.Request) -> web.StreamResponse:
             started_s, status = time.monotonic(), "OK"
@@ -66,7 +72,9 @@ class Guard:
             self._open += 1
             try:
                 self._admit(rpc, request, context)
-                response = await handler(request)
+                client = partial(client_of, context, caller())
+                with self.charged(client) if counts else nullcontext():
+                    response = await handler(request)
                 return await sent(request, response)
             except ServiceError as error:
                 status = error.status

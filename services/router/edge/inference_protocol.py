@@ -7,6 +7,7 @@ Source: KServe, "Open Inference Protocol (V2)"; Triton, "HTTP/REST and GRPC Prot
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 from aiohttp import web
@@ -18,12 +19,13 @@ from inference import grpc_service_pb2 as pb
 from services.kit.errors import InvalidArgument, ServiceError
 from services.router.edge import tensor_json
 from services.router.edge.calls import Calls
-from services.router.edge.documents import parsed_object, plain
+from services.router.edge.documents import off_loop, parsed_object, plain
 from services.router.edge.guard import Guard
 from services.router.servicer import INFERENCE, InferenceServicer
 
 _RPC: Final = "/inference.GRPCInferenceService/"
 _SIZE: Final = "Inference-Header-Content-Length"
+_MAX_DIGITS: Final = 19
 _MODEL: Final = "/v2/models/{model}"
 _VERSIONED: Final = (_MODEL, f"{_MODEL}/versions/{{version}}")
 
@@ -133,12 +135,14 @@ class InferenceProtocol:
 
     async def _infer(self, request: web.Request) -> web.Response:
         async with self._guard.body(request) as body:
-            wanted, after = tensor_json.read(body, _json_bytes(request))
-            given = request.match_info
-            message = tensor_json.message(wanted, given["model"], given.get("version", ""), after)
-            del body, after  # the message has all of it
+            json_bytes = _json_bytes(request)
+            size = len(body) if json_bytes is None else json_bytes
+            convert = partial(_converted, body, json_bytes, request.match_info)
+            wanted, message = await off_loop(size, convert)
+            del body, convert  # the message has all of it
             answer = await self._calls.infer(request, message)
-        content, json_bytes = tensor_json.answer(answer.body, wanted)
+        write = partial(tensor_json.answer, answer.body, wanted)
+        content, json_bytes = await off_loop(len(answer.body), write)
         headers = dict(self._calls.receipt(answer))
         if json_bytes is None:
             return web.Response(body=content, headers=headers, content_type="application/json")
@@ -152,7 +156,7 @@ class InferenceProtocol:
             given: dict[str, Any] = {}
             if request.body_exists:
                 async with self._guard.body(request) as body:
-                    given = parsed_object(body)
+                    given = await off_loop(len(body), partial(parsed_object, body))
             response = answer(_request(rpc, given | request.match_info))
             healthy = not isinstance(response, _HEALTH) or response.ready
             return web.Response(
@@ -164,6 +168,15 @@ class InferenceProtocol:
         return handler
 
 
+def _converted(
+    body: bytearray, json_bytes: int | None, given: Mapping[str, str]
+) -> tuple[tensor_json.InferRequest, bytes]:
+    """Return a request's document, and the message that it becomes."""
+    wanted, tensors = tensor_json.read(body, json_bytes)
+    name, version = given["model"], given.get("version", "")
+    return wanted, tensor_json.message(wanted, name, version, tensors)
+
+
 _HEALTH: Final = (pb.ServerReadyResponse, pb.ModelReadyResponse)
 
 
@@ -171,6 +184,6 @@ def _json_bytes(request: web.Request) -> int | None:
     given = request.headers.get(_SIZE)
     if given is None:
         return None
-    if not (given.isascii() and given.isdigit()):
-        raise InvalidArgument.at(_SIZE, f"must be a number of bytes, got {given!r}")
+    if not (given.isascii() and given.isdigit() and len(given) <= _MAX_DIGITS):
+        raise InvalidArgument.at(_SIZE, f"must be a number of bytes, got {given[:64]!r}")
     return int(given)

@@ -9,6 +9,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 from aiohttp import web
@@ -22,7 +23,7 @@ from services.router.core.accounting.receipts import Answer
 from services.router.core.model import Instance
 from services.router.edge import openai_messages
 from services.router.edge.calls import Calls
-from services.router.edge.documents import parsed
+from services.router.edge.documents import off_loop, parsed
 from services.router.edge.guard import Guard
 from services.router.edge.openai_messages import Chat, Completion, error_form
 from services.router.frontend import messages
@@ -105,7 +106,7 @@ class OpenAiApi:
     def _answering(self, kind: type[_Text]) -> Handler:
         async def handler(request: web.Request) -> web.StreamResponse:
             async with self._guard.body(request) as body:
-                wanted = parsed(kind.document, body)
+                wanted = await off_loop(len(body), partial(parsed, kind.document, body))
                 platform = self._check(wanted.model).platform
                 if isinstance(wanted, Chat) and platform not in CHAT_PLATFORMS:
                     raise InvalidArgument.at(

@@ -8,7 +8,7 @@ Source: OpenAI, "API reference": completions, chat completions.
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, StrictBool, StrictInt, StrictStr, model_validator
+from pydantic import BeforeValidator, FailFast, Field, StrictBool, StrictInt, StrictStr
 from pydantic_core import to_json
 
 from inference import grpc_service_pb2 as pb
@@ -74,13 +74,6 @@ class _Generation(Document):
     logprobs: Literal[False] = False
     accuracy_floor: _Number | None = None  # ours: docs/protocol.md
 
-    @model_validator(mode="before")
-    @classmethod
-    def _without_null(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return given
-        return {name: value for name, value in given.items() if value is not None}
-
     def parameters(self) -> dict[str, Any]:
         """Return the parameters of the generation that the request has."""
         found = {
@@ -125,7 +118,7 @@ class Message(Document):
     """A message of a conversation. Attributes: role, content (parts; a text may stand for one)."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: Annotated[tuple[_Text, ...], BeforeValidator(_parts)]
+    content: Annotated[tuple[_Text, ...], FailFast(), BeforeValidator(_parts)]
     name: StrictStr = ""
 
     @property
@@ -137,7 +130,7 @@ class Message(Document):
 class Chat(_Generation):
     """A request for the next message of a conversation."""
 
-    messages: tuple[Message, ...] = Field(min_length=1)
+    messages: Annotated[tuple[Message, ...], FailFast(), Field(min_length=1)]
     max_completion_tokens: StrictInt | None = None
 
     @property
@@ -178,7 +171,7 @@ def infer_request(wanted: Completion | Chat) -> bytes:
     made.inputs.add(name="text_input", datatype="BYTES", shape=[1])
     made.raw_input_contents.append(len(text).to_bytes(_LENGTH_BYTES, "little") + text)
     for name, value in wanted.parameters().items():
-        set_parameter(made.parameters[name], value)
+        set_parameter(made.parameters[name], value, name)
     return made.SerializeToString()
 
 

@@ -7,49 +7,51 @@ Source: KServe, "Open Inference Protocol (V2)", HTTP/REST; Triton, "Binary Tenso
 
 import math
 import struct
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Final, NamedTuple
 
-from pydantic import Field, NonNegativeInt, StrictBool, StrictFloat, StrictInt, StrictStr
-from pydantic_core import to_json
+from pydantic import (
+    ConfigDict,
+    FailFast,
+    Field,
+    NonNegativeInt,
+    PlainValidator,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+)
+from pydantic_core import PydanticCustomError, to_json
 
 from inference import grpc_service_pb2 as pb
 from services.kit.errors import FailedPrecondition, InvalidArgument
 from services.kit.protobuf_wire import varint
-from services.router.edge.documents import Document, parsed
+from services.kit.tensor_shape import MAX_RANK, elements_of
+from services.router.edge.documents import Document, check_size, parsed
+from services.router.edge.tensor_data import FORMATS, LENGTH, pack, taken_out, written
 
 _RAW_TAG: Final = b"\x3a"  # field 7, raw_input_contents
-_LENGTH: Final = struct.Struct("<I")
-_FORMATS: Final = {
-    "BOOL": ("?", "bool_contents"),
-    "UINT8": ("B", "uint_contents"),
-    "UINT16": ("H", "uint_contents"),
-    "UINT32": ("I", "uint_contents"),
-    "UINT64": ("Q", "uint64_contents"),
-    "INT8": ("b", "int_contents"),
-    "INT16": ("h", "int_contents"),
-    "INT32": ("i", "int_contents"),
-    "INT64": ("q", "int64_contents"),
-    "FP16": ("e", ""),
-    "FP32": ("f", "fp32_contents"),
-    "FP64": ("d", "fp64_contents"),
-}
-"""Format of `struct`, and field of a message's elements, by datatype.
-
-BYTES elements have a length each, BF16 travels in binary.
-"""
-
 _NO_FORMAT: Final = ("", "")
 
 Parameters = dict[str, StrictBool | StrictInt | StrictFloat | StrictStr]
 
 
+def _place(given: object) -> int:
+    match given:
+        case [int(place)]:
+            return place
+        case _:
+            raise PydanticCustomError("data", "must be a list of numbers, truth values or strings")
+
+
 class _Input(Document):
+    """An input tensor. Attributes: data: the place of its list among those taken out."""
+
     name: str
-    shape: tuple[NonNegativeInt, ...]
+    shape: Annotated[tuple[NonNegativeInt, ...], FailFast(), Field(max_length=MAX_RANK)]
     datatype: str
     parameters: Parameters = Field(default_factory=dict)
-    data: list[Any] | None = None
+    data: Annotated[int, PlainValidator(_place)] | None = None
 
 
 class _Wanted(Document):
@@ -58,7 +60,7 @@ class _Wanted(Document):
 
 
 class InferRequest(Document):
-    """The JSON document of a request.
+    """The JSON document of a request; as in Triton, members that are not known are passed over.
 
     Attributes:
         id: Identifier of the request; echoed.
@@ -67,9 +69,11 @@ class InferRequest(Document):
         parameters: Of the request: `timeout` (microseconds), `priority`, the model's own.
     """
 
+    model_config = ConfigDict(extra="ignore")
+
     id: str = ""
-    inputs: tuple[_Input, ...]
-    outputs: tuple[_Wanted, ...] = ()
+    inputs: Annotated[tuple[_Input, ...], FailFast()]
+    outputs: Annotated[tuple[_Wanted, ...], FailFast()] = ()
     parameters: Parameters = Field(default_factory=dict)
 
     def wants_binary(self, output: str) -> bool:
@@ -81,8 +85,15 @@ class InferRequest(Document):
         return default
 
 
-def read(body: bytes | bytearray, json_bytes: int | None) -> tuple[InferRequest, memoryview]:
-    """Return a request's document, and the bytes after it.
+class Tensors(NamedTuple):
+    """Tensors of a request. Attributes: lists (of `data`, JSON), after (bytes after the JSON)."""
+
+    lists: Sequence[bytes | bytearray]
+    after: memoryview
+
+
+def read(body: bytes | bytearray, json_bytes: int | None) -> tuple[InferRequest, Tensors]:
+    """Return a request's document, and its tensors.
 
     Args:
         body: The body of the HTTP request.
@@ -99,51 +110,60 @@ def read(body: bytes | bytearray, json_bytes: int | None) -> tuple[InferRequest,
             field="Inference-Header-Content-Length",
         )
     after = memoryview(body)[size:]
-    return parsed(InferRequest, body if json_bytes is None else body[:size]), after
+    document = body if json_bytes is None else body[:size]
+    check_size(document)
+    document, lists = taken_out(document)
+    return parsed(InferRequest, document), Tensors(lists, after)
 
 
-def message(request: InferRequest, model: str, version: str, after: memoryview) -> bytes:
+def message(request: InferRequest, model: str, version: str, tensors: Tensors) -> bytes:
     """Return a serialized inference.ModelInferRequest.
 
     Args:
         request: The document.
         model: Name of the model.
         version: Version of the model; "": any.
-        after: The bytes after the document: the binary inputs, in their order.
+        tensors: The elements of its inputs.
 
     Raises:
         InvalidArgument: The elements of an input are not what it says; names the input.
     """
     found = pb.ModelInferRequest(model_name=model, model_version=version, id=request.id)
-    _set_parameters(found, request.parameters, without="binary_data_output")
-    raw: list[bytes | memoryview] = []
-    position = 0
+    _set_parameters(found, request.parameters, "", without="binary_data_output")
+    expected = [
+        elements_of(each.shape, field=f"inputs[{index}].shape")
+        for index, each in enumerate(request.inputs)
+    ]
     for index, each in enumerate(request.inputs):
         tensor = found.inputs.add(name=each.name, datatype=each.datatype, shape=each.shape)
-        _set_parameters(tensor, each.parameters, without="binary_data_size")
+        place = f"inputs[{index}]."
+        _set_parameters(tensor, each.parameters, place, without="binary_data_size")
+    for index, wanted in enumerate(request.outputs):
+        output = found.outputs.add(name=wanted.name)
+        place = f"outputs[{index}]."
+        _set_parameters(output, wanted.parameters, place, without="binary_data")
+    made, after, position = bytearray(found.SerializeToString()), tensors.after, 0
+    for index, each in enumerate(request.inputs):
         size = _binary_size(each, index)
+        start = len(made)
         if size is None:
-            contents: bytes | memoryview = _packed(each, index)
+            _pack(made, each, index, tensors.lists, expected[index])
         else:
-            contents = after[position : position + size]
-            position += size
-            if position > len(after):
+            left = len(after) - position
+            if size > left:
                 raise _at(
-                    each,
-                    index,
-                    f"binary_data_size is {size}, and the body has {len(contents)} bytes left",
+                    each, index, f"binary_data_size is {size}, and the body has {left} bytes left"
                 )
-        raw += (_RAW_TAG, varint(len(contents)), contents)
+            made += after[position : position + size]
+            position += size
+        made[start:start] = _RAW_TAG + varint(len(made) - start)
     if position != len(after):
         raise InvalidArgument(
             f"the body has {len(after)} bytes of binary data, and the inputs' binary_data_size add"
             f" up to {position}",
             field="inputs",
         )
-    for wanted in request.outputs:
-        output = found.outputs.add(name=wanted.name)
-        _set_parameters(output, wanted.parameters, without="binary_data")
-    return b"".join((found.SerializeToString(), *raw))
+    return made  # type: ignore[return-value]  # large messages of gRPC are bytearrays, too
 
 
 def answer(body: bytes, request: InferRequest) -> tuple[bytes, int | None]:
@@ -159,27 +179,29 @@ def answer(body: bytes, request: InferRequest) -> tuple[bytes, int | None]:
     found = pb.ModelInferResponse.FromString(body)
     raw = found.raw_output_contents
     binary: list[bytes] = []
-    outputs: list[dict[str, Any]] = []
+    outputs: list[bytes] = []
     for index, tensor in enumerate(found.outputs):
         contents = raw[index] if raw else _raw(tensor)
         stated = parameters(tensor.parameters)
         output = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
+        data: Iterable[bytes] = ()
         if request.wants_binary(tensor.name):
             stated["binary_data_size"] = len(contents)
             binary.append(contents)
         else:
-            output["data"] = _elements(contents, tensor.datatype, tensor.name)
-        outputs.append(output | ({"parameters": stated} if stated else {}))
-    document = to_json(
+            data = (b',"data":', *_elements(contents, tensor.datatype, tensor.name))
+        described = to_json(output | ({"parameters": stated} if stated else {}))
+        outputs.append(b"".join((described[:-1], *data, b"}")))
+    head = to_json(
         {
             "model_name": found.model_name,
             "model_version": found.model_version,
             **({"id": found.id} if found.id else {}),
             "parameters": parameters(found.parameters),
-            "outputs": outputs,
         },
         inf_nan_mode="null",
     )
+    document = b'%b,"outputs":[%b]}' % (head[:-1], b",".join(outputs))
     return (b"".join((document, *binary)), len(document)) if binary else (document, None)
 
 
@@ -201,60 +223,42 @@ def _binary_size(tensor: _Input, index: int) -> int | None:
     return size
 
 
-def _packed(tensor: _Input, index: int) -> bytes:
-    """Return the elements of a JSON list as raw contents."""
-    elements = _flat(tensor.data or [], len(tensor.shape))
-    expected = math.prod(tensor.shape)
-    if len(elements) != expected:
-        shape = list(tensor.shape)
-        raise _at(tensor, index, f"shape {shape} has {expected} elements, got {len(elements)}")
-    if tensor.datatype == "BYTES":
-        if not all(isinstance(element, str) for element in elements):
-            raise _at(tensor, index, "elements of BYTES must be strings in JSON")
-        encoded = [element.encode(errors="surrogatepass") for element in elements]
-        return b"".join(_LENGTH.pack(len(element)) + element for element in encoded)
-    how, _ = _FORMATS.get(tensor.datatype, _NO_FORMAT)
-    if not how:
-        raise _at(
-            tensor, index, f"datatype {tensor.datatype!r} has no JSON form; send it as binary data"
-        )
-    fits = {bool} if how == "?" else {int, float} if how in "efd" else {int}
-    if not fits.issuperset(map(type, elements)):
-        kinds = " or ".join(sorted(kind.__name__ for kind in fits))
-        raise _at(tensor, index, f"elements of {tensor.datatype} must be {kinds}")
+def _pack(
+    made: bytearray,
+    tensor: _Input,
+    index: int,
+    lists: Sequence[bytes | bytearray],
+    expected: int,
+) -> None:
+    """Append the elements of an input in JSON."""
+    place = tensor.data
+    if place is None or not 0 <= place < len(lists):
+        raise _at(tensor, index, "data must be a list, and its name be written without escapes")
     try:
-        return struct.pack(f"<{len(elements)}{how}", *elements)
-    except (struct.error, OverflowError) as error:
-        raise _at(tensor, index, f"{tensor.datatype} cannot hold an element: {error}") from None
+        pack(made, lists[place], tensor.datatype, tensor.shape, expected)
+    except InvalidArgument as error:
+        raise _at(tensor, index, error.message) from None
 
 
-def _flat(data: Sequence[Any], depth: int) -> Sequence[Any]:
-    """Return the elements of nested lists, row-major; lists deeper than `depth` stay elements."""
-    for _ in range(depth - 1):
-        if not data or not all(isinstance(each, list) for each in data):
-            break
-        data = [element for row in data for element in row]
-    return data
-
-
-def _elements(contents: bytes, datatype: str, name: str) -> Sequence[Any]:
+def _elements(contents: bytes, datatype: str, name: str) -> Iterable[bytes]:
+    """Return pieces of the elements' JSON list."""
     if datatype == "BYTES":
-        return _texts(contents, name)
-    how, _ = _FORMATS.get(datatype, _NO_FORMAT)
+        return (to_json(_texts(contents, name)),)
+    how, _ = FORMATS.get(datatype, _NO_FORMAT)
     if not how:
         raise FailedPrecondition(
             f"output {name!r}: {datatype} has no JSON form; request it with binary_data: true",
             field="outputs",
         )
-    return struct.unpack(f"<{len(contents) // struct.calcsize(how)}{how}", contents)
+    return written(contents, how)
 
 
 def _texts(contents: bytes, name: str) -> list[str]:
     found, position = [], 0
     try:
         while position < len(contents):
-            start = position + _LENGTH.size
-            position = start + _LENGTH.unpack_from(contents, position)[0]
+            start = position + LENGTH.size
+            position = start + LENGTH.unpack_from(contents, position)[0]
             found.append(contents[start:position].decode())
     except (UnicodeDecodeError, struct.error):
         raise FailedPrecondition(
@@ -268,23 +272,28 @@ def _raw(tensor: pb.ModelInferResponse.InferOutputTensor) -> bytes:
     """Return the raw contents of an output that a server sent as a list of elements."""
     if tensor.datatype == "BYTES":
         elements = tensor.contents.bytes_contents
-        return b"".join(_LENGTH.pack(len(element)) + element for element in elements)
-    how, field = _FORMATS.get(tensor.datatype, _NO_FORMAT)
+        return b"".join(LENGTH.pack(len(element)) + element for element in elements)
+    how, field = FORMATS.get(tensor.datatype, _NO_FORMAT)
     numbers = getattr(tensor.contents, field, ())
     return struct.pack(f"<{len(numbers)}{how or 'B'}", *numbers)
 
 
-def _set_parameters(message: Any, given: Mapping[str, Any], without: str) -> None:
+def _set_parameters(message: Any, given: Mapping[str, Any], field: str, without: str) -> None:
     for key, value in given.items():
         if key != without:
-            set_parameter(message.parameters[key], value)
+            set_parameter(message.parameters[key], value, f"{field}parameters.{key}")
 
 
-def set_parameter(parameter: pb.InferParameter, value: bool | float | str) -> None:
+def set_parameter(parameter: pb.InferParameter, value: bool | float | str, field: str) -> None:
     """Set a parameter to a value of its type.
 
+    Args:
+        parameter: The parameter.
+        value: Its value.
+        field: Path of the value, for errors.
+
     Raises:
-        InvalidArgument: An integer beyond 64 bits.
+        InvalidArgument: A number beyond 64 bits.
     """
     try:
         match value:
@@ -294,12 +303,14 @@ def set_parameter(parameter: pb.InferParameter, value: bool | float | str) -> No
                 parameter.uint64_param = value
             case int():
                 parameter.int64_param = value
+            case float() if math.isinf(value):
+                raise InvalidArgument.at(field, "must be a number within the range of a double")
             case float():
                 parameter.double_param = value
             case str():
                 parameter.string_param = value
     except ValueError as error:
-        raise InvalidArgument.at("parameters", f"integers have 64 bits: {error}") from None
+        raise InvalidArgument.at(field, f"integers have 64 bits: {error}") from None
 
 
 def parameters(given: Mapping[str, pb.InferParameter]) -> dict[str, Any]:

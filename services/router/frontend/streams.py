@@ -100,7 +100,7 @@ class InferStream:
             if isinstance(head, ServiceError):
                 raise head
             receiver = _StreamReceiver(lambda part: self._put(streamed, part), self._sequencer)
-            with tracing.part("router.stream"):
+            with tracing.part("router.stream"), self.engine.charged(self.client):
                 answer = await self.engine.infer(
                     head, body, self.context.time_remaining(), receiver, self.client
                 )

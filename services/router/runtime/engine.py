@@ -6,6 +6,7 @@ method here waits except `infer` and `drain`.
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 from services.kit.clock import Clock
@@ -27,6 +28,7 @@ from services.router.runtime.decision_executor import Connect, DecisionExecutor
 _log = logs.get("router")
 
 _HELLO_RETRY_S = 1.0
+_FREE = nullcontext()
 
 
 class LengthPort(Protocol):
@@ -136,10 +138,6 @@ class Engine:
             head.max_tokens,
         )
         pending = PendingRequest(request, receiver=receiver)
-        who = ""
-        if client is not None and self._quotas is not None:
-            who = client()
-            self._quotas.enter(who, now_s)
         account.stats.arrivals += 1
         result = None
         try:
@@ -165,12 +163,23 @@ class Engine:
             raise
         finally:
             self._close(request.number)
-            if who and self._quotas is not None:
-                self._quotas.leave(who)
             if self._lengths is not None:
                 self._lengths.end(pending, result)
             self._deadlines.drop(request.deadline_s, request.number)
         return account.answer(pending, ended)
+
+    def charged(self, client: Callable[[], str]) -> AbstractContextManager[None]:
+        """Count a call against its client's quota while the block runs.
+
+        Args:
+            client: Returns the client's identity.
+
+        Raises:
+            ResourceExhausted: The client has used its quota; says when to try again.
+        """
+        if self._quotas is None:
+            return _FREE
+        return self._quotas.charged(client(), self._clock.monotonic())
 
     def hello(self, model: str) -> Hello:
         """Return the newest hello of a model's workers.

@@ -1,8 +1,10 @@
 """The Open Inference Protocol over HTTP: unmodified clients and wrong ones, over real sockets."""
 
 import asyncio
+import gzip
 import json
 import sys
+import zlib
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,6 +12,7 @@ import httpx
 import numpy as np
 import pytest
 
+from services.kit.http import slow_clients
 from services.kit.net import free_port, split_address
 from tests.support.paths import SUPPORT
 from tests.support.router.router_client import queued
@@ -251,3 +254,96 @@ async def test_a_request_without_head_end_does_not_keep_the_router_from_stopping
     async with asyncio.timeout(5):
         await asyncio.shield(world.task)
     writer.close()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "sent", "status", "words"),
+    [
+        ("gzip", b"none", 400, "the body is not gzip"),
+        ("deflate", b"\xff\xff", 400, "the body is not deflate"),
+        ("gzip", gzip.compress(bytes(99))[:-9], 400, "the body ends within its gzip data"),
+        ("gzip", gzip.compress(b"{}") + b"x", 400, "bytes follow the body's gzip data"),
+        ("gzip", gzip.compress(bytes(2**20)), 413, "router.max_request_bytes allows 8192"),
+        ("br", b"none", 415, "gzip and deflate are understood"),
+    ],
+)
+async def test_a_compressed_body_is_read_as_far_as_it_may_be(
+    world: World, encoding: str, sent: bytes, status: int, words: str
+) -> None:
+    """Each mistake has its status and its sentence, and the connection goes on."""
+    http = await open_http(world)
+    refused = await http.post(INFER, content=sent, headers={"Content-Encoding": encoding})
+    raw = zlib.compressobj(wbits=-15)
+    packed = raw.compress(json.dumps(document()).encode()) + raw.flush()
+    answered = await http.post(INFER, content=packed, headers={"Content-Encoding": "deflate"})
+
+    assert refused.status_code == status
+    assert words in refused.json()["error"]
+    assert answered.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "changes", "words"),
+    [
+        ({"Inference-Header-Content-Length": "9" * 5000}, {}, "must be a number of bytes"),
+        ({"cinquefoil-timeout-s": "9" * 5000}, {}, "must be a number of seconds"),
+        ({}, {"shape": [2**70]}, "inputs[0].shape"),
+        ({}, {"shape": [2**62, 2**62, 0]}, "inputs[0].shape"),
+        ({}, {"shape": [1] * 65}, "inputs[0].shape"),
+        ({}, {"parameters": {"binary_data_size": 2**70}, "data": None}, "inputs[0] ('x')"),
+        ({}, {"parameters": {"n": 2**70}}, "inputs[0].parameters.n"),
+    ],
+)
+async def test_numbers_beyond_all_bounds_are_refused_by_their_place(
+    world: World, headers: dict[str, str], changes: dict[str, Any], words: str
+) -> None:
+    http = await open_http(world)
+    refused = await http.post(INFER, json=document(**changes), headers=headers)
+
+    assert refused.status_code == 400
+    assert words in refused.json()["error"]
+
+
+@pytest.mark.parametrize("number", ["1e400", "9" * 5000])
+async def test_a_number_that_no_double_holds_is_refused(world: World, number: str) -> None:
+    text = json.dumps(document(datatype="FP64", data=[7]) | {"parameters": {"p": 8}})
+    http = await open_http(world)
+    data = await http.post(INFER, content=text.replace("[7]", f"[{number}]").encode())
+    parameter = await http.post(INFER, content=text.replace("8", number).encode())
+
+    assert data.status_code == parameter.status_code == 400
+
+
+async def test_a_body_that_only_trickles_is_ended(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each piece comes in time, all of them too slowly."""
+    monkeypatch.setattr(slow_clients, "_BODY_S", 0.3)
+
+    async def trickle() -> AsyncIterator[bytes]:
+        for _ in range(40):
+            yield b" "
+            await asyncio.sleep(0.02)
+
+    http = await open_http(world)
+    refused = await http.post(INFER, content=trickle())
+
+    assert refused.status_code == 504
+    assert "fewer than" in refused.json()["error"]
+
+
+async def test_quotas_count_every_call_but_those_of_load_balancers() -> None:
+    quotas = {"*": {"rate_rps": 0.01, "burst": 3}}
+    async with running(http_listen=f"127.0.0.1:{free_port()}", quotas=quotas) as world:
+        await world.route(await world.worker("a"))
+        http = await open_http(world)
+        probes = [await http.get("/v2/health/live") for _ in range(5)]
+        calls = [
+            await http.get("/v2"),
+            await http.post(INFER, content=b"no JSON"),
+            await http.get("/v1/models"),
+            await http.get("/v2/models/digits"),
+        ]
+
+    assert {each.status_code for each in probes} == {200}
+    assert [each.status_code for each in calls] == [200, 400, 200, 429]

@@ -29,6 +29,7 @@ FILES = (
 )
 APPLY = "/cinquefoil.planner.v1.PlannerService/Apply"
 INFER = "/inference.GRPCInferenceService/ModelInfer"
+STATISTICS = "/inference.GRPCInferenceService/ModelStatistics"
 
 
 class Call:
@@ -95,6 +96,8 @@ def test_what_the_table_does_not_name_is_refused_to_everybody(method: str) -> No
         ("agent/node-0", INFER, False),
         ("client", INFER, False),
         ("client/", INFER, False),
+        ("client/app", STATISTICS, False),
+        ("viewer/console", STATISTICS, True),
     ],
 )
 def test_a_role_is_permitted_its_methods_only(bearer: str, method: str, admitted: bool) -> None:

@@ -2,6 +2,8 @@
 
 import json
 import math
+import re
+import struct
 from typing import Any
 
 import numpy as np
@@ -85,7 +87,15 @@ def test_parameters_keep_their_types() -> None:
         (b'{"inputs": ', "the body is not JSON"),
         (b"[]", "body: "),
         (b"{}", "inputs: required, but missing"),
-        (body(tensor(), input=1), "input: unknown field"),
+        (
+            body(tensor(shape=[2**62, 2, 0])),
+            "inputs[0].shape: sizes must be >= 0 and their product",
+        ),
+        (
+            body(tensor(shape=[10**17] * 64)),
+            "inputs[0].shape: sizes must be >= 0 and their product",
+        ),
+        (body(tensor(shape=[1] * 65)), "inputs[0].shape: may have 64 elements at most"),
         (body(tensor(dat=[1])), "inputs[0].dat: unknown field"),
         (body(tensor(shape=[-1])), "inputs[0].shape[0]: must be greater than or equal to 0"),
         (body(tensor(data=[1, 2, 3])), "inputs[0] ('x'): shape [1, 4] has 4 elements, got 3"),
@@ -106,7 +116,7 @@ def test_parameters_keep_their_types() -> None:
             body(tensor(data=None, parameters={"binary_data_size": "16"})),
             "('x'): binary_data_size must be an integer >= 0, got '16'",
         ),
-        (body(tensor(), parameters={"n": 2**64}), "parameters: integers have 64 bits"),
+        (body(tensor(), parameters={"n": 2**64}), "parameters.n: integers have 64 bits"),
         (b" " * (MAX_JSON_BYTES + 1), "send large tensors as binary data"),
     ],
 )
@@ -192,3 +202,98 @@ def test_an_empty_body_is_an_object_without_fields() -> None:
     assert parsed_object(b"") == {}
     with pytest.raises(InvalidArgument, match="body"):
         parsed_object(b"[1]")
+
+
+def test_what_kserves_client_adds_changes_nothing() -> None:
+    """Members at the top that are not known, and null in place of what may be left out."""
+    given = tensor() | {"parameters": None}
+    sent = body(given, model_name="other", id=None, parameters=None, outputs=None, extra=[1])
+
+    assert converted(sent) == converted(body(tensor()))
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.integers(0, 4), st.data())
+def test_nested_lists_are_read_row_by_row(
+    shape: list[int], depth: int, data: st.DataObject
+) -> None:
+    """As deep as the shape, or flat from some size on, whatever white space is between."""
+    depth = min(depth, len(shape) - 1)
+    values = np.arange(math.prod(shape)).reshape([*shape[:depth], -1])
+    texts = values.astype(str)
+    for datatype, listed in (("INT16", values.tolist()), ("BYTES", texts.tolist())):
+        indent = data.draw(st.sampled_from([None, 0, 1]))
+        sent = json.dumps(
+            {"inputs": [tensor(shape=shape, datatype=datatype, data=listed)]}, indent=indent
+        )
+        (raw,) = converted(sent.encode()).raw_input_contents
+        elements = [struct.pack("<I", len(each)) + each.encode() for each in texts.ravel()]
+        assert raw == (
+            values.astype("<i2").tobytes() if datatype == "INT16" else b"".join(elements)
+        )
+
+
+@pytest.mark.parametrize(
+    ("shape", "data"),
+    [
+        ([2, 3], "[[1, 2], [3, 4, 5, 6]]"),
+        ([2, 2], "[[1, 2], 3, 4]"),
+        ([2, 2], "[1, 2], [3, 4]"),
+        ([4], "[[1, 2, 3, 4]]"),
+        ([2, 1], "[[1], []]"),
+        ([2], "[1 2,]"),
+        ([2**40, 0], "[[], []]"),
+        ([1], "[" * 5000 + "1" + "]" * 5000),
+        ([1], "[1e400]"),
+        ([1], "[" + "9" * 5000 + "]"),
+        ([1], "[{}]"),
+        ([1], "[null]"),
+    ],
+)
+@pytest.mark.parametrize("datatype", ["FP64", "INT64", "BYTES"])
+def test_data_of_another_form_than_its_shape_is_refused(
+    shape: list[int], data: str, datatype: str
+) -> None:
+    if datatype == "BYTES":
+        data = re.sub(r"[0-9e]+", r'"\g<0>"', data)
+    document = (
+        f'{{"inputs":[{{"name":"x","shape":{shape},"datatype":"{datatype}","data":{data}}}]}}'
+    )
+    if datatype == "BYTES" and ("e400" in data or "9999" in data):
+        assert converted(document.encode()).raw_input_contents  # a string like any other
+        return
+    with pytest.raises(InvalidArgument, match=r"inputs\[0\]|JSON"):
+        converted(document.encode())
+
+
+def test_a_name_with_escapes_hides_no_data() -> None:
+    """The list is found in the text: "data" written otherwise would be another place's."""
+    hidden = body(tensor()).replace(b'"data"', rb'"d\u0061ta"')
+    with pytest.raises(InvalidArgument, match="data"):
+        converted(hidden)
+    with pytest.raises(InvalidArgument, match="written without escapes"):
+        converted(hidden.replace(b"[1, 2, 3, 4]", b"[0]"))
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b'{"inputs": [%b]}' % b",".join([b"{}"] * 9000),
+        b'{"inputs": [], "parameters": {%b}}' % b",".join(b'"%d": 1' % i for i in range(9000)),
+        b'{"inputs": [], "more": [%b]}' % b",".join([b"[]"] * 9000),
+        b'{"inputs": [{"name": "x", "datatype": "BYTES", "shape": [1], "data": [%b]}]}'
+        % b",".join([b'""'] * 70_000),
+    ],
+)
+def test_more_values_than_a_document_may_have_are_refused_before_they_are_read(sent: bytes) -> None:
+    with pytest.raises(InvalidArgument, match="send large tensors as binary data") as caught:
+        converted(sent)
+    assert caught.value.reason == "JSON_TOO_LARGE"
+
+
+def test_brackets_and_commas_in_a_text_are_no_values() -> None:
+    """A prompt may have any number of them, and of quotes with a backslash."""
+    text = '[{"a": 1}, \\"],' * 10_000
+    made = converted(body(tensor(shape=[1], datatype="BYTES", data=[text]), parameters={"p": text}))
+
+    assert made.parameters["p"].string_param == text
+    assert made.raw_input_contents[0][4:].decode() == text
