@@ -270,7 +270,7 @@ async def test_a_request_without_head_end_does_not_keep_the_router_from_stopping
 async def test_a_compressed_body_is_read_as_far_as_it_may_be(
     world: World, encoding: str, sent: bytes, status: int, words: str
 ) -> None:
-    """Each mistake has its status and its sentence, and the connection goes on."""
+    """Each mistake has its status and its sentence, and the connection keeps serving."""
     http = await open_http(world)
     refused = await http.post(INFER, content=sent, headers={"Content-Encoding": encoding})
     raw = zlib.compressobj(wbits=-15)
