@@ -40,7 +40,7 @@ class Place:
 
     @property
     def profile(self) -> Profile:
-        """What runs there."""
+        """Profile of the variant, or of its stage."""
         whole = self.stage.of == 1
         return self.variant.profile if whole else self.variant.stages[self.stage.index][1]
 
@@ -61,8 +61,8 @@ def build(  # noqa: PLR0913  # the dimensions of the catalog
     better in throughput, energy and latency alike. The stages of a pipeline share theta x SLO.
 
     Args:
-        models: What is to be served.
-        pools: Where.
+        models: The models to serve.
+        pools: The GPUs to serve them on.
         objective: Its `latency_share` is theta.
         batch_sizes: Batch sizes to consider.
         max_processes: Most processes per segment, >= 1.
@@ -89,7 +89,7 @@ def _places(model: Model, pools: Sequence[Pool]) -> Iterator[Place]:
 def measure(
     place: Place, batch_sizes: Sequence[int], max_processes: int, *, clock_ratio: float = 1.0
 ) -> Iterator[SegmentKind]:
-    """Yield what the profile knows of a place at one clock, whatever the latency."""
+    """Yield what the profile knows of a place at one clock, at any latency."""
     gpu = place.pool.type
     clock_mhz = 0 if clock_ratio >= 1.0 else round(clock_ratio * gpu.max_clock_mhz)
     limit = place.variant.max_batch
@@ -115,7 +115,7 @@ def measure(
 
 
 class _Point(NamedTuple):
-    """What a profile says of a segment: of a full batch, and of smaller ones."""
+    """A profile's figures for a segment, with a full batch and with smaller ones."""
 
     batch_size: int
     processes: int
@@ -132,9 +132,9 @@ def _points(
     max_processes: int,
     clock_ratio: float,
 ) -> tuple[_Point, ...]:
-    """Return every point of a profile on a slice, whatever its latency.
+    """Return every point of a profile on a slice, at any latency.
 
-    Profiles never change: one plan's points are those of the next, and took a third of its time.
+    Cached: profiles never change, and computing the points took a third of a plan's time.
     """
 
     @cache
@@ -169,9 +169,9 @@ def _ratios(gpu: GpuType, clock_ratios: Sequence[float]) -> Iterable[float]:
 def in_time(objective: Objective, model: Model, kind: SegmentKind) -> bool:
     """Return whether `kind` keeps the latency rule: a batch takes at most theta x SLO.
 
-    A stage of a pipeline, with what it takes to pass on its answer: at most its share of that.
-    Of a text, the first token, which waits for a slot, takes at most theta x its objective, too;
-    the time between tokens, in which nothing waits, all of its own.
+    A pipeline's stage must keep its part of that, including the time to pass on its answer. For
+    text, the first token, which waits for a slot, must take at most theta x its objective; the time
+    between tokens, in which nothing waits, may take all of its own.
     """
     tokens = kind.token_times
     if tokens is not None and (
@@ -187,7 +187,7 @@ def pareto(kinds: Iterable[SegmentKind]) -> list[SegmentKind]:
     """Return the kinds that no other beats in throughput, energy and latency; fastest first.
 
     Args:
-        kinds: Of one variant on one slice kind at one clock. Of equals, the first stays.
+        kinds: Kinds of one variant on one slice kind at one clock. Of equals, the first stays.
     """
     kept: list[SegmentKind] = []
     for kind in sorted(kinds, key=lambda k: (-k.throughput_rps, k.energy_j, k.latency_s)):
@@ -197,10 +197,10 @@ def pareto(kinds: Iterable[SegmentKind]) -> list[SegmentKind]:
 
 
 def dedicated(problem: Problem, place: Place) -> SegmentKind | None:
-    """Return how one process serves a place by itself; None: it does not fit.
+    """Return the segment kind of one process that serves a place; None: it does not fit.
 
-    The batch size is the fastest that keeps the latency rule. Where none does, it is the smallest:
-    such a segment runs, but what it serves counts as late.
+    The batch size is the fastest that keeps the latency rule. If none does, it is the smallest:
+    such a segment runs, but all its load counts as late.
     """
     points = tuple(measure(place, problem.batch_sizes, 1))
     fast = [point for point in points if in_time(problem.objective, place.model, point)]

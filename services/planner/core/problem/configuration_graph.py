@@ -3,12 +3,12 @@
 A configuration graph is directed and bipartite: an edge leads from a variant to a slice type, and
 its weight is the number of instances of the variant on slices of that type. Here vertices also
 carry the model, the stage of a pipeline and the pool, and parallel edges differ in batch size,
-number of processes and clock, which the paper does not vary. An edge that does not exist in the
-graph of the catalog can have no weight: the variant does not fit on the slice, or is too slow.
+number of processes and clock, which the paper keeps fixed. An edge missing from the catalog's
+graph has no weight: the variant does not fit on the slice, or is too slow there.
 
-A search judges thousands of configurations, so that it keeps the weights in dictionaries by segment
-kind, on which `edit_distance` is that of the graphs (CLOVER 4.2): another variant for one instance
-costs 2, another slice for it costs 2.
+A search judges thousands of configurations and therefore keeps the weights in dictionaries by
+segment kind. `edit_distance` of these is that of the graphs (CLOVER 4.2): changing an instance's
+variant costs 2, changing its slice costs 2.
 """
 
 from collections.abc import Hashable, Mapping
@@ -54,8 +54,8 @@ class Edge:
     """A connection of a variant to a slice type.
 
     Attributes:
-        variant: Where it starts.
-        slice: Where it ends.
+        variant: Tail of the edge.
+        slice: Head of the edge.
         batch_size: Largest batch of the instances, items.
         processes: Worker processes of each instance.
         clock_mhz: SM clock of their GPUs, MHz; 0: not lowered.

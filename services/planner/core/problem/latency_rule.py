@@ -1,9 +1,9 @@
-"""The latency objective as a rule on load: how much of a model one segment may be given.
+"""The latency objective as a linear rule: the most load that one segment may be given.
 
-CLOVER's Eq. 5, p95 <= SLO, is about all segments of a model together: their queue is one. For a
-model's demand it comes down to a number of segments that is enough, kind by kind. A segment then
-counts as that part of what the demand needs, so that the rule is linear, and every strategy can
-keep it. Segments of several kinds are judged together afterwards (`score`).
+CLOVER's Eq. 5, p95 <= SLO, applies to all segments of a model together, as they share one queue.
+For a given demand it amounts to a sufficient number of segments of each kind. Each segment then
+counts as its part of the demand, so that the rule is linear and every strategy can keep it.
+Segments of several kinds are judged together afterwards (`score`).
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from services.planner.core.problem.queueing import (
 )
 
 MAX_TIMES = 16
-"""Times the segments that the utilisation needs, beyond which more do not help."""
+"""Factor on the segments that utilisation requires, beyond which more do not help."""
 
 
 def keeps_percentile(objective: Objective) -> bool:
-    """Return whether the percentile counts, or only the time of a batch."""
+    """Return whether the percentile counts, or only a batch's time."""
     return objective.latency_rule == "percentile"
 
 
 def most_rps(objective: Objective, kind: SegmentKind) -> float:
-    """Return what one segment may be given whatever the demand, at most, req/s."""
+    """Return the most load one segment may be given at any demand, req/s."""
     rho = objective.max_utilisation
     limit = min(rho, NEARLY_FULL) if keeps_percentile(objective) else rho
     return limit * kind.throughput_rps
 
 
 def admissible_rps(objective: Objective, model: Model, kind: SegmentKind) -> float:
-    """Return what one segment may be given of a model's demand where it has peers enough, req/s.
+    """Return the most load one segment may be given among enough peers, req/s.
 
-    At most `most_rps`; less where the whole demand would need more
-    segments of this kind to keep its percentile.
+    At most `most_rps`; less if the whole demand would need more segments of this kind to keep its
+    percentile.
 
     Args:
-        objective: Its `latency_rule` may have it that only a batch's time counts.
+        objective: Its `latency_rule` says whether only a batch's time counts.
         model: Its demand and latency objective.
-        kind: Of a segment; it keeps `catalog.in_time`.
+        kind: Kind of the segment; it keeps `catalog.in_time`.
     """
     usable_rps = most_rps(objective, kind)
     if not keeps_percentile(objective):
@@ -63,7 +63,7 @@ def admissible_rps(objective: Objective, model: Model, kind: SegmentKind) -> flo
 def _share_rps(
     kind: SegmentKind, usable_rps: float, demand_rps: float, time_s: float, percentile: float
 ) -> float:
-    """Return a demand over the fewest segments that keep its percentile, req/s; 0: none do."""
+    """Return the demand per segment of the fewest that keep its percentile, req/s; 0: none do."""
     allowed = 1.0 - percentile / 100.0
 
     def keep(segments: int) -> bool:

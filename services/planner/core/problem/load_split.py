@@ -1,6 +1,6 @@
-"""Splits load over segments, and slots over models.
+"""Splits of load over segments, and of slices over models.
 
-For strategies that decide only what runs; `exact` decides on load as well.
+For strategies that decide only which segments run; `exact` decides on load as well.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -19,10 +19,10 @@ ROUNDING = 1e-9
 def with_load(known: Prices, segments: Mapping[SegmentKind, int]) -> Configuration:
     """Return `segments` with the load that suits the objective best.
 
-    Per model, segments fill up in order of what their load is worth, then of energy; a pipeline's
-    fill up together. Where the accuracy floor is then missed, that split is mixed with the one that
-    fills in order of accuracy, just enough. Load that no segment can take in time goes to all of
-    them by throughput, and will be late.
+    Per model, segments fill up in order of the value of their load, then of energy; those of a
+    pipeline fill up together. If the accuracy floor is then missed, that split is mixed with the
+    one that fills in order of accuracy, just enough. Load that no segment can take in time is
+    spread over all of them by throughput and counts as late.
     """
     chosen = {kind: count for kind, count in segments.items() if count > 0}
     load_rps: dict[SegmentKind, float] = {}
@@ -35,11 +35,11 @@ def with_load(known: Prices, segments: Mapping[SegmentKind, int]) -> Configurati
 def apportion(
     slots: Iterable[Callable[[Model], SegmentKind | None]], models: Iterable[Model]
 ) -> dict[SegmentKind, int]:
-    """Give each slot to the model that has least capacity for its demand so far.
+    """Give each slot to the model with the least capacity for its demand so far.
 
     Args:
-        slots: For each slot, what a model would run there; None: it does not fit.
-        models: In order of preference where equal.
+        slots: For each slot, the segment that each model would run there; None: it does not fit.
+        models: Models in order of preference among equals.
     """
     segments: dict[SegmentKind, int] = {}
     in_order = sorted(models, key=lambda model: -model.demand_rps)
@@ -94,8 +94,8 @@ def _kept(
 ) -> dict[ServingPath, float]:
     """Return the best split that keeps the accuracy floor, or misses it least.
 
-    A linear program with one constraint beside the capacities: at its multiplier's value two
-    orders of filling are equal, and the answer is a mixture of the two.
+    A linear program with one constraint beside the capacities: at the optimal multiplier two orders
+    of filling have equal value, and the answer is a mixture of the two.
     """
     turns = sorted(
         (points[one] - points[other]) / (short[one] - short[other])
@@ -142,7 +142,7 @@ def _overflow(
     left_rps: float,
     demand_rps: float,
 ) -> dict[SegmentKind, float]:
-    """Add the load that no segment can take in time to all, by throughput."""
+    """Spread the load that no segment can take in time over all, by throughput."""
     if left_rps <= 1e-9 * demand_rps:
         return dict(load_rps)
     found = tuple(
@@ -150,7 +150,7 @@ def _overflow(
     )
     total_rps = sum(path.capacity_rps for path in found)
     if total_rps <= 0:
-        return dict(load_rps)  # what can serve nothing gets nothing
+        return dict(load_rps)  # no segment can serve anything
     late = {
         kind: rps
         for path in found

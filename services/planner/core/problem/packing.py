@@ -1,6 +1,6 @@
-"""Do these slices fit on so many GPUs, and into which layouts?
+"""Packing of slices into layouts on a number of GPUs.
 
-MIG isolates slices, so a set of slices is a count per kind; it fits where maximal layouts hold it.
+MIG isolates slices, so a set of slices is a count per kind; it fits if maximal layouts hold it.
 """
 
 import math
@@ -14,13 +14,13 @@ from services.planner.core.model import Pool, Problem, SegmentKind
 from services.planner.core.solver.milp import Goal, Program
 
 TIME_LIMIT_S = 5.0
-"""Far above what packing takes (milliseconds); packing has no way to answer 'perhaps'."""
+"""Far above the time that packing takes (milliseconds): it must not end without an answer."""
 
 
 def gpus_needed(problem: Problem, segments: Mapping[SegmentKind, int]) -> dict[Pool, int] | None:
     """Return the fewest GPUs per pool that hold `segments`, or None if the fleet cannot.
 
-    A GPU has one clock, so that segments of different clocks share none.
+    A GPU has one clock: segments of different clocks share none.
     """
     groups: dict[tuple[Pool, int], Counter[str]] = {}
     for kind, count in segments.items():
@@ -40,11 +40,11 @@ def pack(geometry: Geometry, slices: frozenset[tuple[str, int]]) -> tuple[tuple[
     """Return the fewest layouts that hold a set of slices.
 
     Args:
-        geometry: What one GPU can be cut into.
+        geometry: Layouts of one GPU.
         slices: Slice kinds with their counts, > 0.
 
     Returns:
-        Layouts with the number of GPUs that take them, in order of layout.
+        Layouts with their number of GPUs, in order of layout.
 
     Raises:
         InvalidArgument: The geometry lacks one of the slice kinds.
@@ -71,7 +71,7 @@ def pack(geometry: Geometry, slices: frozenset[tuple[str, int]]) -> tuple[tuple[
 
 
 def _at_least(geometry: Geometry, slices: frozenset[tuple[str, int]]) -> int:
-    """Return a number of GPUs that no packing can do without."""
+    """Return a lower bound of the number of GPUs."""
     kinds = [(geometry.kind(name), wanted) for name, wanted in slices]
     memory = sum(kind.memory_slices * wanted for kind, wanted in kinds)
     per_kind = (math.ceil(wanted / kind.max_count) for kind, wanted in kinds)
@@ -83,7 +83,7 @@ def _greedy(
 ) -> tuple[tuple[Layout, int], ...]:
     """Return layouts, each chosen to hold most memory in the largest slices; empty: impossible.
 
-    Searches call this thousands of times, and it nearly always meets the bound.
+    Searches call this thousands of times; it nearly always meets the lower bound.
     """
     counted, sizes = _counted(geometry), _sizes(geometry)
 

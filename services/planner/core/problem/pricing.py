@@ -36,14 +36,14 @@ from services.planner.core.problem.latency_rule import admissible_rps, most_rps
 from services.planner.core.problem.validation import check
 
 Row = tuple[str, str, Pool, str, int, int, int]
-"""What makes two segment kinds the same: model, variant, pool, slice, batch size, processes, stage.
+"""Identity of a segment kind: model, variant, pool, slice, batch size, processes, stage.
 
-Not the clock: a segment whose GPU changes its clock runs on.
+Without the clock: a segment keeps running when its GPU changes its clock.
 """
 
 
 def row(kind: SegmentKind) -> Row:
-    """Return the identity of a kind; figures may differ between two plans."""
+    """Return the identity of a kind; its figures may differ between two plans."""
     return (
         kind.model,
         kind.variant,
@@ -62,18 +62,18 @@ def gpcs(kind: SegmentKind) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What a unit of each decision adds to the objective, percentage points.
+    """Contribution of one unit of each decision to the objective, percentage points.
 
     Attributes:
-        problem: Of what.
-        goals: Weights, with a sum of 1.
-        models: Those with a demand, by name.
-        demand_rps: All models' demand, req/s.
-        baseline_gco2e_per_s: By model, C_base x demand.
-        running: Segments that run, by row.
-        existing: Slices that exist, by pool and kind.
+        problem: The problem that is priced.
+        goals: Weights by goal; their sum is 1.
+        models: Models with a demand, by name.
+        demand_rps: Demand of all models together, req/s.
+        baseline_gco2e_per_s: C_base x demand by model.
+        running: Number of running segments by row.
+        existing: Number of existing slices by pool and kind.
         loading_s: Loading time by model and variant, s.
-        servable: Names of the models that some segment could serve in time.
+        servable: Names of the models that some segment can serve in time.
         fleet_gpcs: Compute slices of the fleet, at least 1.
     """
 
@@ -90,21 +90,21 @@ class Prices:
 
     @property
     def shared_out(self) -> frozenset[str]:
-        """Names of the models over which overload is shared out."""
+        """Names of the models among which overload is shared out."""
         return self.servable if self.problem.objective.overload == "fair" else frozenset()
 
     @property
     def fewest_only(self) -> bool:
-        """Whether GPUs are all that counts; ties then go to fewer GPCs, and to less energy."""
+        """GPUs are all that counts; ties then go to fewer GPCs, and to less energy."""
         return self.goals.clover == self.goals.infadapter == 0
 
     @property
-    def tells_energy(self) -> bool:
-        """Whether energy can make a difference."""
+    def energy_matters(self) -> bool:
+        """Energy can make a difference."""
         return self.fewest_only or self.goals.clover * self.problem.objective.carbon_weight > 0
 
     def usable_rps(self, kind: SegmentKind) -> float:
-        """Return what one segment of a kind may be given of its model's demand, req/s."""
+        """Return the most load that one segment of a kind may take of its model's demand, req/s."""
         return admissible_rps(self.problem.objective, self.models[kind.model], kind)
 
     def weighted(self, goals: Mapping[str, float]) -> float:
@@ -117,15 +117,15 @@ class Prices:
         )
 
     def carbon_points(self, gco2e_per_s: float) -> float:
-        """Return what emissions cost in CLOVER's f."""
+        """Return the price of emissions in CLOVER's f."""
         weight = self.problem.objective.carbon_weight
         baseline_gco2e_per_s = sum(self.baseline_gco2e_per_s.values())
         return 100.0 * weight * gco2e_per_s / baseline_gco2e_per_s if self.models else 0.0
 
     def clover_points(self, kind: SegmentKind) -> float:
-        """Return what serving all of the model's demand by `kind` adds to f, idle power apart.
+        """Return the contribution to f of `kind` serving all demand, without idle power.
 
-        A pipeline's first stage has the merit of the answers; the later ones only emit.
+        A pipeline's accuracy counts at its first stage; later stages only emit.
         """
         model = self.models[kind.model]
         emitted = kind.pool.carbon_gco2e(kind.energy_j) * model.demand_rps
@@ -137,14 +137,14 @@ class Prices:
         return saved + 100.0 * weight * lost * model.demand_rps / self.demand_rps
 
     def accuracy_share(self, kind: SegmentKind) -> float:
-        """Return what serving all of the model's demand by `kind` adds to AA, 0..1."""
+        """Return the contribution to AA of serving all of a model's demand by `kind`, 0..1."""
         if kind.stage.index:
             return 0.0
         model = self.models[kind.model]
         return kind.accuracy / model.best.accuracy * model.demand_rps / self.demand_rps
 
     def load_points(self, kind: SegmentKind) -> float:
-        """Return what serving all of the model's demand by `kind` adds, idle power apart."""
+        """Return the contribution of `kind` serving all demand, without idle power."""
         alpha = self.problem.objective.infadapter.accuracy
         points = self.goals.clover * self.clover_points(kind) if self.goals.clover else 0.0
         if self.goals.infadapter:
@@ -152,11 +152,11 @@ class Prices:
         return points
 
     def idle_points(self, pool: Pool) -> float:
-        """Return the price in CLOVER's f of the idle power of one GPU, in use or not."""
+        """Return the price in CLOVER's f of one GPU's idle power, in use or not."""
         return self.carbon_points(pool.carbon_gco2e(pool.type.idle_power_w))
 
     def use_points(self, pool: Pool) -> float:
-        """Return the price in CLOVER's f of the further power of one GPU with segments."""
+        """Return the price in CLOVER's f of a GPU's additional power once it has segments."""
         return self.carbon_points(pool.carbon_gco2e(pool.type.use_power_w))
 
     def gpu_points(self, pool: Pool) -> float:
@@ -169,7 +169,7 @@ class Prices:
 
     @property
     def fixed_points(self) -> float:
-        """What the fleet's idle power costs where no decision changes it."""
+        """Price of the fleet's idle power where no decision changes it."""
         if self.problem.objective.park_idle_gpus:
             return 0.0
         pools = self.problem.pools.items()
@@ -177,19 +177,19 @@ class Prices:
 
     @property
     def gpc_points(self) -> float:
-        """What one compute slice in use costs."""
+        """Price of one compute slice in use."""
         beta = self.problem.objective.infadapter.resources
         return self.goals.infadapter * 100.0 * beta / self.fleet_gpcs
 
     @property
     def loading_points(self) -> float:
-        """What each second of the longest loading time costs."""
+        """Price per second of the longest loading time."""
         return self.goals.infadapter * 100.0 * self.problem.objective.infadapter.loading
 
     def shortfall(self, kind: SegmentKind) -> float:
-        """Return by how much serving all of the demand by `kind` misses the accuracy floor.
+        """Return how far serving all of the demand by `kind` stays below the accuracy floor.
 
-        Negative: how much it makes up for others. As a share of the best variant's accuracy. A
+        As a share of the best variant's accuracy; negative: the surplus that makes up for others. A
         pipeline's requests count at its first stage.
         """
         if kind.stage.index:
@@ -199,12 +199,12 @@ class Prices:
 
     @property
     def switch_points(self) -> float:
-        """Price of one segment that has to be started; nothing runs yet: none."""
+        """Price of one segment that has to be started; 0 while nothing runs."""
         return self._per_gpu(self.problem.objective.switch_price)
 
     @property
     def layout_points(self) -> float:
-        """Price of one slice that has to be created, with all that it displaces."""
+        """Price of one slice that has to be created, including those it displaces."""
         return self._per_gpu(self.problem.objective.layout_price)
 
     def _per_gpu(self, price: float) -> float:
@@ -248,9 +248,9 @@ def prices(problem: Problem) -> Prices:
 def _servable(
     problem: Problem, demanded: Mapping[str, Model], running: Iterable[SegmentKind]
 ) -> frozenset[str]:
-    """Return the names of the models that some segment could serve in time.
+    """Return the names of the models that some segment can serve in time.
 
-    Of each model, kinds are looked at up to the first that could.
+    Stops at the first such kind of each model.
     """
     pools, found = problem.pools, set[str]()
     for kind in (*problem.catalog, *running):
@@ -261,9 +261,9 @@ def _servable(
 
 
 def running_kinds(problem: Problem) -> Iterator[SegmentKind]:
-    """Yield the kind of every segment that runs on a GPU of the fleet, as that GPU's pool is now.
+    """Yield the kind of every segment that runs on the fleet, with its GPU's current pool.
 
-    Segments know the carbon intensity of when they were placed.
+    Segments carry the carbon intensity of the time when they were placed.
     """
     pools = {gpu.uuid: gpu.pool for gpu in problem.gpus}
     for segment in problem.running:
@@ -287,13 +287,13 @@ def worthwhile(
 ) -> list[SegmentKind]:
     """Return the kinds that can serve in time and that no other beats, fastest first.
 
-    What counts is what a segment may be given, and energy. The former takes milliseconds to know
-    (`queueing`), so that it is computed only for kinds that could win with what it is at most.
+    A kind is beaten in admissible load and energy. The former takes milliseconds to compute
+    (`queueing`): only kinds that could win with its upper bound are computed.
 
     Args:
         known: The problem and its prices.
-        kinds: Of one model, on one slice kind at one clock. Of equals, the first stays.
-        fastest_only: Whether energy does not count.
+        kinds: Kinds of one model, on one slice kind at one clock. Of equals, the first stays.
+        fastest_only: Whether energy is ignored.
     """
     problem, models = known.problem, known.models
     waiting = [
@@ -330,7 +330,7 @@ def _scaled(goals: Goals) -> Goals:
 
 @lru_cache(maxsize=64)
 def most_gpcs(geometry: Geometry) -> int:
-    """Return the compute slices of a GPU that has as many as it can."""
+    """Return the most compute slices that a GPU's layouts have."""
     return max(
         sum(geometry.kind(placement.profile).compute_slices for placement in layout)
         for layout in maximal_layouts(geometry)
@@ -340,9 +340,9 @@ def most_gpcs(geometry: Geometry) -> int:
 def baseline_gco2e(problem: Problem, model: Model) -> float:
     """Return C_base: carbon per request of the best variant on GPUs of its own, gCO2e.
 
-    Active energy of a whole GPU that serves only this variant, plus the idle energy of as many as
-    the model's demand needs, at the objective's baseline intensity. The GPUs are of the largest
-    pool; of the variants, the most accurate that fits on one. Of a pipeline, each stage has GPUs of
+    Active energy of a whole GPU that serves only this variant, plus the idle energy of as many GPUs
+    as the model's demand needs, at the objective's baseline intensity. The GPUs are of the largest
+    pool; the variant is the most accurate that fits on one. Each stage of a pipeline has GPUs of
     its own.
     """
     pools = sorted(problem.pools.items(), key=lambda item: (-item[1], item[0].type.name))
@@ -354,7 +354,7 @@ def baseline_gco2e(problem: Problem, model: Model) -> float:
             kinds = [dedicated(problem, place) for place in places]
             if all(kinds):
                 return sum(_baseline(problem, model, kind) for kind in kinds if kind is not None)
-    return 1.0  # nothing can serve this model, so that its reference weighs nothing either
+    return 1.0  # no GPU can serve this model: its reference has no weight
 
 
 def _baseline(problem: Problem, model: Model, kind: SegmentKind) -> float:

@@ -1,19 +1,19 @@
-"""How long a request will take, before anything runs.
+"""Predicted latency of requests, from queueing theory.
 
 The router keeps one queue per model. Segments that run requests one by one bind late: a request
-waits until a process is free. Those that batch hold what runs and, once no other has a credit left,
-the next batch, so that requests are given out in turn, wait in the worker and run with what has
-come meanwhile.
+waits until a process is free. Those that batch hold the running batch and, once no other has a
+credit left, the next one: requests are assigned in turn, wait in the worker and run with those that
+have arrived meanwhile.
 
 - One by one: a birth-death process of the busy processes, in which a batch's time depends on how
-  many of its segment are busy, and for those that find all busy the queue M/D/c, whose wait is
+  many of its segment are busy; requests that find all busy wait in the queue M/D/c, whose wait is
   exact (Franx, "A simple solution for the M/D/c waiting time distribution", Operations Research
   Letters 29, 2001).
-- Batches: the Markov chain of what waits in a worker whenever a batch ends, the general bulk
-  service rule (Neuts, Annals of Mathematical Statistics 38, 1967) with times that grow with the
-  batch, as GPUs have them (Inoue, "Queueing analysis of GPU-based inference servers with dynamic
-  batching", Performance Evaluation 147, 2021). Requests given out in turn to c processes come to
-  each as every c-th of a Poisson stream.
+- Batches: the Markov chain of the requests waiting in a worker at the end of each batch, by the
+  general bulk service rule (Neuts, Annals of Mathematical Statistics 38, 1967), with times that
+  grow with the batch, as on GPUs (Inoue, "Queueing analysis of GPU-based inference servers with
+  dynamic batching", Performance Evaluation 147, 2021). Assigned in turn to c processes, a Poisson
+  stream gives each of them every c-th request.
 
 Nothing here is fitted. `python -m benchmarks.latency_model` compares with the router's own code.
 """
@@ -34,39 +34,39 @@ Values = NDArray[np.float64]
 
 BISECTIONS = 16
 TURNS = 8
-"""Processes beyond which it makes no difference any more that requests are given out in turn."""
+"""Above this many processes, treat round-robin arrivals as Poisson."""
 
 FINE = 64
-"""Steps of a full batch's time in which latencies are distinguished."""
+"""Resolution of latencies, steps per full batch's time."""
 
 LONGEST = 16
-"""Latency beyond which they are not, in full batches' times."""
+"""Latency above which no difference is made, in full batches' times."""
 
 MOMENTS = 16
-"""Of a batch's time, at which requests are taken to come."""
+"""Arrival times considered within a batch's time."""
 
 RATIOS = 40
-"""Times of small batches are rounded up to so many parts of a full one's."""
+"""Resolution of a small batch's time, steps per full batch's time; it is rounded up."""
 
 ROUGH_RATIOS, ROUGH_GRID = 4, 1.5
-"""As `RATIOS` and `GRID` where a bound does: most segments keep their percentile by far."""
+"""`RATIOS` and `GRID` for a bound, which suffices for most segments."""
 
 RARE = 1e-6
-"""Share of all requests that makes no difference to a percentile."""
+"""Share of all requests that is too small to change a percentile."""
 
 MANY = 96
-"""Processes beyond which a queue is taken to have no more: the wait is then far shorter."""
+"""Processes above which a queue is modelled with this many: waits are far shorter by then."""
 
 NEARLY_FULL = 0.95
-"""Utilisation beyond which no percentile is kept, and latencies are not distinguished."""
+"""Utilisation above which no percentile is kept, and no latency is computed."""
 
 GRID = 1.02
-"""Ratio of neighbouring loads that are distinguished."""
+"""Ratio of neighbouring loads for which latencies are computed."""
 
 MOST_ITERATIONS = 1000
 
 ITERATIONS = 6
-"""Turns in which the share of busy processes and the batches' times settle."""
+"""Iterations in which the share of busy processes and the batches' times converge."""
 
 NOTHING = 1e-9
 
@@ -76,9 +76,9 @@ class Station:
     """Equal segments that draw from the queue.
 
     Attributes:
-        kind: What they are.
-        segments: How many.
-        load_rps: Load sent there, req/s.
+        kind: Segment kind.
+        segments: Number of segments.
+        load_rps: Load of all of them, req/s.
     """
 
     kind: SegmentKind
@@ -87,7 +87,7 @@ class Station:
 
     @property
     def processes(self) -> int:
-        """Processes of all segments."""
+        """Number of processes of all segments."""
         return self.segments * self.kind.processes
 
 
@@ -95,7 +95,7 @@ def latency_s(stations: Sequence[Station], percentile: float) -> float:
     """Return the latency that `percentile` of the requests stay within, s.
 
     Args:
-        stations: All that serve one queue.
+        stations: All stations of one queue.
         percentile: 0 < percentile < 100.
 
     Returns:
@@ -129,9 +129,9 @@ def late_share(stations: Sequence[Station], time_s: float) -> float:
 
 
 def late_share_bound(station: Station, time_s: float) -> float:
-    """Return what `late_share` of one station is not above, 0..1; few are computed, for many.
+    """Return an upper bound of one station's `late_share`, 0..1; few values are computed.
 
-    Its times and its load are rounded up; 1 where it runs requests one by one.
+    Times and load are rounded up; 1 where it runs requests one by one.
     """
     kind = station.kind
     if kind.batch_size == 1 or station.load_rps >= station.segments * kind.throughput_rps:
@@ -148,7 +148,7 @@ class _Pool:
 
     @classmethod
     def of(cls, stations: Sequence[Station]) -> _Pool | None:
-        """Take the stations together; None: they cannot take their load."""
+        """Combine the stations of one queue; None: they cannot take their load."""
         singles = [each for each in stations if each.kind.batch_size == 1]
         parts: list[tuple[float, _OneByOne | _Scaled]] = []
         total_rps = sum(each.load_rps for each in stations)
@@ -176,7 +176,7 @@ class _OneByOne:
     """Processes that run single requests: birth and death, and M/D/c beyond.
 
     Args:
-        stations: Whose batches have one item.
+        stations: Stations whose batches have one item.
     """
 
     def __init__(self, stations: Sequence[Station]) -> None:
@@ -221,13 +221,13 @@ class _OneByOne:
 
 
 class _Batches:
-    """Processes that run what waits, up to a batch: bulk service. Times are in full batches.
+    """Processes that run all that waits, up to a batch: bulk service. Times are in full batches.
 
     Args:
-        times: Of a batch of one item, of half a batch and of a full one, while 1, 2, .. processes
-            of the segment run; the last is 1.
+        times: Time of a batch of one item, of half a batch and of a full one, while 1, 2, ..
+            processes of the segment run; the last is 1.
         most: Items of a full batch, above 1.
-        turns: Processes that requests are given to in turn.
+        turns: Processes to which requests are assigned in turn.
         rate: Load of one process, requests per full batch's time.
     """
 
@@ -240,8 +240,8 @@ class _Batches:
         waiting = np.arange(self._size)
         self._items = np.clip(waiting, 1, most)
         self._left = np.maximum(waiting - self._items, 0)
-        # By items and busy processes: what comes while a batch runs; and where it began with one
-        # that found the worker idle, hence just after its turn.
+        # By items and busy processes: arrivals while a batch runs; and those where it began with a
+        # request that found the worker idle, hence just after its turn.
         came = self._came(self._times)
         self._first = _in_turn(self._rate * self._times[0], turns, self._size, drawn=False)
         trials, busy = self._times.shape[1] - 1, 0.5
@@ -253,16 +253,16 @@ class _Batches:
             busy = min(1.0, self._rate * mean / float(self._ends @ self._items))
 
     def _came(self, times: Values) -> Values:
-        """Return the distributions of what comes in times, shape of `times` and then requests."""
+        """Return the distributions of arrivals within times: shape of `times`, then requests."""
         means = self._rate * times
         found = _in_turn(means.ravel(), self._turns, self._size, drawn=True)
         return found.reshape(*means.shape, self._size)
 
     def _stationary(self, first: Values, came: Values) -> Values:
-        """Return the distribution of what waits in a worker whenever a batch ends."""
+        """Return the distribution of the requests waiting in a worker at the end of a batch."""
         moves = np.empty((self._size, self._size))
         moves[0], moves[1 : self._most + 1] = first, came
-        later = np.zeros(2 * self._size)  # behind a full batch: what it leaves, and what comes
+        later = np.zeros(2 * self._size)  # after a full batch: those left, and arrivals
         later[self._size :] = came[-1]
         shifted = np.lib.stride_tricks.sliding_window_view(later, self._size)
         more = self._size - self._most - 1
@@ -273,8 +273,8 @@ class _Batches:
     def _late(self) -> Values:
         """Shares of requests that take longer than 0, 1, .. `1 / FINE` of a full batch's time.
 
-        Of those that come while a batch runs, each is as likely to come at any time; what is
-        before it has come in proportion. One that finds the worker idle runs at once, by itself.
+        A request that arrives while a batch runs is equally likely to arrive at any time, with
+        arrivals before it in proportion. One that finds the worker idle runs at once, alone.
         """
         most, found = self._most, np.zeros(FINE * LONGEST + 2)
         likely = self._ends[:, None] * self._others  # waiting, busy others
@@ -302,9 +302,9 @@ class _Batches:
         return late
 
     def _add_after_idle(self, found: Values, busy: int, share: float) -> None:
-        """Add the requests that come while one runs that found the worker idle.
+        """Add the requests that arrive while one runs that found the worker idle.
 
-        The turn was just here: the next to come is the last of `turns` requests.
+        The worker has just had its turn: its next request is the last of `turns`.
         """
         turns, size, time = self._turns, self._size, float(self._times[0, busy])
         at = (np.arange(MOMENTS) + 0.5) / MOMENTS * time
@@ -320,11 +320,11 @@ class _Batches:
         _add(found, time - at[moment] + rest, weight[moment, ahead, behind])
 
     def time(self, late: float) -> float:
-        """Return the time that all but a share of the requests stay within, full batches."""
+        """Return the time within which all but a share of the requests stay, full batches."""
         return int(np.argmax(self._late <= late)) / FINE
 
     def later_than(self, time: float) -> float:
-        """Return the share of requests that take longer than so many full batches."""
+        """Return the share of requests that take longer than `time`, full batches."""
         at = time * FINE
         if at >= len(self._late) - 1:
             return 0.0
@@ -332,7 +332,7 @@ class _Batches:
 
 
 def _batches(kind: SegmentKind, turns: int, rate_rps: float, *, roughly: bool = False) -> _Scaled:
-    """Return the batches of a kind; those whose times have the same ratios are one computation."""
+    """Return the batches of a kind; kinds with equal ratios of times share one computation."""
     full_s, parts = kind.full_times_s[-1], ROUGH_RATIOS if roughly else RATIOS
     ends = (kind.single_times_s, kind.half_times_s, kind.full_times_s)
     ratios = tuple(tuple(math.ceil(parts * t / full_s - NOTHING) / parts for t in e) for e in ends)
@@ -352,7 +352,7 @@ def _known_batches(
 
 @dataclass(frozen=True)
 class _Scaled:
-    """Batches whose full one takes so long, s."""
+    """Batches scaled by the time of a full one, s."""
 
     of: _Batches
     full_s: float
@@ -362,7 +362,7 @@ class _Scaled:
         return self.of.later_than(time_s / self.full_s)
 
     def time_s(self, late: float) -> float:
-        """Return the time that all but a share of the requests stay within, s."""
+        """Return the time within which all but a share of the requests stay, s."""
         return self.full_s * self.of.time(late)
 
 
@@ -376,15 +376,15 @@ def _rounded(station: Station) -> Station:
 
 
 def on_grid(load_rps: float) -> float:
-    """Round a load up, by 2 % at most, so that what was found for one serves its neighbours."""
+    """Round a load up, by at most 2 %, so that neighbouring loads share one computation."""
     return GRID ** math.ceil(math.log(load_rps, GRID) - NOTHING) if load_rps > 0 else 0.0
 
 
 def _by_items(ends: Values, most: int) -> Values:
     """Return the times of batches, shape (items 1..most, busy processes 1..).
 
-    From half a batch on it grows evenly. Below, it falls as steeply, down to one item's time:
-    launching then takes longer than computing.
+    From half a batch on they grow linearly. Below, they fall at the same slope, down to one item's
+    time, where launching takes longer than computing.
     """
     single, middle, full = ends
     half = (most + 1) // 2
@@ -396,7 +396,7 @@ def _by_items(ends: Values, most: int) -> Values:
 
 
 def _add(found: Values, times: Values, weights: Values) -> None:
-    """Add weights where their times end, to the nearest step."""
+    """Add weights at the step nearest to the end of their times."""
     at = np.minimum(np.rint(times * FINE).astype(np.int64), len(found) - 1)
     found += np.bincount(at, weights, len(found))
 
@@ -418,7 +418,7 @@ class _Wait:
             left = max(present - servers, 0)
             moves[present, left:] = arrivals[: size - left]
         self._servers, self._load = servers, load
-        self._queue = np.cumsum(_steady(moves))[servers:]  # by length: P(no longer than that)
+        self._queue = np.cumsum(_steady(moves))[servers:]  # by length: P(length <= it)
         self._waits = max(self._not_within(0.0), 1e-300)
 
     def than(self, time: float) -> float:
@@ -439,7 +439,7 @@ def _md_c(servers: int, utilisation: float) -> _Wait:
 
 @lru_cache(maxsize=512)
 def _others_busy(processes: int, of_segment: int) -> Values:
-    """Return P(so many others of a segment are busy | so many others of all are).
+    """Return P(number of busy others in a segment | number of busy others in all).
 
     Shape (others of all, 0..processes - 1; others of the segment, 0..of_segment - 1).
     """
@@ -455,13 +455,13 @@ def _others_busy(processes: int, of_segment: int) -> Values:
 
 
 def _in_turn(means: Values, turns: int, size: int, *, drawn: bool) -> Values:
-    """Return distributions of requests that come to one of `turns` processes.
+    """Return distributions of the requests assigned to one of `turns` processes.
 
     Args:
-        means: Of each, but for where the turn is.
-        turns: Processes that requests are given to in turn.
-        size: Of each distribution.
-        drawn: Whose turn it is at first is not known; else: this process has just had its turn.
+        means: Mean number of requests to all, for each distribution.
+        turns: Processes to which requests are assigned in turn.
+        size: Length of each distribution.
+        drawn: Whether the first turn is random; else this process has just had its turn.
 
     Returns:
         Shape (means, size).
@@ -479,7 +479,7 @@ def _in_turn(means: Values, turns: int, size: int, *, drawn: bool) -> Values:
 def _poissons(means: Values, size: int) -> Values:
     """Return Poisson distributions, shape (means, size)."""
     most = float(means.max(initial=0.0))
-    likely = min(size, math.ceil(most + 12 * math.sqrt(most) + 30))  # what is more, is below 1e-16
+    likely = min(size, math.ceil(most + 12 * math.sqrt(most) + 30))  # the rest is below 1e-16
     found = np.zeros((len(means), size))
     logs = np.log(np.maximum(means, 1e-300))[:, None] * np.arange(likely) - _log_factorials(likely)
     np.exp(logs - means[:, None], out=found[:, :likely])
@@ -493,7 +493,7 @@ def _log_factorials(size: int) -> Values:
 
 
 def _likely(shares: Values, most: float = 1.0) -> Values:
-    """Return the first columns, up to the last one that makes a difference, times `most`."""
+    """Return the columns up to the last that makes a difference, times `most`."""
     last = np.flatnonzero(most * shares.max(axis=0, initial=0.0) > RARE)
     return shares[:, : int(last[-1]) + 1 if len(last) else 0]
 
@@ -510,11 +510,11 @@ def _binomial(trials: int, share: float) -> Values:
 
 
 def _steady(moves: Values, near: Values | None = None) -> Values:
-    """Return the stationary distribution; what leads out of the states stays in the last.
+    """Return the stationary distribution; transitions out of the states stay in the last one.
 
     Args:
-        moves: Probabilities, from state by row to state by column.
-        near: A distribution near it, to begin with; None: any.
+        moves: Transition probabilities, from state by row to state by column.
+        near: A distribution to start the iteration from; None: any.
     """
     moves[:, -1] += np.maximum(0.0, 1.0 - moves.sum(axis=1))
     found: Values = np.full(len(moves), 1.0 / len(moves)) if near is None else near

@@ -1,4 +1,4 @@
-"""What a configuration is worth: one judge for every strategy."""
+"""Score of a configuration, the same for every strategy."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from services.planner.core.problem.queueing import Station, latency_s
 from services.planner.core.problem.serving_paths import serving_paths
 
 Served = Mapping[str, Mapping[SegmentKind, float]]
-"""Load that is served in time, by model and kind, req/s; a pipeline's is in each of its stages."""
+"""Load served in time by model and kind, req/s; a pipeline's is in each of its stages."""
 
 
 _NOTHING = 1e-6
-"""Share of a demand that is left over by a solver's tolerance, not by want of capacity."""
+"""Share of a demand left over by a solver's tolerance, not for lack of capacity."""
 
 
 def score(
@@ -39,17 +39,17 @@ def score(
     known: Prices | None = None,
     in_use: Mapping[Pool, int] | None = None,
 ) -> Score:
-    """Judge a configuration.
+    """Return the score of a configuration.
 
-    Load counts as served where its segments keep the latency rule (a batch takes at most theta x
-    SLO), up to what they may be given (`latency_rule`), and where the predicted percentile keeps
-    the SLO. Idle power counts for every GPU, or with `park_idle_gpus` for those in use; the further
-    power of a GPU with segments for those in use. Emissions are those of all load, late included.
+    Load counts as served if its segments keep the latency rule (a batch takes at most theta x SLO),
+    up to their admissible load (`latency_rule`), and if the predicted percentile keeps the SLO.
+    Idle power counts for every GPU, or with `park_idle_gpus` for those in use; the additional power
+    of a GPU with segments for those in use. Emissions are those of all load, including late load.
 
     Args:
         problem: The problem.
-        configuration: Its slices must fit on the fleet.
-        known: `prices(problem)`, where the caller scores often.
+        configuration: The configuration; its slices must fit on the fleet.
+        known: `prices(problem)`, for callers that score often.
         in_use: GPUs with segments; None: the fewest that hold the slices.
 
     Raises:
@@ -91,8 +91,8 @@ def score(
 def reconfiguration_points(known: Prices, segments: Mapping[SegmentKind, int]) -> float:
     """Return the price of getting from what runs to `segments`.
 
-    Counts, not places: the segments beyond those of the same row that run, and the slices beyond
-    those of the same kind that exist, on each pool. Clocks change without a restart.
+    By counts, not places: segments beyond those that run of the same row, and slices beyond those
+    that exist of the same kind, on each pool. Clocks change without a restart.
     """
     slices: Counter[tuple[Pool, str]] = Counter()
     for kind, count in segments.items():
@@ -103,13 +103,13 @@ def reconfiguration_points(known: Prices, segments: Mapping[SegmentKind, int]) -
 
 
 def longest_loading_s(known: Prices, segments: Mapping[SegmentKind, int]) -> float:
-    """Return the longest loading time of a variant of which a segment has to be started."""
+    """Return the longest loading time of a variant of which a segment has to be started, s."""
     variants = {(model, variant) for model, variant, *_ in _started(known, segments)}
     return max((known.loading_s.get(each, 0.0) for each in variants), default=0.0)
 
 
 def _started(known: Prices, segments: Mapping[SegmentKind, int]) -> Counter[Row]:
-    """Return how many segments of each row have to be started: those beyond what runs."""
+    """Return the number of segments of each row to start: those beyond the running ones."""
     rows: Counter[Row] = Counter()
     for kind, count in segments.items():
         rows[row(kind)] += count
@@ -118,14 +118,14 @@ def _started(known: Prices, segments: Mapping[SegmentKind, int]) -> Counter[Row]
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """What a configuration takes.
+    """Resources that a configuration takes.
 
     Attributes:
         in_use: GPUs with segments.
         gpcs: Compute slices.
         powered: GPUs whose idle power counts.
-        active_w: Power beyond idle.
-        loading_s: InfAdapter's LC.
+        active_w: Power above idle, W.
+        loading_s: InfAdapter's LC, s.
     """
 
     in_use: Mapping[Pool, int]
@@ -138,7 +138,7 @@ class _Use:
     def of(
         cls, known: Prices, configuration: Configuration, in_use: Mapping[Pool, int] | None
     ) -> _Use:
-        """Count.
+        """Count the resources of a configuration.
 
         Raises:
             FailedPrecondition: The slices do not fit on the fleet.
@@ -164,7 +164,7 @@ class _Use:
 
     @property
     def active_power_w(self) -> float:
-        """Power of the fleet beyond that of GPUs that wait, W."""
+        """Power of the fleet above that of idle GPUs, W."""
         return float(sum(self.active_w.values()))
 
     @property
@@ -179,7 +179,7 @@ class _Use:
 
 
 def _active_w(configuration: Configuration) -> dict[Pool, float]:
-    """Return the power beyond idle; segments draw no more than they do at full throughput."""
+    """Return the power above idle, W; at most that at full throughput."""
     watts: dict[Pool, float] = {}
     for kind, count in configuration.segments.items():
         rps = min(configuration.load_rps.get(kind, 0.0), count * kind.throughput_rps)
@@ -188,7 +188,7 @@ def _active_w(configuration: Configuration) -> dict[Pool, float]:
 
 
 def _goals(known: Prices, served: Served, use: _Use) -> dict[str, float]:
-    """Return what each goal is worth by itself; see `services.planner.core.problem.pricing`."""
+    """Return the value of each goal by itself; see `services.planner.core.problem.pricing`."""
     shares = [
         (kind, rps / known.models[name].demand_rps)
         for name, load in served.items()
@@ -210,7 +210,7 @@ def _goals(known: Prices, served: Served, use: _Use) -> dict[str, float]:
 
 
 def _served(known: Prices, model: Model, configuration: Configuration) -> dict[SegmentKind, float]:
-    """Return the load of a model that is served in time; demand beyond the model's is refused."""
+    """Return a model's load that is served in time, req/s; load above its demand is refused."""
     taken = {
         kind: min(
             configuration.load_rps.get(kind, 0.0),
@@ -229,17 +229,17 @@ def _served(known: Prices, model: Model, configuration: Configuration) -> dict[S
 
 
 def _answered_rps(load: Mapping[SegmentKind, float]) -> float:
-    """Return the answers that a load makes: what goes through a pipeline counts once."""
+    """Return the answers per second of a load: a pipeline's requests count once."""
     return sum(rps for kind, rps in load.items() if not kind.stage.index)
 
 
 def _unserved_rps(
     known: Prices, model: Model, load: Mapping[SegmentKind, float], latency_s: float
 ) -> float:
-    """Return the demand that is not served in time.
+    """Return the demand that is not served in time, req/s.
 
-    Where each segment has no more than it may be given, but all together miss the objective: the
-    less, the closer they come.
+    Where each segment keeps its admissible load but all together miss the objective: the closer
+    they come, the less.
     """
     left_rps = model.demand_rps - _answered_rps(load)
     if left_rps > _NOTHING * model.demand_rps:
@@ -273,9 +273,9 @@ def _accuracy(load: Mapping[SegmentKind, float]) -> float:
 
 
 def _latency_s(model: Model, configuration: Configuration) -> float:
-    """Return the predicted latency: of the model's queue, and of what the slowest pipeline adds.
+    """Return the predicted latency: the model's queue, plus the slowest pipeline's rest, s.
 
-    The percentiles of a pipeline's stages are added up, which errs on the long side.
+    The percentiles of a pipeline's stages are added up, which errs on the high side.
     """
     stations: dict[Queue, list[Station]] = {queue_of(model.name, "", 0): []}
     transfers_s: dict[str, dict[int, float]] = {}

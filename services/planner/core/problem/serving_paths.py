@@ -14,33 +14,33 @@ class ServingPath:
     """One path and its capacity.
 
     Attributes:
-        parts: By kind, how much of each request it has: 1 where the network is in one piece. The
-            kinds of one stage have them in proportion to what they can take; they sum to 1.
-        capacity_rps: Requests that can take this path, req/s: what the narrowest stage takes.
+        parts: Share of each request by kind: 1 where the network is in one piece. The kinds of one
+            stage share in proportion to their capacity; their parts sum to 1.
+        capacity_rps: Capacity of the narrowest stage, req/s.
     """
 
     parts: Mapping[SegmentKind, float]
     capacity_rps: float
 
     def mean(self, value: Callable[[SegmentKind], float]) -> float:
-        """Return what a request on this path amounts to, given what each kind adds."""
+        """Return the mean of a figure over the path, weighted by the kinds' parts."""
         return sum(part * value(kind) for kind, part in self.parts.items())
 
     @property
     def accuracy(self) -> float:
-        """Of the answers."""
+        """Accuracy of the answers."""
         return self.mean(lambda kind: 0.0 if kind.stage.index else kind.accuracy)
 
     def loads(self, load_rps: float) -> dict[SegmentKind, float]:
-        """Return what each kind gets of a load on this path, req/s."""
+        """Return each kind's load for a load on this path, req/s."""
         return {kind: part * load_rps for kind, part in self.parts.items()}
 
 
 def serving_paths(capacity_rps: Capacities) -> Iterator[ServingPath]:
-    """Yield the paths of one model, in the kinds' order; a pipeline without some stage has none.
+    """Yield the paths of one model in the kinds' order; a pipeline that lacks a stage has none.
 
     Args:
-        capacity_rps: Of the kinds of one model.
+        capacity_rps: Capacities of the kinds of one model, req/s.
     """
     pipelines: dict[str, list[dict[SegmentKind, float]]] = {}
     for kind, rps in capacity_rps.items():
@@ -61,10 +61,10 @@ def serving_paths(capacity_rps: Capacities) -> Iterator[ServingPath]:
 
 
 def balances(kinds: Sequence[SegmentKind]) -> Iterator[list[tuple[int, float]]]:
-    """Yield what must be 0, kind by kind, for a pipeline's stages to get equal loads.
+    """Yield the sums that must be 0 for a pipeline's stages to get equal loads.
 
-    One list for each stage after a first one: positions among `kinds`, and what the load of the
-    kind there counts. A stage that no kind runs has its first stage get nothing.
+    One list for each stage after a first one: positions in `kinds` and their coefficients. A stage
+    without a kind keeps its first stage at 0.
     """
     pipelines: dict[tuple[str, str], list[list[int]]] = {}
     for position, kind in enumerate(kinds):

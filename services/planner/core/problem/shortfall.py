@@ -1,4 +1,4 @@
-"""What a plan cannot keep, as conditions: the mark of a degraded plan."""
+"""Conditions of a degraded plan: the promises it cannot keep, and why."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,11 +13,11 @@ _MIN_VIOLATION = 1e-6
 
 
 def shortfalls(problem: Problem, score: Score) -> tuple[Condition, ...]:
-    """Return what `score` falls short of, and why; empty: of nothing.
+    """Return the promises that `score` misses, and why; empty: none.
 
     Args:
-        problem: What was to be decided.
-        score: Of what was decided.
+        problem: The problem.
+        score: Score of the configuration.
     """
     return (*_unserved(problem, score), *_floor(problem, score), *_unused(problem))
 
@@ -28,15 +28,15 @@ def unservable(
     objective: Objective,
     batch_sizes: Sequence[int],
 ) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield the settings of models that no plan can serve on any GPU, below `models`, and why.
+    """Yield the settings, below `models`, of models that no GPU can serve, and why.
 
-    No variant runs there at all, or none keeps the latency rule.
+    No variant runs on any of the types, or none keeps the latency rule.
 
     Args:
-        models: With their profiles.
-        types: Of all GPUs that there can be; empty: not known, so that nothing is refused.
+        models: Models with their profiles.
+        types: Types of all possible GPUs; empty: unknown, and no model is refused.
         objective: Its `latency_share` is theta.
-        batch_sizes: Those that a segment may have.
+        batch_sizes: Batch sizes that a segment may have.
     """
     pools = [Pool(each, "", 1.0, 0.0) for each in types]
     for model in models:
@@ -78,7 +78,7 @@ def _nowhere(types: Iterable[str]) -> str:
 def _tokens_too_slow(
     model: Model, kinds: Sequence[SegmentKind], objective: Objective
 ) -> Iterator[str]:
-    """Yield which objective of tokens no variant can meet, if any."""
+    """Yield the objective of tokens that no variant can meet, if any."""
     times = [kind.token_times for kind in kinds if kind.token_times is not None]
     if not times:
         return
@@ -121,7 +121,7 @@ def _rps(rps: float) -> str:
 
 
 def _predicted(model: Model, score: Score) -> str:
-    """Say which latency is predicted, where it misses the objective."""
+    """Return the predicted latency as text, if it misses the objective."""
     latency_s = score.latency_s.get(model.name, math.inf)
     if not model.slo_latency_s < latency_s < math.inf:
         return ""
@@ -132,7 +132,7 @@ def _predicted(model: Model, score: Score) -> str:
 
 
 def _no_kind(problem: Problem, model: Model) -> Condition:
-    """Return why the catalog has nothing for a model: too slow everywhere, or never measured."""
+    """Return why the catalog has no kind for a model: too slow everywhere, or never profiled."""
     subject = f"model/{model.name}"
     pools = tuple(dict.fromkeys(gpu.pool for gpu in problem.gpus))
     kinds = _kinds(model, pools, problem.batch_sizes)
@@ -158,7 +158,7 @@ def _no_kind(problem: Problem, model: Model) -> Condition:
 def _kinds(
     model: Model, pools: Sequence[Pool], batch_sizes: Sequence[int]
 ) -> Iterator[SegmentKind]:
-    """Yield every kind that the profiles know of a model, by single processes."""
+    """Yield every segment kind of one process that the profiles know of a model."""
     for variant in model.variants:
         for pool in pools:
             for stage, _ in variant.stages:
@@ -180,7 +180,7 @@ def _floor(problem: Problem, score: Score) -> Iterator[Condition]:
 
 
 def _unused(problem: Problem) -> Iterator[Condition]:
-    """Yield GPU types that no profile knows: GPUs that stand idle although they are there."""
+    """Yield GPU types without a profile: their GPUs stand idle."""
     usable = {kind.pool.type.name for kind in problem.catalog}
     for name in sorted({gpu.pool.type.name for gpu in problem.gpus} - usable):
         count = sum(gpu.pool.type.name == name for gpu in problem.gpus)

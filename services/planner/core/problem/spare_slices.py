@@ -1,4 +1,4 @@
-"""Free slices that cost nothing: of equally good configurations, the one with most room."""
+"""Free slices put to use at no cost: of equally good configurations, the one with most capacity."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from services.planner.core.problem.pricing import Prices
 from services.planner.core.problem.score import longest_loading_s, reconfiguration_points
 
 MAX_GPUS = 32
-"""Fleet up to which slices are looked for one by one; in a larger one queues are long and even."""
+"""Largest fleet in which slices are searched one by one; in a larger one load varies little."""
 
 EQUAL_POINTS = 1e-9
-"""Difference that floating point makes."""
+"""Rounding error of floating point, points."""
 
 
 def with_spare_slices(known: Prices, found: Configuration) -> Configuration:
-    """Return a configuration with segments on free slices, the fullest model's first.
+    """Return a configuration with segments on free slices, for the fullest models first.
 
-    Only segments without batches, since those that batch spend less energy the fuller they are;
-    and only where neither a GPU nor a compute slice nor a start has a price. The objective is the
-    same, and the largest utilisation is the least that such slices allow.
+    Only kinds without batches are added, since fuller batches spend less energy, and only where
+    neither a GPU nor a compute slice nor a start has a price. The objective stays the same, and the
+    largest utilisation becomes as low as such slices allow.
     """
     small = len(known.problem.gpus) <= MAX_GPUS
     if not small or known.gpc_points or known.fewest_only:
@@ -52,7 +52,7 @@ def _added(
     load_rps: Mapping[SegmentKind, float],
     gpus: Mapping[Pool, int],
 ) -> tuple[SegmentKind, SegmentKind] | None:
-    """Return the fullest kind, and the kind of a segment that relieves it; None: none can."""
+    """Return the fullest kind, and the kind of a segment that relieves it; None: there is none."""
     used = {
         kind: load_rps.get(kind, 0.0) / (count * known.usable_rps(kind))
         for kind, count in segments.items()
@@ -78,7 +78,7 @@ def _added(
 
 
 def _equals(known: Prices, full: SegmentKind) -> Iterator[SegmentKind]:
-    """Yield the kinds whose segments serve as `full` does, for the same energy: it comes first."""
+    """Yield the kinds that serve as `full` does with the same energy, `full` first."""
     if full.batch_size > 1 or full.stage.of > 1:
         return
     yield full

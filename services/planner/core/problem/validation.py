@@ -1,4 +1,4 @@
-"""Checks that a problem can be solved; an invalid number is refused by name."""
+"""Validation of a problem before it is solved; an invalid number is refused by name."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -11,10 +11,10 @@ Number = tuple[str, float, bool]
 
 
 def check(problem: Problem) -> None:
-    """Check what a problem is made of.
+    """Check the numbers and names of a problem.
 
-    An empty fleet, a model that nothing can serve, a floor that no plan can keep and any overload
-    are no errors: plans say what they leave unserved or miss.
+    An empty fleet, a model that no GPU can serve, an unreachable floor and overload are valid: the
+    plan reports unserved load and missed promises.
 
     Raises:
         InvalidArgument: A number is not finite, or too small; two models have one name; a model
@@ -23,7 +23,7 @@ def check(problem: Problem) -> None:
     names = [model.name for model in problem.models]
     for name in names:
         if names.count(name) > 1:
-            raise InvalidArgument("models need names of their own", field=f"models[{name}]")
+            raise InvalidArgument("names of models must be unique", field=f"models[{name}]")
     for model in problem.models:
         if not model.variants:
             raise InvalidArgument("a model needs a variant", field=f"models[{model.name}].variants")

@@ -1,4 +1,4 @@
-"""Which part of a program are separate knapsacks, and these at prices of what links them."""
+"""Independent knapsack blocks of a program, and their items at given prices of the links."""
 
 from dataclasses import dataclass
 
@@ -11,16 +11,16 @@ from services.planner.core.solver.goals import Linear, Numbers, Values
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Blocks:
-    """Which part of a program are separate knapsacks.
+    """The columns and rows of a program that form independent knapsacks.
 
     Attributes:
-        counts: Columns that count items.
-        loads: Columns that say what these cover, in the same order.
-        block: Of each item, 0, 1, ...; every block has one.
-        share: What one item covers of its block's demand, at most.
-        rows: Those that say that demands are covered, and what items can cover; the others link.
-        uncovered: Columns that say which share of each block's demand is not covered.
-        slack: All columns that must be 0 for `rows` to say no more than that.
+        counts: Columns that count items, integers.
+        loads: Columns with the load that these items cover, in the same order.
+        block: Block of each item, from 0; every block has at least one.
+        share: Largest share of its block's demand that one item covers.
+        rows: Rows that cover demands and limit what items cover; all other rows are links.
+        uncovered: Columns with the share of each block's demand that is left uncovered.
+        slack: All columns that must be 0 for `rows` to be plain knapsacks.
     """
 
     counts: Numbers
@@ -37,9 +37,9 @@ class LinkedBlocks:
 
     Attributes:
         size: Number of blocks.
-        links: Which rows link.
-        low, high: Their bounds.
-        rows, columns, values: Their coefficients: the row's number among them, the column, itself.
+        links: Numbers of the linking rows.
+        low, high: Bounds of the links.
+        rows, columns, values: Coefficients of the links: position among them, column, value.
 
     Args:
         linear: The program.
@@ -60,7 +60,7 @@ class LinkedBlocks:
         self._at = self._positions()
 
     def _positions(self) -> NDArray[np.int64]:
-        """Return where items stand in arrays of shape (blocks, items), flattened."""
+        """Return the items' positions in flattened arrays of shape (blocks, items)."""
         block = self._blocks.block.astype(np.int64)
         order = np.argsort(block, kind="stable")
         first = np.searchsorted(block[order], block[order])
@@ -69,7 +69,7 @@ class LinkedBlocks:
         return block * self._width + position
 
     def padded(self, values: Values) -> Values:
-        """Return values of items as an array of shape (blocks, items), with 0 for none."""
+        """Return values of items as an array of shape (blocks, items), padded with 0."""
         padded = np.zeros(self.size * self._width)
         padded[self._at] = values
         return padded.reshape(self.size, self._width)
@@ -79,10 +79,10 @@ class LinkedBlocks:
         return padded.ravel()[self._at].astype(float)
 
     def reduced(self, cost: Values, duals: Values) -> Values:
-        """Return what each column costs where links have prices.
+        """Return the reduced cost of each column at given prices of the links.
 
         Args:
-            cost: By column.
+            cost: Cost by column.
             duals: Prices of the links.
         """
         paid = np.bincount(self.columns, self.values * duals[self.rows], minlength=len(cost))
@@ -90,7 +90,7 @@ class LinkedBlocks:
         return reduced
 
     def items(self, reduced: Values) -> knapsack.Items:
-        """Return the blocks' items, given what columns cost."""
+        """Return the blocks' items at given costs of the columns."""
         return knapsack.Items(
             share=self.padded(self._blocks.share),
             setup=self.padded(np.maximum(reduced[self._blocks.counts], 0.0)),

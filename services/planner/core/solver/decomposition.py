@@ -1,9 +1,9 @@
 """Dantzig-Wolfe decomposition: one knapsack per block, and a master program that links them.
 
-A block's columns are the ways to cover its demand (Operations Research 8, 1960). The master program
-chooses among those known; its duals are prices, at which `knapsack` finds better ones. What the
-blocks cost at least at any prices is a lower bound (Lagrange's), and the master program in integers
-gives an answer. Where a demand takes few items, both are much better than the relaxation's.
+A column of the master program is one way to cover a block's demand (Operations Research 8, 1960).
+The duals of its relaxation are prices at which `knapsack` finds better columns. The least cost of
+all blocks at any prices is a lower bound (Lagrange's), and the master program in integers gives an
+answer. Where a demand takes few items, both are much better than the relaxation's.
 """
 
 from dataclasses import dataclass
@@ -18,24 +18,24 @@ from services.planner.core.solver.blocks import Blocks, LinkedBlocks
 from services.planner.core.solver.goals import Goal, Linear, Values
 
 ROUNDS = 12
-"""Most times that prices are found; later ones gain little."""
+"""Largest number of pricing rounds; later ones gain little."""
 
 FEW = 40
-"""Items per block above which a dive finds as good answers sooner."""
+"""Items per block above which a dive finds equally good answers sooner."""
 
 CLOSE = 0.3
-"""Share of what an answer may miss within which the master program's relaxation is good enough."""
+"""Share of the tolerance within which the master program's relaxation is close enough."""
 
 ZERO = 1e-8
-"""What floating point may take a reduced cost below 0."""
+"""Tolerance for reduced costs below 0, which floating point causes."""
 
 PENALTY = 1e3
-"""What leaving a block uncovered costs, times the largest cost of a column."""
+"""Cost of leaving a block uncovered, relative to the largest cost of a column."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Priced:
-    """The items at some prices of the links. Attributes: items, and what all else costs then."""
+    """Items at given prices of the links. Attributes: items, and the cost of all other columns."""
 
     items: knapsack.Items
     rest: float
@@ -45,14 +45,14 @@ class Decomposition:
     """A program with one goal, decomposed.
 
     Attributes:
-        bound: What the goal's value is proven to be at least.
+        bound: Proven lower bound of the goal's value.
 
     Args:
-        linear: The program, with the bounds of columns that hold now.
+        linear: The program, with the column bounds in force.
         blocks: Its blocks.
-        goal: What to make small.
-        highs: A solver of one's own, with its options set.
-        bound: What the goal is known to be at least.
+        goal: The goal to minimise.
+        highs: A HiGHS instance for the decomposition alone, with its options set.
+        bound: Known lower bound of the goal's value.
     """
 
     def __init__(
@@ -73,13 +73,13 @@ class Decomposition:
     def search(
         self, duals: Values, near: Values, start: Values | None, time_limit_s: float
     ) -> Values | None:
-        """Return the values of the best answer found, or None; `bound` is raised meanwhile.
+        """Return the values of the best answer found, or None; raises `bound` on the way.
 
         Args:
-            duals: Prices to begin with, by row of the program: its relaxation's.
-            near: Values near an answer: its relaxation's.
-            start: An answer.
-            time_limit_s: Longest that the search for an answer in integers may take, s.
+            duals: Initial prices by row of the program: the duals of its relaxation.
+            near: Values close to an answer: those of the relaxation.
+            start: An answer to improve.
+            time_limit_s: Limit of the search for an answer in integers, s.
         """
         priced = self._priced(duals[: len(self._linear.low)][self._linked.links])
         self._learn_bound(priced)
@@ -97,7 +97,7 @@ class Decomposition:
                 break
             duals = np.array(self._master.getSolution().row_dual)
             priced = self._priced(duals[: len(self._low)])
-            if self._goal.step:  # elsewhere the relaxation's bound is nearly as good
+            if self._goal.step:  # otherwise the relaxation's bound is as good
                 self._learn_bound(priced)
             worth = duals[len(self._low) :]
             if not self._add(priced.items, knapsack.covers(priced.items), worth):
@@ -106,7 +106,7 @@ class Decomposition:
         return self._in_integers(start, time_limit_s)
 
     def _start(self) -> None:
-        """Give the master program the columns that are in no block, and one that covers nothing."""
+        """Add the columns outside any block to the master program, and an empty one per block."""
         fixed = np.full(len(self._owner), -1)
         fixed[self._fixed] = np.arange(len(self._fixed))
         mine = fixed[self._columns] >= 0
@@ -131,7 +131,7 @@ class Decomposition:
         self._master.passModel(lp)
 
     def _priced(self, duals: Values) -> _Priced:
-        """Return the items at some prices of the links."""
+        """Return the items at given prices of the links."""
         duals = np.where(np.isfinite(np.where(duals > 0, self._low, self._high)), duals, 0.0)
         reduced = self._linked.reduced(self._cost, duals)
         gains = reduced[self._fixed] < -ZERO
@@ -141,19 +141,20 @@ class Decomposition:
         return _Priced(self._linked.items(reduced), float(gained + sides))
 
     def _learn_bound(self, priced: _Priced) -> None:
-        """Raise the bound to what all blocks cost at least at some prices."""
+        """Raise the bound to the least cost of all blocks at given prices."""
         self.bound = max(self.bound, priced.rest + float(knapsack.bounds(priced.items).sum()))
 
     def _add(
         self, items: knapsack.Items, counts: NDArray[np.int64], worth: Values | None = None
     ) -> int:
-        """Give the master program one more column per block; return how many helped.
+        """Add one column per block to the master program; return how many improve it.
 
         Args:
-            items: At the present prices.
-            counts: Of shape (blocks, items); what does not cover its block's demand is left out.
-            worth: What the master program's columns cost at least at these prices, by block; a new
-                one must cost less. None: any does.
+            items: The items at the current prices.
+            counts: Items of each new column, shape (blocks, items); one that does not cover its
+                block's demand is skipped.
+            worth: Least cost of the master program's columns at these prices, by block; a new one
+                must cost less. None: no such requirement.
         """
         loads = knapsack.filled(items, counts)
         price = (items.setup * counts + items.rate * loads).sum(axis=1)
@@ -186,9 +187,9 @@ class Decomposition:
         return len(which)
 
     def _in_integers(self, start: Values | None, time_limit_s: float) -> Values | None:
-        """Return an answer with one column per block, or None; `start` gave the first ones.
+        """Return an answer with one column per block, or None; the first columns are from `start`.
 
-        In the relaxation most blocks have one column already: these keep it at first.
+        In the relaxation most blocks have a single column already: these are fixed at first.
         """
         master, width = self._master, len(self._fixed)
         columns = np.arange(width + self._size, master.getNumCol())
@@ -200,7 +201,7 @@ class Decomposition:
         integers = np.flatnonzero(counted).astype(np.int32)
         kinds = [highspy.HighsVarType.kInteger] * len(integers)
         master.changeColsIntegrality(len(integers), integers, kinds)
-        master.setOptionValue("mip_max_nodes", 1)  # its best answers come early
+        master.setOptionValue("mip_max_nodes", 1)  # good answers come early
         ends_s = master.getRunTime() + time_limit_s
         self._bound_columns(chosen, 1.0, 1.0)
         best = self._searched(None, ends_s)
@@ -214,7 +215,7 @@ class Decomposition:
         return None if best is None else self._values_of(best[1])
 
     def _known(self, start: Values) -> Values:
-        """Return the values of the master program's columns that are most like `start`."""
+        """Return values of the master program that are as close to `start` as its columns allow."""
         width = len(self._fixed)
         known = np.zeros(self._master.getNumCol())
         known[:width] = start[self._fixed]
@@ -229,7 +230,7 @@ class Decomposition:
         self._master.changeColsBounds(count, columns.astype(np.int32), *bounds)
 
     def _searched(self, known: Values | None, ends_s: float) -> tuple[float, Values] | None:
-        """Return the goal's value and those of the master program's columns, or None."""
+        """Return the goal's value and the values of the master program's columns, or None."""
         master = self._master
         if known is not None:
             answer = highspy.HighsSolution()
@@ -243,7 +244,7 @@ class Decomposition:
         return float(info.objective_function_value), np.array(master.getSolution().col_value)
 
     def _values_of(self, chosen: Values) -> Values:
-        """Return the program's values, given those of the master program's columns."""
+        """Return the program's values for given values of the master program's columns."""
         values = np.zeros(len(self._cost))
         values[self._fixed] = chosen[: len(self._fixed)]
         at = len(self._fixed) + self._size

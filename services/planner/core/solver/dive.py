@@ -1,12 +1,12 @@
-"""An answer near a relaxation's: whole numbers for one group of blocks after the other.
+"""Diving heuristic: fixes the items of one group of blocks after another in whole numbers.
 
-A diving heuristic. The relaxation gives a block fractions of one or two kinds of items. Nearly the
-same items and a few others cover its demand in whole numbers at nearly the same cost; which these
-are, `knapsack` says at the relaxation's prices. The blocks that lose least get theirs, and the
-relaxation of all others, solved again, makes up for it. Few blocks are left in the end.
+The relaxation gives each block fractions of one or two kinds of items. Nearly the same items and a
+few others cover its demand in whole numbers at nearly the same cost; `knapsack` finds them at the
+relaxation's prices. The blocks that lose least are fixed, and the relaxation of all others, solved
+again, makes up for the loss. A few blocks are left to the solver.
 
-Prices must say what one more item costs, also of a kind of which the relaxation uses none, whose
-price may otherwise be anything up to that: hence a little more of each kind is demanded meanwhile.
+Unused slices have degenerate duals: any price up to the cost of one more is dual feasible. While
+diving, `MORE` of each kind of item is demanded in addition.
 """
 
 from collections.abc import Iterator
@@ -21,55 +21,55 @@ from services.planner.core.solver.blocks import Blocks, LinkedBlocks
 from services.planner.core.solver.goals import ROUNDING, Goal, Linear, Numbers, Relaxed, Values
 
 MORE = 0.01
-"""How much more of each kind of item is demanded, items."""
+"""Additional demand for each kind of item while diving, items."""
 
 BOXES = (20, 8, 3, 0)
-"""By how many of a kind of item a block may be below the relaxation; the first one that does."""
+"""Slack below the relaxation's number of items of a kind, tried in this order, items."""
 
 GROUPS = (0.25, 0.05)
-"""Shares of the blocks left that get their items at once; the first that loses little."""
+"""Shares of the remaining blocks that are fixed together; the first with a small loss is taken."""
 
 LAST = 2
-"""Blocks that are left in the end."""
+"""Blocks left to the solver."""
 
 MOST_LAST = 6
-"""Most of them where others do not fit."""
+"""Largest number of blocks left to the solver where the others cannot be fixed."""
 
 FAIR = 0.25
-"""Share of what the goal may be missed by that all blocks together may lose, each as much."""
+"""Share of the goal's tolerance that all blocks together may lose, in equal parts."""
 
 WIDE = 4
-"""By how much integers that are not fixed may differ from the relaxation in the end.
+"""Distance from the relaxation within which integers that are not fixed must end.
 
-HiGHS 1.15.1 notes for each integer with a reduced cost up to 1,000 values and what they cost
-(`HighsRedcostFixing::addRootRedcost`): of a small program with wide bounds, most of the time.
+For each integer with a reduced cost HiGHS 1.15.1 records the cost of up to 1,000 values
+(`HighsRedcostFixing::addRootRedcost`): most of the time of a small program with wide bounds.
 """
 
 Whole = NDArray[np.int64]
 
 
 class Relaxation(Protocol):
-    """A program's relaxation, whose bounds change."""
+    """A program's relaxation with changeable bounds."""
 
     def bound_columns(self, columns: Numbers, low: Values, high: Values) -> None:
-        """Keep columns within bounds."""
+        """Set the bounds of columns."""
 
     def bound_rows(self, rows: Numbers, high: Values) -> None:
-        """Keep rows at `high`, or below."""
+        """Set the upper bounds of rows."""
 
     def relaxed(self, time_limit_s: float) -> Relaxed | None:
-        """Return the answer; None: there is none in time."""
+        """Return the relaxation's answer; None: none in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """Blocks whose items are fixed.
+    """One group of blocks whose items are fixed.
 
     Attributes:
         group: The blocks.
-        counts: What is fixed, by item.
-        relaxed: The relaxation's answer then.
-        loss: By how much the goal is worse, per block.
+        counts: The fixed number of each item.
+        relaxed: The relaxation's answer with them.
+        loss: Increase of the goal per block.
     """
 
     group: Whole
@@ -79,14 +79,14 @@ class _Step:
 
 
 class Dive:
-    """Whole numbers for the items of all blocks but a few.
+    """Whole numbers of items for all blocks but a few.
 
     Args:
         linear: The program.
         blocks: Its blocks.
-        goal: What to make small.
+        goal: The goal to minimise.
         most: Upper bounds of the columns.
-        relaxation: The program's, with this goal.
+        relaxation: The program's relaxation with this goal.
     """
 
     def __init__(
@@ -98,13 +98,13 @@ class Dive:
         self._cost = goal.costs(len(most))
 
     def run(self, time_limit_s: float) -> bool:
-        """Fix the items of all blocks but a few; return whether there may be an answer with them.
+        """Fix the items of all blocks but a few; return whether an answer with them may exist.
 
-        The other integers are kept near the relaxation, as the solver's time goes with how far they
-        may be from it.
+        Integers that are not fixed are kept near the relaxation, as the solver's time grows with
+        the range they may take.
 
         Args:
-            time_limit_s: For each relaxation, see there.
+            time_limit_s: Limit of each relaxation, s since the solver was made.
         """
         self._time_limit_s = time_limit_s
         relaxation, linked = self._relaxation, self._linked
@@ -134,14 +134,14 @@ class Dive:
         self._relaxation.bound_columns(columns, np.minimum(low, high), high)
 
     def _supplies(self) -> NDArray[np.bool_]:
-        """Return which links limit how many items there are."""
+        """Return which links limit the number of items."""
         linked = self._linked
         counting = np.isin(linked.columns, self._blocks.counts) & (linked.values > 0)
         counts = np.bincount(linked.rows[counting], minlength=len(linked.low)) > 0
         return counts & np.isneginf(linked.low) & np.isfinite(linked.high)
 
     def _step(self, relaxed: Relaxed, free: Whole) -> _Step | None:
-        """Fix the items of some blocks, those that lose least; None: nothing fits."""
+        """Fix the items of the blocks that lose least; None: none can be fixed."""
         fair = FAIR * self._goal.allowed(relaxed.value) / self._linked.size
         best: _Step | None = None
         for step in self._trials(relaxed, free):
@@ -154,7 +154,7 @@ class Dive:
         return best
 
     def _trials(self, relaxed: Relaxed, free: Whole) -> Iterator[_Step]:
-        """Yield steps, the one that is mostly best first."""
+        """Yield candidate steps, the most promising first."""
         elastic = self._elastic(relaxed)[free]
         most = len(free) - LAST
         sizes = dict.fromkeys(min(max(1, round(share * len(free))), most) for share in GROUPS)
@@ -181,7 +181,7 @@ class Dive:
     def _covers(self, relaxed: Relaxed, free: Whole) -> Iterator[tuple[Values, Values]]:
         """Yield items that cover the demands of free blocks at little cost, by `BOXES`.
 
-        How many, by item, and by free block what they cost more than the relaxation's.
+        Each is the number of each item, and by free block the cost above the relaxation's.
         """
         linked, blocks = self._linked, self._blocks
         items = linked.items(linked.reduced(self._cost, self._duals(relaxed))).rows(free)
@@ -202,11 +202,11 @@ class Dive:
             yield linked.by_item(every), losses
 
     def _duals(self, relaxed: Relaxed) -> Values:
-        """Return the prices of the links."""
+        """Return the duals of the links."""
         return relaxed.duals[: len(self._linked.links)][self._linked.links]
 
     def _elastic(self, relaxed: Relaxed) -> NDArray[np.bool_]:
-        """Return which blocks may as well be covered less: these make up for others."""
+        """Return the blocks that may be covered less, by which they make up for others' losses."""
         linked, uncovered = self._linked, self._blocks.uncovered
         binding = np.abs(self._duals(relaxed)) > ROUNDING
         bound = np.bincount(linked.columns, binding[linked.rows], minlength=len(self._most)) > 0

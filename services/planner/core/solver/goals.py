@@ -1,4 +1,4 @@
-"""What a program is made of, what to make small, and what became of it."""
+"""Programs, their goals, and the outcomes of goals."""
 
 import math
 from collections.abc import Mapping
@@ -16,25 +16,25 @@ Numbers = NDArray[np.int32]
 Values = NDArray[np.float64]
 
 ABSOLUTE_GAP = 1e-7
-"""An answer this close to its bound counts as optimal."""
+"""Distance from its bound within which an answer counts as optimal."""
 
 LENIENT = 2.0
-"""How many times what it may miss the optimum by an answer may where nothing quick comes closer."""
+"""Factor on a goal's tolerance where no quick search does better."""
 
 ROUNDING = 1e-6
-"""Share of a step that floating point may add to a bound."""
+"""Share of a step by which floating point may raise a bound."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Linear:
     """Rows `low` <= sum of the row's terms <= `high` over columns in 0..`upper`.
 
-    Attributes:
-        low, high: By row.
+    low, high: Bounds by row.
+        upper: Upper bounds by column.
         upper: By column.
         integer: Which columns are integers.
-        starts, columns, values: The coefficients, row after row: where each row starts, and where
-            the last ends; their columns; themselves.
+        starts, columns, values: Coefficients, row after row: start of each row and end of the last
+            one; their columns; their values.
     """
 
     low: Values
@@ -48,12 +48,12 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class GoalOutcome:
-    """What became of one goal.
+    """Outcome of one goal.
 
     Attributes:
-        value: What the answer reaches.
-        distance: How far below the optimum can be at most, ties apart; 0 where proven optimal,
-            infinite where nothing is known.
+        value: Value of the answer.
+        distance: Largest possible distance from the optimum, ties apart; 0 where proven optimal,
+            infinite where nothing is proven.
     """
 
     value: float
@@ -62,18 +62,18 @@ class GoalOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What to make small.
+    """A weighted sum of columns to minimise.
 
     Attributes:
-        terms: A weighted sum of columns.
+        terms: Weights by column.
         tolerance: Share of its value by which an answer may miss the optimum.
-        absolute: By how much it may miss it in any case.
-        nodes: Nodes of the search tree after which the best answer does, proven or not; 0: none
-            does before the proof.
-        step: The sum counts things that weigh this much each; what it has beside breaks ties, and
-            nothing is proven of it. 0: it counts nothing.
-        ties: How much of a step the ties can weigh, per step.
-        last_resort: What it may miss the optimum by, at least, where nothing quick comes closer.
+        absolute: Amount by which it may miss the optimum in any case.
+        nodes: Nodes of the search tree after which the best answer is accepted without proof; 0:
+            the proof is required.
+        step: Weight of one counted thing; the rest of the sum only breaks ties, and nothing is
+            proven of it. 0: the sum counts nothing.
+        ties: Largest weight of the ties, as a share of a step.
+        last_resort: Distance from the optimum allowed at least where no quick search comes closer.
     """
 
     terms: Terms
@@ -85,30 +85,30 @@ class Goal:
     last_resort: float = 0.0
 
     def allowed(self, value: float) -> float:
-        """Return by how much an answer of this value may miss the optimum."""
+        """Return the distance from the optimum allowed for an answer of this value."""
         return max(self.absolute, self.tolerance * abs(value))
 
     def reached(self, outcome: GoalOutcome) -> bool:
-        """Return whether an answer is so good that no other needs to be looked for."""
+        """Return whether an answer is close enough to the bound to end all searches."""
         return self.nodes > 0 or outcome.distance <= self.allowed(outcome.value)
 
     def met(self, outcome: GoalOutcome) -> bool:
-        """Return whether an answer is good enough where nothing quick comes closer."""
+        """Return whether an answer is close enough where no quick search comes closer."""
         most = max(self.last_resort, LENIENT * self.allowed(outcome.value))
         return self.reached(outcome) or outcome.distance <= most
 
     def bound(self, bound: float) -> float:
-        """Return the least value of the sum that is not below `bound`, ties apart."""
+        """Return the least attainable value that is at least `bound`, ties apart."""
         if not self.step or not math.isfinite(bound):
             return bound
         return math.ceil(bound / self.step / (1.0 + self.ties) - ROUNDING) * self.step
 
     def counted(self, value: float) -> float:
-        """Return what of a value is no tie."""
+        """Return the part of a value that is not a tie-break."""
         return math.floor(value / self.step + ROUNDING) * self.step if self.step else value
 
     def outcome(self, value: float, bound: float) -> GoalOutcome:
-        """Return the outcome of a value whose optimum is at least `bound`."""
+        """Return the outcome of a value, given a lower bound of the optimum."""
         distance = self.counted(value) - self.bound(bound)
         return GoalOutcome(value, distance if distance > ABSOLUTE_GAP else 0.0)
 
@@ -117,7 +117,7 @@ class Goal:
         return sum(weight * float(values[column]) for column, weight in self.terms.items())
 
     def costs(self, width: int) -> Values:
-        """Return the weights of so many columns."""
+        """Return the weights as an array of this many columns."""
         costs = np.zeros(width)
         costs[list(self.terms)] = list(self.terms.values())
         return costs
@@ -125,11 +125,11 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """An answer.
+    """An answer to a program.
 
     Attributes:
-        values: By column.
-        outcomes: Of the goals in order; those that time did not reach have none.
+        values: Values by column.
+        outcomes: Outcomes of the goals in order; missing for those not reached in time.
     """
 
     values: Values
@@ -142,12 +142,12 @@ class Solution:
 
 @dataclass(frozen=True, slots=True)
 class Relaxed:
-    """The answer of a program whose columns may be fractions.
+    """The answer of a program's relaxation, in which columns may be fractions.
 
     Attributes:
-        value: The goal's.
-        values: By column.
-        duals: By row.
+        value: Value of the goal.
+        values: Values by column.
+        duals: Duals by row.
         prices: Reduced costs by column.
     """
 

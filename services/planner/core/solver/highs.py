@@ -1,4 +1,4 @@
-"""One mixed-integer linear program after another on the same columns, solved by HiGHS."""
+"""A mixed-integer linear program whose goals are solved one after another with HiGHS."""
 
 import math
 import time
@@ -25,19 +25,19 @@ from services.planner.core.solver.goals import (
 )
 
 SLACK = 1e-9
-"""By how much a later goal may worsen an earlier one (a share, above 1): floating point's need."""
+"""Share by which a later goal may worsen an earlier one, as floating point requires."""
 
 LARGE = 150
-"""Integer columns from which quick answers save time."""
+"""Integer columns above which quick searches save time."""
 
 ROOM = 0.4
-"""Share of what a shortage may miss its least by that whole numbers get as room."""
+"""Share of a shortage's tolerance that is given to whole numbers as room."""
 
 SKETCH = 0.3
-"""Share of the tolerance for a quick answer: precision costs little in a small program."""
+"""Share of the tolerance that a quick search aims for: precision is cheap in a small program."""
 
 MIN_TIME_S = 0.01
-"""What a search gets whose time is over, so that it can at least take over a start, s."""
+"""Time for a search whose limit has passed, so that it can at least return its start, s."""
 
 _AGGREGATOR = 1 << 12  # HighsPresolve's kPresolveRuleAggregator
 
@@ -51,7 +51,7 @@ OPTIONS = {
 }
 """One thread and fixed tolerances: equal programs have equal answers.
 
-Without the aggregator of HiGHS 1.15.1, with which presolve has lost optima and called what was left
+The aggregator of HiGHS 1.15.1 is off: with it presolve has lost optima and reported the rest as
 proven (`test_exact_finds_the_optimum_where_presolve_misled_the_solver`).
 """
 
@@ -61,7 +61,7 @@ class Solver:
 
     Args:
         linear: The program.
-        blocks: Its separate knapsacks, where it has some.
+        blocks: Its independent knapsacks, where it has any.
     """
 
     def __init__(self, linear: Linear, blocks: Blocks | None) -> None:
@@ -78,7 +78,7 @@ class Solver:
         return time.monotonic() - self._started_s
 
     def bar(self, columns: Numbers) -> None:
-        """Keep columns at 0; presolve then drops them."""
+        """Fix columns at 0; presolve then drops them."""
         self._allowed[columns] = 0.0
         self._bound(columns)
 
@@ -88,7 +88,7 @@ class Solver:
         self._bound(columns)
 
     def hold(self, goal: Goal, outcome: GoalOutcome) -> None:
-        """Let no later search worsen `goal`."""
+        """Keep all later searches from worsening `goal`."""
         counted = {column: weight for column, weight in goal.terms.items() if weight}
         columns = np.array(list(counted), dtype=np.int32)
         weights = np.array(list(counted.values()))
@@ -101,15 +101,15 @@ class Solver:
     def share_out(
         self, shortages: Sequence[Goal], goal: Goal, time_limit_s: float
     ) -> Solution | None:
-        """Return a good answer where the goals before `goal` cannot be 0; None: none is at hand.
+        """Return a good answer where the goals before `goal` cannot be 0; None: no quick one.
 
-        The relaxation says how small these can be at least. Each may be a little more, so that
-        whole numbers have room, and the search has nothing left to do but `goal`.
+        The relaxation gives the least value of each of them. Each gets a little more, so that whole
+        numbers have room and the search minimises `goal` alone.
 
         Args:
-            shortages: Goals whose columns are never below 0, the most important first.
+            shortages: Goals over columns that are never below 0, the most important first.
             goal: The goal after them.
-            time_limit_s: Counts from when the solver was made.
+            time_limit_s: Limit, s since the solver was made.
         """
         goals, rows = (*shortages, goal), self._highs.getNumRow()
         least = self._in_turn(
@@ -125,7 +125,7 @@ class Solver:
     def _judged(
         self, goals: Sequence[Goal], found: Solution, time_limit_s: float
     ) -> Solution | None:
-        """Return the answer with what is proven of each goal, given those before it."""
+        """Return the answer with the proven distance of each goal, given the goals before it."""
         rows, values = self._highs.getNumRow(), [each.value(found.values) for each in goals]
         bounds = self._in_turn(goals, lambda at, _: values[at], time_limit_s)
         self._drop_rows(rows)
@@ -140,14 +140,14 @@ class Solver:
     def _in_turn(
         self, goals: Sequence[Goal], limit: Callable[[int, float], float], time_limit_s: float
     ) -> Sequence[Relaxed]:
-        """Return the relaxation's answers to one goal after the other, as far as it has any.
+        """Return the relaxation's answers to one goal after another, up to the first without one.
 
-        Every goal but the last is left with a row that limits it.
+        Every goal but the last leaves a row that limits it.
 
         Args:
             goals: The most important first.
-            limit: Returns what a goal may be for those after it, given its place and least value.
-            time_limit_s: Counts from when the solver was made.
+            limit: Returns the limit of a goal for later ones, given its position and least value.
+            time_limit_s: Limit, s since the solver was made.
         """
         found: list[Relaxed] = []
         for at, goal in enumerate(goals):
@@ -161,7 +161,7 @@ class Solver:
         return found
 
     def _drop_rows(self, first: int) -> None:
-        """Delete the rows from the `first` on."""
+        """Delete all rows from `first`."""
         rows = np.arange(first, self._highs.getNumRow(), dtype=np.int32)
         self._highs.deleteRows(len(rows), rows)
 
@@ -170,7 +170,7 @@ class Solver:
         self._highs.changeColsCost(len(costs), np.arange(len(costs), dtype=np.int32), costs)
 
     def _limit_goal(self, goal: Goal, value: float) -> None:
-        """Have the goal's sum be at most `value`."""
+        """Add a row that keeps the goal's sum at `value` or below."""
         counted = {column: weight for column, weight in goal.terms.items() if weight}
         columns, weights = np.array(list(counted), dtype=np.int32), np.array(list(counted.values()))
         limit = value + SLACK * max(1.0, abs(value))
@@ -179,15 +179,15 @@ class Solver:
     def search(
         self, goal: Goal, time_limit_s: float, start: Solution | None = None
     ) -> Solution | None:
-        """Return the best answer to one goal, or None where there is none in time.
+        """Return the best answer to one goal; None: there is none in time.
 
-        In a large program, first that of its relaxation (where even that has none, no search is
-        needed), then that rounded up, then that of a quick search.
+        A large program is first relaxed (without an answer there, no search is needed), then
+        rounded up, then searched quickly.
 
         Args:
-            goal: What to make small.
-            time_limit_s: Counts from when the solver was made.
-            start: An answer to begin with, to whatever goal.
+            goal: The goal to minimise.
+            time_limit_s: Limit, s since the solver was made.
+            start: A feasible answer, to any goal.
         """
         self._aim(goal)
         bound, best = -math.inf, None
@@ -210,10 +210,10 @@ class Solver:
     def _quick(
         self, goal: Goal, relaxed: Relaxed, time_limit_s: float, start: Solution | None
     ) -> Solution | None:
-        """Return an answer by the quick search that suits the goal; None: none is at hand.
+        """Return an answer by the quick search that suits the goal; None: it finds none.
 
         Where demands take few items, the decomposition finds a better answer and a better bound,
-        but nothing except links may join the blocks.
+        but only links may join the blocks.
         """
         blocks = self._blocks
         if blocks is None or goal.nodes or not goal.tolerance:
@@ -224,7 +224,7 @@ class Solver:
         return self._decomposed(goal, relaxed, time_limit_s, blocks, start)
 
     def _overloaded(self, blocks: Blocks) -> bool:
-        """Return whether rows limit goals, or blocks may leave some of their demand uncovered."""
+        """Return whether rows limit goals, or blocks may leave part of their demand uncovered."""
         limited = self._highs.getNumRow() > len(self._linear.low)
         return bool(limited or self._allowed[blocks.slack].any())
 
@@ -250,12 +250,12 @@ class Solver:
         )
 
     def _rounded_up(self, goal: Goal, relaxed: Relaxed, time_limit_s: float) -> Solution | None:
-        """Return a good answer whose items are a relaxation's, rounded up; None: none is at hand.
+        """Return a good answer: a relaxation's items, rounded up; None: it is not good enough.
 
-        That relaxation has rows with as much room as rounding up takes, so that what it holds fits
-        ("A feasible rounding approach for mixed-integer optimization problems", Neumann, Stein and
-        Sudermann-Merx, Computational Optimization and Applications 72, 2019). Where this room costs
-        little, the answer is nearly the best; where things are counted, it is not looked for.
+        That relaxation leaves as much room in its rows as rounding up takes, so that the result
+        fits ("A feasible rounding approach for mixed-integer optimization problems", Neumann, Stein
+        and Sudermann-Merx, Computational Optimization and Applications 72, 2019). Where this room
+        costs little, the answer is nearly optimal; goals that count things are not rounded up.
         """
         if self._blocks is None or goal.step or goal.nodes or not goal.tolerance:
             return None
@@ -278,7 +278,7 @@ class Solver:
     def _room(self, values: Values, blocks: Blocks) -> tuple[Numbers, Values]:
         """Return the rows that limit integers, and the room that rounding up items takes there.
 
-        One more is left for the other integers.
+        The room includes one more for the other integers.
         """
         linear, height = self._linear, len(self._linear.low)
         rows = np.repeat(np.arange(height), np.diff(linear.starts))
@@ -292,18 +292,18 @@ class Solver:
         return which, np.ceil(room[which]) + 1.0
 
     def bound_rows(self, rows: Numbers, high: Values) -> None:
-        """Keep rows at `high`, or below."""
+        """Set the upper bounds of rows."""
         low = np.full(len(rows), -highspy.kHighsInf)
         self._highs.changeRowsBounds(len(rows), rows, low, high)
 
     def bound_columns(self, columns: Numbers, low: Values, high: Values) -> None:
-        """Keep columns within bounds."""
+        """Set the bounds of columns."""
         self._highs.changeColsBounds(len(columns), columns, low, high)
 
     def _dived(
         self, goal: Goal, relaxed: Relaxed, time_limit_s: float, blocks: Blocks
     ) -> Solution | None:
-        """Return an answer near the relaxation's, found block by block; None: none is at hand."""
+        """Return the dive's answer; None: it finds none."""
         found = None
         if Dive(self._linear, blocks, goal, self._allowed, self).run(time_limit_s):
             found = self._run(_rough(goal, SKETCH), time_limit_s, None)
@@ -321,7 +321,7 @@ class Solver:
         blocks: Blocks,
         start: Solution | None,
     ) -> Solution | None:
-        """Return the better one of `start` and the decomposition's answer, with the best bound."""
+        """Return the better of `start` and the decomposition's answer, with the better bound."""
         now = replace(self._linear, upper=self._allowed)
         parts = Decomposition(now, blocks, goal, _solver(), relaxed.value)
         left_s = max(time_limit_s - self.run_time_s, MIN_TIME_S)
@@ -352,7 +352,7 @@ class Solver:
             return None
         value, bound = float(info.objective_function_value), float(info.mip_dual_bound)
         proven = highs.getModelStatus() == highspy.HighsModelStatus.kOptimal
-        if proven and not math.isfinite(bound):  # a relaxation by itself has no such bound
+        if proven and not math.isfinite(bound):  # the relaxation alone gives no such bound
             bound = value
         return Solution(np.array(highs.getSolution().col_value), (goal.outcome(value, bound),))
 
@@ -364,13 +364,13 @@ def _rough(goal: Goal, share: float) -> Goal:
 def _better(
     goal: Goal, one: Solution | None, other: Solution | None, bound: float = -math.inf
 ) -> Solution | None:
-    """Return the better one of two answers to one goal; what is proven for one holds for both.
+    """Return the better of two answers to one goal, with what is proven for either.
 
     Args:
         goal: The goal.
-        one: An answer; None: there is none.
+        one: An answer, or None.
         other: Another one.
-        bound: What the optimum is known to be at least.
+        bound: Known lower bound of the optimum.
     """
     answers = [each for each in (one, other) if each is not None]
     if not answers:

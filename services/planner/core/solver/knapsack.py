@@ -1,17 +1,17 @@
-"""Cheapest ways to cover a demand with items: many small knapsacks at once.
+"""Cheapest covers of a demand by items, for many small knapsacks at once.
 
-Each block has a demand of 1 and items that may be taken any number of times. One costs `setup` and
-may cover up to `share` of the demand, at `rate` per unit covered:
+Each block has a demand of 1 and items that may be taken any number of times. An item costs `setup`
+and covers up to `share` of the demand, at `rate` per unit covered:
 
     min  sum_i setup_i n_i + rate_i x_i     sum_i x_i = 1,  0 <= x_i <= share_i n_i,  n_i whole
 
-In an optimum all items are full but one, so that dynamic programming over what full items cover,
-with one last item that covers the rest, is exact up to how finely it divides the demand: rounded
-up, what items cover gives a lower bound, and rounded down a cover that holds.
+In an optimum all items but one are full. Dynamic programming over the cover of full items, with one
+last item for the rest, is exact up to the resolution of the demand: with covers rounded up it gives
+a lower bound, with covers rounded down a feasible cover.
 
-Most items are of one kind, the one that is cheapest per unit, and what others cover matters only up
-to whole items of that kind: a ring as long as one of them (Gomory's relaxation on a cyclic group,
-Linear Algebra and its Applications 2, 1969).
+Most items are of the kind that is cheapest per unit, and the cover of all others matters only
+modulo one such item: a ring of that length (Gomory's relaxation on a cyclic group, Linear Algebra
+and its Applications 2, 1969).
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ PARTS = 512
 """Parts into which the cheapest item is divided."""
 
 ROUNDING = 1e-9
-"""Share of a part, of an item or of a demand that is floating point's."""
+"""Rounding error of floating point, as a share of a part, of an item or of a demand."""
 
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """What may be taken. All arrays have the shape (blocks, items).
+    """Items that may be taken. All arrays have the shape (blocks, items).
 
     Attributes:
-        share: What one covers at most, as a share of the block's demand; 0: there is no such item.
-        setup: What one costs, >= 0.
-        rate: What it costs to cover the whole demand by such items, beside their setup.
+        share: Largest share of the block's demand that one covers; 0: there is no such item.
+        setup: Cost of one, >= 0.
+        rate: Cost of covering the whole demand with such items, without their setup.
     """
 
     share: Values
@@ -47,11 +47,11 @@ class Items:
     rate: Values
 
     def rows(self, which: NDArray[np.bool_] | Counts) -> Items:
-        """Return some of the blocks."""
+        """Return the items of some of the blocks."""
         return Items(self.share[which], self.setup[which], self.rate[which])
 
     def columns(self, which: Counts) -> Items:
-        """Return some of the items, by block, of shape (blocks, items that are left)."""
+        """Return some items of each block, shape (blocks, items kept)."""
         return Items(
             np.take_along_axis(self.share, which, 1),
             np.take_along_axis(self.setup, which, 1),
@@ -59,20 +59,20 @@ class Items:
         )
 
     def scaled(self, demand: Values) -> Items:
-        """Return the items where each block's demand is a share of it, of shape (blocks, 1)."""
+        """Return the items for demands scaled by `demand`, shape (blocks, 1)."""
         demand = np.maximum(demand, ROUNDING)
         return Items(np.minimum(self.share / demand, 1.0), self.setup, self.rate * demand)
 
     @property
     def linear(self) -> Values:
-        """Cost per unit of full items, infinite where there is none."""
+        """Cost per unit of full items, infinite where there is no item."""
         cost: Values = self.setup / _divisor(self.share) + self.rate
         cost[self.share <= 0] = np.inf
         return cost
 
 
 def bounds(items: Items) -> Values:
-    """Return what covering each block's demand costs at least, of shape (blocks,)."""
+    """Return a lower bound of the cost of covering each block's demand, shape (blocks,)."""
     items, _ = _undominated(items)
     on_ring, _ = _covers(items, up=True)
     least: Values = np.maximum(on_ring, items.linear.min(axis=1))
@@ -80,7 +80,7 @@ def bounds(items: Items) -> Values:
 
 
 def covers(items: Items) -> Counts:
-    """Return how many of each item cover each block's demand at nearly the least cost.
+    """Return the number of each item that covers each block's demand at nearly the least cost.
 
     Shape (blocks, items). Each block must have an item.
     """
@@ -92,7 +92,7 @@ def covers(items: Items) -> Counts:
 
 
 def alone(items: Items) -> Iterator[Counts]:
-    """Yield covers of one kind of item each; blocks that have none left get no items."""
+    """Yield covers by one kind of item each; a block without another kind gets no items."""
     kept, which = _undominated(items)
     for column in range(which.shape[1]):
         share = kept.share[:, column]
@@ -103,7 +103,7 @@ def alone(items: Items) -> Iterator[Counts]:
 
 
 def filled(items: Items, counts: Counts) -> Values:
-    """Return what counted items cover: those that cost least per unit as much as they can."""
+    """Return the cover of counted items: the cheapest per unit are filled first."""
     order = np.argsort(items.rate, axis=1, kind="stable")
     held = np.take_along_axis(items.share * counts, order, 1)
     before = np.cumsum(held, axis=1) - held
@@ -113,9 +113,9 @@ def filled(items: Items, counts: Counts) -> Values:
 
 
 def _undominated(items: Items) -> tuple[Items, Counts]:
-    """Return the items that no other of their block replaces at no more cost, and which they are.
+    """Return the items that no other of their block replaces at no more cost, and their positions.
 
-    Blocks with fewer than others are filled up with items of share 0.
+    Blocks with fewer than others are padded with items of share 0.
     """
     share, setup, rate = items.share, items.setup, items.rate
     no_worse = (
@@ -134,12 +134,12 @@ def _undominated(items: Items) -> tuple[Items, Counts]:
 def _covers(items: Items, *, up: bool) -> tuple[Values, Counts]:
     """Return the least cost of each block, and the items that have it.
 
-    As many of the cheapest items as it takes are to be added to these. Where they would have to be
-    taken away, no items are returned.
+    The cheapest item fills up the rest. Where it would have to be taken away, no items are
+    returned.
 
     Args:
         items: At least one in each block.
-        up: Whether what items cover is rounded up to whole parts, or down.
+        up: Whether covers are rounded up to whole parts, or down.
     """
     blocks = np.arange(len(items.share))
     cheapest = items.linear.argmin(axis=1)
@@ -189,15 +189,15 @@ def _covers(items: Items, *, up: bool) -> tuple[Values, Counts]:
 
 
 def _last(width: Counts, setup: Values, slope: Values, left: Values) -> tuple[Counts, Values]:
-    """Return which item covers best what is left, -1 where nothing is, and its cost.
+    """Return the item that covers the rest best, and its cost; -1 where there is no rest.
 
-    Whole cheapest items may be covered beside.
+    Whole cheapest items may cover some of it.
 
     Args:
         width: Parts that items cover, of shape (blocks, items).
-        setup: Their price.
-        slope: What each part costs.
-        left: Parts that are left, of shape (blocks, places).
+        setup: Cost of one item.
+        slope: Cost of each part.
+        left: Parts of the rest, shape (blocks, places).
     """
     cost = np.where(left <= ROUNDING, 0.0, np.inf)
     item = np.full(left.shape, -1, dtype=np.int64)
@@ -211,13 +211,13 @@ def _last(width: Counts, setup: Values, slope: Values, left: Values) -> tuple[Co
 
 
 def _with_item(steps: Values, size: Counts, cost: Values, most: Counts) -> Values:
-    """Return the least costs by place where up to `most` of one more item may be taken.
+    """Return the least cost by place with up to `most` of one more item.
 
     Args:
-        steps: The least costs without it, of shape (blocks, places).
+        steps: The least costs without it, shape (blocks, places).
         size: Places that one takes, by block.
-        cost: What one costs.
-        most: How many may be taken.
+        cost: Cost of one.
+        most: Largest number of it.
     """
     blocks, parts = steps.shape
     places = (np.arange(blocks) * 2 * parts + parts)[:, None] + np.arange(parts)
@@ -237,7 +237,7 @@ def _with_item(steps: Values, size: Counts, cost: Values, most: Counts) -> Value
 def _taken(
     before: Values, after: Values, at: Counts, size: Counts, cost: Values
 ) -> tuple[Counts, Counts]:
-    """Return how many of an item the least cost at a place has, and the place without them."""
+    """Return the number of an item in the least cost at a place, and the place without them."""
     blocks, parts = before.shape
     rows = np.arange(blocks)
     wanted = after[rows, at]
@@ -256,13 +256,13 @@ def _taken(
 
 
 def _turned(width: Counts, left: Values) -> Values:
-    """Return the most that an item covers which leaves whole turns, and covers what is left."""
+    """Return the largest cover of an item that leaves whole turns, and the cover of the rest."""
     turns: Values = left + np.maximum(np.floor((width - left) / PARTS), 0.0) * PARTS
     return turns
 
 
 def _completed(items: Items, counts: Counts) -> Counts:
-    """Return covers that hold: with the cheapest item as often as it takes, then the best one."""
+    """Return feasible covers: cheapest items first, then the best last one."""
     blocks, counts = np.arange(len(counts)), counts.copy()
     cheapest = items.linear.argmin(axis=1)
     left = 1.0 - (items.share * counts).sum(axis=1)
@@ -277,7 +277,7 @@ def _completed(items: Items, counts: Counts) -> Counts:
 
 
 def _first(keys: Values, wanted: NDArray[np.bool_]) -> tuple[Counts, NDArray[np.bool_]]:
-    """Return where the wanted entries of each row are, least first, and which places are filled."""
+    """Return the positions of each row's wanted entries, least first, and which are filled."""
     order = np.argsort(np.where(wanted, keys, np.inf), axis=1, kind="stable")
     most = int(wanted.sum(axis=1).max(initial=0))
     return order[:, :most], np.take_along_axis(wanted, order[:, :most], 1)

@@ -1,7 +1,7 @@
 """Mixed-integer linear programs with several goals.
 
-A thin, typed builder: columns, rows and terms are added one by one or as arrays, and handed over at
-once. Goals are solved in order of importance: each later goal may not worsen the earlier ones.
+A thin, typed builder: columns, rows and terms are added singly or as arrays and handed over
+together. Goals are solved in order of importance: a later goal may not worsen an earlier one.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,7 +26,7 @@ from services.planner.core.solver.highs import SLACK, Solver
 __all__ = ["Blocks", "Goal", "GoalOutcome", "Numbers", "Program", "Solution", "Terms"]
 
 HOPE = 0.5
-"""Share of the time for hoping; mostly a small part of it is needed, and none in overload."""
+"""Share of the time for hoping; usually little of it is needed, and none in overload."""
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class Program:
         return np.arange(self._height - count, self._height, dtype=np.int32)
 
     def terms(self, rows: ArrayLike, columns: ArrayLike, coefficients: ArrayLike) -> None:
-        """Add coefficient x column to rows; arrays are broadcast, and what meets is summed."""
+        """Add coefficient x column to rows; arrays are broadcast, terms of one place are summed."""
         spread = np.broadcast_arrays(rows, columns, np.asarray(coefficients, dtype=float))
         where, what, by = (np.ravel(each) for each in spread)
         self._entries.append((where.astype(np.int32), what.astype(np.int32), by))
@@ -80,7 +80,7 @@ class Program:
         low: float = -highspy.kHighsInf,
         high: float = highspy.kHighsInf,
     ) -> None:
-        """Demand `low` <= sum of coefficient x column <= `high`."""
+        """Add the constraint `low` <= sum of coefficient x column <= `high`."""
         given = list(terms)
         row = self.rows(1, low=low, high=high)
         self.terms(row, [column for column, _ in given], [by for _, by in given])
@@ -97,14 +97,14 @@ class Program:
 
         Args:
             goals: The most important first.
-            time_limit_s: For all goals together, s.
-            hopes: How many of the first goals can mostly be brought to 0 all together, the least
-                they can be; this is then tried before they are minimised one by one.
-            blocks: Which part of the program are separate knapsacks, where this is known.
+            time_limit_s: Limit for all goals together, s.
+            hopes: Number of leading goals that can usually all be 0 together, their least value;
+                this is tried before they are minimised one by one.
+            blocks: The program's independent knapsacks, where known.
 
         Returns:
-            The best answer found, or None where there is none (or none was found in time). Goals
-            after the first whose proof time cut short are not looked at.
+            The best answer found; None: there is none, or none in time. Goals after the first whose
+                proof ran out of time are not solved.
         """
         solver = Solver(self.linear, blocks)
         first = goals[: hopes + 1]
@@ -122,9 +122,9 @@ class Program:
         return answer
 
     def _hope(self, solver: Solver, goals: Sequence[Goal], time_limit_s: float) -> Solution | None:
-        """Bring all goals but the last to 0, and the last to its optimum; None: none was found.
+        """Hold all goals but the last at 0 and minimise the last; None: no answer was found.
 
-        Where they cannot all be 0, that is mostly seen at once, but not always: hence HOPE.
+        Mostly, but not always, the search sees at once when they cannot all be 0: hence HOPE.
         """
         *zeros, goal = goals
         columns = np.array(sorted({each for zero in zeros for each in zero.terms}), dtype=np.int32)
@@ -142,7 +142,7 @@ class Program:
     def _share_out(
         self, solver: Solver, goals: Sequence[Goal], time_limit_s: float
     ) -> Solution | None:
-        """Bring all goals but the last nearly to their least; None: no such answer is at hand."""
+        """Bring all goals but the last near their least; None: no quick search finds an answer."""
         *shortages, goal = goals
         answer = solver.share_out(shortages, goal, (1 + HOPE) / 2 * time_limit_s)
         if answer is not None:
@@ -153,7 +153,7 @@ class Program:
     def _reach(
         self, solver: Solver, goal: Goal, answer: Solution | None, time_limit_s: float
     ) -> Solution | None:
-        """Return the answer to the next goal, or None where there is none in time."""
+        """Return the answer to the next goal; None: there is none in time."""
         if answer is None:
             return solver.search(goal, time_limit_s)
         if _is_zero(goal, answer):
@@ -172,9 +172,9 @@ class Program:
         )
 
     def _matrix(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64]]:
-        """Return the coefficients by row: where rows start, columns, values; what meets is summed.
+        """Return coefficients by row: row starts, columns, values; terms of one place are summed.
 
-        With numpy alone: to import `scipy.sparse` would be a twentieth of the planner's start.
+        In numpy alone: importing `scipy.sparse` would take a twentieth of the planner's start.
         """
         where, what, by = (
             (np.concatenate(each) for each in zip(*self._entries, strict=True))
@@ -190,6 +190,6 @@ class Program:
 
 
 def _is_zero(goal: Goal, answer: Solution) -> bool:
-    """Return whether an answer cannot be improved, as columns are never below 0."""
+    """Return whether an answer is optimal because it is 0: columns are never below 0."""
     positive = all(weight >= 0 for weight in goal.terms.values())
     return positive and goal.value(answer.values) <= SLACK

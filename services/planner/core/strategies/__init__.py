@@ -19,7 +19,7 @@ from services.planner.core.strategies.without_pipelines import in_one_piece
 Strategy = Callable[[Problem], Configuration]
 
 PIPELINED = frozenset({"exact"})
-"""Those that plan pipelines; the others leave them out."""
+"""Strategies that plan pipelines; the others leave them out."""
 
 _ALL: Mapping[str, Strategy] = {
     "annealing": annealing,

@@ -1,17 +1,17 @@
 """CLOVER's simulated annealing over configuration graphs (SC'23, section 4.2).
 
 Neighbours lie within graph edit distance 4; the temperature falls from 1 by 0.05 per iteration to
-0.1; a walk ends after so many evaluations without a better configuration.
+0.1; a walk ends after `patience` evaluations without a better configuration.
 
-The paper measures each candidate live, for minutes, so that it stops after 5 such evaluations
-(`PAPER`). Here the profiles and the queueing model answer in microseconds: `annealing` is more
-patient, and walks again from the best it has met.
+The paper measures each candidate live, for minutes, and therefore stops after 5 such evaluations
+(`PAPER`). Here profiles and the queueing model answer in microseconds: `annealing` is more
+patient, and starts further walks from the best configuration so far.
 
 Deviations, beside the repair of Eq. 6 (`candidates.energy`):
 
-- The paper's candidates run with whatever load their speed draws; ours get the load that suits the
+- The paper's candidates run with the load that their speed draws; ours get the load that suits the
   objective (`services.planner.core.problem.load_split`), as the router can send it.
-- Neighbours are drawn from the kinds that the objective distinguishes, not from all of them.
+- Neighbours are drawn only from the kinds that the objective distinguishes.
 """
 
 import math
@@ -34,15 +34,15 @@ TRIES = 50
 """Draws per neighbour before the neighbourhood counts as empty."""
 
 SMALL = 10
-"""Fleet, in GPUs times models, on which a schedule's evaluations are meant."""
+"""Fleet size, GPUs x models, for which a schedule's evaluations are meant."""
 
 MIN_EVALUATIONS = 5
-"""Evaluations that even the largest fleet gets: the paper's patience."""
+"""Evaluations even for the largest fleet: the paper's patience."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How long to search.
+    """Length of a search.
 
     Attributes:
         patience: Evaluations without a better configuration that end a walk.
@@ -56,7 +56,7 @@ class Schedule:
     evaluations: int
 
     def evaluations_for(self, problem: Problem) -> int:
-        """Return the most evaluations for a problem, beside where it starts; at least LEAST."""
+        """Return the most evaluations for a problem, >= MIN_EVALUATIONS, without the start."""
         size = len(problem.gpus) * len(problem.models)
         return max(MIN_EVALUATIONS, self.evaluations * SMALL // max(SMALL, size))
 
@@ -72,7 +72,7 @@ def annealing(problem: Problem, schedule: Schedule = THOROUGH) -> Configuration:
 
 
 def search(problem: Problem, schedule: Schedule) -> Iterator[Candidate]:
-    """Yield every candidate that the search evaluates, where it starts included."""
+    """Yield every candidate that the search evaluates, including its start."""
     judge, draw = Judge(problem), random.Random(problem.seed)  # noqa: S311  # a search, no secret
     kinds, ends_s = distinct(problem), time.monotonic() + problem.time_limit_s
     best = judge(start(problem))
@@ -111,7 +111,7 @@ def _walk(
 
 
 def accept(energy_now: float, energy_then: float, temperature: float, drawn: float) -> bool:
-    """Decide whether the search moves there (Eq. 7). `drawn` is uniform in 0..1."""
+    """Return whether the search moves to a candidate (Eq. 7). `drawn` is uniform in 0..1."""
     worse_by = energy_then - energy_now
     return worse_by <= 0 or drawn < math.exp(-worse_by / temperature)
 
@@ -143,7 +143,7 @@ def neighbour(
 
 
 def start(problem: Problem) -> Mapping[SegmentKind, int]:
-    """Return where a search starts: the last optimum, which runs; else BASE."""
+    """Return the start of a search: the last optimum, which runs; else BASE."""
     running = Counter(segment.kind for segment in problem.running)
     known = set(problem.catalog)
     usable = running and known.issuperset(running) and gpus_needed(problem, running) is not None

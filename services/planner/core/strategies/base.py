@@ -13,8 +13,8 @@ from services.planner.core.problem.pricing import prices
 def base(problem: Problem) -> Configuration:
     """Host each model's most accurate variant on every GPU exclusively, unpartitioned.
 
-    Several models share the fleet by GPUs. A variant that misses the latency rule even on a whole
-    GPU is hosted all the same, as in the paper; its load counts as unserved.
+    Models share the fleet GPU by GPU. A variant that misses the latency rule even on a whole GPU is
+    hosted all the same, as in the paper; its load counts as unserved.
     """
     return exclusive(problem, lambda pool: [whole(pool)], lambda model: [model.best])
 
@@ -24,12 +24,12 @@ def exclusive(
     slices: Callable[[Pool], Iterable[SliceProfile]],
     variants: Callable[[Model], Iterable[Variant]],
 ) -> Configuration:
-    """Give each slice to the model with the least capacity for its demand so far, in time or not.
+    """Give each slice to the model with the least capacity for its demand so far, late or not.
 
     Args:
-        problem: Fleet, models and objective; its catalog plays no part.
-        slices: Returns what each GPU of a pool is cut into.
-        variants: Returns those of a model that count; of these, a slice hosts the one with the
+        problem: Fleet, models and objective; its catalog is not used.
+        slices: Returns the slices of each GPU of a pool.
+        variants: Returns the variants of a model to choose from; a slice hosts the one with the
             least energy per request.
     """
     known = prices(problem)

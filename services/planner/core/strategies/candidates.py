@@ -1,4 +1,4 @@
-"""What the searching strategies share: a configuration, what it is worth, and CLOVER's energy."""
+"""Candidates of searches: configurations with their scores and CLOVER's energy."""
 
 import math
 from collections.abc import Mapping
@@ -11,16 +11,16 @@ from services.planner.core.problem.pricing import Prices, prices, worthwhile
 from services.planner.core.problem.score import score
 
 FLOOR_POINTS = 100.0
-"""What a search takes one percentage point of accuracy below the floor to cost, points of f."""
+"""Penalty for one percentage point of accuracy below the floor, points of f."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A configuration that was judged.
+    """A configuration with its score.
 
     Attributes:
-        configuration: What would run.
-        score: What it is worth.
+        configuration: The configuration.
+        score: Its score.
         energy: CLOVER's h, see `energy`.
     """
 
@@ -31,11 +31,11 @@ class Candidate:
 
 @dataclass(slots=True)
 class Judge:
-    """Scores the configurations of one problem, and remembers the scores.
+    """Scores the configurations of one problem, and caches the scores.
 
     Attributes:
         problem: The problem.
-        scored: Configurations scored so far, each counted once.
+        scored: Distinct configurations scored so far.
     """
 
     problem: Problem
@@ -47,7 +47,7 @@ class Judge:
         self._known = prices(self.problem)
 
     def __call__(self, segments: Mapping[SegmentKind, int]) -> Candidate:
-        """Return what `segments` are worth with the load that suits them best.
+        """Return the candidate of `segments` with the load that suits them best.
 
         Raises:
             FailedPrecondition: They do not fit on the fleet.
@@ -60,7 +60,7 @@ class Judge:
 
     def _judge(self, segments: Mapping[SegmentKind, int]) -> Candidate:
         configuration = with_load(self._known, segments)
-        # What gets no load is not started, and would keep GPUs in use for nothing.
+        # Kinds without load are not started: they would keep GPUs in use for nothing.
         found = score(self.problem, trimmed(configuration), self._known)
         return Candidate(configuration, found, energy(found, self.problem))
 
@@ -87,8 +87,8 @@ def breaks_sla(found: Score, problem: Problem, *, share: float = 0.0) -> bool:
     """Return whether load is predicted to be refused or late, or a percentile to miss its SLO.
 
     Args:
-        found: Of a configuration.
-        problem: Its SLOs and its demand.
+        found: A configuration's score.
+        problem: The problem, with SLOs and demand.
         share: Share of the demand that may be refused, 0..1.
     """
     slos = {model.name: model.slo_latency_s for model in problem.models}
@@ -98,7 +98,7 @@ def breaks_sla(found: Score, problem: Problem, *, share: float = 0.0) -> bool:
 
 
 def trimmed(configuration: Configuration) -> Configuration:
-    """Return a configuration without the kinds that get no load."""
+    """Return a configuration without the kinds that have no load."""
     load_rps = {kind: rps for kind, rps in configuration.load_rps.items() if rps > 0}
     segments = {kind: n for kind, n in configuration.segments.items() if kind in load_rps}
     return Configuration(segments, load_rps, configuration.gap)
@@ -107,7 +107,7 @@ def trimmed(configuration: Configuration) -> Configuration:
 def distinct(problem: Problem) -> tuple[SegmentKind, ...]:
     """Return the catalog's kinds that an objective distinguishes.
 
-    Latency is a rule, so that of one variant on one slice only what it may be given and energy
+    Latency is a rule: among the kinds of one variant on one slice only admissible load and energy
     count.
     """
     known = prices(problem)

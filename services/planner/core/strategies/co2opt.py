@@ -11,14 +11,14 @@ from services.planner.core.strategies.base import exclusive
 def co2opt(problem: Problem) -> Configuration:
     """Cut every GPU as finely as possible and host the smallest variant on each slice.
 
-    The smallest is the one with the least energy per request. As in the paper, the SLO plays no
-    part in the choice; load on a variant that misses the latency rule counts as unserved.
+    The smallest is the one with the least energy per request. As in the paper, the SLO does not
+    affect the choice; load on a variant that misses the latency rule counts as unserved.
     """
     return exclusive(problem, _finest, lambda model: model.variants)
 
 
 def _finest(pool: Pool) -> Iterator[SliceProfile]:
-    """Yield the slices of the layout of most slices; of equals, the one of least memory."""
+    """Yield the slices of the layout with most slices; of equals, the one with least memory."""
     geometry = pool.type.geometry
     finest = max(
         maximal_layouts(geometry),

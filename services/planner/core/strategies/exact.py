@@ -24,17 +24,17 @@ from services.planner.core.strategies.without_pipelines import without_pipelines
 
 FEW_GPUS = 32
 RELATIVE_GAP = 1e-3
-"""Closing the last 0.1 % takes minutes on a large fleet and changes nothing one could measure.
+"""Closing the last 0.1 % takes minutes on a large fleet and changes nothing measurable.
 
-A larger gap says that a search did not end in its time.
+A larger gap means that a search ran out of time.
 """
 
 
 def exact(problem: Problem) -> Configuration:
     """Solve one mixed-integer program: the best configuration there is, with its proven gap.
 
-    Up to FEW_GPUS the gap is 0, and where time ends before, the other strategies get what is left
-    of it. Above, the proof may stop at RELATIVE_GAP, and the others run where nothing is proven.
+    Up to FEW_GPUS the gap is 0, and if time runs out before, the other strategies get the rest of
+    it. Above, the proof may stop at RELATIVE_GAP, and the others run if nothing is proven.
 
     Raises:
         InvalidArgument: A number in the problem is not finite or negative.
@@ -55,12 +55,12 @@ def exact(problem: Problem) -> Configuration:
 
 
 def _near_optimum(found: Configuration, tolerance: float) -> bool:
-    """Return whether something is proven; without tolerance, that it is the optimum."""
+    """Return whether a gap is proven; without tolerance, whether it is 0."""
     return found.gap is not None and (tolerance > 0 or not found.gap)
 
 
 def _in_time(known: Prices, found: Configuration) -> bool:
-    """Return whether segments of several kinds together keep what each kind keeps by itself."""
+    """Return whether segments of several kinds together keep the rule that each keeps alone."""
     shortage = score(known.problem, found, known).shortage
     return shortage[1] <= 0 or sum(found.load_rps.values()) < known.demand_rps * (1 - TINY)
 
@@ -68,9 +68,9 @@ def _in_time(known: Prices, found: Configuration) -> bool:
 def candidates(known: Prices, *, fastest_only: bool = False) -> Iterator[SegmentKind]:
     """Yield the catalog's kinds that the objective distinguishes, and those that run.
 
-    Latency is a rule, not a goal, so that a kind that only answers faster is left out; so is energy
-    where it does not count. What runs need not be in the catalog: another may be better, but not by
-    more than the price of changing.
+    Latency is a rule, not a goal: a kind that is only faster is left out, also a kind that only
+    saves energy where energy does not count. Running kinds need not be in the catalog: another may
+    be better, but by less than the price of changing.
 
     Args:
         known: The problem and its prices.
@@ -84,7 +84,7 @@ def candidates(known: Prices, *, fastest_only: bool = False) -> Iterator[Segment
         return (variant, kind.stage.index, *_place(kind))
 
     groups = grouped((place(kind), kind) for kind in problem.catalog if kind.pool in pools)
-    fastest = fastest_only or not known.tells_energy
+    fastest = fastest_only or not known.energy_matters
     found = [
         kind for group in groups.values() for kind in worthwhile(known, group, fastest_only=fastest)
     ]
@@ -106,7 +106,7 @@ def _place(kind: SegmentKind) -> tuple[str, Pool, str, int]:
 def _best(
     known: Prices, found: Configuration | None, others: Sequence[Configuration]
 ) -> Configuration:
-    """Return the best of all. What is proven for `found` bounds the others as well."""
+    """Return the best candidate. A bound proven for `found` bounds the others as well."""
     judged = [(score(known.problem, each, known), each) for each in others]
     best_score, best = max(judged, key=lambda each: each[0].worth)
     if found is None:

@@ -1,4 +1,4 @@
-"""The one formulation: a mixed-integer program for every mix of goals.
+"""The mixed-integer program behind `exact`, for every mix of goals.
 
 Variables, per segment kind s (row r: the same at any clock), model m, pool p, slice kind k, clock
 h, maximal layout c and variant w:
@@ -12,15 +12,15 @@ h, maximal layout c and variant w:
     sum of x_s over a pipeline's stage i = over its stage 0, for every i > 0
     sum_{s of phk} n_s <= sum_c count(c, k) * y_phc   sum_hc y_phc <= N_p
     sum_s x_s * shortfall_s <= v_m                    load_w * b_w <= t
-    sum_{s of w} x_s <= b_w, where none of w runs; else, with most_r the most segments of its use,
+    sum_{s of w} x_s <= b_w, if none of w runs; else, with most_r the most segments it can use,
     sum_{s of r} n_s - running_r <= most_r * b_w, for each row r of w
     d_r >= sum_{s of r} n_s - running_r               q_pk >= sum_{s of pk} n_s - existing_pk
 
 Goals, one after the other: the least z, the least unserved load, the least accuracy below the
 floor, the best objective; where GPUs are all that counts, then the fewest compute slices, then the
-least energy. Each model counts u and z by its weight. z leaves out models that nothing can serve,
-and all where overload is not to be shared out. u and v make every input feasible, so that
-overload degrades and never fails, and is shared out before it is made small.
+least energy. Each model counts u and z by its weight. z omits models that no GPU can serve, and all
+models where overload is not to be shared out. u and v make every input feasible: overload degrades
+the plan instead of failing it, and is shared out before it is minimised.
 """
 
 import math
@@ -40,7 +40,7 @@ SHORTAGES = 3
 """Goals before the objective."""
 
 ENERGY_GAP = 0.02
-"""Relative gap at which the search for less energy ends, among equally many GPUs and slices."""
+"""Relative gap at which the search for less energy ends, among equal numbers of GPUs and slices."""
 
 TINY = 1e-9
 """Keeps a relative gap finite where the objective is 0, points."""
@@ -57,7 +57,7 @@ class Formulation:
 
     Attributes:
         known: The problem and its prices.
-        kinds: Those to choose from.
+        kinds: Segment kinds to choose from.
         program: The program.
         counts, loads: Columns of n and x, in order of `kinds`.
     """
@@ -84,7 +84,7 @@ class Formulation:
 
     @property
     def blocks(self) -> Blocks | None:
-        """The models' knapsacks of segments; None where a model has pipelines or no segment."""
+        """The models' knapsacks of segments; None if a model has pipelines or no segment."""
         block = self._models(list(self.known.models))
         if len({*block}) < len(self.known.models) or any(kind.stage.of > 1 for kind in self.kinds):
             return None
@@ -99,13 +99,13 @@ class Formulation:
         )
 
     def goals(self, tolerance: float) -> Sequence[Goal]:
-        """Return what to minimise, the most important first; the objective is in points.
+        """Return the goals, the most important first; the objective is in points.
 
         Args:
-            tolerance: Gap that each may keep, as a share of the objective or of all demand.
+            tolerance: Gap allowed for each, as a share of the objective or of all demand.
         """
         shortages = ({self._worst: 1.0}, self._unserved, self._short)
-        nodes = 1 if tolerance else 0  # a shortage known to a tolerance does, proven or not
+        nodes = 1 if tolerance else 0  # a shortage within tolerance need not be proven
         goals = [Goal(terms, absolute=tolerance, nodes=nodes) for terms in shortages]
         goals.append(self._objective(tolerance))
         if self.known.fewest_only and not tolerance:
@@ -113,9 +113,10 @@ class Formulation:
         return goals
 
     def _objective(self, tolerance: float) -> Goal:
-        """Return the objective; where proof is hard, a GPU in a thousand may be missed by.
+        """Return the objective; where proof is hard, it may be off by one GPU in a thousand.
 
-        Where GPUs are all that counts, compute slices break ties: all weigh less than one GPU.
+        Where GPUs are all that counts, compute slices break ties: all of them weigh less than one
+            GPU.
         """
         known, pools = self.known, self.known.problem.pools
         gpu_points = min(map(known.gpu_points, pools), default=0.0)
@@ -137,7 +138,7 @@ class Formulation:
         """Return the best configuration found, with its proven gap; None: none was found in time.
 
         Args:
-            time_limit_s: Longest the search may take, s.
+            time_limit_s: Limit of the search, s.
             tolerance: Relative gap at which the search may end.
         """
         solution = self.program.minimise(
@@ -149,7 +150,7 @@ class Formulation:
         return None if solution is None else self.configuration(solution)
 
     def configuration(self, solution: Solution) -> Configuration:
-        """Return the configuration that a solution stands for, without idle segments."""
+        """Return the configuration of a solution, without idle segments."""
         load_rps: dict[SegmentKind, float] = {}
         segments: dict[SegmentKind, int] = {}
         for kind, count, load in zip(self.kinds, self.counts, self.loads, strict=True):
@@ -161,10 +162,11 @@ class Formulation:
         return Configuration(segments, load_rps, gap=self._gap(solution))
 
     def _gap(self, solution: Solution) -> float | None:
-        """Return the gap of the objective, or None where time ended before it was looked at.
+        """Return the objective's gap; None: time ended before the objective was solved.
 
-        Where shortages, which are shares of the demand, are proven to a tolerance only, the largest
-        of all gaps.
+        Shortages are shares of the demand: where they are proven only to a tolerance, the largest
+            of
+        all gaps.
         """
         if len(solution.outcomes) <= SHORTAGES:
             return None
@@ -178,7 +180,7 @@ class Formulation:
     def _top_up(
         self, segments: Mapping[SegmentKind, int], load_rps: dict[SegmentKind, float]
     ) -> None:
-        """Assign the load that the solver's tolerances left over to segments with room."""
+        """Assign the load left over by the solver's tolerances to segments with room."""
         left_rps = {name: model.demand_rps for name, model in self.known.models.items()}
         room_rps: dict[str, dict[SegmentKind, float]] = {}
         for kind, count in segments.items():
@@ -193,7 +195,7 @@ class Formulation:
                     load_rps[kind] += rps
 
     def _add_segments(self) -> None:
-        """Let loads go to segments, up to what these can take."""
+        """Limit loads by the capacity of their segments."""
         size, program = len(self.kinds), self.program
         most = [self._most(kind) for kind in self.kinds]
         taken = [-self._share(kind) for kind in self.kinds]
@@ -208,12 +210,12 @@ class Formulation:
             self._cost |= _terms(self.counts, (gpc_points * gpcs(kind) for kind in self.kinds))
 
     def _add_pipelines(self) -> None:
-        """Have what a pipeline's first stage takes go through each of the others."""
+        """Equate the load of a pipeline's first stage with that of each other stage."""
         for terms in balances(self.kinds):
             self.program.row(((int(self.loads[at]), by) for at, by in terms), low=0.0, high=0.0)
 
     def _add_demand(self) -> None:
-        """Have every model's demand served, or say what is not."""
+        """Split every model's demand into served and unserved load."""
         program, names = self.program, list(self.known.models)
         at = self._models(names)
         unserved = program.columns(len(names), upper=1.0)
@@ -221,7 +223,7 @@ class Formulation:
         program.terms(demand, unserved, 1.0)
         answers = [float(not kind.stage.index) for kind in self.kinds]
         program.terms(demand[at], self.loads, answers)
-        cover = program.rows(len(names), low=1.0)  # implied, but the solver cuts better with it
+        cover = program.rows(len(names), low=1.0)  # redundant, but improves the solver's cuts
         program.terms(cover, unserved, 1.0)
         shares = np.array([self._share(kind) for kind in self.kinds])
         program.terms(cover[at], self.counts, shares * answers)
@@ -235,7 +237,7 @@ class Formulation:
         self._unserved = _terms(unserved, weights * self._weights())
 
     def _add_floor(self) -> None:
-        """Have every model's mean accuracy keep the floor, or say by how much it does not."""
+        """Keep every model's mean accuracy at the floor, or measure its shortfall."""
         if self.known.problem.objective.accuracy_floor > 0:
             program, names = self.program, list(self.known.models)
             short = program.columns(len(names))
@@ -246,7 +248,7 @@ class Formulation:
             self._short = _terms(short, self._weights())
 
     def _add_gpus(self) -> None:
-        """Have GPUs hold the segments' slices; each has one layout and one clock."""
+        """Limit segments by the slices of GPUs; each GPU has one layout and one clock."""
         program = self.program
         groups, at = _distinct((kind.pool, kind.clock_mhz, kind.profile) for kind in self.kinds)
         slices = program.rows(len(groups), high=0.0)
@@ -277,7 +279,7 @@ class Formulation:
             self._price_excess(known.layout_points, at, there)
 
     def _price_excess(self, points: float, at: Numbers, free: Sequence[int]) -> None:
-        """Price what each group of segments has above what is free."""
+        """Price the excess of each group of segments over those that are free."""
         excess = self.program.columns(len(free))
         rows = self.program.rows(len(free), low=np.negative(free))
         self.program.terms(rows, excess, 1.0)
@@ -285,7 +287,7 @@ class Formulation:
         self._cost |= dict.fromkeys(excess.tolist(), points)
 
     def _add_loading(self) -> None:
-        """Price the longest time to load a variant of which a segment has to be started."""
+        """Price the longest loading time of a variant of which a segment has to be started."""
         points, times = self.known.loading_points, self.known.loading_s
         pairs = [(kind.model, kind.variant) for kind in self.kinds]
         slow = [index for index, pair in enumerate(pairs) if times.get(pair, 0.0) > 0]
@@ -304,7 +306,7 @@ class Formulation:
         self._load_more([i for i in slow if pairs[i] in held], column)
 
     def _load_new(self, kinds: Sequence[int], loaded: Mapping[tuple[str, str], int]) -> None:
-        """Have variants of which nothing runs be loaded before they take requests."""
+        """Require variants without running segments to be loaded before they take requests."""
         answering = [i for i in kinds if not self.kinds[i].stage.index]  # pipelines: the first
         variants, at = _distinct((self.kinds[i].model, self.kinds[i].variant) for i in answering)
         uses = self.program.rows(len(variants), high=0.0)
@@ -312,7 +314,7 @@ class Formulation:
         self.program.terms(uses, [loaded[each] for each in variants], -1.0)
 
     def _load_more(self, kinds: Sequence[int], loaded: Mapping[tuple[str, str], int]) -> None:
-        """Have variants be loaded of which more segments of a row are used than run."""
+        """Require loading where more segments of a row are used than run."""
         rows, at = _distinct(row(self.kinds[i]) for i in kinds)
         most = np.zeros(len(rows))
         np.add.at(most, at, [self._most(self.kinds[i]) for i in kinds])
@@ -336,18 +338,18 @@ class Formulation:
         return self.known.usable_rps(kind)
 
     def _share(self, kind: SegmentKind) -> float:
-        """Return the share of its model's demand that one segment can take, at most all of it.
+        """Return the share of its model's demand that one segment can take, at most 1.
 
-        Were it more, a count within the solver's tolerance of 0 could take a small demand.
+        Above 1, a count within the solver's tolerance of 0 could take a small demand.
         """
         return min(1.0, self._usable_rps(kind) / self._demand_rps(kind))
 
     def _most(self, kind: SegmentKind) -> int:
-        """Return how many segments of a kind its model's whole demand takes."""
+        """Return the number of segments of a kind for all of its model's demand."""
         return self._needed(kind, self._demand_rps(kind))
 
     def _needed(self, kind: SegmentKind, load_rps: float) -> int:
-        """Return how many segments of a kind a load takes; one for whatever is not rounding."""
+        """Return the number of segments of a kind for a load; 0 only for rounding errors."""
         needed = math.ceil(load_rps / self._usable_rps(kind) - ROUNDING)
         return max(needed, int(load_rps > ROUNDING * self._demand_rps(kind)))
 

@@ -1,9 +1,9 @@
-"""InfAdapter (EuroMLSys'23) on GPU segments: Eq. 1, whatever the deployment's own goals are.
+"""InfAdapter (EuroMLSys'23) on GPU segments: Eq. 1, regardless of the deployment's own goals.
 
 The paper sizes one container per variant in CPU cores; here a variant may have many segments, and
-compute slices are the resource. The program is the one behind `exact`, with Eq. 1 as its only goal.
-A size per variant out of one budget, the paper's own setting, is what CPU cores make of it: a test
-proves that the answer there is Eq. 1's optimum.
+compute slices are the resource. The program is that of `exact`, with Eq. 1 as its only goal. CPU
+cores reproduce the paper's setting, one size per variant out of one budget: a test proves that the
+answer there is Eq. 1's optimum.
 """
 
 from dataclasses import replace
@@ -20,8 +20,8 @@ EQUATION_1 = Goals(clover=0.0, fewest_gpus=0.0, infadapter=1.0)
 def infadapter(problem: Problem) -> Configuration:
     """Solve InfAdapter's Eq. 1 over segments; shares fill the most accurate first.
 
-    Weights are the deployment's `objective.infadapter`. The proof is Eq. 1's, and a gap is stated
-    only where the deployment's own goal is Eq. 1.
+    Weights are the deployment's `objective.infadapter`. The gap proven for Eq. 1 is reported only
+    if Eq. 1 is also the deployment's own goal.
     """
     objective = problem.objective.model_copy(update={"goals": EQUATION_1})
     aimed = replace(problem, objective=objective)

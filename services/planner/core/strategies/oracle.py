@@ -1,10 +1,10 @@
 """ORACLE: the best of all uniform configurations, with profiles known (CLOVER, SC'23, section 5.1).
 
 The paper profiles exhaustively, and "standardizes the model mixture and partition across all GPUs"
-to limit the search: every GPU has the same layout and the same variants. Every layout that some
-larger one contains is left out, since a slice may stay idle.
+to limit the search: every GPU has the same layout and the same variants. Layouts contained in a
+larger one are omitted, since a slice may stay idle.
 
-What the paper's setting, one model on one kind of GPU, leaves open:
+Cases outside the paper's setting of one model on one kind of GPU:
 
 - Several models: each has a pod of its own (the paper's words), as large as its load needs.
 - Several pools: GPUs are uniform per pool; the pools are searched in turn until none improves.
@@ -28,13 +28,13 @@ from services.planner.core.problem.pricing import prices
 from services.planner.core.strategies.candidates import Judge, distinct
 
 MAX_CONFIGURATIONS = 10_000
-"""Configurations tried at most per model and pool, for models of very many variants."""
+"""Largest number of configurations per model and pool, for models with very many variants."""
 
 PASSES = 4
-"""Turns over the pools at most."""
+"""Largest number of passes over the pools."""
 
 EQUAL = 1e-9
-"""Relative difference that floating point makes."""
+"""Rounding error of floating point, relative."""
 
 Segments = Mapping[SegmentKind, int]
 
@@ -51,7 +51,7 @@ def oracle(problem: Problem) -> Configuration:
 
 
 def _pods(problem: Problem, kinds: Sequence[SegmentKind]) -> Mapping[str, Mapping[Pool, int]]:
-    """Return how many GPUs of which pool each model has: in proportion to what its load needs."""
+    """Return the number of GPUs per pool for each model, in proportion to its load's need."""
     fastest: dict[tuple[str, Pool], SegmentKind] = {}
     for kind in sorted(kinds, key=lambda each: each.throughput_rps):
         fastest[kind.model, kind.pool] = kind
@@ -68,7 +68,7 @@ def _pods(problem: Problem, kinds: Sequence[SegmentKind]) -> Mapping[str, Mappin
 
 
 def _best(judge: Judge, kinds: Sequence[SegmentKind], pods: Mapping[Pool, int]) -> Segments:
-    """Return the best segments of one model. What others run adds the same to each candidate."""
+    """Return the best segments of one model. Other models add the same to each candidate."""
     chosen: dict[Pool, Segments] = {}
     best = judge({})
     for _ in range(PASSES if len(pods) > 1 else 1):
@@ -88,7 +88,7 @@ def _best(judge: Judge, kinds: Sequence[SegmentKind], pods: Mapping[Pool, int]) 
 
 
 def _numbers(problem: Problem, gpus: int, one: Segments) -> Iterable[int]:
-    """Return on how many GPUs a configuration of one is tried: on all, or what the load needs."""
+    """Return the numbers of GPUs to try a configuration on: all, and those that the load needs."""
     objective = problem.objective
     if objective.park_idle_gpus or any(kind.pool.type.use_power_w > 0 for kind in one):
         demand_rps = sum(
@@ -105,7 +105,7 @@ def _numbers(problem: Problem, gpus: int, one: Segments) -> Iterable[int]:
 
 
 def _one_gpu(pool: Pool, kinds: Sequence[SegmentKind]) -> Iterator[Segments]:
-    """Yield what one GPU can run, at one clock: every layout, all variants on every slice."""
+    """Yield configurations of one GPU at one clock: all layouts, all variants on every slice."""
     for clock_mhz in dict.fromkeys(kind.clock_mhz for kind in kinds):
         options = grouped((kind.profile, kind) for kind in kinds if kind.clock_mhz == clock_mhz)
         for slices in _slices(pool, options):
@@ -117,7 +117,7 @@ def _one_gpu(pool: Pool, kinds: Sequence[SegmentKind]) -> Iterator[Segments]:
 def _slices(
     pool: Pool, options: Mapping[str, Sequence[SegmentKind]]
 ) -> Iterable[frozenset[tuple[str, int]]]:
-    """Return the slices of each layout on which something can run, each set once."""
+    """Return the usable slices of each layout, each set once."""
     wasteful = {name for name in options if _is_wasteful(pool, name, options)}
     found = []
     for layout in maximal_layouts(pool.type.geometry):
@@ -128,12 +128,12 @@ def _slices(
 
 
 def _is_wasteful(pool: Pool, name: str, options: Mapping[str, Sequence[SegmentKind]]) -> bool:
-    """Return whether a smaller slice runs what this one runs, as fast, for no more energy."""
+    """Return whether a smaller slice runs the kind as fast for no more energy."""
     size = pool.type.geometry.kind(name).memory_slices
     smaller = (o for o in options if pool.type.geometry.kind(o).memory_slices < size)
     return any(
-        all(any(_as_good(one, other) for one in options[rival]) for other in options[name])
-        for rival in smaller
+        all(any(_as_good(one, other) for one in options[option]) for other in options[name])
+        for option in smaller
     )
 
 

@@ -1,8 +1,7 @@
 """BLOVER: CLOVER without its graph (SC'23, section 5.1).
 
-Configurations are drawn in the original space: for every GPU a layout (and a clock,
-where clocks are to be chosen), for every slice a variant.
-All else is as in `annealing`: what runs is where the search starts, the same judge, the same end.
+Configurations are drawn in the original space: for every GPU a layout (and a clock, if several are
+allowed), for every slice a variant. Start, scoring and end are those of `annealing`.
 """
 
 import random
@@ -16,7 +15,7 @@ from services.planner.core.strategies.annealing import THOROUGH, Schedule, start
 from services.planner.core.strategies.candidates import Candidate, Judge, distinct
 
 Choices = Mapping[tuple[Pool, int, str], Sequence[Sequence[SegmentKind]]]
-"""What may run on a slice of a pool whose GPU has a clock: by variant, its kinds."""
+"""Kinds that may run on a slice of a pool at a clock, grouped by variant."""
 
 
 def random_search(problem: Problem, schedule: Schedule = THOROUGH) -> Configuration:
@@ -25,7 +24,7 @@ def random_search(problem: Problem, schedule: Schedule = THOROUGH) -> Configurat
 
 
 def draws(problem: Problem, schedule: Schedule) -> Iterator[Candidate]:
-    """Yield where the search starts, and every candidate that it evaluates."""
+    """Yield the start of the search, and every candidate that it evaluates."""
     judge, draw = Judge(problem), random.Random(problem.seed)  # noqa: S311  # a search, no secret
     best, without_better = judge(start(problem)), 0
     yield best

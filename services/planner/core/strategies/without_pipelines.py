@@ -1,7 +1,7 @@
-"""For strategies that know no pipelines: the problem without them.
+"""The problem without pipelines, for strategies that cannot plan them.
 
-They give each segment its load by itself, where a pipeline's segments work only together. A model
-of which nothing is left is left out; its demand is then not served, and the plan says so.
+Those strategies load each segment by itself, but a pipeline's segments work only together. A model
+without any other variant is left out; its demand is unserved, and the plan says so.
 """
 
 from collections.abc import Callable

@@ -219,7 +219,7 @@ def test_what_is_left_out_has_a_better_candidate_in_its_place(goals: Goals, seed
         assert any(
             (other.variant, other.profile, other.clock_mhz) == place_of
             and known.usable_rps(other) >= known.usable_rps(kind)
-            and (other.energy_j <= kind.energy_j or not known.tells_energy)
+            and (other.energy_j <= kind.energy_j or not known.energy_matters)
             for other in kept
         )
 

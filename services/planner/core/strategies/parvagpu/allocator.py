@@ -1,18 +1,19 @@
-"""Segment Allocator (ParvaGPU, SC'24, section III-E, Algorithm 2): which GPU a segment goes to.
+"""Segment Allocator (ParvaGPU, SC'24, section III-E, Algorithm 2): assignment of segments to GPUs.
 
 Repaired:
 
 - A segment's memory slices are all taken, and it starts only where the driver allows (the public
   code marks the first slot alone: its maps overlap).
-- What a freed segment served is read off the map: the demand less what is left (the code credits a
-  freed segment with the throughput of the optimal or of the last one, whichever has its size).
+- The served load of a freed segment follows from the map: demand less what is left (the code
+credits
+  a freed segment with the throughput of the optimal or of the last one, whichever has its size).
 - A segment whose model has no small triplet is not freed (the code frees it and forgets it).
 - Segments that cannot be split still share GPUs: at the end, GPUs are emptied into places that the
   paper calls not advisable (two of size 3 on one GPU).
 - The optimised map stands only if it takes fewer GPUs or GPCs (Algorithm 2 returns it anyway).
 
-What a fleet that is too small serves is decided in `overload`; the public code stops wherever its
-queues are then.
+`overload` decides what a fleet that is too small serves; the public code stops wherever its queues
+are at that point.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,12 +35,12 @@ def relocate(board: Board, queue: Iterable[Triplet]) -> None:
 def optimised(
     board: Board, gpu_gpcs: int, demand_rps: Mapping[str, float], choice: Choice
 ) -> Board:
-    """Return the map with fewest GPUs: as it is, or after Allocation Optimisation.
+    """Return the map with the fewest GPUs: before or after Allocation Optimisation.
 
     Args:
         board: The map after relocation.
         gpu_gpcs: GPCs of one GPU.
-        demand_rps: What it must serve, by model.
+        demand_rps: Demand by model, req/s.
         choice: The pool's triplets.
     """
     divided = Board.of(board.gpus)
@@ -53,7 +54,7 @@ def optimised(
 def _divide(
     board: Board, most_gpcs: float, demand_rps: Mapping[str, float], choice: Choice
 ) -> None:
-    """Split the segments of badly used GPUs, the last first, and put the parts to the front."""
+    """Split segments of poorly used GPUs, the last first, and place the parts from the front."""
     for index in reversed(range(len(board.gpus))):
         if board.gpcs[index] <= most_gpcs:
             freed = [each for each in board.movable(index) if _splits(each, choice)]
@@ -73,7 +74,7 @@ def _divide(
 def _gather(board: Board) -> None:
     """Empty GPUs into free places of others, the least used first.
 
-    Free places only get fewer, so that of GPUs with the same slices, none is tried after one that
+    The number of free places only falls: of GPUs with the same slices, none is tried after one that
     could not be emptied.
     """
     failed: set[tuple[str, ...]] = set()

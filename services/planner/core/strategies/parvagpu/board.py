@@ -1,4 +1,4 @@
-"""The GPU maps of one pool while they are filled: which segment is in which memory slices."""
+"""GPU maps of one pool while they are filled: segments and the memory slices that they take."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ CLOSED = -1
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A segment at a place.
+    """A segment at its place.
 
     Attributes:
         triplet: The segment.
         spot: Its place.
-        fixed: It runs already, and stays.
+        fixed: It already runs, and stays.
     """
 
     triplet: Triplet
@@ -28,18 +28,18 @@ class Piece:
 
 @dataclass(slots=True)
 class Search:
-    """How far the board was searched for a size.
+    """Progress of the search for places of one size.
 
     Attributes:
-        spots: The places that will do, best first.
-        first: No GPU before this one has room. That keeps first fit linear.
+        spots: Acceptable places, best first.
+        first: No GPU before this one has room, which keeps first fit linear.
     """
 
     spots: tuple[Spot, ...]
     first: int = 0
 
     def spot(self, mask: int) -> Spot | None:
-        """Return the best place on a GPU with these memory slices taken."""
+        """Return the best place on a GPU with these memory slices taken; None: there is none."""
         for spot in self.spots:
             if not mask & spot.mask:
                 return spot
@@ -48,7 +48,7 @@ class Search:
 
 @dataclass(slots=True)
 class Board:
-    """GPUs in order of opening; there is no end of them.
+    """GPUs in order of opening, without a limit on their number.
 
     Attributes:
         gpus: The pieces of each GPU.
@@ -65,7 +65,7 @@ class Board:
 
     @classmethod
     def of(cls, gpus: Iterable[Iterable[Piece]]) -> Board:
-        """Return a board with `gpus`, but for the empty ones."""
+        """Return a board with `gpus`, without empty ones."""
         board = cls()
         for pieces in filter(None, map(tuple, gpus)):
             index = board.open()
@@ -75,7 +75,7 @@ class Board:
 
     @property
     def worth(self) -> tuple[int, int]:
-        """Smaller is better: GPUs in use, then GPCs in use."""
+        """Value of the map, smaller is better: GPUs in use, then GPCs in use."""
         return sum(map(bool, self.gpus)), sum(self.gpcs)
 
     def open(self) -> int:
@@ -90,7 +90,7 @@ class Board:
 
         Args:
             triplet: The segment.
-            anywhere: Any place will do; otherwise only those that block least.
+            anywhere: Accept any place; else only those that block least.
         """
         spots = triplet.size.spots if anywhere else triplet.size.thrifty
         search = self._searches.setdefault((triplet.size.profile, anywhere), Search(spots))
@@ -103,6 +103,8 @@ class Board:
         return None
 
     def put(self, index: int, piece: Piece) -> None:
+        """Put a segment at its place, which must be free."""
+        triplet = piece.triplet
         """Put a segment at its place, which must be free."""
         triplet = piece.triplet
         self.gpus[index].append(piece)
@@ -120,7 +122,7 @@ class Board:
         self._make_room(index)
 
     def lift(self, index: int) -> list[Piece]:
-        """Take everything off a GPU and close it: nothing fits there any more."""
+        """Take everything off a GPU and close it for further segments."""
         pieces = self.gpus[index]
         self.gpus[index], self.masks[index], self.gpcs[index] = [], CLOSED, 0
         for piece in pieces:
@@ -135,11 +137,11 @@ class Board:
         self._make_room(index)
 
     def movable(self, index: int) -> list[Piece]:
-        """Return the segments of a GPU that need not stay."""
+        """Return the segments of a GPU that may be moved."""
         return [piece for piece in self.gpus[index] if not piece.fixed]
 
     def short_rps(self, model: str, demand_rps: Mapping[str, float]) -> float:
-        """Return the demand for a model that the map leaves, req/s; never below 0."""
+        """Return a model's demand that the map leaves unserved, req/s; never below 0."""
         short_rps = demand_rps[model] - self.served_rps.get(model, 0.0)
         return short_rps if short_rps > ROUNDING * demand_rps[model] else 0.0
 

@@ -1,10 +1,10 @@
-"""Segment Configurator (ParvaGPU, SC'24, section III-D, Algorithm 1): which segments a model gets.
+"""Segment Configurator (ParvaGPU, SC'24, section III-D, Algorithm 1): segments for each model.
 
-A triplet is the fastest way to run a model on a slice of so many GPCs. Repaired:
+A triplet is the fastest way to run a model on a given number of GPCs. Repaired:
 
 - A point that ran out of memory is no candidate (the public code reads its latency, 0, as in time).
 - The latency rule is the objective's `latency_share` (the code: 0.45 x SLO, cut to whole ms).
-- A size without a triplet is passed over (the code compares the demand with a null pointer).
+- A size without a triplet is skipped (the code compares the demand with a null pointer).
 - A demand that the optimal segments meet exactly gets no last segment (Algorithm 1, line 20).
 """
 
@@ -34,13 +34,13 @@ class Spot:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A slice kind, as the allocator sees it.
+    """A slice kind as seen by the allocator.
 
     Attributes:
         profile: The kind's name.
         gpcs: Compute slices.
         memory_slices: Memory slices.
-        spots: Where it may be, best first.
+        spots: Its possible places, best first.
         thrifty: Those of `spots` that block fewest places of the smallest kind.
     """
 
@@ -55,13 +55,13 @@ class Size:
 def sizes(geometry: Geometry) -> Mapping[str, Size]:
     """Return the sizes of a geometry by name, each with its best places first (section III-E).
 
-    The paper lists its preferences for the A100: size 3 in slot 4, not 0; size 2 in slots 0 and 2,
-    not 4; size 1 from slot 0. They follow from one rule that holds for any geometry: a slice goes
-    where it blocks fewest places of the smallest kind, then to the lowest start. Only starts that
-    the driver allows count, so that no two segments ever overlap (the paper's slot 5 for size 2
-    does not exist).
+    The paper's preferences for the A100 (size 3 in slot 4, not 0; size 2 in slots 0 and 2, not 4;
+    size 1 from slot 0) follow from one rule that holds for any geometry: a slice goes where it
+    blocks fewest places of the smallest kind, then to the lowest start. Only starts that the driver
+    allows count, so that no two segments ever overlap (the paper's slot 5 for size 2 does not
+    exist).
 
-    A kind of which the driver allows fewer than its places would hold (those with media engines)
+    A kind that the driver allows fewer times than its places would hold (those with media engines)
     is left out: then free memory slices alone determine where a slice fits.
     """
     smallest = min(kind.memory_slices for kind in geometry.kinds)
@@ -96,7 +96,7 @@ def _size(kind: SliceProfile, small_starts: set[int]) -> Size:
 
 
 def _most(kind: SliceProfile) -> int:
-    """Return how many slices of one kind do not overlap."""
+    """Return the largest number of slices of one kind that do not overlap."""
     number, free_from = 0, 0
     for start in sorted(kind.starts):
         if start >= free_from:
@@ -113,12 +113,12 @@ SMALL_GPCS = 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Triplet:
-    """The fastest segment of a model on so many GPCs.
+    """The fastest segment of a model on a given number of GPCs.
 
     Attributes:
         kind: Slice, batch size and processes.
-        size: The slice, and where it may be.
-        usable_rps: What a plan may send it, all processes together, req/s.
+        size: The slice kind, with its places.
+        usable_rps: Load that a plan may send to all its processes together, req/s.
     """
 
     kind: SegmentKind
@@ -127,20 +127,20 @@ class Triplet:
 
     @property
     def rps_per_gpc(self) -> float:
-        """How much it makes of its slice, req/s."""
+        """Usable load per GPC, req/s."""
         return self.usable_rps / self.size.gpcs
 
 
 Choice = Mapping[str, Sequence[Triplet]]
-"""A pool's triplets by model, smallest first; models that it cannot serve in time are left out."""
+"""A pool's triplets by model, smallest first; without models that it cannot serve in time."""
 
 
 def triplets(problem: Problem) -> dict[Pool, Choice]:
     """Return the optimal triplets of every pool (Optimal Triplet Decision).
 
     ParvaGPU's models have one variant. Of several, a pool runs the most accurate that keeps the
-    latency rule there. Of slice kinds with equal GPCs, a model gets the one with least memory that
-    it fits into. Clocks are left alone.
+    latency rule there. Of slice kinds with equal GPCs, a model gets the one with the least memory
+    that it fits into. Clocks stay at their highest.
     """
     found: dict[Pool, dict[str, list[SegmentKind]]] = {pool: {} for pool in problem.pools}
     models = {model.name: model for model in problem.models if model.demand_rps > 0}
@@ -164,13 +164,13 @@ def triplets(problem: Problem) -> dict[Pool, Choice]:
 def match(demand_rps: float, choice: Sequence[Triplet], most: int) -> Iterator[Triplet]:
     """Yield segments for a demand (Demand Matching).
 
-    As many of the triplet with the largest throughput per GPC as the demand fills, then one of the
-    smallest size that serves the rest.
+    The demand is filled with the triplet of the largest throughput per GPC; one of the smallest
+    size that suffices serves the rest.
 
     Args:
         demand_rps: Demand, req/s.
         choice: A model's triplets, smallest first.
-        most: Largest number of segments; it keeps an excessive demand from exhausting memory.
+        most: Largest number of segments; keeps an excessive demand from exhausting memory.
     """
     best = max(choice, key=lambda triplet: triplet.rps_per_gpc)
     number = math.floor(demand_rps / best.usable_rps + ROUNDING)
@@ -183,7 +183,7 @@ def match(demand_rps: float, choice: Sequence[Triplet], most: int) -> Iterator[T
 def split(demand_rps: float, choice: Sequence[Triplet]) -> Iterator[Triplet]:
     """Yield small segments for a demand (SMALLSEGMENTS); none where the model has no small triplet.
 
-    The size that serves most per GPC comes first; it exceeds the demand only where no smaller one
+    The size that serves most per GPC comes first; it exceeds the demand only if no smaller one
     is left to serve the rest.
     """
     left_rps = demand_rps

@@ -1,4 +1,4 @@
-"""What a pool serves that is too small for everything: as many requests as possible."""
+"""Maps for a pool that is too small for its demand: as many requests as possible."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from services.planner.core.strategies.parvagpu.configurator import ROUNDING, Cho
 
 @dataclass(frozen=True, slots=True)
 class Overload:
-    """A pool and its demand.
+    """A pool and the demand that exceeds it.
 
     Attributes:
-        owned: Its GPUs.
-        demand_rps: What it should serve, by model.
-        choice: Its triplets.
-        captive: Models that no pool yet to be filled can serve; they come first.
+        owned: GPUs of the pool.
+        demand_rps: Demand by model, req/s.
+        choice: The pool's triplets.
+        captive: Models that no later pool can serve; they come first.
     """
 
     owned: int
@@ -24,7 +24,7 @@ class Overload:
     captive: frozenset[str]
 
     def worth(self, board: Board) -> tuple[float, float]:
-        """Return what a map serves of the demand: captive models, then all."""
+        """Return the demand that a map serves: of captive models, then of all."""
         served_rps = {
             model: min(rps, board.served_rps.get(model, 0.0))
             for model, rps in self.demand_rps.items()
@@ -33,7 +33,7 @@ class Overload:
         return captive_rps, sum(served_rps.values())
 
     def cut(self, board: Board) -> Board:
-        """Return the GPUs of a map that serve most, in their order; what stays is among them."""
+        """Return the GPUs of a map that serve most, in order; those with fixed segments stay."""
 
         def worth(index: int) -> tuple[int, float, float]:
             pieces = board.gpus[index]
@@ -45,7 +45,7 @@ class Overload:
         return self._squeezed(Board.of(board.gpus[index] for index in sorted(best)))
 
     def crowd(self, board: Board, queue: Iterable[Triplet]) -> Board:
-        """Return a map with the segments that serve most per GPC added, wherever they fit."""
+        """Return a map with segments added wherever they fit, the best per GPC first."""
         crowded = Board.of(board.gpus)
         self._open(crowded)
         for triplet in sorted(queue, key=self._rank, reverse=True):
@@ -55,9 +55,9 @@ class Overload:
         return self._squeezed(crowded)
 
     def _squeezed(self, board: Board) -> Board:
-        """Serve what is short from any place left, the largest shortage first.
+        """Serve the shortages from any place left, the largest first.
 
-        Each time by the smallest segment that ends the shortage, or else by the fastest that fits.
+        Each time by the smallest segment that ends the shortage, else by the fastest that fits.
         """
         self._open(board)
         short_rps = {model: board.short_rps(model, self.demand_rps) for model in self.demand_rps}

@@ -1,8 +1,8 @@
-"""ParvaGPU: segments of MIG slices and MPS processes on fewest GPUs (SC'24), as a strategy.
+"""ParvaGPU (SC'24) as a strategy: segments of MIG slices and MPS processes on fewest GPUs.
 
 The Segment Configurator picks each model's segments, the Segment Allocator their GPUs; both modules
-name what is repaired. ParvaGPU knows no carbon and no accuracy: of a model's variants it runs the
-most accurate that is in time, and every goal but fewest GPUs is left to other strategies.
+list their repairs. ParvaGPU ignores carbon and accuracy: of a model's variants it runs the most
+accurate that is in time, and pursues no goal but fewest GPUs.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def configuration(problem: Problem, allocation: Allocation) -> Configuration:
 
 
 FAR_TOO_MUCH = 2
-"""Times a pool's GPCs: a load above cannot be optimised into the pool, and is not tried."""
+"""Factor on a pool's GPCs above which a load is not optimised into the pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class GpuMap:
 
     Attributes:
         gpu: The GPU.
-        segments: What runs on it, by place, in order of start.
+        segments: Its segments by place, in order of start.
     """
 
     gpu: Gpu
@@ -86,23 +86,23 @@ class Allocation:
 
     @property
     def segments(self) -> Counter[SegmentKind]:
-        """How many there are of each kind."""
+        """Number of segments of each kind."""
         return Counter(kind for each in self.gpus for kind in each.segments.values())
 
 
 def allocate(problem: Problem, *, optimise: bool = True) -> Allocation:
-    """Return ParvaGPU's deployment map for a problem: which segment is where (section III-E).
+    """Return ParvaGPU's deployment map for a problem: the place of each segment (section III-E).
 
     The map is the heuristic's own. A plan need not follow it: MIG isolates slices, so that
-    placement may find a map of the same segments with fewer GPUs, or with fewer changes.
+    placement may find a map of the same segments with fewer GPUs or fewer changes.
 
     Pools are filled one after the other, the one with the largest throughput per GPU first. Models
     whose running segments are still right keep them where they are (section III-F); only where
     that leaves demand unserved, all are planned again.
 
     Args:
-        problem: The problem. Its goals are ignored: the aim is fewest GPUs.
-        optimise: With Allocation Optimisation.
+        problem: The problem. Its goals are ignored: the aim is the fewest GPUs.
+        optimise: Whether Allocation Optimisation runs.
     """
     known = triplets(problem)
     stay = kept(problem, known)
@@ -143,7 +143,7 @@ def _allocate(
 
 
 def _fill(pool: Pool, fixed: Board, wanted: Overload, *, optimise: bool) -> Board:
-    """Return the pool's map: all that is wanted, or as much as it has room for."""
+    """Return the pool's map: all segments wanted, or as many as it has room for."""
     most = FAR_TOO_MUCH * wanted.owned * pool.type.geometry.memory_slices + 1
     demand_rps, choice = wanted.demand_rps, wanted.choice
     queue = [t for name, rps in demand_rps.items() for t in match(rps, choice[name], most)]
@@ -169,7 +169,7 @@ def _maps(board: Board, gpus: Sequence[Gpu]) -> Iterator[GpuMap]:
 
 
 def _speed(pool: Pool, known: Mapping[Pool, Choice]) -> float:
-    """Return how much a GPU serves, summed over models; 1 for each that no pool serves faster."""
+    """Return the load that a GPU serves, summed over models; 1 for each that it serves fastest."""
     return sum(
         _gpu_rps(pool, choice) / max(_gpu_rps(o, c[name]) for o, c in known.items() if name in c)
         for name, choice in known[pool].items()
@@ -187,9 +187,9 @@ Kept = Mapping[str, Sequence[Piece]]
 def kept(problem: Problem, known: Mapping[Pool, Choice]) -> Kept:
     """Return the running segments of the models that need no new plan (section III-F).
 
-    A model needs one if its SLO or its rate has changed so much that its segments are no longer
-    right: one of them is not an optimal triplet, they serve less than the demand, or one of them
-    is not needed. All of its segments stay, or none.
+    A model needs one if its SLO or rate has changed so much that its segments are no longer right:
+    one of them is not an optimal triplet, they serve less than the demand, or one of them is not
+    needed. All of its segments stay, or none.
     """
     pools = {gpu.uuid: gpu.pool for gpu in problem.gpus}
     demand_rps = {model.name: model.demand_rps for model in problem.models}
@@ -208,7 +208,7 @@ def kept(problem: Problem, known: Mapping[Pool, Choice]) -> Kept:
 
 
 def _piece(segment: Segment, choice: Choice) -> Piece | None:
-    """Return a running segment in the allocator's words; None: it is not an optimal triplet."""
+    """Return a running segment as a Piece; None: it is not an optimal triplet."""
     runs = segment.kind
     for triplet in choice.get(runs.model, ()):
         best = triplet.kind
