@@ -1,4 +1,4 @@
-"""The account of energy and carbon: who drew what and what each request cost."""
+"""The account of energy and carbon, by model, node or zone, and per request."""
 
 import math
 import sys
@@ -43,7 +43,7 @@ TOTAL: Final = "total"
 def rows(entries: Iterable[AccountEntry], by: str) -> list[Row]:
     """Return a row per model, node or zone, in order of name, and the total.
 
-    What no model used is two rows at the end: idle energy and unattributed energy. The total is the
+    Two rows at the end have the energy of no model: idle and unattributed energy. The total is the
     sum of all rows. Models have their shares of idle energy; nodes, zones and the total have
     all of it already.
 
@@ -91,7 +91,7 @@ def _without_shares(figures: Figures) -> dict[str, float]:
 
 
 def _nobodys(kind: str, figures: Figures) -> dict[str, float]:
-    """Return one kind of what no model used; BASE would have used it, too."""
+    """Return the row of one kind of energy of no model; BASE would have used it, too."""
     joules, grams = figures[f"{kind}_j"], figures[f"{kind}_gco2e"]
     nothing: dict[str, float] = dict.fromkeys(FIGURES, 0)
     return nothing | {
@@ -101,7 +101,7 @@ def _nobodys(kind: str, figures: Figures) -> dict[str, float]:
 
 
 def _row(name: str, figures: Figures) -> Row:
-    """Return figures with what follows from them; None where there is nothing to divide by.
+    """Return figures with those derived from them; None where the divisor is 0.
 
     `saved_gco2e` is what BASE would have emitted more for the same requests, gCO2e; `saved_ratio`
     is its share of what BASE would have emitted; `saved_error_gco2e` is the half-width of the 95 %
@@ -132,7 +132,7 @@ def render(rows: Sequence[Row], by: str, window: str) -> RenderableType:
     Args:
         rows: As `report.rows` returns them.
         by: "model", "node" or "zone".
-        window: From when to when, for people.
+        window: Text of the window.
     """
     total = rows[-1]
     if not any(getattr(total, name) for name in FIGURES):
@@ -191,7 +191,7 @@ def _saved(row: Row) -> str:
 
 
 def _mass(gco2e: float | None) -> str:
-    """Return a mass; what it is of stands in the heading."""
+    """Return a mass, without its substance, which the heading states."""
     return carbon(gco2e).replace("CO2e", "") if gco2e else "-"
 
 
@@ -223,7 +223,7 @@ async def show_account(
 
     Args:
         config: Deployment file.
-        window: From when to when, whole hours.
+        window: Start and end, whole hours.
         by: "model", "node", "zone"; "all": each for itself.
         form: "table", "csv" or "json".
         page: The HTML file; None: none.

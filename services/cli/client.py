@@ -1,4 +1,4 @@
-"""The services as a client sees them."""
+"""Clients of the services."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def connected(deployment: Deployment) -> AsyncIterator[Clients]:
 async def query(
     config: Path, call: Callable[[Clients], Awaitable[Message]], node: str = ""
 ) -> Message:
-    """Return what a service of a deployment file answers to one call.
+    """Return the answer of a deployment's service to one call.
 
     Args:
         config: Deployment file.
@@ -223,7 +223,7 @@ class _Explaining:
 def _meaning(
     service: str, address: str, error: grpc.aio.AioRpcError, mistrust: str = ""
 ) -> ServiceError:
-    """Return what a failed call means to a person; `mistrust`: of certificates, see `_mistrust`."""
+    """Return the message of a failed call; `mistrust`: of certificates, see `_mistrust`."""
     status = error.code().name
     # Our services attach details to every status: without them no service of ours answered.
     ours = any(key == DETAILS_KEY for key, _ in error.trailing_metadata() or ())
@@ -249,7 +249,7 @@ def _meaning(
 
 
 def _mistrust(details: str) -> str:
-    """Return how certificates are to blame for a connection that failed; "": they are not."""
+    """Return the problem of certificates that made a connection fail; "": none."""
     _, found, cause = details.partition("CERTIFICATE_VERIFY_FAILED: ")
     if found:
         return f"shows a certificate that is not trusted here: {cause.partition(':')[0]}"

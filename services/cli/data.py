@@ -1,4 +1,4 @@
-"""Lists the data sets that there are, and brings them to this machine."""
+"""Lists and downloads the data sets."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,7 +33,7 @@ def show_list(folder: Path, *, as_json: bool) -> None:
 
 
 def fetch(names: Sequence[str], folder: Path, source: Path | None) -> None:
-    """Bring every file of data sets that the folder lacks.
+    """Download every file of data sets that the folder lacks.
 
     Args:
         names: Of the data sets.

@@ -165,7 +165,7 @@ async def export(config: Path, node: str) -> None:
 
 
 async def diff(config: Path, node: str, file: Path, *, as_json: bool) -> bool:
-    """Print what would be done; return whether there is anything."""
+    """Print the steps that would be taken; return whether there are any."""
     request = pb.ReconfigureRequest(gpus=read(file), dry_run=True)
     found = await query(config, lambda clients: clients.agents[node].Reconfigure(request), node)
     show(found, lambda: rendered(found, "Would be done"), as_json=as_json)
@@ -173,7 +173,7 @@ async def diff(config: Path, node: str, file: Path, *, as_json: bool) -> bool:
 
 
 async def apply(config: Path, node: str, file: Path, *, allow_gap: bool, as_json: bool) -> None:
-    """Bring the node's GPUs to the desired state; ctrl-c takes everything back."""
+    """Bring the node's GPUs to the desired state; ctrl-c undoes everything."""
     request = pb.ReconfigureRequest(gpus=read(file), allow_gap=allow_gap)
     found = await query(
         config, lambda clients: clients.agents[node].Reconfigure(request, timeout=APPLY_S), node

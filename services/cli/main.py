@@ -29,7 +29,7 @@ from services.cli.commands import (
 class Commands(TyperGroup):
     """Runs commands, also those that are coroutines, and explains expected failures.
 
-    What this takes is imported when a command runs, not for `--help`.
+    Its imports happen when a command runs, not for `--help`.
     """
 
     def invoke(self, ctx: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Lists nodes, and gives the planner orders about them."""
+"""Lists nodes, and sends the planner orders about them."""
 
 import asyncio
 from pathlib import Path
@@ -71,7 +71,7 @@ async def dry_run(config: Path, node: str, *, as_json: bool) -> None:
 
 
 async def drain(config: Path, node: str, *, wait: bool) -> None:
-    """Move what runs on a node to others now; with `wait`, return when nothing runs there."""
+    """Move a node's segments to others now; with `wait`, return when none runs there."""
     async with connected(load(config)) as clients:
         request = pb.CordonNodeRequest(node=node, drain=True)
         await clients.planner.CordonNode(request, timeout=ORDER_S)

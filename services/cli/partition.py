@@ -41,7 +41,7 @@ def document(
 ) -> dict[str, Any]:
     """Return the document; times and sizes are of a batch, operations of an item.
 
-    `variant` is what the variant says in the deployment file.
+    `variant` is the variant's section of the deployment file.
     """
     whole_s = study.cost.latency_s or 1.0
     return {
@@ -116,7 +116,7 @@ def stages_table(found: Partitioning) -> Table:
 
 
 def deployment_lines(found: Partitioning, folder: Path) -> Iterator[str]:
-    """Yield what the variant says in the deployment file, in place of `file`."""
+    """Yield the lines of the variant in the deployment file, in place of `file`."""
     yield "stages:"
     for stage in deployed(found, folder):
         yield "  - {" + ", ".join(f"{key}: {value}" for key, value in stage.items()) + "}"

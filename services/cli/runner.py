@@ -22,7 +22,7 @@ _OURS = ("services", "cinquefoil", "inference")
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Turn what can be expected to go wrong into a sentence and an exit status.
+    """Turn expected failures into a sentence and an exit status.
 
     Exit statuses: 2 where the deployment file is wrong, 1 for anything a service said, for files
     that cannot be read or written and for libraries that are not installed, 130 where a signal

@@ -1,1 +1,1 @@
-"""What browsers load of the console, and reports as one page."""
+"""Files of the console for browsers, and reports as one page."""

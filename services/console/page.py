@@ -114,12 +114,12 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a page says.
+    """Content of a page.
 
     Attributes:
         title: Of what it reports.
-        headline: What came of it, in words; may be empty.
-        about: How it came about.
+        headline: The result, in words; may be empty.
+        about: Its circumstances.
         parts: In order.
     """
 

@@ -1,1 +1,1 @@
-"""Published traces and measurements: where each is from, and how it comes to this machine."""
+"""Published traces and measurements: their catalog and downloads."""

@@ -21,7 +21,7 @@ class _Entry(BaseModel):
 
 
 class Original(_Entry):
-    """A file as somebody publishes it.
+    """A file in its published form.
 
     Attributes:
         url: Where; names one version.
@@ -65,7 +65,7 @@ class DataFile(_Entry):
 
     @property
     def downloads(self) -> tuple[Original, ...]:
-        """What to download for it; empty: it is not published."""
+        """Files to download for it; empty: it is not published."""
         if self.url:
             return (Original(url=self.url, size_bytes=self.size_bytes, sha256=self.sha256),)
         return self.originals
@@ -75,10 +75,10 @@ class DataSet(_Entry):
     """Files that belong together.
 
     Attributes:
-        holds: What is in it, one sentence.
+        holds: Its content, one sentence.
         licence: Under which its publishers give it.
         origin: Page of its publishers.
-        citation: Whom to cite.
+        citation: Work to cite.
         files: All of them.
     """
 

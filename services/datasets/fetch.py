@@ -1,4 +1,4 @@
-"""Brings files of data sets into the folder of data: over HTTP, or from another folder.
+"""Downloads files of data sets into the folder of data, or copies them from another folder.
 
 Only a file with the catalog's SHA-256 ever gets its name.
 """
@@ -47,7 +47,7 @@ def download(file: DataFile, folder: Path, http: httpx.Client, progress: Progres
     """Download a file, and convert it where its publishers give it another form.
 
     Raises:
-        FailedPrecondition: What came, or what it was converted to, is not what the catalog lists.
+        FailedPrecondition: The SHA-256 of the download, or of its conversion, is not the catalog's.
         Unavailable: A server does not answer, or refuses.
     """
     parts = [_part(folder, each) for each in file.downloads]

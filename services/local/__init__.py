@@ -1,1 +1,1 @@
-"""What starts a suite on one machine: processes, the demo's models and deployment files."""
+"""Local suites: their processes, the demo's models and deployment files."""

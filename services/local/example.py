@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 FIRST: Final = ("cinquefoil.yaml", "infer.py")
-"""What a newcomer starts from."""
+"""Example files for a first deployment."""
 
 _IN_CHECKOUT: Final = {
     "cinquefoil.yaml": "cinquefoil.yaml",

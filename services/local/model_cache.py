@@ -64,7 +64,7 @@ class ModelCache:
         self._wanted = {self._settings.path(each) for each in wanted}
         self._wanted |= {self._part(each) for each in wanted}
         for path in filter(Path.is_file, self._wanted):
-            os.utime(path)  # how long a file has not been named is told by its time
+            os.utime(path)  # its time shows when the file was last named
 
     def has(self, network: ModelFile) -> bool:
         """Return whether the file is here and has its SHA-256. Reads all of it."""
@@ -76,7 +76,7 @@ class ModelCache:
         return True
 
     def fetch(self, network: ModelFile, progress: Progress) -> None:
-        """Bring a file, or the rest of one; files that no model names give way to it.
+        """Download a file, or the rest of one; files that no model names are removed for it.
 
         Raises:
             FailedPrecondition: What came has another SHA-256.
@@ -94,7 +94,7 @@ class ModelCache:
         return self._settings.folder / _PARTS / network.sha256.lower()
 
     def _make_room(self, part: Path, size_bytes: int) -> None:
-        """Remove what no model names, the longest unused first, until a file has room."""
+        """Remove files that no model names, the longest unused first, until a file has room."""
         bound = int(self._settings.max_mib * BYTES_PER_MIB)
         sizes = {each: each.stat().st_size for each in self._files() if each != part}
         spare = sorted(sizes.keys() - self._wanted, key=lambda each: each.stat().st_mtime)

@@ -35,7 +35,7 @@ _ANY: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared with, not bo
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a certificate is for.
+    """Identity of a certificate's bearer.
 
     Attributes:
         role: planner, router, carbon, predictor, agent, worker, operator, viewer, gateway, client.
@@ -121,7 +121,7 @@ class Authority:
         """Write tls.key, tls.crt and ca.crt, as cert-manager does; return their folder.
 
         Args:
-            identity: Who it is for.
+            identity: Identity of its bearer.
             days: How long it is valid.
         """
         key = ec.generate_private_key(ec.SECP256R1())
@@ -157,7 +157,7 @@ class Authority:
 
 
 def problem(tls: Tls, now: datetime) -> str:
-    """Return what is wrong with a certificate now; "": nothing, or it is not on this machine.
+    """Return the problem of a certificate now; "": none, or it is not on this machine.
 
     Args:
         tls: Files of one identity.

@@ -9,7 +9,7 @@ from typing import Literal
 from services.kit.config.carbon_sources import Signal
 
 Provenance = Literal["measured", "estimated", "forecast", "held", "assumed"]
-"""How a value is known.
+"""Provenance of a value.
 
 measured    measured by the source
 estimated   estimated by the source, at least in part
@@ -30,7 +30,7 @@ class Sample:
         since: Grid time, UTC.
         intensity_gco2e_per_kwh: Carbon intensity (CI), >= 0. In a zone whose signal is
             "percentile": the rank, 0..100.
-        provenance: How it is known.
+        provenance: Its provenance.
         source: Name of the source; empty: the zone has only one.
         as_of: Instant that the value describes; None: `since`. A fallback's value holds from when
             the fallback took over, and is older.

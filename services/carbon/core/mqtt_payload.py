@@ -66,7 +66,7 @@ def _period_of(period: ForecastPeriod) -> dict[str, Any]:
 def sample_of(
     message: Message, signal: Signal, now: datetime, known_until: datetime | None
 ) -> Sample | None:
-    """Return the sample of a grid-signal message; None: it is of no use.
+    """Return the sample of a grid-signal message; None: its age is unknown, and another exists.
 
     A value without a time holds from its arrival. A retained one of unknown age is used only while
     there is no other.

@@ -37,7 +37,7 @@ class LiveFeed:
         feed: Its values; part of the zone's chain.
         cache: Keeps the values over restarts.
         polled: Time of the last request before this start; None: none.
-        provider: Who is polled; None: the source pushes.
+        provider: The polled provider; None: the source pushes.
     """
 
     zone: str

@@ -26,7 +26,7 @@ REFUSED = Counter(
 
 _OF_ZONE = ("zone", "signal")
 _HOURS: Final = (1, 3, 6, 12, 24)
-"""How far ahead a forecast is shown."""
+"""Horizons of the forecasts shown."""
 
 
 class IntensityCollector(Collector):
@@ -84,7 +84,7 @@ def _family(name: str, help_text: str, values: dict[Intensity, float]) -> Metric
 
 
 def _forecasts(known: Mapping[str, Forecast], now: datetime) -> Metric:
-    """Return what is expected in an hour, in three, and so on, as far as a forecast goes."""
+    """Return the expected intensity in an hour, in three, and so on, within the forecast."""
     family = GaugeMetricFamily(
         "cinquefoil_carbon_forecast_gco2e_per_kwh",
         "Forecast of the carbon intensity so many hours ahead, as last computed, with the bounds "

@@ -1,4 +1,4 @@
-"""`cinquefoil carbon ...`: the carbon service, and the account of what was emitted."""
+"""`cinquefoil carbon ...`: the carbon service, and the account of emissions."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,7 +34,7 @@ async def report(  # noqa: PLR0913  # one argument per option
         Path | None, typer.Option(help="Also write it as one interactive HTML file.")
     ] = None,
 ) -> None:
-    """Show energy and carbon by model, node or zone, and what was saved against BASE.
+    """Show energy and carbon by model, node or zone, and the saving against BASE.
 
     Hours are whole: the first is the one that --since lies in.
     """

@@ -1,4 +1,4 @@
-"""`cinquefoil config ...`: the deployment file, and what is changed of it at run time."""
+"""`cinquefoil config ...`: the deployment file, and changes of its settings at run time."""
 
 from pathlib import Path
 from typing import Annotated
@@ -86,7 +86,7 @@ async def unset(
     config: Config = DEPLOYMENT,
     json: Json = False,
 ) -> None:
-    """Return settings, with all below them, to what the deployment file says."""
+    """Reset settings, with all below them, to the values of the deployment file."""
     from services.cli.plan.settings import change
 
     await change(config, {}, paths, dry_run=dry_run, as_json=json)

@@ -38,9 +38,9 @@ def fetch(
         typer.Option("--from", help="Copy from this folder instead: no network is used."),
     ] = None,
 ) -> None:
-    """Bring data sets to this machine; each file must have the SHA-256 of the catalog.
+    """Download data sets; each file must have the SHA-256 of the catalog.
 
-    What is here already stays; an interrupted download goes on where it stopped.
+    Files that exist stay; an interrupted download resumes.
 
     For example:
 

@@ -83,7 +83,7 @@ def init(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
 
 
 def _may_control(given: bool | None) -> "Callable[[Devices], bool]":
-    """Return what decides on control of GPUs: the option, or else the person at the terminal."""
+    """Return a function that decides on control of GPUs: by the option, or by a prompt."""
 
     def may_control(devices: "Devices") -> bool:
         if given is not None:
@@ -134,7 +134,7 @@ async def status(
 
 
 def doctor(config: Config = DEPLOYMENT, json: Json = False) -> None:
-    """Check whether this machine can run the deployment; each line says what to do.
+    """Check whether this machine can run the deployment; each line has a remedy.
 
     Driver, GPUs with MIG mode, MPS, ONNX Runtime's libraries, ports, disks, certificates and the
     deployment file. Nothing is changed. Exit status 1 where something is bad.
@@ -184,7 +184,7 @@ async def demo(  # noqa: PLR0913, PLR0917 - a command's options are its argument
     """Serve a day of the grid in a minute, twice: as BASE and as Cinquefoil.
 
     Trains a family of real models, starts both suites on simulated GPUs, sends both the same
-    requests at the same moments, and reports what was saved and what that cost. Where there is no
+    requests at the same moments, and reports the saving and its price. Where there is no
     demo.yaml, it is written first. Exit status 1 if a request was lost.
     """
     from services.cli.demo.run import demo as work
@@ -250,7 +250,7 @@ async def infer(  # noqa: PLR0913 - a command's options are its arguments
     stop: Annotated[str | None, typer.Option(help="Text that ends the generation.")] = None,
     json: Json = False,
 ) -> None:
-    """Send one request and print the answer, the variant that gave it, and what it cost.
+    """Send one request and print the answer, the variant that gave it, and its cost.
 
     An .npz file has an array for each input, items first. The demo's model is sent a held-out digit
     where nothing is given.

@@ -67,7 +67,7 @@ async def apply(  # noqa: PLR0913, PLR0917 - a command's options are its argumen
 
 @app.command()
 async def show(config: Config = DEPLOYMENT, node: NodeName = "", json: Json = False) -> None:
-    """Show a node's GPUs: power, energy, clocks, slices, what runs there, and what is wrong."""
+    """Show a node's GPUs: power, energy, clocks, slices, segments and conditions."""
     from services.cli.nodes import show_gpus
 
     await show_gpus(config, named_node(node, config), as_json=json)

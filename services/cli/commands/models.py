@@ -1,4 +1,4 @@
-"""`cinquefoil models`: which models there are, and how they are served."""
+"""`cinquefoil models`: the models of a deployment, and their policies."""
 
 from pathlib import Path
 from typing import Annotated
@@ -100,10 +100,10 @@ def fetch(
     ] = None,
     config: Config = DEPLOYMENT,
 ) -> None:
-    """Bring the files of variants that have a `uri` into `model_cache.folder` of this machine.
+    """Download the files of variants that have a `uri` into `model_cache.folder`.
 
-    Each must have the `sha256` of the deployment file. What is here stays; an interrupted download
-    goes on where it stopped. For a service's start: the exit status is 1 while a file is missing.
+    Each must have the `sha256` of the deployment file. Files that exist stay; an interrupted
+    download resumes. For a service's start: the exit status is 1 while a file is missing.
     """
     from services.cli.models.fetch import fetch as work
 

@@ -23,7 +23,7 @@ async def list_(config: Config = DEPLOYMENT, json: Json = False) -> None:
 async def cordon(node: Node, config: Config = DEPLOYMENT) -> None:
     """Leave a node out of the next plan, whatever causes it; over restarts of the planner too.
 
-    What runs there serves until then.
+    Its segments serve until then.
     """
     from cinquefoil.planner.v1.planner_pb2 import CordonNodeRequest
     from services.cli.plan.orders import give
@@ -43,7 +43,7 @@ async def drain(
     wait: Annotated[bool, typer.Option("--wait", help="Until nothing runs there.")] = False,
     json: Json = False,
 ) -> None:
-    """Move what runs on a node to others now, as far as they have room; then as `cordon`.
+    """Move a node's segments to others now, as far as they have room; then as `cordon`.
 
     --json is for --dry-run.
     """
@@ -67,7 +67,7 @@ async def uncordon(node: Node, config: Config = DEPLOYMENT) -> None:
 
 @app.command()
 async def forget(node: Node, config: Config = DEPLOYMENT) -> None:
-    """Forget a node that joined and is out of reach; after `join.forget_after_s` that is done."""
+    """Remove a node that joined and is unreachable; automatic after `join.forget_after_s`."""
     from cinquefoil.planner.v1.planner_pb2 import ForgetNodeRequest
     from services.cli.plan.orders import give
 

@@ -7,7 +7,7 @@ import typer
 
 
 def group(name: str, help_text: str) -> typer.Typer:
-    """Return a group of commands, which explains itself where none of them is named."""
+    """Return a group of commands, which prints its help if none of them is named."""
     return typer.Typer(name=name, help=help_text, no_args_is_help=True)
 
 

@@ -1,4 +1,4 @@
-"""`cinquefoil plan ...`: what was decided, why, what the alternatives were, and orders."""
+"""`cinquefoil plan ...`: decisions with their reasons and alternatives, and orders."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -25,7 +25,7 @@ async def list_(
         int, typer.Option("-n", "--limit", min=1, max=1000, help="Maximum number of plans to show.")
     ] = 20,
 ) -> None:
-    """List the newest plans: what each predicted, what was observed, and the deviation."""
+    """List the newest plans: predicted and observed figures, and their deviation."""
     from services.cli.plan.show import show_list
 
     await show_list(config, limit=limit, as_json=json)
@@ -37,7 +37,7 @@ async def show(
     config: Config = DEPLOYMENT,
     json: Json = False,
 ) -> None:
-    """Show one plan: its reason, its segments, what it predicted and what was observed."""
+    """Show one plan: its reason, segments, predicted and observed figures."""
     from services.cli.plan.show import show_one
 
     await show_one(config, version=version, as_json=json)
@@ -107,8 +107,8 @@ async def dry_run(  # noqa: PLR0913, PLR0917 - a command's options are its argum
 ) -> None:
     """Show the plan for present or other circumstances, and why. Changes nothing without --apply.
 
-    What is not given keeps its present value. The plan can be applied for 10 minutes, unless
-    demand, intensity or GPUs were given.
+    Options that are not given keep their present values. The plan can be applied for 10 minutes,
+    unless demand, intensity or GPUs were given.
 
     For example:
 
@@ -141,7 +141,7 @@ async def explain(
     config: Config = DEPLOYMENT,
     json: Json = False,
 ) -> None:
-    """Explain a plan: what binds it, what it promises, the runner-up, and BASE beside it."""
+    """Explain a plan: binding constraints, promises, the runner-up, and BASE for comparison."""
     from services.cli.plan.show import explain as work
 
     await work(config, version=version, as_json=json)
@@ -162,7 +162,7 @@ async def diff(
     config: Config = DEPLOYMENT,
     json: Json = False,
 ) -> None:
-    """Show what changes from one plan to another: segments, shares, clocks, and what they promise.
+    """Show the changes from one plan to another: segments, shares, clocks, and promises.
 
     For example:
 

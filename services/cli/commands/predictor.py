@@ -53,7 +53,7 @@ async def forget(
     ] = "",
     everything: Annotated[bool, typer.Option("--all", help="All prompts of all models.")] = False,
 ) -> None:
-    """Delete what the predictor remembers of prompts, from memory and from the disk."""
+    """Delete the predictor's records of prompts, from memory and from the disk."""
     from cinquefoil.predictor.v1.predictor_pb2 import ForgetRequest
     from services.cli.console.durations import seconds
     from services.cli.predictor.queries import forget as work

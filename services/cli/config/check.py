@@ -33,7 +33,7 @@ def check(path: Path, deployment: Deployment, *, files: bool = True) -> list[Mis
 
     Args:
         path: The file it was read from.
-        deployment: What was read.
+        deployment: The deployment.
         files: Whether the files that it names must be on this machine.
     """
     tree = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
@@ -79,7 +79,7 @@ def _networks(deployment: Deployment) -> Iterator[Finding]:
 
 
 def _others(deployment: Deployment) -> Iterator[Finding]:
-    """Files of single sections."""
+    """Check files of single sections."""
     predictor, mqtt = deployment.predictor, deployment.mqtt
     if predictor is not None:
         yield from _named(("predictor", "model"), predictor.model)
@@ -93,7 +93,7 @@ def _others(deployment: Deployment) -> Iterator[Finding]:
 
 
 def _certificates(deployment: Deployment, now: datetime) -> Iterator[Finding]:
-    """Certificates that are on this machine, of whichever services."""
+    """Check the certificates on this machine, of any service."""
     if deployment.tls is None:
         return
     try:
@@ -112,7 +112,7 @@ def _named(where: Where, file: Path | None) -> Iterator[Finding]:
 
 
 def _origin(file: Path, variant: Variant, deployment: Deployment) -> str:
-    """Return where a file would come from, as far as we know."""
+    """Return the probable origin of a file."""
     if variant.stages:
         return "; `cinquefoil partition` writes a network's stages"
     ours = deployment.models.get(TRAINED)
@@ -142,7 +142,7 @@ def _table(where: Where, profile: TableProfile) -> Iterator[Finding]:
 
 
 def _pipelines(deployment: Deployment) -> Iterator[Finding]:
-    """Only one strategy plans them; a model of nothing else would never be served."""
+    """Check that pipelines are served: only one strategy plans them."""
     strategy = deployment.planner.strategy
     for name, model in deployment.models.items():
         if strategy != "exact" and all(variant.stages for variant in model.variants.values()):
@@ -162,7 +162,7 @@ def _gpus(deployment: Deployment) -> Iterator[Finding]:
 
 
 def _objectives(deployment: Deployment) -> Iterator[Finding]:
-    """Models that no variant can serve; only where all GPUs are simulated, hence known."""
+    """Check that a variant can serve each model; only if all GPUs are simulated, hence known."""
     names = {name for node in deployment.nodes.values() for name in node.simulated or ()}
     if not all(node.simulated for node in deployment.nodes.values()) or names - {
         *gpu_types.names()
@@ -183,7 +183,7 @@ def _objectives(deployment: Deployment) -> Iterator[Finding]:
 
 
 def _token_objectives(deployment: Deployment) -> Iterator[Finding]:
-    """Objectives of tokens that no plan can keep, since the profile does not know tokens."""
+    """Check for objectives of tokens beside a profile without tokens, which no plan can keep."""
     for where, model, variant in _variants(deployment):
         given = [name for name in ("ttft_s", "tpot_s") if getattr(model.slo, name) is not None]
         if given and variant.profile.kind != "language":
@@ -193,7 +193,7 @@ def _token_objectives(deployment: Deployment) -> Iterator[Finding]:
 
 
 def _accuracies(deployment: Deployment) -> Iterator[Finding]:
-    """A fraction beside a percentage is a slip; so is anything above 100."""
+    """Check for fractions beside percentages, and percentages above 100."""
     for where, model, variant in _variants(deployment):
         at, stated, measured = (*where, "accuracy"), variant.accuracy, _measured(variant.file)
         if stated > 100:
@@ -223,7 +223,7 @@ def _measured(file: Path) -> float | None:
 
 
 def _addresses(deployment: Deployment) -> Iterator[Finding]:
-    """Two services of one machine cannot bind one port; port 0 cannot be dialled."""
+    """Check that services of one machine share no port, and that no port is 0."""
     taken: dict[str, str] = {}
     # The predictor last, being optional: it is to give way to the others.
     for service in sorted(endpoints(deployment), key=lambda each: each.service == "predictor"):

@@ -49,7 +49,7 @@ def print_json(value: object) -> None:
 
 
 def show(value: object, render: Callable[[], RenderableType], *, as_json: bool) -> None:
-    """Print a value as JSON, or else what `render` returns of it for people."""
+    """Print a value as JSON, or as `render` returns it."""
     if as_json:
         print_json(value)
     else:
@@ -90,7 +90,7 @@ def table(title: str, *columns: str, rows: Iterable[Sequence[RenderableType]] = 
 
 
 def working(what: str) -> Status:
-    """Return a line that moves, on standard error where that is a terminal, while it is entered."""
+    """Return a context that animates a line on standard error, if that is a terminal."""
     return Console(stderr=True).status(what)
 
 
@@ -110,7 +110,7 @@ def downloading(
 
 
 def condition_lines(conditions: Iterable[Condition]) -> Iterator[Text]:
-    """Yield a line for each condition, what stops something first."""
+    """Yield a line for each condition, those that stop something first."""
     for each in sorted(conditions, key=lambda each: list(Effect).index(effect_of(each))):
         yield condition_line(each)
 

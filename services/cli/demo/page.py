@@ -1,4 +1,4 @@
-"""The day as a page: intensity, what served, power and emissions."""
+"""The day as a page: intensity, variants in use, power and emissions."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,7 +37,7 @@ def write(
 
     Args:
         path: The file.
-        figures: What it cost by suite, "base" and "cinquefoil".
+        figures: Figures by suite, "base" and "cinquefoil".
         changes: (grid time, gCO2e/kWh), oldest first.
         samples: By suite, oldest first, at least two of each.
     """
@@ -96,7 +96,7 @@ def _intensity(changes: Sequence[Change], day: Sequence[Sample]) -> Chart:
 
 
 def _slices(day: Sequence[Sample]) -> Iterator[Chart]:
-    """Yield a chart for each GPU: how many of its compute slices run what."""
+    """Yield a chart for each GPU: its compute slices by variant."""
     for number, gpu in enumerate(day[0].gpus):
         held = [_held(reading.gpus[number]) for reading in day]
         lines = [Line(runs, [each[runs] for each in held]) for runs in sorted(set().union(*held))]

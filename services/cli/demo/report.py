@@ -168,7 +168,7 @@ def saving(of: float, against: float) -> float:
 
 
 def gain(base: Figures, cinquefoil: Figures) -> str:
-    """Return what was gained, in words."""
+    """Return the gain, in words."""
     less_carbon = saving(cinquefoil.carbon_gco2e_per_request, base.carbon_gco2e_per_request)
     less_energy = saving(cinquefoil.energy_j_per_request, base.energy_j_per_request)
     text = (
@@ -187,7 +187,7 @@ def gain(base: Figures, cinquefoil: Figures) -> str:
 
 
 def price(base: Figures, cinquefoil: Figures) -> str:
-    """Return what the gain cost: accuracy, latency, and requests lost."""
+    """Return the price of the gain: accuracy, latency, and requests lost."""
     points = (cinquefoil.accuracy - base.accuracy) * 100
     late = [name for name, one in cinquefoil.models.items() if one.slo_latency_ms > one.slo_ms]
     kept = (

@@ -81,7 +81,7 @@ async def demo(
     return all(one.lost == 0 for one in figures.values())
 
 
-async def _start(stack: AsyncExitStack, setting: deployment_files.Scene) -> dict[str, SuiteRun]:
+async def _start(stack: AsyncExitStack, setting: deployment_files.DemoFiles) -> dict[str, SuiteRun]:
     # The files hold what the environment said; two suites cannot share its ports.
     clean = {key: val for key, val in os.environ.items() if not key.startswith(ENV_PREFIX)}
     services = ("planner", "router", *(f"gpuagent-{n}" for n in load(setting.carbon).nodes))
@@ -118,7 +118,7 @@ async def _first_plan(name: str, deployment: Deployment) -> None:
 async def _day(  # noqa: PLR0913, PLR0917 - what a day is made of
     console: Console,
     deployment: Deployment,
-    setting: deployment_files.Scene,
+    setting: deployment_files.DemoFiles,
     runs: Mapping[str, SuiteRun],
     load_plan: Sequence[Arrival],
     out: Path,

@@ -61,7 +61,7 @@ class SuiteRun:
     Attributes:
         clients: The suite's services.
         stats: The requests sent to the suite, by model.
-        samples: What its planner said, oldest first.
+        samples: Its planner's reports, oldest first.
     """
 
     clients: Clients
@@ -70,7 +70,7 @@ class SuiteRun:
 
 
 async def take_sample(clients: Clients, at: datetime, seconds: float) -> Sample:
-    """Read a planner's account and what its nodes run.
+    """Read a planner's account and its nodes' segments.
 
     Raises:
         ServiceError: It does not answer.
@@ -97,7 +97,7 @@ async def plans_since(clients: Clients, version: int) -> Sequence[plan_pb2.Plan]
 
 
 def gpu_sample(node: Node, gpu: Gpu) -> GpuSample:
-    """Return what runs on a GPU."""
+    """Return the segments on a GPU."""
     widths = {kind.name: kind.compute_slices for kind in gpu.type.profiles}
     whole = max(widths.values(), default=1)
     specs = (segment.spec for segment in node.segments if segment.spec.gpu_uuid == gpu.uuid)

@@ -23,7 +23,7 @@ _SOON: Final = timedelta(days=7)
 
 
 def deployment_file(path: Path) -> tuple[Deployment | None, list[Finding]]:
-    """Return the deployment, where its file can be used, and what is wrong with the file."""
+    """Return the deployment, if its file is valid, and the finding on the file."""
     subject = "deployment file"
     if not path.exists():
         return None, [note(subject, f"no {path}", "cinquefoil init writes the example")]
@@ -51,7 +51,7 @@ def _read_only(deployment: Deployment) -> Iterator[Finding]:
 
 
 def surroundings(deployment: Deployment) -> Iterator[Finding]:
-    """Yield how ports, disks and certificates are."""
+    """Yield findings on ports, disks and certificates."""
     try:
         refuse_taken(deployment)
         yield fine("ports", "every address of the file is free")

@@ -17,10 +17,10 @@ class Finding:
     """One line.
 
     Attributes:
-        subject: What was looked at, for example "driver".
-        verdict: How good it is. NOTE: it limits what can be done here.
-        found: What was found, a sentence.
-        remedy: What to do; "": nothing.
+        subject: Subject of the check, for example "driver".
+        verdict: Verdict. NOTE: a limitation.
+        found: Finding, a sentence.
+        remedy: Remedy; "": none is needed.
     """
 
     subject: str
@@ -30,7 +30,7 @@ class Finding:
 
 
 def fine(subject: str, found: str) -> Finding:
-    """Return that something is as it should be."""
+    """Return a finding without a problem."""
     return Finding(subject, Verdict.FINE, found)
 
 
@@ -40,5 +40,5 @@ def note(subject: str, found: str, remedy: str) -> Finding:
 
 
 def bad(subject: str, found: str, remedy: str) -> Finding:
-    """Return what keeps the deployment from working here."""
+    """Return a problem that keeps the deployment from working here."""
     return Finding(subject, Verdict.BAD, found, remedy)

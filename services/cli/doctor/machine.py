@@ -18,7 +18,7 @@ _WITHOUT_GPU: Final = "cores and simulated GPUs work without one"
 
 
 def machine(mps_binary: Path, *, needs_gpu: bool) -> Iterator[Finding]:
-    """Yield what this machine has; it changes nothing.
+    """Yield findings on this machine; change nothing.
 
     Args:
         mps_binary: NVIDIA's control program of MPS, path or name.

@@ -21,7 +21,7 @@ _MARKS: Final = {
 
 
 def doctor(config: Path, *, as_json: bool) -> bool:
-    """Print what was found; return whether nothing is bad.
+    """Print the findings; return whether none is bad.
 
     Args:
         config: Deployment file; without one only the machine is checked.
@@ -44,7 +44,7 @@ def doctor(config: Path, *, as_json: bool) -> bool:
 
 
 def lines(findings: Sequence[Finding]) -> Iterator[Text]:
-    """Yield a line for each finding: mark, subject, what was found, and what to do."""
+    """Yield a line for each finding: mark, subject, finding, and remedy."""
     width = max((len(each.subject) for each in findings), default=0)
     for each in findings:
         mark, style = _MARKS[each.verdict]

@@ -1,7 +1,7 @@
 """Multiple-choice questions, made here: small facts, orders, sums and words.
 
-They compare the variants of one model, sizes and quantisations of a family, and say nothing of
-models that other benchmarks rank. Text and code are this project's, under its licence.
+They compare the variants of one model, sizes and quantisations of a family, and do not rank
+different models. Text and code are this project's, under its licence.
 """
 
 import random
@@ -65,7 +65,7 @@ class Item:
         return f"Question: {self.question}\nChoices: {choices}\nAnswer:{answer}"
 
     def chosen(self, answer: str) -> int | None:
-        """Return which choice a generated text begins with; None: none."""
+        """Return the choice that a generated text begins with; None: it names none."""
         said = re.findall(r"\w+", answer.lower())[:1]
         named = [at for at, each in enumerate(self.choices) if [each.lower()] == said]
         return named[0] if named else None
@@ -87,7 +87,7 @@ def items(count: int, seed: int = 0) -> list[Item]:
 
 
 def prompt(item: Item, shown: Sequence[Item]) -> str:
-    """Return what a model is to continue: solved questions, and then this one."""
+    """Return a prompt: solved questions, and then this one."""
     return "\n\n".join((*(each.text(solved=True) for each in shown), item.text()))
 
 

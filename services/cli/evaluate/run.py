@@ -1,4 +1,4 @@
-"""Gives each variant of a language model the same questions, and counts the right answers."""
+"""Poses the same questions to each variant of a language model, and counts right answers."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def evaluate(  # noqa: PLR0913 - a command's options are its arguments
     save: bool,
     as_json: bool,
 ) -> None:
-    """Measure variants of a model, print how they did, and put their accuracies into the file.
+    """Measure variants of a model, print their results, and put their accuracies into the file.
 
     Each is started by itself on this machine, beside whatever runs, and stopped again.
 
@@ -202,7 +202,7 @@ async def count_right(  # noqa: PLR0913, PLR0917 - questions, who answers, who i
     posed: Sequence[Item],
     advance: Callable[[], object] = lambda: None,
 ) -> Result:
-    """Give questions to a model that serves one variant.
+    """Pose questions to a model that serves one variant.
 
     Args:
         inference: Of a router.

@@ -34,7 +34,7 @@ class Sampling:
 async def generate(
     config: Path, model: str, prompt: str, sampling: Sampling, *, as_json: bool
 ) -> None:
-    """Send `prompt` to `model`; print the text as it comes, then who gave it and what it cost.
+    """Send `prompt` to `model`; print the text as it comes, then its variant and its cost.
 
     Raises:
         ServiceError: The router's answer, in one sentence.

@@ -51,7 +51,7 @@ async def follow(
 async def received(
     deployment: Deployment, request: router_pb2.WatchReceiptsRequest
 ) -> AsyncGenerator[list[router_pb2.WatchReceiptsResponse], None]:
-    """Yield what each process of the router says, round by round, until one of them ends.
+    """Yield the responses of all processes of the router, round by round, until one ends.
 
     Raises:
         ServiceError: The router refuses, or does not answer.

@@ -1,4 +1,4 @@
-"""An answer, and how a terminal shows it."""
+"""An answer, rendered for a terminal."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +21,7 @@ class Answer:
         model: The model that answered.
         latency_s: Seen by this client, s.
         outputs: Tensors by name, as nested lists.
-        parameters: What the router says of the answer: variant, accuracy, energy, carbon.
+        parameters: Receipt of the answer: variant, accuracy, energy, carbon.
         truth: The right label, where it is known.
     """
 
@@ -62,7 +62,7 @@ def render(answer: Answer) -> RenderableType:
 
 
 def _tokens(facts: dict[str, Any]) -> str:
-    """Return what a language model's tokens took, and take it out of the facts."""
+    """Return a language model's times of tokens, and remove them from the facts."""
     said = f"tokens: {facts.pop('input_tokens', '?')} in, {facts.pop('output_tokens')} out"
     if "first_token_s" in facts:
         said += f"; the first after {milliseconds(facts.pop('first_token_s'))}"

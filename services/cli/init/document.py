@@ -1,4 +1,4 @@
-"""The deployment file that `init` writes: every figure with a comment of where it comes from."""
+"""The deployment file that `init` writes: every figure with a comment that states its origin."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class NewModel:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the models are to run.
+    """Machine and settings for the models.
 
     Attributes:
         devices: What this machine has.

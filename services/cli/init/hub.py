@@ -39,21 +39,21 @@ class Wanted:
 
     @classmethod
     def parse(cls, text: str) -> Wanted | None:
-        """Return what ORG/NAME[@REVISION][/FILE.onnx] names; None: it has another form."""
+        """Return the selection ORG/NAME[@REVISION][/FILE.onnx]; None: it has another form."""
         matched = _NAME.fullmatch(text)
         return cls(*matched.groups()) if matched else None
 
 
 def download(wanted: Wanted, folder: Path, say: Callable[[str], object]) -> tuple[Path, ...]:
-    """Bring a repository's ONNX files, with their files of weights, and return the ONNX files.
+    """Download a repository's ONNX files, with their files of weights; return the ONNX files.
 
-    Nothing else is brought, and nothing of it is run as code. Files that are here already and have
+    Nothing else is downloaded, and no code of it is run. Files that are here already and have
     the right digest are kept.
 
     Args:
         wanted: The repository.
         folder: Its files go below it, into a folder of the repository's name.
-        say: Receives what is being brought.
+        say: Receives the name of the download.
 
     Raises:
         FailedPrecondition: The hub's client is missing, or a file has not the digest of the hub.

@@ -70,7 +70,7 @@ class Accuracy:
 
 
 def examine(file: Path, item_shapes: ItemShapes) -> Network:
-    """Return what a file shows. Runs the network some times: blocks.
+    """Examine a network's file. Runs the network several times: blocks.
 
     Args:
         file: ONNX file.

@@ -110,7 +110,7 @@ def new_model(options: Options, folder: Path, say: Say) -> tuple[str, NewModel]:
     Args:
         options: The model.
         folder: Where a file goes that has to be written first.
-        say: Receives what was found.
+        say: Receives the findings.
 
     Raises:
         InvalidArgument: Files cannot be variants of one model, or nothing says which is better.

@@ -1,4 +1,4 @@
-"""Reads a model repository of Triton: what is served, in which batches, by how many instances."""
+"""Reads a model repository of Triton: models, batch sizes, and numbers of instances."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Repository:
 
 
 def read_repository(folder: Path) -> Repository:
-    """Return what a repository has; models that cannot be planned are refused by name.
+    """Return a repository's models; those that cannot be planned are refused by name.
 
     Raises:
         NotFound: The folder has no model.

@@ -1,1 +1,1 @@
-"""Models of a deployment: which there are, and adding and removing them while it serves."""
+"""Models of a deployment: list them, add and remove them while it serves."""

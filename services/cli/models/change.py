@@ -1,4 +1,4 @@
-"""Adds models to a deployment file and removes them; a suite that runs here takes the file over."""
+"""Adds models to a deployment file and removes them; a suite that runs here reloads the file."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -17,7 +17,7 @@ from services.local.up.running import request_reload
 
 
 async def add(config: Path, logs: Path, options: Options, *, dry_run: bool) -> None:
-    """Add a model to a deployment file, and have a suite that runs here serve it.
+    """Add a model to a deployment file, and reload a suite that runs here.
 
     Args:
         config: Deployment file; its comments are kept.
@@ -48,7 +48,7 @@ async def add(config: Path, logs: Path, options: Options, *, dry_run: bool) -> N
 
 
 async def remove(config: Path, logs: Path, name: str, *, dry_run: bool) -> None:
-    """Remove a model from a deployment file, and have a suite that runs here stop serving it.
+    """Remove a model from a deployment file, and reload a suite that runs here.
 
     Args:
         config: Deployment file.
@@ -75,7 +75,7 @@ async def remove(config: Path, logs: Path, name: str, *, dry_run: bool) -> None:
 
 
 async def _show_plan(config: Path, values: Mapping[str, Any]) -> None:
-    """Print the plan that would follow; without a planner, why there is none to show."""
+    """Print the plan that would follow; without a planner, the reason why there is none."""
     try:
         await change(config, values, (), dry_run=True, as_json=False)
     except (FailedPrecondition, Unavailable) as error:

@@ -1,4 +1,4 @@
-"""Brings the files of models that have a URI to this machine."""
+"""Downloads the files of models that have a URI."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ from services.local.model_cache import ModelCache, locked
 
 
 def fetch(config: Path, names: Sequence[str]) -> None:
-    """Bring every file that the cache lacks, and say which there are.
+    """Download every file that the cache lacks, and list all.
 
     Args:
         config: Deployment file.

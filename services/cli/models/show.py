@@ -1,4 +1,4 @@
-"""Shows the models of a deployment: objectives, variants, and what they take and give."""
+"""Shows the models of a deployment: objectives, variants, and tensors."""
 
 from pathlib import Path
 

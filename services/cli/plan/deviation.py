@@ -1,4 +1,4 @@
-"""Expected figures of a plan beside what was observed."""
+"""Expected figures of a plan beside the observed ones."""
 
 import math
 from collections.abc import Iterator

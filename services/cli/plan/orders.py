@@ -1,4 +1,4 @@
-"""Gives the planner orders, and says what came of them."""
+"""Sends orders to the planner, and prints their outcome."""
 
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -56,7 +56,7 @@ async def freeze_plans(config: Path, until: str, reason: str, *, as_json: bool) 
 
 
 async def set_policy(config: Path, request: planner_pb2.SetPolicyRequest, *, as_json: bool) -> None:
-    """Change how a model is served; what the request leaves out stays."""
+    """Change a model's policy; fields that the request leaves out stay."""
     policy = await give(config, request)
     threshold = f" (threshold {policy.intensity_threshold:g})"
     report(
@@ -83,13 +83,13 @@ async def list_policies(config: Path, *, as_json: bool) -> None:
 
 
 def report_plan(plan: plan_pb2.Plan, sentence: str, *, as_json: bool) -> None:
-    """Print a plan that is rolled out as JSON, or a sentence and where to look."""
+    """Print a plan that is rolled out as JSON, or as a sentence that names its command."""
     pointer = f"`cinquefoil plan show {plan.version}` shows it."
     report(plan, f"{sentence} {pointer}", as_json=as_json)
 
 
 def report(value: object, sentence: str, *, as_json: bool) -> None:
-    """Print what came of an order, as JSON or as a sentence."""
+    """Print the outcome of an order, as JSON or as a sentence."""
     if as_json:
         print_json(value)
     else:

@@ -38,7 +38,7 @@ _HEAD: Final = frozenset(
 
 
 def listed(plans: Iterable[Plan], pinned_version: int = 0, pinned_by: str = "") -> RenderableType:
-    """Return some lines per plan: what it expected, what was seen, and the deviation.
+    """Return some lines per plan: expected and observed figures, and the deviation.
 
     Of several models, the one that deviates most is shown.
     """
@@ -62,7 +62,7 @@ def listed(plans: Iterable[Plan], pinned_version: int = 0, pinned_by: str = "") 
 
 
 def one(plan: Plan, gpus: GpuNames) -> RenderableType:
-    """Return why a plan was made, what it expected, what came of it, and what runs where."""
+    """Return a plan's reason, its expected and observed figures, and its segments."""
     made = f"{plan.created_at.ToDatetime():%Y-%m-%d %H:%M:%S} UTC"
     head: list[RenderableType] = [
         Text.assemble(
@@ -112,7 +112,7 @@ def segments(title: str, planned: Sequence[PlannedSegment], gpus: GpuNames) -> T
 
 
 def state(plan: Plan) -> Text:
-    """Return where a plan stands, as a word."""
+    """Return a plan's state, as a word."""
     name = word(PlanState.DESCRIPTOR, plan.state)
     return Text(name, style=_STYLES.get(name, ""))
 
@@ -120,7 +120,7 @@ def state(plan: Plan) -> Text:
 def proposal(
     answer: planner_pb2.DryRunResponse, gpus: GpuNames, applied: int | None = None
 ) -> RenderableType:
-    """Return what would be decided, why, and how to have it.
+    """Return a proposal, its reasons, and the command that applies it.
 
     Args:
         answer: The dry run's.
@@ -149,7 +149,7 @@ def proposal(
 
 
 def explanation(answer: explanation_pb2.Explanation) -> RenderableType:
-    """Return what binds a plan, what it promises, and what else there was."""
+    """Return a plan's binding constraints, its promises, and the alternatives."""
     title = f"Why plan {answer.version} is as it is" if answer.version else "Why"
     view = Messages()
     bindings: RenderableType = Text("\nNo constraint binds it.")
@@ -177,7 +177,7 @@ def explanation(answer: explanation_pb2.Explanation) -> RenderableType:
 def difference(
     answer: explanation_pb2.PlanDiff, planned: Sequence[PlannedSegment], gpus: GpuNames
 ) -> RenderableType:
-    """Return what changes between two plans.
+    """Return the changes between two plans.
 
     Args:
         answer: The difference.
@@ -211,7 +211,7 @@ def _change(before: Fact, after: Fact) -> RenderableType:
 
 
 def _pair(measure: Measure | None) -> str:
-    """Return the expected value, below it the observed one, and by how much that differs."""
+    """Return the expected value, below it the observed one, and the deviation."""
     if measure is None:
         return "-"
     lines = [measure.expected.text]
@@ -225,7 +225,7 @@ def _percent(found: float | None) -> str:
 
 
 def _parked(plan: Plan, gpus: GpuNames) -> str:
-    """Return which GPUs the plan leaves empty, so that their power could be cut."""
+    """Return the GPUs that the plan leaves empty, so that their power could be cut."""
     prediction = plan.prediction
     parked = ", ".join(gpu_name(gpus, uuid) for uuid in prediction.parked_gpus)
     nodes = ", ".join(prediction.empty_nodes)

@@ -18,12 +18,12 @@ from services.planner.core.model import Segment, SegmentKind
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """An answer and how it came about.
+    """A capacity plan, its strategy and solving time.
 
     Attributes:
-        strategy: Who decided.
-        capacity: What was decided.
-        decided_s: How long that took, s.
+        strategy: Strategy that decided.
+        capacity: The capacity plan.
+        decided_s: Time that it took, s.
     """
 
     strategy: str

@@ -1,4 +1,4 @@
-"""Changes settings of a running deployment, and shows which were changed."""
+"""Changes settings of a running deployment, and lists the changes."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -46,7 +46,7 @@ async def change(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Change settings, or show what would come of it."""
+    """Change settings, or show the plan that would follow."""
     request = planner_pb2.ChangeSettingsRequest(reset=reset, dry_run=dry_run)
     for path, value in values.items():
         Parse(json.dumps(value, default=str), request.values[path])
@@ -66,7 +66,7 @@ async def change(
 
 
 async def show_changed(config: Path, *, as_json: bool) -> None:
-    """List what was changed at run time."""
+    """List the settings changed at run time."""
     request = planner_pb2.ListChangedSettingsRequest()
     answer = await query(config, lambda clients: clients.planner.ListChangedSettings(request))
     if as_json:

@@ -65,7 +65,7 @@ async def dry_run(config: Path, what_if: planner_pb2.WhatIf, *, apply: bool, as_
 
 
 async def explain(config: Path, *, version: int, as_json: bool) -> None:
-    """Print why a plan is as it is."""
+    """Print the explanation of a plan."""
     request = planner_pb2.ExplainRequest(version=version)
     with working("The planner solves for what else there is"):
         answer = await query(
@@ -75,7 +75,7 @@ async def explain(config: Path, *, version: int, as_json: bool) -> None:
 
 
 async def diff(config: Path, from_version: int, to_version: int, *, as_json: bool) -> None:
-    """Print how two plans differ."""
+    """Print the differences between two plans."""
     request = planner_pb2.DiffRequest(from_version=from_version, to_version=to_version)
     async with connected(load(config)) as clients:
         found = (await clients.planner.Diff(request)).diff
@@ -91,7 +91,7 @@ async def diff(config: Path, from_version: int, to_version: int, *, as_json: boo
 def with_measures(
     plan: plan_pb2.Plan, listed: planner_pb2.ListPlansResponse | None = None
 ) -> dict[str, Any]:
-    """Return a plan for JSON, with its measures; one of a list also says by whom it is pinned."""
+    """Return a plan for JSON, with its measures; one of a list also says who pinned it."""
     found = document(plan) | {"measures": documents(plan)}
     if listed is None:
         return found

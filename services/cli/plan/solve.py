@@ -1,4 +1,4 @@
-"""Plans capacity from files and shows what came out; says what the strategies do."""
+"""Plans capacity from files and shows the plan; describes the strategies."""
 
 import inspect
 import time
@@ -31,8 +31,8 @@ def show_solution(  # noqa: PLR0913 - the options of the command
         demand: Services in our format; or rates, latencies and their row, 1 for the first, in
             ParvaGPU's format.
         gpu: GPU type.
-        strategy: Who decides.
-        terms: What a good plan is, and what there is to plan with.
+        strategy: Name of the strategy.
+        terms: Objective and resources of the plan.
         as_json: Print JSON instead of tables.
 
     Raises:

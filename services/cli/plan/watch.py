@@ -50,7 +50,7 @@ class _Reader:
         self.connected = False
 
     async def read(self, clients: Clients) -> None:
-        """Print what a stream says, until it ends."""
+        """Print the plans of a stream, until it ends."""
         request = planner_pb2.WatchRequest(after_version=self._after)
         async for response in clients.planner.Watch(request, timeout=None):
             self.connected = True

@@ -1,4 +1,4 @@
-"""Shows the predictor's statistics, and has it forget prompts."""
+"""Shows the predictor's statistics, and deletes its prompts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from services.kit.plurals import counted
 
 
 async def status(config: Path, *, as_json: bool) -> None:
-    """Print what was predicted, and how well.
+    """Print the statistics of predictions.
 
     Raises:
         ServiceError: The deployment has no predictor, or it does not answer.
@@ -30,7 +30,7 @@ async def status(config: Path, *, as_json: bool) -> None:
 
 
 async def forget(config: Path, request: pb.ForgetRequest) -> None:
-    """Make the predictor forget prompts, and print how many.
+    """Delete the predictor's prompts, and print how many.
 
     Raises:
         ServiceError: The deployment has no predictor, or it does not answer.

@@ -1,4 +1,4 @@
-"""Points of which two tables of measurements differ."""
+"""Points on which two tables of measurements differ."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A point of which two tables say different things.
+    """A point on which two tables differ.
 
     Attributes:
         at: The point.

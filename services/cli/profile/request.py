@@ -33,7 +33,7 @@ class Request:
         prompts: Tokens of a language model's prompts.
         too_slow: Latency over the model's SLO from which on slower points are left out.
         save: Put the tables into the deployment file.
-        effort: How long each point is measured.
+        effort: Duration of each point's measurement.
     """
 
     models: tuple[str, ...]

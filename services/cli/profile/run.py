@@ -47,7 +47,7 @@ async def profile(config: Path, node: str, request: Request) -> None:
     Args:
         config: Deployment file.
         node: The node, one of the file's.
-        request: What to measure, and where.
+        request: Points to measure, and the GPU.
 
     Raises:
         ServiceError: It cannot be measured, or the agent cannot go on; what was measured is kept.
@@ -74,7 +74,7 @@ async def profile(config: Path, node: str, request: Request) -> None:
 
 
 def compare(one: Path, other: Path, tolerance: float) -> bool:
-    """Print where two tables differ; return whether they do.
+    """Print the differences between two tables; return whether there are any.
 
     Raises:
         InvalidArgument: One of them is no table of ours.
@@ -112,7 +112,7 @@ async def _measure(
 
 @contextmanager
 def _book(target: Target, request: Request, rig: Rig) -> Iterator[Logbook]:
-    """Open a variant's logbook; at the end, however it comes, its tables say what is in it."""
+    """Open a variant's logbook; at any end, write its tables from it."""
     gpu_type = rig.gpu.type.name
     machine = rig.fingerprint(datetime.now(UTC).date().isoformat())
     path = target.path(request.out, gpu_type, "jsonl")
@@ -170,7 +170,7 @@ def _language(before: LanguageProfile, target: Target, out: Path, gpu_type: str)
 
 
 def _print_use(wanted: Sequence[Target], out: Path, deployment: Deployment, gpu_type: str) -> None:
-    """Say how the planner comes to use what was measured."""
+    """Print the settings with which the planner uses the tables."""
     for target in wanted:
         before = deployment.models[target.model].variants[target.variant].profile
         path = target.path(out, gpu_type, "parquet")
@@ -229,7 +229,7 @@ class Progress(progress.Progress):
         self._bars: dict[Target, progress.TaskID] = {}
 
     def show(self, target: Target, step: ProfileProgress) -> None:
-        """Show where a variant stands."""
+        """Show the progress of a variant."""
         name = f"{target.model}/{target.variant}"
         if target not in self._bars:
             self._bars[target] = self.add_task(name, completed=step.done, point="")

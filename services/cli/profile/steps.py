@@ -1,4 +1,4 @@
-"""From measured rounds of texts to what the steps of a language model take. Pure."""
+"""Fits the steps of a language model to measured rounds of texts. Pure."""
 
 from collections.abc import Iterable, Sequence
 from statistics import median

@@ -1,4 +1,4 @@
-"""Where a model's time goes and what the clock does to it, as a picture."""
+"""A model's time by operator, and its sensitivity to the clock, as a picture."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -32,7 +32,7 @@ def _shares(axes: Any, study: Study) -> None:
 
 
 def _along(axes: Any, study: Study) -> None:
-    """Draw each kernel as wide as it takes long, as high as its score."""
+    """Draw each kernel: its width is its time, its height its score."""
     edges, scores = [0.0], []
     for cost in study.costs:
         if cost.latency_s:

@@ -28,7 +28,7 @@ from services.kit.rpc import dial
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where to measure.
+    """The GPU to measure on.
 
     Attributes:
         config: Deployment file.

@@ -27,7 +27,7 @@ def kinds(study: Study) -> Table:
 
 
 def summary(study: Study) -> str:
-    """Return what holds for the model as a whole."""
+    """Return the figures of the model as a whole."""
     cost, graph = study.cost, study.graph
     return (
         f"{graph.name} on {study.device} ({study.method}), batch {graph.batch_size}: "
@@ -37,7 +37,7 @@ def summary(study: Study) -> str:
 
 
 def document(study: Study) -> dict[str, Any]:
-    """Return the same for programs."""
+    """Return the study as a JSON document."""
     return {
         "model": study.graph.name,
         "device": study.device,

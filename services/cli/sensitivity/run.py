@@ -1,4 +1,4 @@
-"""Finds out, prints and draws how a model's operators follow the clock."""
+"""Measures, prints and draws the clock sensitivity of a model's operators."""
 
 import asyncio
 from pathlib import Path
@@ -24,8 +24,8 @@ async def sensitivity(  # noqa: PLR0913 - the options of the command
 
     Args:
         file: The model.
-        sizes: What is free in its inputs is that large.
-        on: A GPU type, whose data sheet says; or where to measure.
+        sizes: Sizes of the free dimensions of its inputs.
+        on: A GPU type, for times by its data sheet; or the GPU to measure on.
         out: Folder of the picture.
         database: File of sensitivities.
         as_json: Print JSON instead of tables.

@@ -43,7 +43,7 @@ def write(report: Report, path: Path) -> None:
 
 
 def headline(report: Report) -> str:
-    """Return what the policies saved against the first, and which objectives were met, in words."""
+    """Return the policies' savings against the first, and the objectives met, in words."""
     first, *others = (result.figures for result in report.results.values())
     words = [
         f"{one.policy} emitted {percent(abs(saved))} {'less' if saved >= 0 else 'more'} carbon "
@@ -96,7 +96,7 @@ def _timeline(report: Report) -> Iterator[Chart]:
 
 
 def _shares(report: Report, policy: str, result: Result) -> Iterator[Chart]:
-    """Yield what served each model under a policy, the cheapest variant at the bottom."""
+    """Yield charts of each model's variants under a policy, the cheapest at the bottom."""
     start_s, series = report.start.timestamp(), result.series
     for model, variants in report.variants.items():
         shares = series.shares[model]

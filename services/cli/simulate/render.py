@@ -19,7 +19,7 @@ def render(report: Report, speeds: Mapping[str, float]) -> RenderableType:
     """Return a report as a table.
 
     Args:
-        report: What came of a scenario.
+        report: Report of a scenario.
         speeds: Seconds of virtual time per second, by policy.
     """
     policies = {name: result.figures for name, result in report.results.items()}
@@ -96,7 +96,7 @@ def _met(model: ModelFigures) -> str:
 
 
 def _why_lost(result: Result) -> str:
-    """Return what plans could not keep, or how requests failed where they kept everything."""
+    """Return the promises that plans could not keep, or else the errors of requests."""
     degraded = dict.fromkeys(plan.degraded for plan in result.plans if plan.degraded)
     if degraded:
         return f"since {next(iter(degraded))}" + (" ..." if len(degraded) > 1 else "")

@@ -1,4 +1,4 @@
-"""Reads a scenario, simulates it, and writes what came of it."""
+"""Reads a scenario, simulates it, and writes its report."""
 
 import json
 import os

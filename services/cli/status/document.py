@@ -106,7 +106,7 @@ def gpus_of(fleet: FleetNode) -> Iterator[Row]:
 
 
 def _slices(node: Node, gpu: Gpu) -> Iterator[Row]:
-    """Yield a GPU's slices and what runs on each; no model: nothing does."""
+    """Yield a GPU's slices with their segments; no model: the slice is free."""
     running = {
         slice_name(segment.spec.placement): segment
         for segment in node.segments
@@ -171,7 +171,7 @@ def _digests(
 
 
 def _lengths(statistics: ModelStatistics) -> Row:
-    """Return how well lengths are predicted; `class_right` is null before any is known."""
+    """Return the quality of predicted lengths; `class_right` is null before any is known."""
     hits = (SOURCE_EXACT, SOURCE_SEMANTIC)
     judged = sum(each.judged for each in statistics.sources)
     right = sum(each.right for each in statistics.sources)

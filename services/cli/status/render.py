@@ -103,7 +103,7 @@ def _rows_of_gpu(gpu: Row, runs: Namer, *, detailed: bool) -> Iterator[tuple[str
 
 
 def _state(piece: Row) -> str:
-    """Return a segment's state, and on a GPU what computes."""
+    """Return a segment's state, and on a GPU its execution provider."""
     provider = piece.execution_provider.removesuffix("ExecutionProvider")
     shown = f" ({provider})" if provider not in ("", "CPU") else ""
     return f"{piece.state or '-'}{shown}"
@@ -180,7 +180,7 @@ def _summary(status: Row) -> list[RenderableType]:
 
 
 def _parked(gpus: Iterable[Row], plan: Row) -> Iterator[Text]:
-    """Yield which GPUs the plan leaves empty, and what they draw."""
+    """Yield the GPUs that the plan leaves empty, and their power."""
     empty = [gpu for gpu in gpus if gpu.uuid in plan.parked]
     if empty:
         names = ", ".join(f"{gpu.node}/{gpu.index}" for gpu in empty)
@@ -188,7 +188,7 @@ def _parked(gpus: Iterable[Row], plan: Row) -> Iterator[Text]:
 
 
 def _profile(drift: Row) -> str:
-    """Return what is wrong with a profile, and how to measure it again."""
+    """Return the drift of a profile, and the command that measures it again."""
     name = f"{drift.model}/{drift.variant}"
     return (
         f"profile of {name} on {drift.gpu} {drift.slice} ({drift.batch_size}x{drift.processes}) is "
@@ -198,7 +198,7 @@ def _profile(drift: Row) -> str:
 
 
 def _tokens(model: Row) -> str:
-    """Return a language model's rate, and what a generated token cost since the router's start."""
+    """Return a language model's rate, and the cost of a token since the router's start."""
     per_token = f"{model.energy_j / model.output_tokens:.3g} J"
     if model.carbon_gco2e:
         per_token += f", {carbon(model.carbon_gco2e / model.output_tokens)}"
@@ -209,7 +209,7 @@ def _tokens(model: Row) -> str:
 
 
 def _predictions(lengths: Row) -> str:
-    """Return how well a model's lengths are predicted."""
+    """Return the quality of a model's predicted lengths."""
     right = "none judged" if lengths.class_right is None else percent(lengths.class_right)
     return (
         f"lengths of {lengths.model}: {lengths.predictions} predicted, {lengths.cache_hits} by the "

@@ -47,7 +47,7 @@ async def follow(config: Path, *, as_json: bool, interval_s: float) -> None:
 
 
 async def fetch(clients: Clients, file: str = "") -> Row:
-    """Return the deployment's status; a service that is away costs its own part only.
+    """Return the deployment's status; the part of a service that does not answer is empty.
 
     Args:
         clients: The services.

@@ -1,4 +1,4 @@
-"""`cinquefoil up`: starts a suite, says where it is and what to try, and stays."""
+"""`cinquefoil up`: starts a suite, prints its addresses and first commands, and stays."""
 
 import asyncio
 import shlex
@@ -55,7 +55,7 @@ async def up(config: Path, logs: Path) -> None:
 
 
 async def _serve(console: Console, config: Path, deployment: Deployment, suite: Suite) -> None:
-    """Say when and where the suite serves, and stay."""
+    """Print the suite's addresses once it serves, and stay."""
     described = await _until_ready(console, deployment)
     console.print(endpoint_table(deployment))
     if deployment.console.listen:
@@ -69,7 +69,7 @@ async def _serve(console: Console, config: Path, deployment: Deployment, suite: 
 async def _until_ready(
     console: Console, deployment: Deployment
 ) -> oip.ModelMetadataResponse | None:
-    """Wait for the models, and say what is awaited; print what keeps them from being served.
+    """Wait for the models, showing the progress; print the conditions of models not served.
 
     Returns:
         Metadata of the first model; None: none is known.
@@ -119,7 +119,7 @@ _FREE_SIZE: Final = 1
 
 
 def endpoint_table(deployment: Deployment) -> RenderableType:
-    """Return where each service is."""
+    """Return a table of the services' addresses."""
     rows = (
         (
             each.name,
@@ -132,11 +132,11 @@ def endpoint_table(deployment: Deployment) -> RenderableType:
 
 
 def hints(config: Path, deployment: Deployment, described: oip.ModelMetadataResponse | None) -> str:
-    """Return what to try next: some lines of Python, to be printed as they are, and commands.
+    """Return next steps: some lines of Python, to be printed as they are, and commands.
 
     Args:
         config: Deployment file, as it was given.
-        deployment: What serves.
+        deployment: The deployment that serves.
         described: Metadata of its first model; None: no worker has reported any.
     """
     name, model = next(iter(deployment.models.items()))

@@ -1,4 +1,4 @@
-"""Waiting until a deployment answers: with a reason, and no longer than it makes sense."""
+"""Waits until a deployment answers, with a reason, while there is hope."""
 
 import asyncio
 import time
@@ -31,7 +31,7 @@ class Progress:
     Attributes:
         ready: Every model has an instance that takes requests.
         rolling_out: Version of the plan that is being carried out; 0: none is.
-        conditions: What keeps something from working.
+        conditions: Present conditions.
     """
 
     ready: bool
@@ -47,11 +47,11 @@ class Progress:
 
     @property
     def wrong(self) -> frozenset[tuple[ConditionKind, str]]:
-        """Kind and subject of each condition, whichever plan it is: the next may fail like this."""
+        """Kind and subject of each condition, without plans' versions: the next may fail alike."""
         return frozenset((each.kind, each.subject.split("plan/")[0]) for each in self.conditions)
 
     def patience_s(self) -> float:
-        """Return how long it is worth waiting although nothing changes, s."""
+        """Return the time to wait without any change, s."""
         effects = {effect_of(each) for each in self.conditions}
         if self.rolling_out or not self.conditions:
             return float("inf")
@@ -65,20 +65,20 @@ class Patience:
         self._known_s: dict[tuple[ConditionKind, str], float] = {}
 
     def over(self, now: Progress, now_s: float) -> bool:
-        """Take in how far it is; return whether nothing more is to be expected."""
+        """Update with the progress; return whether waiting longer is useless."""
         newest_s = max((self._known_s.setdefault(each, now_s) for each in now.wrong), default=now_s)
         return now_s - newest_s > now.patience_s()
 
 
 async def until_ready(clients: Clients, show: Callable[[str], None]) -> tuple[Condition, ...]:
-    """Wait until every model is served, or nothing more is to be expected.
+    """Wait until every model is served, or waiting longer is useless.
 
     Args:
         clients: Of a suite that serves.
-        show: Takes what is awaited, whenever that changes.
+        show: Takes the awaited event, whenever that changes.
 
     Returns:
-        What keeps models from being served; (): every model is.
+        Conditions of models not served; (): every model is.
     """
     before, patience = None, Patience()
     while True:

@@ -17,7 +17,7 @@ from services.console.documents import Document
 from services.console.page import STATIC
 
 REFRESH_S: Final = 1.0
-"""How often the present is read while a page is open, s."""
+"""Interval in which the present is read while a page is open, s."""
 
 
 def application(
@@ -31,10 +31,10 @@ def application(
     """Return the console.
 
     Args:
-        readers: Readers of what it shows.
+        readers: Readers of the deployment.
         hosts: Names under which browsers may address it: a page elsewhere that has its own name
             resolve to this machine reads nothing (DNS rebinding). "*": any.
-        rights: Who may see it, and whether it may change the deployment.
+        rights: Permissions to see it, and to change the deployment.
         refresh_s: How often the present is read while a page is open, s.
         clock: Monotonic time, s.
     """

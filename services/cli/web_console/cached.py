@@ -1,4 +1,4 @@
-"""One reading for everybody who looks."""
+"""A value cached for all readers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -29,7 +29,7 @@ class Cached(Generic[T]):
         self._forgotten = 0
 
     def forget(self) -> None:
-        """Have the next reader read the value again."""
+        """Drop the value: the next reader reads it again."""
         self._kept = None
         self._forgotten += 1
 

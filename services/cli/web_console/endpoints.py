@@ -1,4 +1,4 @@
-"""What the console answers at each address."""
+"""The console's endpoints."""
 
 import asyncio
 import csv
@@ -46,7 +46,7 @@ class Endpoints:
         return await _stream(request, _until_the_end(found))
 
     async def explanation(self, request: web.Request) -> web.StreamResponse:
-        """Return why a plan is as it is."""
+        """Return the explanation of a plan."""
         which = version(request.match_info, "version")
         async with self._computing:
             return as_json(await self._readers.explanation(which))
@@ -67,22 +67,22 @@ class Endpoints:
         return web.Response(text=text.getvalue(), content_type="text/csv")
 
     async def what_if(self, request: web.Request) -> web.StreamResponse:
-        """Return what would be decided."""
+        """Return the outcome of a dry run."""
         given = circumstances(request)
         async with self._computing:
             return as_json(await self._readers.what_if(given))
 
     async def sweep(self, request: web.Request) -> web.StreamResponse:
-        """Stream what plans for several weights of carbon would promise."""
+        """Stream the promises of plans for several weights of carbon."""
         found = self._readers.sweep(circumstances(request))
         return await _stream(request, _until_the_end(found))
 
     async def session(self, request: web.Request) -> web.StreamResponse:
-        """Return who looks, and whether this console can change anything."""
+        """Return the reader's name, and whether this console can change anything."""
         return as_json({"owner": request.get(OWNER), "changes": self._rights.can_change})
 
     async def login(self, request: web.Request) -> web.StreamResponse:
-        """Let the owner of a token in."""
+        """Open a session for the owner of a token."""
         tokens, token = self._rights.tokens, str((await body(request)).get("token", ""))
         owner = None if tokens is None else tokens.owner(token)
         if owner is None:
@@ -122,7 +122,7 @@ async def _events(present: Present, known: str) -> AsyncGenerator[str, None]:
     """Yield the present and every change of it as server-sent events, without end.
 
     Args:
-        present: What is shown.
+        present: The cached present.
         known: Id of the event that the page has (Last-Event-ID): the digest of a document.
     """
     async with aclosing(present.documents()) as documents:

@@ -1,4 +1,4 @@
-"""Receipts for all who look: one stream of the router for those who want the same ones."""
+"""Receipts for pages: one stream of the router for all pages that want the same ones."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -26,7 +26,7 @@ class _Feed:
 
 
 class Feeds:
-    """Streams of receipts by what they are of; each is read while a page wants it."""
+    """Streams of receipts by model and variant; each is read while a page wants it."""
 
     def __init__(
         self, open_: Callable[[Mapping[str, Any]], AsyncGenerator[Document, None]]
@@ -84,7 +84,7 @@ class Feeds:
                 _put(page, ended)
 
     def _end(self, key: _Key, feed: _Feed) -> None:
-        """Have the next page that wants it open a new stream."""
+        """Remove a stream: the next page that wants it opens a new one."""
         if self._feeds.get(key) is feed:
             del self._feeds[key]
 

@@ -40,7 +40,7 @@ async def with_headers(_: web.BaseRequest, response: web.StreamResponse) -> None
 
 
 def guard(hosts: Sequence[str], tokens: Tokens | None) -> Middleware:
-    """Return what stands around every handler.
+    """Return the middleware of every handler.
 
     It refuses requests under another name, requests for data from pages of others, and those
     without an identity where one is needed. Changes additionally need an identity always, and a
@@ -49,7 +49,7 @@ def guard(hosts: Sequence[str], tokens: Tokens | None) -> Middleware:
 
     Args:
         hosts: Names under which the console may be addressed; "*": any.
-        tokens: Who may read; None: every reader is welcome.
+        tokens: Tokens that may read; None: every caller may.
     """
 
     @web.middleware
@@ -98,7 +98,7 @@ def _refusal(request: web.Request, *, identified: bool) -> tuple[int, str] | Non
 
 
 def _compressed(response: web.StreamResponse) -> web.StreamResponse:
-    """Have a document or a file compressed; streams of events are left as they are."""
+    """Compress a document or a file; leave streams of events as they are."""
     large = isinstance(response, web.Response) and (response.content_length or 0) >= _SMALL
     if large or isinstance(response, web.FileResponse):
         response.enable_compression()

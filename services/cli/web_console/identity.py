@@ -1,4 +1,4 @@
-"""Who looks: owners of tokens."""
+"""Console authentication: tokens and their owners."""
 
 import hashlib
 import hmac
@@ -42,10 +42,10 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What readers of the console may do.
+    """Permissions of the console's readers.
 
     Attributes:
-        tokens: Who may see it; None: every caller.
+        tokens: Tokens that may see it; None: every caller may.
         carry_out: Carries out an order, by its name, arguments and owner; None: read-only.
     """
 
@@ -54,7 +54,7 @@ class Rights:
 
     @property
     def can_change(self) -> bool:
-        """Whether an owner of a token can change the deployment."""
+        """True if an owner of a token can change the deployment."""
         return self.tokens is not None and self.carry_out is not None
 
 

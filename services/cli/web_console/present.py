@@ -1,4 +1,4 @@
-"""The present, for everybody who looks: read once for all, and again when a plan has changed."""
+"""The present: read once for all readers, and again when a plan has changed."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -22,7 +22,7 @@ class Present:
         """Read from a deployment.
 
         Args:
-            readers: What reads it.
+            readers: Readers of the deployment.
             refresh_s: How often it is read while a page is open and no plan changes, s.
             clock: Monotonic time, s.
         """
@@ -55,7 +55,7 @@ class Present:
                 self._following = None
 
     async def _follow(self) -> None:
-        """Note changes of plans, also those of a planner that was away."""
+        """Wake readers at changes of plans, also after a planner was unreachable."""
         while True:
             with suppress(ServiceError):
                 async with aclosing(self._readers.changes()) as changes:

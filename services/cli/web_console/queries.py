@@ -1,4 +1,4 @@
-"""Reads what a request says; every error names the part and what is allowed."""
+"""Parses requests; every error names the part and the allowed values."""
 
 import json
 import math
@@ -30,7 +30,7 @@ def version(given: Mapping[str, Any], name: str) -> int:
 
 
 def hours(request: web.Request) -> int:
-    """Return how many hours to look back; 24 where nothing is said."""
+    """Return the number of hours to look back; 24 by default."""
     text = request.query.get("hours", "24")
     if not (text.isascii() and text.isdigit() and 1 <= int(text[:_DIGITS]) <= _MAX_HOURS):
         raise InvalidArgument(f"hours: must be 1..{_MAX_HOURS}, got {text[:80]!r}")
@@ -38,7 +38,7 @@ def hours(request: web.Request) -> int:
 
 
 def circumstances(request: web.Request) -> dict[str, float | str | list[str]]:
-    """Return what a dry run is to assume: figures, a strategy, and GPUs that are out; and `why`."""
+    """Return the circumstances of a dry run: figures, a strategy, lost GPUs; and `why`."""
     given, known = request.query, {*_FIGURES, "strategy", "without", "why"}
     if unknown := set(given) - known:
         raise InvalidArgument(f"{min(unknown)[:80]}: must be one of {', '.join(sorted(known))}")
@@ -52,7 +52,7 @@ def circumstances(request: web.Request) -> dict[str, float | str | list[str]]:
 
 
 def receipts(request: web.Request) -> dict[str, float | str]:
-    """Return which receipts a reader wants: a sample of all, of a model or of a variant."""
+    """Return a reader's selection of receipts: a sample of all, of a model or of a variant."""
     given, known = request.query, {"sample", "model", "variant"}
     if unknown := set(given) - known:
         raise InvalidArgument(f"{min(unknown)[:80]}: must be one of {', '.join(sorted(known))}")

@@ -1,4 +1,4 @@
-"""Reads what the console shows, with the readers of `cinquefoil status`, `plan` and `carbon`."""
+"""Reads the console's data, with the readers of `cinquefoil status`, `plan` and `carbon`."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
@@ -80,23 +80,23 @@ class ServiceReaders:
         return {"plans": [with_measures(plan, answer) for plan in answer.plans]}
 
     async def history(self) -> Document:
-        """Return `plans` of the last day that came to run, oldest first: what ran where."""
+        """Return `plans` of the last day that came to run, oldest first, with their segments."""
         return await self._history.get()
 
     async def plan(self, version: int) -> Document:
-        """Return one plan, 0: the newest; and what it expected beside what was seen."""
+        """Return one plan, 0: the newest; and its expected beside its observed figures."""
         request = planner_pb2.GetPlanRequest(version=version)
         plan = (await self._clients.planner.GetPlan(request)).plan
         return with_measures(plan)
 
     async def explanation(self, version: int) -> Document:
-        """Return why a plan is as it is; recomputed, which takes seconds on large fleets."""
+        """Return a plan's explanation; recomputed, which takes seconds on large fleets."""
         request = planner_pb2.ExplainRequest(version=version)
         answer = await self._clients.planner.Explain(request, timeout=SOLVE_S)
         return document(answer.explanation)
 
     async def difference(self, from_version: int, to_version: int) -> Document:
-        """Return how two plans differ."""
+        """Return the differences between two plans."""
         request = planner_pb2.DiffRequest(from_version=from_version, to_version=to_version)
         return document((await self._clients.planner.Diff(request)).diff)
 
@@ -131,7 +131,7 @@ class ServiceReaders:
         return {"rows": rows(entries, by), "hours": by_hour(entries, by)}
 
     async def what_if(self, given: Mapping[str, Any]) -> Document:
-        """Return what would be decided under circumstances; nothing changes.
+        """Return the plan for some circumstances; nothing changes.
 
         Args:
             given: `demand` and `intensity`: factors of the present ones; `carbon_weight` and
@@ -246,7 +246,7 @@ def _policy(routes: plan_pb2.ModelRoutes | None) -> Document:
 
 
 async def _or(reading: Awaitable[Any], otherwise: Any) -> Any:
-    """Return what is read; `otherwise` where its service does not answer: `status` says that."""
+    """Return a reading; `otherwise` if its service does not answer, which `status` shows."""
     try:
         return await reading
     except ServiceError:

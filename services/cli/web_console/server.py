@@ -42,9 +42,9 @@ async def serve(
     """Serve the console until the event is set.
 
     Args:
-        readers: Readers of what it shows.
+        readers: Readers of the deployment.
         listen: "host:port" to bind.
-        rights: Who may see it, and whether it may change the deployment.
+        rights: Permissions to see it, and to change the deployment.
         stop: Ends it; open event streams end within a second.
     """
     host, _ = split_address(listen)

@@ -1,4 +1,4 @@
-"""The digits' classifiers of scikit-learn, and their way to ONNX: imported only to train them."""
+"""The digits' classifiers of scikit-learn, exported to ONNX: imported only to train them."""
 
 import warnings
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Which models of a deployment are the demo's own, and so can be trained here."""
+"""Trains the models of a deployment that are the demo's own."""
 
 from collections.abc import Callable
 

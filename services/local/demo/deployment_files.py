@@ -19,7 +19,7 @@ MIDNIGHT: Final = datetime(2026, 3, 20, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How one suite decides: planner strategy and instance choice."""
+    """Policies of one suite: planner strategy and instance choice."""
 
     strategy: str
     instance_choice: str
@@ -33,7 +33,7 @@ RULES: Final[Mapping[str, Rule]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class DemoFiles:
     """Files of one demo: one carbon service, and two suites that read it.
 
     Attributes:
@@ -49,7 +49,7 @@ class Scene:
     zone: str
 
 
-def write(deployment: Deployment, out: Path, seconds: float) -> Scene:
+def write(deployment: Deployment, out: Path, seconds: float) -> DemoFiles:
     """Write the files, each suite on ports and with state of its own; earlier state is removed.
 
     Args:
@@ -66,7 +66,7 @@ def write(deployment: Deployment, out: Path, seconds: float) -> Scene:
         for name, rule in RULES.items()
     }
     zone = next(iter(deployment.nodes.values())).zone
-    return Scene(carbon, suites, speedup, zone)
+    return DemoFiles(carbon, suites, speedup, zone)
 
 
 def _grid(deployment: Deployment, speedup: float) -> Deployment:

@@ -1,4 +1,4 @@
-"""The load, and what became of each request."""
+"""The load, and the outcome of each request."""
 
 from __future__ import annotations
 

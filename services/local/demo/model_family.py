@@ -75,7 +75,7 @@ def path(folder: Path, name: str) -> Path:
 
 
 def read_accuracy(folder: Path) -> dict[str, float] | None:
-    """Return what was measured when the folder was made, or None where it cannot be reused."""
+    """Return the accuracies measured when the folder was made; None: they cannot be reused."""
     try:
         document = json.loads((folder / ACCURACY_FILE).read_bytes())
         accuracy: dict[str, float] = document["accuracy"]

@@ -1,4 +1,4 @@
-"""Waiting until a service says it serves."""
+"""Waits until a service serves."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -14,7 +14,7 @@ from services.kit.config import Tls
 from services.kit.net import split_address
 from services.kit.rpc import dial
 
-_ASK_EVERY_S = 0.1
+_POLL_S = 0.1
 _TIMEOUT_S = 2.0
 
 
@@ -61,4 +61,4 @@ async def _until(ready: Callable[[], Awaitable[bool]]) -> None:
         with suppress(grpc.aio.AioRpcError):  # not up yet
             if await ready():
                 return
-        await asyncio.sleep(_ASK_EVERY_S)
+        await asyncio.sleep(_POLL_S)

@@ -18,7 +18,7 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 def end_with_parent() -> None:
-    """Have the kernel send this process SIGTERM when its parent dies (Linux; else nothing).
+    """Request SIGTERM from the kernel for when the parent dies (Linux; else do nothing).
 
     A process whose parent died before this call belongs to another parent: it ends now.
     """

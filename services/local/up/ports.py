@@ -1,4 +1,4 @@
-"""Whether another process has a deployment's addresses already."""
+"""Check of a deployment's addresses for conflicts with other processes."""
 
 from services.kit.config import Deployment
 from services.kit.errors import FailedPrecondition
@@ -7,7 +7,7 @@ from services.local.endpoints import endpoints
 
 
 def refuse_taken(deployment: Deployment) -> None:
-    """Bind each address that a service of the deployment is to listen at, and let it go again.
+    """Bind each address that a service of the deployment is to listen at, and release it.
 
     A service that finds its port taken ends, but the process that has the port would answer the
     health check in its place.

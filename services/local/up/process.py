@@ -38,7 +38,7 @@ class Program:
 
 
 class State(StrEnum):
-    """Where a process stands."""
+    """State of a process."""
 
     STARTING = "starting"
     SERVING = "serving"
@@ -50,9 +50,9 @@ class Process:
     """Keeps a program running until `stop`; restarts it with backoff when it dies.
 
     Attributes:
-        program: What runs.
-        log: Where its output goes.
-        state: Where it stands.
+        program: Its program.
+        log: File of its output.
+        state: Its state.
         restarts: How often it was started again.
         served: Set once it served for the first time.
     """
@@ -98,7 +98,7 @@ class Process:
             self.state = State.STOPPED
 
     def stop(self) -> None:
-        """Let `keep` end the program and return."""
+        """Make `keep` end the program and return."""
         self._stopping.set()
 
     async def _live(self, grace_s: float) -> int | None:
@@ -108,9 +108,9 @@ class Process:
             async with asyncio.TaskGroup() as tasks:
                 probe = tasks.create_task(self._until_serving(), name=f"{name}.health")
                 ended = tasks.create_task(child.wait(), name=f"{name}.exit")
-                told = tasks.create_task(self._stopping.wait(), name=f"{name}.stop")
-                await asyncio.wait({ended, told}, return_when=asyncio.FIRST_COMPLETED)
-                for task in (probe, ended, told):
+                stopped = tasks.create_task(self._stopping.wait(), name=f"{name}.stop")
+                await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
+                for task in (probe, ended, stopped):
                     task.cancel()
         finally:
             await _end(child, grace_s)

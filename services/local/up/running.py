@@ -1,4 +1,4 @@
-"""How another command finds a suite that runs on this machine, and has it read its file again."""
+"""Reload of a suite that runs on this machine, requested by another command."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ def reloading(reload: Callable[[], None], logs: Path) -> Iterator[None]:
     Holds a lock; where another suite holds it, that one is found.
 
     Args:
-        reload: Has the services read the deployment file again.
+        reload: Makes the services reload the deployment file.
         logs: Folder of the suite's logs.
     """
     loop = asyncio.get_running_loop()
@@ -36,7 +36,7 @@ def reloading(reload: Callable[[], None], logs: Path) -> Iterator[None]:
 
 
 def request_reload(logs: Path) -> bool:
-    """Have the suite with this folder of logs read its file again; return whether one runs."""
+    """Make the suite with this folder of logs reload its file; return whether one runs."""
     path = logs / _LOCK
     if not path.exists():
         return False

@@ -84,7 +84,7 @@ class Suite:
             program.name: Process(program, logs / f"{program.name}.log", self._environment)
             for program in programs
         }
-        self._keeper: asyncio.Task[None]
+        self._running: asyncio.Task[None]
         self._keeping: dict[str, asyncio.Task[None]] = {}
 
     @classmethod
@@ -116,7 +116,7 @@ class Suite:
         return {name: member.pid for name, member in self.members.items() if member.pid}
 
     def reload(self) -> None:
-        """Have agents, the router, and then the planner read the deployment file again (SIGHUP).
+        """Make agents, the router, and then the planner reload the deployment file (SIGHUP).
 
         The planner comes last: it places new variants as soon as it knows them.
         """
@@ -128,19 +128,19 @@ class Suite:
 
     async def watch(self, timeout_s: float) -> None:
         """Wait for `timeout_s`; raise at once where the suite has failed."""
-        await asyncio.wait({self._keeper}, timeout=timeout_s)
-        if self._keeper.done():
-            self._keeper.result()
+        await asyncio.wait({self._running}, timeout=timeout_s)
+        if self._running.done():
+            self._running.result()
 
     async def __aenter__(self) -> Self:
         self.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._keeper = asyncio.create_task(self._keep(), name="suite")
+        self._running = asyncio.create_task(self._keep(), name="suite")
         serving = asyncio.create_task(self._all_serve(), name="suite.start")
         try:
             async with asyncio.timeout(self._start_s):
-                await asyncio.wait({serving, self._keeper}, return_when=asyncio.FIRST_COMPLETED)
-            if self._keeper.done():
-                await self._keeper
+                await asyncio.wait({serving, self._running}, return_when=asyncio.FIRST_COMPLETED)
+            if self._running.done():
+                await self._running
         except TimeoutError:
             await self._end()
             late = [
@@ -180,6 +180,6 @@ class Suite:
                     self.members[name].stop()
                 await asyncio.wait({self._keeping[name] for name in names})
         finally:
-            self._keeper.cancel()
-            await asyncio.wait({self._keeper})
+            self._running.cancel()
+            await asyncio.wait({self._running})
             await end_bearers(self._cookie)

@@ -150,7 +150,7 @@ class LengthClasses:
         self._uncut += 1
 
     def to_bytes(self) -> bytes:
-        """Return what was learned, for `from_bytes`."""
+        """Return the learned state, for `from_bytes`."""
         head = np.array([_FORMAT, self._answers, self._slope, *self._shifts], "<f4")
         return b"".join(each.astype("<f4").tobytes() for each in (head, self._lengths.weights))
 

@@ -1,4 +1,4 @@
-"""How long a model's answers are: counts by length, older ones weighing less."""
+"""Histogram of a model's answer lengths, older answers weighing less."""
 
 from collections.abc import Sequence
 from typing import Final, Self

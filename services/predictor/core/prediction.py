@@ -74,7 +74,7 @@ class PendingPredictions:
         return self._pending.get((model, key))
 
     def forget(self, model: str | None, since_s: float) -> set[tuple[str, bytes]]:
-        """Delete what was requested before `since_s`, of one model or all; return the keys."""
+        """Delete predictions requested before `since_s`, of one model or all; return the keys."""
         old = {
             (owner, key)
             for (owner, key), prediction in self._pending.items()

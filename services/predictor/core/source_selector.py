@@ -30,7 +30,7 @@ class SourceSelector:
 
     @property
     def prefers_cache(self) -> bool:
-        """Whether similar prompts are no worse; true before the first answer."""
+        """True if similar prompts are no worse, and before the first answer."""
         return self.cache_error <= self.model_error
 
     def updated(self, *, cache_class: int, model_class: int, true_class: int) -> SourceSelector:

@@ -22,7 +22,7 @@ class BoundedExecutor:
 
     @property
     def full(self) -> bool:
-        """Whether no more functions may wait."""
+        """True if no more functions may wait."""
         return self._free <= 0
 
     async def run(self, work: Callable[[], T]) -> T:

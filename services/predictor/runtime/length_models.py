@@ -47,11 +47,11 @@ class LengthModels:
         return classes.estimate(self._proxy.probabilities(prompt, vector, classes.edges_tokens))
 
     def saved(self) -> dict[str, bytes]:
-        """Return what was learned, by served model."""
+        """Return the learned state, by served model."""
         return {model: classes.to_bytes() for model, classes in self._classes.items()}
 
     def restore(self, saved: Mapping[str, bytes]) -> None:
-        """Continue from what was saved; unreadable entries are ignored."""
+        """Restore a saved state; unreadable entries are ignored."""
         for model in saved.keys() & self._classes.keys():
             with suppress(InvalidArgument):
                 self._classes[model] = LengthClasses.from_bytes(

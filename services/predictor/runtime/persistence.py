@@ -1,4 +1,4 @@
-"""Saves what was learned, periodically and on demand."""
+"""Saves the learned state, periodically and on demand."""
 
 import asyncio
 import sqlite3
@@ -48,7 +48,7 @@ class Persistence:
                 _log.warning("not saved", cause=error.message)
 
     async def save(self) -> None:
-        """Write what changed.
+        """Write the changes.
 
         Raises:
             Unavailable: The disk failed; the changes are kept for the next attempt.

@@ -93,7 +93,7 @@ class LengthPredictor:
             model: The model that will answer.
             prompt: The prompt.
             max_tokens: Length at which the answer will be cut off, tokens; 0: the model's default.
-            tenant: Whose prompt it is.
+            tenant: Tenant of the prompt.
         """
         lengths, clock = self._classes(model), self.components.clock
         began_s = clock.monotonic()

@@ -35,7 +35,7 @@ class ChainLink:
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """The value where no source has had one for long.
+    """The value after all sources have been silent for long.
 
     Attributes:
         intensity_gco2e_per_kwh: The value.
@@ -75,7 +75,7 @@ class Chain(Source):
         self.name = " -> ".join(link.source.name for link in links)
         self._links = links
         self._assumption = assumption
-        self._foretells = use_outlooks
+        self._uses_outlooks = use_outlooks
 
     def observed_since(self) -> datetime | None:
         """Return the first instant that a source has observed."""
@@ -90,7 +90,7 @@ class Chain(Source):
 
     def provider_forecast(self, now: datetime) -> ProviderForecast | None:
         """Return the forecast of the first source that has one and is not silent."""
-        for link in self._links if self._foretells else ():
+        for link in self._links if self._uses_outlooks else ():
             found, sample = link.source.provider_forecast(now), link.source.at(now)
             if found is not None and sample is not None and not _expired(link, sample, now):
                 return found

@@ -1,4 +1,4 @@
-"""What a live source answers, how it fails, and its values so far."""
+"""Readings and failures of a live source, and its values so far."""
 
 import math
 from bisect import bisect_left, bisect_right
@@ -12,7 +12,7 @@ from services.carbon.core.model import MAX_GCO2E_PER_KWH, Outlook, Sample
 from services.carbon.core.sources.source import Source
 
 FailureKind = Literal["unreachable", "limited", "refused", "unknown", "garbled"]
-"""Why a provider gave no reading.
+"""Cause of a missing reading.
 
 unreachable   no connection, no answer in time, or a server error
 limited       too many requests

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
-from pydantic import AwareDatetime, BaseModel
+from pydantic import AwareDatetime, BaseModel, Field
 
 from services.carbon.core.model import Outlook, Provenance, Sample
 from services.carbon.core.sources.feed import Feed, Reading
@@ -31,10 +31,10 @@ class _Outlook(BaseModel):
 
 class _File(BaseModel):
     version: Literal[1] = 1
-    asked: AwareDatetime
+    requested: AwareDatetime = Field(alias="asked")
     samples: list[_Row]
     outlook: _Outlook | None = None
-    told: dict[int, list[float | None]] = {}
+    issued: dict[int, list[float | None]] = Field(default={}, alias="told")
 
 
 class Cache:
@@ -54,7 +54,7 @@ class Cache:
     def restore(self, feed: Feed, now: datetime) -> datetime | None:
         """Add the saved values to a feed; return the time of the last request, if any.
 
-        A damaged file is set aside; what cannot be read is logged, and requested again.
+        A damaged file is set aside; an unreadable one is logged, and its values requested again.
         """
         try:
             found = read_disposable(self._path, _File.model_validate, version=1)
@@ -64,14 +64,14 @@ class Cache:
         if found is None:
             return None
         nan = float("nan")
-        told = {hour: [nan if v is None else v for v in row] for hour, row in found.told.items()}
-        feed.record.restore(told)
+        rows = {hour: [nan if v is None else v for v in row] for hour, row in found.issued.items()}
+        feed.record.restore(rows)
         outlook = None
         if found.outlook is not None:
             ahead = found.outlook
             outlook = Outlook(tuple(map(_sample, ahead.samples)), ahead.step, ahead.issued)
         feed.add(Reading(tuple(map(_sample, found.samples)), outlook), now)
-        return min(found.asked, now)
+        return min(found.requested, now)
 
     def save(
         self,
@@ -96,7 +96,7 @@ class Cache:
             asked=requested, samples=list(map(_row, known)), outlook=ahead, told=dict(issued)
         )
         try:
-            write_json(self._path, json.loads(file.model_dump_json()), durable=False)
+            write_json(self._path, json.loads(file.model_dump_json(by_alias=True)), durable=False)
         except Unavailable as error:
             _log.warning("the values are kept in memory only", error=error.message)
 

@@ -130,5 +130,5 @@ class VectorIndex:
 
 
 def _number(tenant: bytes) -> int:
-    """Return what stands for a tenant; 0: none."""
+    """Return the number of a tenant; 0: none."""
     return int.from_bytes(tenant, signed=True)
