@@ -33,7 +33,9 @@ class RequestHead:
         encoding: Of compressed messages.
         accepted: Encodings that the caller reads.
         refusal: Why this is not a call of gRPC: HTTP status and sentence.
-        malformed: Why gRPC's own headers cannot be read; "" if they can.
+        error: Why no handler could answer: gRPC's status and sentence.
+        length: Of its DATA, where `content-length` has it.
+        fault: Why the request is malformed (RFC 9113, 8.1 to 8.3); "" if it is not.
     """
 
     path: str
@@ -43,7 +45,9 @@ class RequestHead:
     encoding: str = "identity"
     accepted: tuple[str, ...] = ()
     refusal: tuple[int, str] | None = None
-    malformed: str = ""
+    error: tuple[int, str] | None = None
+    length: int | None = None
+    fault: str = ""
 
 
 class CallConnection(Protocol):
@@ -89,7 +93,6 @@ class Call(Stream):
         "caller",
         "counted",
         "due_s",
-        "ended",
         "head",
         "held",
         "inbox",
@@ -129,7 +132,6 @@ class Call(Stream):
         self.unread = 0  # bytes of answers in the outbox, which the server bounds together
         self.stuck = (0, 0.0)  # bytes in the outbox, and since when so many
         self.waiter: asyncio.Future[None] | None = None
-        self.ended = False
         self.opened = False
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None

@@ -95,7 +95,7 @@ class ClientStream(Connection[Fields, Stream]):
 
     # ---- what comes
 
-    def read_head(self, fields: list[tuple[bytes, bytes]]) -> Fields:
+    def read_head(self, fields: list[tuple[bytes, bytes]], cut: bool) -> Fields:
         """Return headers or trailers."""
         return dict(fields)
 
@@ -122,7 +122,7 @@ class ClientStream(Connection[Fields, Stream]):
         """End with a message that cannot be read."""
         self.abort(str(error))
 
-    def stream_reset(self, stream: Stream, code: int) -> None:
+    def stream_reset(self, stream: Stream, code: int, *, by_peer: bool = True) -> None:
         """End with the stream."""
         self.abort(f"the stream was reset with code {code}")
 

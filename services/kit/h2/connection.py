@@ -10,6 +10,7 @@ import time
 from typing import Final, Generic, TypeVar, cast
 
 from services.kit.h2 import frames
+from services.kit.h2.admission import Room
 from services.kit.h2.frames import (
     ACK,
     CONTINUATION,
@@ -44,7 +45,7 @@ HEADER_LIST_BYTES: Final = 16 * 1024
 
 _DIRECT_BYTES: Final = 32 * 1024  # from here a read goes straight to where its message stays
 _WRITE_BUFFER_BYTES: Final = 2**20
-_BLOCK_BYTES: Final = 2 * HEADER_LIST_BYTES
+_BLOCK_BYTES: Final = READ_BYTES // 2  # larger lists than we take are read, and discarded
 _CONTINUATIONS: Final = 16
 _FAREWELL_S: Final = 0.5
 _LOOKS: Final = 3  # within `dead_after_s`: two silent ones end a connection
@@ -79,19 +80,22 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
         nudges: WINDOW_UPDATEs of a few bytes that are still free.
     """
 
-    def __init__(self, dead_after_s: float, *, expects_preface: bool) -> None:
+    def __init__(
+        self, dead_after_s: float, *, expects_preface: bool, heads: Room | None = None
+    ) -> None:
         """Make a connection.
 
         Args:
             dead_after_s: Time after which a silent peer is given up, s.
             expects_preface: Whether the peer opens with HTTP/2's preface.
+            heads: Room for the parsed header blocks of all connections; None: own room.
         """
         super().__init__()
         self.last_stream = 0
         self.nudges = NUDGES_PER_CALL
         self._receive_window = DEFAULT_WINDOW
         self._consumed = 0
-        self._blocks: HeaderBlocks[Head] = HeaderBlocks(self.read_head, HEADER_LIST_BYTES)
+        self._blocks: HeaderBlocks[Head] = HeaderBlocks(self.read_head, HEADER_LIST_BYTES, heads)
         self._preface_left = len(PREFACE) if expects_preface else 0
         self._left = b""
         self._rest = 0  # bytes of a DATA frame that are still to come, of which stream, and whether
@@ -99,6 +103,7 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
         self._rest_ends = 0
         self._direct: Streams | None = None  # whose message in pieces the next read goes to
         self._block: tuple[int, int, bytearray, int] | None = None  # whose CONTINUATIONs come
+        self._depends_on_itself = False
         self._patience = _PATIENCE
         self._patience_s = time.monotonic()
         self._heard = True
@@ -111,8 +116,8 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
 
     # ---- what the two kinds of connection differ in
 
-    def read_head(self, fields: list[tuple[bytes, bytes]]) -> Head:
-        """Return what a header block means."""
+    def read_head(self, fields: list[tuple[bytes, bytes]], cut: bool) -> Head:
+        """Return what a header block means; `cut`: there were more fields than are taken."""
         raise NotImplementedError
 
     def head_received(self, number: int, head: Head, ended: int) -> None:
@@ -139,9 +144,15 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
         """End a stream whose message cannot be taken."""
         raise NotImplementedError
 
-    def stream_reset(self, stream: Streams, code: int) -> None:
-        """Note that the peer has ended a stream."""
+    def stream_reset(self, stream: Streams, code: int, *, by_peer: bool = True) -> None:
+        """End a stream that was reset."""
         raise NotImplementedError
+
+    def reset_after_end(self, number: int) -> None:
+        """Note that the peer has reset a stream that is over."""
+
+    def data_after_end(self, number: int, size: int, ended: int) -> None:
+        """Take note of DATA of a stream that is over."""
 
     def lost(self) -> None:
         """Note that the connection is gone."""
@@ -162,6 +173,7 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
         """End every stream."""
         if self._watch is not None:
             self._watch.cancel()
+        self._blocks.forget()
         self.lost()
 
     def eof_received(self) -> bool:
@@ -229,12 +241,8 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
             if not position:
                 return
         if self._rest:
-            count = min(self._rest, end)
-            self._rest -= count
-            ends = not self._rest and self._rest_ends
-            stream = self.streams.get(self._rest_stream)
-            self._data(stream, self._rest_stream, view, 0, count, ends)
-            position = count
+            position = min(self._rest, end)
+            self._read_rest(view, position)
         unpack = HEAD.unpack_from
         while end - position >= HEAD_BYTES:
             word, flags, number = unpack(view, position)
@@ -250,6 +258,7 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
                 if more and (gathered := self._gather(view, position, end)) > position:
                     position = gathered
                     continue
+                number &= frames.MAX_WINDOW
                 self._data_frame(flags, number, view, start, stop, stop - start)
             elif kind == HEADERS and flags & _PLAIN_HEADERS == END_HEADERS:
                 head = self._blocks.read(bytes(view[start:stop]))
@@ -258,6 +267,16 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
                 self._control(kind, flags, number & frames.MAX_WINDOW, bytes(view[start:stop]))
             position = stop
         self._left = bytes(view[position:end])
+
+    def _read_rest(self, view: memoryview, count: int) -> None:
+        """Take more of a large frame of DATA, of a stream that may be over meanwhile."""
+        self._rest -= count
+        stream = self.streams.get(self._rest_stream)
+        if stream is None:
+            self.consume(None, count)
+        else:
+            ends = not self._rest and self._rest_ends
+            self._data(stream, self._rest_stream, view, 0, count, ends)
 
     def _read_preface(self, opening: bytes) -> int:
         """Return how long it was; 0: it is not all there, or the peer speaks something else."""
@@ -289,10 +308,9 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
         position: int,
     ) -> int:
         """Take the beginning of a frame that is not all there; return where unread bytes begin."""
-        size = stop - start
+        size, number = stop - start, number & frames.MAX_WINDOW
         if kind != DATA or self._block is not None or not self._settings_seen:
-            if size > frames.DEFAULT_FRAME_BYTES:
-                raise ConnectionFault(frames.FRAME_SIZE_ERROR, f"a frame of {size} bytes")
+            _check_size(kind, size)
             return position
         if size > MAX_DATA_BYTES:
             raise ConnectionFault(frames.FRAME_SIZE_ERROR, f"DATA of {size} bytes")
@@ -329,7 +347,7 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
                 stream = self.streams.get(number)
                 reader = None if stream is None else stream.reader
                 partial = None if reader is None else reader.partial
-                if stream is None or partial is None:
+                if stream is None or partial is None or stream.length is not None:
                     break
                 begun = partial.received
                 most = min(partial.size - 1, begun + stream.receive_window)
@@ -380,6 +398,12 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
             start, stop = self._unpad(stream, view, start, stop)
         if whole and not flags & END_STREAM and stop - start < PREFIX_BYTES:
             self.lose_patience("DATA of few bytes")
+        if stream is not None and stream.length is not None:
+            stream.length -= stop - start if whole else size
+            if stream.length < 0 or (flags & END_STREAM and stream.length):
+                self.consume(None, stop - start)
+                self.end_stream(number, frames.PROTOCOL_ERROR, "DATA unlike content-length")
+                return
         self._data(stream, number, view, start, stop, flags & END_STREAM)
 
     def _unpad(
@@ -405,13 +429,18 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
         if stream is None:
             if number > self.last_stream or not number:
                 raise ConnectionFault(frames.PROTOCOL_ERROR, "DATA of a stream that never began")
-            self.consume(None, stop - start)  # on its way when the stream ended
+            self.consume(None, stop - start)
+            self.data_after_end(number, stop - start, ended)
+            return
+        if stream.ended:
+            self.consume(None, stop - start)
+            self.end_stream(number, frames.STREAM_CLOSED, "DATA after the end of a stream")
             return
         reader = stream.reader
-        if reader is None and ended and self.data_received_whole(stream, view, start, stop):
-            self.consume(None, stop - start)
-            return
         try:
+            if reader is None and ended and self.data_received_whole(stream, view, start, stop):
+                self.consume(None, stop - start)
+                return
             if reader is None:
                 reader = stream.reader = self.reader_of(stream)
             before = reader.partial
@@ -427,6 +456,14 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
             stream.moved_s = self.loop.time()
         self.took(stream, stop - start)
         self.data_ended(stream, ended=bool(ended))
+
+    def end_stream(self, number: int, code: int, reason: str) -> None:
+        """Reset a stream for what its peer did on it; all others go on."""
+        self.lose_patience(reason)
+        self.write(frames.reset(number, code))
+        stream = self.streams.get(number)
+        if stream is not None:
+            self.stream_reset(stream, code, by_peer=False)
 
     def open_windows(self, values: dict[int, int]) -> bytes:
         """Return the frames that begin this side: settings, and the connection's window."""
@@ -459,8 +496,7 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
 
     def _control(self, kind: int, flags: int, number: int, payload: bytes) -> None:  # noqa: C901, PLR0912 - one branch per type of frame
         size = len(payload)
-        if size > frames.DEFAULT_FRAME_BYTES:
-            raise ConnectionFault(frames.FRAME_SIZE_ERROR, f"a frame of {size} bytes")
+        _check_size(kind, size)
         if kind == WINDOW:
             self._widen(number, payload)
         elif kind == HEADERS:
@@ -485,7 +521,9 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
             stream = self.streams.get(number)
             if stream is None or self.loop.time() - stream.moved_s < _RAPID_S:
                 self.lose_patience("RST_STREAM")
-            if stream is not None:
+            if stream is None:
+                self.reset_after_end(number)
+            else:
                 self.stream_reset(stream, UINT32.unpack(payload)[0])
         elif kind == GOAWAY:
             if size < 8 or number:
@@ -495,6 +533,8 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
             if size != 5 or not number:
                 raise ConnectionFault(frames.FRAME_SIZE_ERROR, "PRIORITY")
             self.lose_patience("PRIORITY")
+            if UINT32.unpack_from(payload)[0] & frames.MAX_WINDOW == number:
+                self.end_stream(number, frames.PROTOCOL_ERROR, "a stream that depends on itself")
         elif kind == frames.PUSH:
             raise ConnectionFault(frames.PROTOCOL_ERROR, "PUSH_PROMISE")
         else:
@@ -505,7 +545,10 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
             raise ConnectionFault(frames.FRAME_SIZE_ERROR, "WINDOW_UPDATE")
         more = UINT32.unpack(payload)[0] & frames.MAX_WINDOW
         if not more:
-            raise ConnectionFault(frames.PROTOCOL_ERROR, "WINDOW_UPDATE of 0")
+            if number not in self.streams:
+                raise ConnectionFault(frames.PROTOCOL_ERROR, "WINDOW_UPDATE of 0")
+            self.end_stream(number, frames.PROTOCOL_ERROR, "WINDOW_UPDATE of 0")
+            return
         if more < HEAD_BYTES:
             if self.nudges:
                 self.nudges -= 1
@@ -514,6 +557,9 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
         if number and number not in self.streams:
             if number > self.last_stream:
                 raise ConnectionFault(frames.PROTOCOL_ERROR, "WINDOW_UPDATE of no stream")
+            return
+        if number and self.streams[number].send_window + more > frames.MAX_WINDOW:
+            self.end_stream(number, frames.FLOW_CONTROL_ERROR, "a window of more than 2^31")
             return
         self.widen(number, more)
 
@@ -525,9 +571,11 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
             start += 5
         if start + padding > len(payload):
             raise ConnectionFault(frames.PROTOCOL_ERROR, "padding larger than its frame")
+        parent = UINT32.unpack_from(payload, start - 5)[0] if flags & PRIORITIZED else 0
+        self._depends_on_itself = bool(number) and parent & frames.MAX_WINDOW == number
         block = bytearray(payload[start : len(payload) - padding])
         if flags & END_HEADERS:
-            self.head_received(number, self._blocks.read(bytes(block)), flags & END_STREAM)
+            self._block_received(number, bytes(block), flags & END_STREAM)
         else:
             self._block = (number, flags & END_STREAM, block, 0)
 
@@ -540,9 +588,15 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
             raise ConnectionFault(frames.ENHANCE_YOUR_CALM, "a header block too large")
         if flags & END_HEADERS:
             self._block = None
-            self.head_received(number, self._blocks.read(bytes(block)), ended)
+            self._block_received(number, bytes(block), ended)
         else:
             self._block = (number, ended, block, count + 1)
+
+    def _block_received(self, number: int, block: bytes, ended: int) -> None:
+        self.head_received(number, self._blocks.read(block), ended)
+        if self._depends_on_itself:
+            self._depends_on_itself = False
+            self.end_stream(number, frames.PROTOCOL_ERROR, "a stream that depends on itself")
 
     def _settings(self, flags: int, number: int, payload: bytes) -> None:
         if number:
@@ -585,7 +639,7 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
                 raise ConnectionFault(frames.ENHANCE_YOUR_CALM, f"too many times {reason}")
 
     def regain_patience(self) -> None:
-        """Count an answer: a client that gets answers may also withdraw requests."""
+        """Count a message sent: a client that gets answers may also withdraw requests."""
         if self._patience < _PATIENCE:
             self._patience += 1.0
 
@@ -629,3 +683,10 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
             self.write(frames.frame(PING, 0, 0, bytes(8)))
         self._watch = self.loop.call_later(self._dead_after_s / _LOOKS, self._look)
         self.looked(self.loop.time())
+
+
+def _check_size(kind: int, size: int) -> None:
+    """Bound frames that are taken whole: header blocks may be large, of which most is discarded."""
+    most = _BLOCK_BYTES if kind in (HEADERS, CONTINUATION) else frames.DEFAULT_FRAME_BYTES
+    if size > most:
+        raise ConnectionFault(frames.FRAME_SIZE_ERROR, f"a frame of {size} bytes")

@@ -14,6 +14,7 @@ from hpack.exceptions import HPACKError
 from hpack.huffman_table import decode_huffman
 from hpack.table import HeaderTable
 
+from services.kit.h2.admission import EVERYBODY, Room
 from services.kit.protobuf_wire import varint
 
 Parsed = TypeVar("Parsed")
@@ -21,8 +22,9 @@ Parsed = TypeVar("Parsed")
 _STATIC: Final[tuple[tuple[bytes, bytes], ...]] = tuple(HeaderTable.STATIC_TABLE)
 _ENTRY_BYTES: Final = 32  # what RFC 7541, 4.1 counts for an entry beside its name and value
 _MOST_INTEGER_BITS: Final = 28
-_KEPT_BLOCKS: Final = 512
+_KEPT_BYTES: Final = 64 * 1024  # of one connection
 _KEPT_BLOCK_BYTES: Final = 1024
+_HEAD_BYTES, _FIELD_BYTES = 500, 160  # of a parsed block, and of each field beside its texts
 
 TABLE_BYTES: Final = 4096
 """Size of the dynamic table that peers may use, bytes: HTTP/2's default."""
@@ -38,21 +40,25 @@ class HeaderReader:
     Attributes:
         version: Counts changes of the dynamic table: while it stands still, equal blocks mean
             equal fields.
+        list_size: Of the last block's list, bytes as RFC 9113, 6.5.2 counts them.
+        cut: Whether that was more than is taken: what exceeds it was read and discarded.
     """
 
     def __init__(self, list_bytes: int) -> None:
-        """Refuse lists of more than `list_bytes`, as RFC 9113, 6.5.2 counts them."""
+        """Discard what exceeds `list_bytes` of a list, as RFC 9113, 6.5.2 counts them."""
         self._entries: deque[tuple[bytes, bytes]] = deque()
         self._size = 0
         self._limit = TABLE_BYTES
         self._list_bytes = list_bytes
         self.version = 0
+        self.list_size = 0
+        self.cut = False
 
     def read(self, block: bytes) -> list[tuple[bytes, bytes]]:
-        """Return the fields of a block.
+        """Return the fields of a block; of a list that is too large, its beginning.
 
         Raises:
-            HpackError: The block is damaged, or its list is too large.
+            HpackError: The block is damaged.
         """
         fields: list[tuple[bytes, bytes]] = []
         position, end, total = 0, len(block), 0
@@ -64,7 +70,7 @@ class HeaderReader:
                     field = self._entry(index)
                 elif first & 0xE0 == 0x20:  # 6.3: a new size of the table
                     size, position = _integer(block, position, 0x1F)
-                    self._resize(size, first_of_block=not fields)
+                    self._resize(size, first_of_block=not total)
                     continue
                 else:  # 6.2: a literal, kept in the table or not
                     kept = first & 0x40
@@ -78,13 +84,13 @@ class HeaderReader:
                     if kept:
                         self._keep(field)
                 total += len(field[0]) + len(field[1]) + _ENTRY_BYTES
-                if total > self._list_bytes:
-                    raise HpackError(f"a header list of more than {self._list_bytes} bytes")
-                fields.append(field)
+                if total <= self._list_bytes:
+                    fields.append(field)
         except IndexError:
             raise HpackError("a header block ends early, or names no entry of a table") from None
         except HPACKError as error:
             raise HpackError(str(error)) from error
+        self.list_size, self.cut = total, total > self._list_bytes
         return fields
 
     def _entry(self, index: int) -> tuple[bytes, bytes]:
@@ -117,24 +123,49 @@ class HeaderBlocks(Generic[Parsed]):
     """Header blocks of one connection, parsed once while they mean the same."""
 
     def __init__(
-        self, parse: Callable[[list[tuple[bytes, bytes]]], Parsed], list_bytes: int
+        self,
+        parse: Callable[[list[tuple[bytes, bytes]], bool], Parsed],
+        list_bytes: int,
+        room: Room | None = None,
     ) -> None:
+        """Keep what was parsed within some KiB, and within `room`, which connections share.
+
+        Args:
+            parse: Called with a block's fields, and whether there were more than are taken.
+            list_bytes: Size of the lists that are taken.
+            room: Bytes that the blocks of all connections may take; None: own ones.
+        """
         self._reader = HeaderReader(list_bytes)
         self._parse = parse
         self._known: dict[bytes, Parsed] = {}
+        self._known_bytes = 0
+        self._room = room or Room(_KEPT_BYTES)
 
     def read(self, block: bytes) -> Parsed:
         """Return what `parse` makes of the block's fields; see `HeaderReader.read` for errors."""
         known = self._known.get(block)
         if known is not None:
             return known
-        before = self._reader.version
-        parsed = self._parse(self._reader.read(block))
-        if self._reader.version != before:
-            self._known.clear()
-        elif len(self._known) < _KEPT_BLOCKS and len(block) <= _KEPT_BLOCK_BYTES:
-            self._known[block] = parsed
+        reader = self._reader
+        before = reader.version
+        fields = reader.read(block)
+        parsed = self._parse(fields, reader.cut)
+        if reader.version != before:
+            self.forget()
+        elif not reader.cut and len(block) <= _KEPT_BLOCK_BYTES:
+            size = len(block) + reader.list_size + _FIELD_BYTES * len(fields) + _HEAD_BYTES
+            if self._known_bytes + size > _KEPT_BYTES:
+                self.forget()
+            if size <= _KEPT_BYTES and self._room.take(EVERYBODY, size):
+                self._known[block] = parsed
+                self._known_bytes += size
         return parsed
+
+    def forget(self) -> None:
+        """Forget what was parsed, and give its room back."""
+        self._known.clear()
+        self._room.give_back(EVERYBODY, self._known_bytes)
+        self._known_bytes = 0
 
 
 def literal(name: str, value: bytes) -> bytes:

@@ -28,6 +28,8 @@ class Stream:
         consumed: Of what it has sent, bytes not yet given back to its window.
         moved_s: When it began, or last brought part of a message, by the loop's clock.
         outbox: DATA to send, and at last the frame of the trailers as `bytes`; None: never any.
+        ended: Whether the peer sends no more.
+        length: Of the rest of its DATA, as its `content-length` has it; None: not given.
         reader: Cuts DATA into messages; None: none came yet.
         over: Nothing is sent any more.
     """
@@ -35,6 +37,8 @@ class Stream:
     __slots__ = (
         "__weakref__",
         "consumed",
+        "ended",
+        "length",
         "moved_s",
         "number",
         "outbox",
@@ -50,6 +54,8 @@ class Stream:
         self.send_window = send_window
         self.receive_window = STREAM_WINDOW
         self.consumed = 0
+        self.ended = False
+        self.length: int | None = None
         self.outbox: deque[memoryview | bytes] | None = None
         self.sent_all: asyncio.Future[None] | None = None
         self.reader: MessageReader | None = None

@@ -21,8 +21,9 @@ from services.kit import peer
 from services.kit.h2 import frames
 from services.kit.h2.admission import EVERYBODY, Admit, Refused, Room
 from services.kit.h2.call import Call, Handler, Metadata, RequestHead, decoded, encoded
-from services.kit.h2.connection import NUDGES_PER_CALL, Connection
+from services.kit.h2.connection import HEADER_LIST_BYTES, NUDGES_PER_CALL, Connection
 from services.kit.h2.frames import END_HEADERS, END_STREAM, HEAD, HEADERS, ConnectionFault
+from services.kit.h2.header_rules import NO_PSEUDO_FIELDS, fault_of
 from services.kit.h2.hpack import literal, literals
 from services.kit.h2.messages import PREFIX, PREFIX_BYTES, MessageError, MessageReader, compress
 from services.kit.telemetry import logs
@@ -30,7 +31,11 @@ from services.kit.telemetry import logs
 _log = logs.get("h2")
 _tracebacks = logs.Tracebacks()
 
+_HTTP_METHODS: Final = frozenset(
+    (b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"CONNECT", b"OPTIONS", b"TRACE", b"PATCH")
+)
 _CONTENT_TYPE: Final = "application/grpc"
+_GRPC: Final = re.compile(rb"application/grpc(?:$|[+;])")
 # :status 200 and the content type: an index, then a literal with an indexed name.
 _OK_HEAD: Final = b"\x88\x0f\x10\x10" + _CONTENT_TYPE.encode()
 _HEAD_AND_DATA: Final = Struct(f">IBI{len(_OK_HEAD)}sIBIBI")
@@ -43,6 +48,8 @@ _FIRST_MESSAGE_S: Final = 3.0
 """Time that a call without a stream of requests waits for its message to begin, s."""
 _OVERDUE_PAUSE_S: Final = 0.1
 _SLOWEST_BYTES_PER_S: Final = 16 * 1024
+_HEADS_BYTES: Final = 16 * 2**20
+_CUT_SHORT: Final = 1024
 _OPENING_EACH: Final = 16
 """Calls of a connection whose message is not there yet, and that never are too many."""
 
@@ -50,7 +57,8 @@ _TIMEOUT: Final = re.compile(rb"(\d{1,8})([HMSmun])")
 _UNITS_S: Final = {b"n": 1e-9, b"u": 1e-6, b"m": 1e-3, b"S": 1.0, b"M": 60.0, b"H": 3600.0}
 _OWN_FIELDS: Final = frozenset({b"te", b"content-length"})
 _MESSAGE_SAFE: Final = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
-_MOST_MESSAGE: Final = 8 * 1024
+_MOST_MESSAGE: Final = 4 * 1024
+_CUT_ESCAPE: Final = re.compile("%[0-9A-F]?$")
 
 _CANCELLED, _UNKNOWN, _DEADLINE, _EXHAUSTED = 1, 2, 4, 8
 _UNIMPLEMENTED, _INTERNAL = 12, 13
@@ -104,6 +112,7 @@ class ServerState:
         connected: Room for connections.
         received: Room for the bytes of requests that come in pieces, or were compressed.
         unread: Room for the bytes of answers that callers have not taken.
+        heads: Room for the bytes of headers that were parsed and may come again.
         opening: Calls whose message is not there yet.
     """
 
@@ -120,6 +129,7 @@ class ServerState:
         self.calls, self.connected = Room(limits.calls), Room(limits.connections)
         self.received = Room(limits.receiving_bytes, limits.message_bytes)
         self.unread = Room(limits.receiving_bytes, limits.message_bytes)
+        self.heads = Room(_HEADS_BYTES)
 
 
 class ServerConnection(Connection[RequestHead, Call]):
@@ -131,13 +141,16 @@ class ServerConnection(Connection[RequestHead, Call]):
     """
 
     def __init__(self, server: ServerState) -> None:
-        super().__init__(server.limits.dead_after_s, expects_preface=True)
+        super().__init__(server.limits.dead_after_s, expects_preface=True, heads=server.heads)
         self._server, self._limits = server, server.limits
         self._leaving: int | None = None  # the last stream that is still taken
         self._born_s = self._busy_s = self.loop.time()
         self.peer_name = ""
         self.identity: Mapping[str, Sequence[bytes]] = {}
         self._payer = EVERYBODY
+        # Streams that ended here before their peer did: their DATA may be on its way.
+        self._cut_short: dict[int, int | None] = {}  # and the length of what is to come, if given
+        self._forgotten = 0  # the last stream that was too long ago to be among them
         self._opening = 0  # calls whose message is not there yet
         self._due_s = math.inf  # when `_overdue` runs
         self._due: asyncio.TimerHandle | None = None
@@ -161,13 +174,22 @@ class ServerConnection(Connection[RequestHead, Call]):
 
     # ---- in
 
-    def read_head(self, fields: list[tuple[bytes, bytes]]) -> RequestHead:
+    def read_head(self, fields: list[tuple[bytes, bytes]], cut: bool) -> RequestHead:
         """Return what the headers of a call say."""
-        pseudo = {key: value for key, value in fields if key.startswith(b":")}
-        path = pseudo.get(b":path", b"").decode("latin-1")
-        refusal = _refusal(pseudo, dict(fields).get(b"content-type", b""))
+        by_name = dict(fields)
+        fault = fault_of(fields, by_name)
+        if fault and not cut:
+            return RequestHead("", fault=fault)
+        path = by_name.get(b":path", b"").decode("latin-1")
+        length = (
+            int(by_name[b"content-length"]) if b"content-length" in by_name and not cut else None
+        )
+        refusal = _refusal(by_name, cut=cut)
         if refusal is not None:
-            return RequestHead(path, refusal=refusal)
+            return RequestHead(path, refusal=refusal, length=length)
+        if cut:
+            reason = f"metadata of more than {HEADER_LIST_BYTES} bytes"
+            return RequestHead(path, error=(_EXHAUSTED, reason))
         timeout_s, encoding = None, "identity"
         metadata = list[tuple[str, str | bytes]]()
         accepted: tuple[str, ...] = ()
@@ -184,30 +206,46 @@ class ServerConnection(Connection[RequestHead, Call]):
                 else:
                     metadata.append(decoded(key, value))
         except ValueError as error:  # also binascii.Error, UnicodeDecodeError
-            return RequestHead(path, malformed=str(error) or "malformed metadata")
+            return RequestHead(path, error=(_INTERNAL, str(error) or "malformed metadata"))
         handler = self._server.handler(path)
-        return RequestHead(path, tuple(metadata), timeout_s, handler, encoding, accepted)
+        return RequestHead(
+            path,
+            tuple(metadata),
+            timeout_s,
+            handler,
+            encoding,
+            accepted,
+            length=length,
+        )
 
     def head_received(self, number: int, head: RequestHead, ended: int) -> None:
         """Begin a call."""
         if number in self.streams:  # trailers of a client, which gRPC has none of
-            call = self.streams[number]
-            if not ended:
-                raise ConnectionFault(frames.PROTOCOL_ERROR, "headers within a request")
-            self.data_ended(call, ended=True)
+            self._take_trailers(number, head, ended)
             return
         if not number & 1:
             raise ConnectionFault(frames.PROTOCOL_ERROR, f"a client's stream {number}")
         if number <= self.last_stream:
+            if number in self._cut_short:
+                if not ended or head.fault != NO_PSEUDO_FIELDS:
+                    self.end_stream(number, frames.PROTOCOL_ERROR, "trailers that are none")
+                return
+            if number <= self._forgotten:
+                return
             raise ConnectionFault(frames.STREAM_CLOSED, "headers of a stream that has ended")
         self.last_stream = number
         self.check_it_reads()
+        if head.fault or (ended and head.length):
+            self.end_stream(number, frames.PROTOCOL_ERROR, head.fault or "no DATA")
+            self._cut(number, None)
+            return
         left = self._leaving is not None and number > self._leaving
         if left or len(self.streams) >= self._limits.streams:
             self.lose_patience("a stream beyond the limit")
             self.write(frames.reset(number, frames.REFUSED_STREAM))
             return
         call = Call(number, head, self)
+        call.ended, call.length = bool(ended), head.length
         call.moved_s = self.loop.time()
         self.streams[number] = call
         self.nudges = min(self.nudges + NUDGES_PER_CALL, len(self.streams) * NUDGES_PER_CALL)
@@ -229,7 +267,7 @@ class ServerConnection(Connection[RequestHead, Call]):
             self.end(call, _DEADLINE, "Deadline Exceeded")
         elif handler.request_streaming:
             if self._takes_place(call):
-                call.inbox, call.ended = deque(), bool(ended)
+                call.inbox = deque()
                 self._start_timer(call)
                 call.task = self.loop.create_task(self._answer_stream(call, call))
         elif ended:
@@ -246,6 +284,42 @@ class ServerConnection(Connection[RequestHead, Call]):
             if call.due_s < self._due_s:
                 self._look_at(call.due_s)
 
+    def _take_trailers(self, number: int, head: RequestHead, ended: int) -> None:
+        """End a request with its trailers, which gRPC has none of."""
+        call = self.streams[number]
+        if call.ended:
+            self.end_stream(number, frames.STREAM_CLOSED, "headers after the end of a stream")
+        elif not ended or head.fault != NO_PSEUDO_FIELDS or call.length:
+            self.end_stream(number, frames.PROTOCOL_ERROR, "trailers that are none")
+        else:
+            self.data_ended(call, ended=True)
+
+    def _cut(self, number: int, length: int | None) -> None:
+        """Remember a stream that ended here before it did there."""
+        self._cut_short[number] = length
+        if len(self._cut_short) > _CUT_SHORT:
+            oldest = next(iter(self._cut_short))
+            del self._cut_short[oldest]
+            self._forgotten = max(self._forgotten, oldest)
+
+    def reset_after_end(self, number: int) -> None:
+        """Expect nothing more of a stream."""
+        self._cut_short.pop(number, None)
+
+    def data_after_end(self, number: int, size: int, ended: int) -> None:
+        """Refuse DATA that follow the end of their stream, unless it ended here only."""
+        if number in self._cut_short:
+            length = self._cut_short[number]
+            if length is not None:
+                self._cut_short[number] = left = length - size
+                if left < 0 or (ended and left):
+                    self._cut_short[number] = None
+                    self.end_stream(number, frames.PROTOCOL_ERROR, "DATA unlike content-length")
+            if ended:
+                del self._cut_short[number]
+        elif number > self._forgotten:
+            self.end_stream(number, frames.STREAM_CLOSED, "DATA of a stream that is closed")
+
     def _takes_place(self, call: Call) -> bool:
         """Count a call that is to run, or answer that there are too many."""
         if self._server.calls.take(call.payer):
@@ -261,10 +335,10 @@ class ServerConnection(Connection[RequestHead, Call]):
             block = literal(":status", str(status).encode())
             block += literal("content-type", b"text/plain; charset=utf-8")
             self.write(frames.frame(HEADERS, END_HEADERS, call.number, block))
-            self.write(frames.frame(frames.DATA, END_STREAM, call.number, body))
-            self.finish(call)
-        elif head.malformed:
-            self.end(call, _INTERNAL, head.malformed)
+            self.queue(call, body)
+            self._end_after(call, frames.frame(frames.DATA, END_STREAM, call.number))
+        elif head.error is not None:
+            self.end(call, *head.error)
         else:
             self.end(call, _UNIMPLEMENTED, "Method not found!")
 
@@ -313,11 +387,10 @@ class ServerConnection(Connection[RequestHead, Call]):
         """Take a request that came in one frame: the usual case."""
         if stream.inbox is not None or stop - start < PREFIX_BYTES:
             return False
-        if stream.ended or stream.task is not None:
-            self._check_open(stream)
         compressed, size = PREFIX.unpack_from(view, start)
         if compressed or size != stop - start - PREFIX_BYTES or size > self._limits.message_bytes:
             return False
+        stream.ended = True
         self._begin(stream, bytes(view[start + PREFIX_BYTES : stop]))
         return True
 
@@ -325,7 +398,6 @@ class ServerConnection(Connection[RequestHead, Call]):
         """Return what cuts a call's DATA."""
         if stream.refusal is not None:
             raise MessageError("")
-        self._check_open(stream)
         # It has begun: from here the caller's deadline counts, and how fast the message comes.
         left_s = stream.time_remaining()
         stream.due_s = math.inf if left_s is None else self.loop.time() + left_s
@@ -347,11 +419,6 @@ class ServerConnection(Connection[RequestHead, Call]):
         server = self._server
         return MessageReader(take, server.limits.message_bytes, stream.head.encoding, reserve)
 
-    def _check_open(self, call: Call) -> None:
-        """Refuse a second request on a call: its handler runs already."""
-        if call.ended or (call.inbox is None and call.task is not None):
-            raise ConnectionFault(frames.STREAM_CLOSED, "DATA after the end of a stream")
-
     def took(self, stream: Call, count: int) -> None:
         """Keep back what comes while messages wait in the inbox of a stream."""
         if stream.inbox and not stream.over:
@@ -361,10 +428,8 @@ class ServerConnection(Connection[RequestHead, Call]):
 
     def data_ended(self, stream: Call, *, ended: bool) -> None:
         """Run the handler once the request is there."""
+        stream.ended = ended
         if stream.inbox is not None:
-            if stream.ended:
-                raise ConnectionFault(frames.STREAM_CLOSED, "DATA after the end of a stream")
-            stream.ended = ended
             waiter = stream.waiter
             if waiter is not None and (stream.inbox or ended):
                 stream.waiter = None
@@ -381,13 +446,16 @@ class ServerConnection(Connection[RequestHead, Call]):
         if stream.refusal is not None:
             self.end(stream, *stream.refusal)
             return
+        self.lose_patience("a message that is not taken")
         self._stop(stream)
         self.end(stream, _EXHAUSTED if error.too_large else _INTERNAL, str(error))
         if stream.inbox is None:  # else `end` has sent it
             self.write(frames.reset(stream.number, frames.NO_ERROR))
 
-    def stream_reset(self, stream: Call, code: int) -> None:
-        """End a call whose caller has gone."""
+    def stream_reset(self, stream: Call, code: int, *, by_peer: bool = True) -> None:
+        """End a call whose caller has gone, or has broken the protocol."""
+        if by_peer:
+            stream.ended = True
         self.finish(stream)
         self._stop(stream)
 
@@ -404,7 +472,7 @@ class ServerConnection(Connection[RequestHead, Call]):
 
     def not_http2(self, first: bytes) -> None:
         """Answer 505 to an HTTP/1 client."""
-        if first.split(b" ", 1)[0].isalpha():
+        if first.split(b" ", 1)[0] in _HTTP_METHODS:
             self.write(
                 b"HTTP/1.1 505 HTTP Version Not Supported\r\nConnection: close\r\n"
                 b"Content-Type: text/plain\r\n\r\nthis port speaks gRPC over HTTP/2\n"
@@ -497,6 +565,7 @@ class ServerConnection(Connection[RequestHead, Call]):
     def _failed(self, call: Call, error: BaseException) -> None:
         if call.over:
             return
+        self.regain_patience()
         if isinstance(error, grpc.aio.AbortError):
             self.end(call, *call.status())
         elif isinstance(error, asyncio.CancelledError):
@@ -521,7 +590,9 @@ class ServerConnection(Connection[RequestHead, Call]):
             or self.write_paused
             or (encoding and encoding in call.head.accepted)
         ):
-            if not code:
+            if code:
+                self.regain_patience()
+            else:
                 self.send(call, message)
             self.end(call, code, details, trailers)
             return
@@ -553,6 +624,7 @@ class ServerConnection(Connection[RequestHead, Call]):
 
     def send(self, call: Call, message: bytes) -> None:
         """Send one message, as far as the caller's windows let it."""
+        self.regain_patience()
         encoding = self._server.encoding
         compressed = bool(encoding) and encoding in call.head.accepted
         if not call.opened:
@@ -588,19 +660,19 @@ class ServerConnection(Connection[RequestHead, Call]):
         """Send the status of a call, after what still waits."""
         if call.over:
             return
-        self.regain_patience()
         block = b"" if call.opened else _OK_HEAD
         block += literal("grpc-status", str(code).encode())
         if details:
-            message = quote(details[:_MOST_MESSAGE], safe=_MESSAGE_SAFE)
-            block += literal("grpc-message", message.encode())
-        block += _fields(trailers or ())
-        if len(block) > frames.DEFAULT_FRAME_BYTES:
-            block = (b"" if call.opened else _OK_HEAD) + literal(
-                "grpc-status", str(_INTERNAL).encode()
-            )
+            message = quote(details[:_MOST_MESSAGE], safe=_MESSAGE_SAFE)[:_MOST_MESSAGE]
+            block += literal("grpc-message", _CUT_ESCAPE.sub("", message).encode())
+        fields = _fields(trailers or ())
+        if len(block) + len(fields) <= frames.DEFAULT_FRAME_BYTES:  # else the message is enough
+            block += fields
         head = HEAD.pack(len(block) << 8 | HEADERS, END_HEADERS | END_STREAM, call.number)
-        last = head + block + _farewell(call)
+        self._end_after(call, head + block + _farewell(call))
+
+    def _end_after(self, call: Call, last: bytes) -> None:
+        """Send the last frames of a call after what still waits."""
         if call.outbox:
             call.outbox.append(last)
             return
@@ -612,9 +684,10 @@ class ServerConnection(Connection[RequestHead, Call]):
         if stream.over:
             return
         super().finish(stream)
-        if stream.reserved:
+        if not stream.ended:
+            self._cut(stream.number, stream.length)
+        if stream.reserved or stream.unread:
             self.release(stream, stream.reserved)
-        if stream.unread:
             self.was_read(stream)
         # They refer to one another; a large request must not wait for the garbage collector.
         stream.reader = stream.message = None
@@ -687,10 +760,13 @@ class ServerConnection(Connection[RequestHead, Call]):
 _LEAVING: Final = b"leaving!"
 
 
-def _refusal(pseudo: Mapping[bytes, bytes], content_type: bytes) -> tuple[int, str] | None:
-    if pseudo.get(b":method") != b"POST":
+def _refusal(fields: Mapping[bytes, bytes], *, cut: bool) -> tuple[int, str] | None:
+    """Return why this is no call of gRPC, as an answer of HTTP; None: it is one."""
+    if fields.get(b":method") != b"POST":
         return 405, "this port speaks gRPC: POST"
-    if not content_type.startswith(_CONTENT_TYPE.encode()):
+    if _GRPC.match(fields.get(b"content-type", b"")) is None:
+        if cut:
+            return 431, f"a header list of more than {HEADER_LIST_BYTES} bytes"
         return 415, f"this port speaks gRPC: content-type {_CONTENT_TYPE}"
     return None
 
