@@ -56,7 +56,7 @@ class Planner:
             lambda: (*cluster_conditions(state), *self.reconciler.standing.conditions()),
             lambda: store.leadership.lease.term,
         )
-        self.agents = AgentSessions(state, account_writer.read)
+        self.agents = AgentSessions(state, account_writer.book)
         account_writer.collect = self.agents.book
         account_writer.collect_each = self.agents.book_each
         state.before_intensity = self.agents.book_all

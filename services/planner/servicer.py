@@ -30,8 +30,8 @@ from services.planner.adapters.wire.streams import until, without_gaps
 from services.planner.assembly import Planner
 from services.planner.control.pacing import Turns
 from services.planner.core.decide import check_strategy
+from services.planner.core.known_nodes import JoinedNode
 from services.planner.core.maintenance import Freeze
-from services.planner.core.roster import JoinedNode
 
 _LONGEST_REASON = 500
 

@@ -104,7 +104,7 @@ def join(message: planner_pb2.JoinRequest) -> None:
 
     def account(node: str, energy: Mapping[str, EnergyCounters]) -> None:
         for now_s in (0.0, 1.0):
-            accountant.read(node, accountant.bounded(node, energy, now_s)[0])
+            accountant.book(node, accountant.bounded(node, energy, now_s)[0])
 
     nodes = {"node-a": config.Node(zone="Z", control=True)}
     sessions = AgentSessions(_cluster(nodes), account)

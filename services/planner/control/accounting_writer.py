@@ -92,12 +92,12 @@ class AccountingWriter:
             self.active_version, self._outcome = active.version, active.outcome
             prometheus.PLAN_VERSION.set(active.version)
 
-    def read(self, node: str, told: Mapping[str, EnergyCounters]) -> None:
+    def book(self, node: str, reported: Mapping[str, EnergyCounters]) -> None:
         """Take in the counters of a node's GPUs, by UUID.
 
         Before the zone's intensity is known nothing is booked: the counters keep it for later.
         """
-        told, clamped = self._accountant.bounded(node, told, self._clock.monotonic())
+        reported, clamped = self._accountant.bounded(node, reported, self._clock.monotonic())
         for name in clamped:
             prometheus.CLAMPED.labels(f"energy.{name}").inc()
         if clamped and node not in self._clamped:
@@ -107,7 +107,7 @@ class AccountingWriter:
                 node=node,
                 fields=clamped,
             )
-        spent = self._accountant.read(node, told)
+        spent = self._accountant.book(node, reported)
         prometheus.FLEET_ENERGY.inc(max(spent.energy_j, 0.0))
         prometheus.FLEET_CARBON.inc(max(spent.carbon_gco2e, 0.0))
         self._outcome = replace(

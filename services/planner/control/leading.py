@@ -45,7 +45,7 @@ class Leading:
         well = True
         while True:
             await self._clock.sleep(RENEW_S)
-            asked_s = self._clock.monotonic()
+            requested_s = self._clock.monotonic()
             try:
                 limit_s = self._left_s() or RENEW_S
                 await _within(limit_s if self._steps_down else math.inf, self._store.renew())
@@ -61,7 +61,7 @@ class Leading:
                     raise Deposed("the lease was not renewed in time") from error
             else:
                 well = True
-                self._store.leadership.tenure.renewed(asked_s)
+                self._store.leadership.tenure.renewed(requested_s)
                 self._renewed.set()
                 self._renewed.clear()
 

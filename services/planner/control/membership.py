@@ -21,7 +21,7 @@ from services.kit.telemetry import logs
 from services.planner.adapters.store import Store
 from services.planner.control.accounting_writer import AccountingWriter
 from services.planner.core.cycle.cluster_state import ClusterState
-from services.planner.core.roster import JoinedNode
+from services.planner.core.known_nodes import JoinedNode
 
 _log = logs.get("nodes")
 
@@ -90,8 +90,8 @@ class Membership:
             PermissionDenied: The name or the caller may not join, or the name is another's.
             ResourceExhausted: Too many have joined.
         """
-        roster = self._fleet.settings
-        if roster.in_file(node.name) or (node.name in roster and node.name not in roster.joined):
+        known = self._fleet.settings
+        if known.in_file(node.name) or (node.name in known and node.name not in known.joined):
             return
         check_name("node.name", node.name)
         self._check_may_join(node, agent)
@@ -111,7 +111,7 @@ class Membership:
                 f"no zone {plain(node.zone)!r}; carbon.zones has {some_of(self._zones)}",
             )
         async with self._writing:
-            known_as = roster.joined.get(node.name)
+            known_as = known.joined.get(node.name)
             if known_as == node:
                 return
             if known_as is not None and self._fleet.connected(node.name):
@@ -120,16 +120,16 @@ class Membership:
                     "first",
                     reason="NODE_TAKEN",
                 )
-            if len(roster.joined) >= _MOST_JOINED:
+            if len(known.joined) >= _MOST_JOINED:
                 raise ResourceExhausted(f"{_MOST_JOINED} nodes have joined: no more can")
             await self._store.save_node(node.name, node, self._fleet.orders.get(node.name))
-            roster.admit(node)
+            known.admit(node)
         _log.info("node admitted", node=node.name, zone=node.zone, address=node.address)
 
     def _check_may_join(self, node: JoinedNode, agent: Caller) -> None:
-        roster, join = self._fleet.settings, self._fleet.settings.join
+        known, join = self._fleet.settings, self._fleet.settings.join
         if join is None:
-            file = [name for name in roster if roster.in_file(name)]
+            file = [name for name in known if known.in_file(name)]
             raise FailedPrecondition.at(
                 "node.name",
                 f"{node.name!r} is not in the deployment file; it has {some_of(file)}, and no "

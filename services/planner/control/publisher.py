@@ -20,7 +20,7 @@ from services.planner.control.pacing import Pacing
 from services.planner.control.serving_policies import ServingPolicies
 from services.planner.core.cycle.environment import ChangeEvent
 from services.planner.core.fleet import Fleet
-from services.planner.core.roster import NodeRoutes
+from services.planner.core.known_nodes import NodeRoutes
 from services.planner.core.routing_table import Announcement, Places, routes
 
 _log = logs.get("publisher")

@@ -1,4 +1,4 @@
-"""What a cluster autoscaler wants to know: nodes that may go, GPUs that are missing."""
+"""Hints for a cluster autoscaler: nodes that may be removed, GPUs that are missing."""
 
 import math
 from collections.abc import Iterable
@@ -11,31 +11,31 @@ from services.planner.core.problem.score import score
 from services.planner.core.strategies.exact import exact
 
 MAX_GPUS = 20_000
-"""GPUs that are wanted at most."""
+"""Largest number of wanted GPUs."""
 
 SOLVE_S = 1.0
-"""Longest that one count may take, s."""
+"""Limit of one count, s."""
 
 _NOTHING_RPS = 1e-6
 
 
 def empty_nodes(gpus: Iterable[Gpu], target: Iterable[Segment]) -> tuple[str, ...]:
-    """Return the nodes on none of whose GPUs a segment is to run, in order of name."""
+    """Return the nodes without a planned segment on any GPU, in order of name."""
     used = {segment.node for segment in target}
     return tuple(sorted({gpu.node for gpu in gpus} - used))
 
 
 def wanted_gpus(problem: Problem, judged: Score) -> dict[str, int]:
-    """Return how many GPUs of a type would serve what is not served, beside what is decided.
+    """Return the number of GPUs, by type, that would serve the unserved load.
 
-    The types are alternatives; one that cannot serve all of it by itself is left out, and so is one
-    that the fleet does not have, of which nothing is known. Empty: nothing is missing. The fewest
-    that the exact strategy finds for the missing load, which may be one more than a re-plan of all
-    would take.
+    Types are alternatives. A type that cannot serve all of it alone is omitted, and so is one
+    outside the fleet, which is unknown. Empty: no GPU is missing. The number is the fewest that the
+    exact strategy finds for the unserved load alone, which may be one more than a complete re-plan
+    needs.
 
     Args:
-        problem: What was decided.
-        judged: What was decided is worth.
+        problem: The problem.
+        judged: Score of the decision.
     """
     missing = tuple(
         replace(model, demand_rps=rps)
@@ -59,7 +59,7 @@ def wanted_gpus(problem: Problem, judged: Score) -> dict[str, int]:
 
 
 def _enough(problem: Problem, pool: Pool) -> int | None:
-    """Return the fewest GPUs of a pool that serve a problem's models; None: no number does."""
+    """Return the fewest GPUs of a pool that serve a problem's models; None: no number suffices."""
     kinds = tuple(kind for kind in problem.catalog if kind.pool == pool)
     gpus = len(problem.models)
     for model in problem.models:

@@ -1,4 +1,4 @@
-"""From a snapshot to a decision: strategy, placement and rollout, in pure functions."""
+"""Decisions from snapshots: strategy, placement and rollout, as pure functions."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -45,7 +45,7 @@ def check_strategy(path: str, name: str) -> None:
     """Check the name of a strategy.
 
     Raises:
-        InvalidArgument: There is none of that name; the error's field is `path`.
+        InvalidArgument: There is no strategy of that name; the error's field is `path`.
     """
     if name not in REGISTRY:
         raise InvalidArgument.at(
@@ -55,20 +55,20 @@ def check_strategy(path: str, name: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circumstances:
-    """What both a snapshot and what plans are caused by have.
+    """Circumstances that snapshots and the causes of plans have in common.
 
     Attributes:
-        strategy: Name of the strategy that looks for plans.
+        strategy: Name of the strategy.
         blocked: Variants that agents gave up on, as (model, variant).
-        late: Models of which more requests are late than the SLO allows.
+        late: Models with more late requests than the SLO allows.
         inaccurate: Models whose answers are less accurate than the floor.
         steady_gco2e_per_kwh: Lowest and highest intensity within the triggers' dwell, by zone;
-            left out: it has not changed within.
-        fixed: Settings that plans are made from; empty: not known.
-        objective_by: Identity of the operator who ordered objective and strategy; "": not known.
-        cordoned: Nodes that nothing is planned on, and that cause no plan by themselves.
-        absent: Variants that are left out because no node has their file, as (model, variant).
-        text_lengths: Usual lengths of texts as they are seen, by model; left out: as profiles say.
+            missing: it has not changed within.
+        fixed: Settings that plans depend on; empty: unknown.
+        objective_by: Identity of the operator who ordered objective and strategy; "": unknown.
+        cordoned: Nodes without plans, which cause no plan by themselves.
+        absent: Variants omitted because no node has their file, as (model, variant).
+        text_lengths: Observed usual lengths of texts by model; missing: those of the profiles.
     """
 
     strategy: str
@@ -85,21 +85,21 @@ class Circumstances:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot(Circumstances):
-    """The cluster at one instant: what a plan is caused by, made from, and recorded with.
+    """The cluster at one instant: a plan's cause, its input, and a record kept with it.
 
     Attributes:
         gpus: The fleet.
-        models: What is to be served, with the load to provide for, without blocked variants.
-        running: Every segment that runs, in whatever state.
-        shares: Share of its model's load now, by segment id.
-        objective: What a good plan is.
-        forecast: Carbon intensity in the periods to come, the present one first; empty: only the
-            present is known.
-        leaving: GPUs beside the fleet that operators wait for: what runs there is to be moved.
-        staleness_s: Age of what is known of each zone's intensity, grid time.
-        load_forecast: What the load to provide for was chosen from, by model.
-        removed: Models with variants that are not the deployment's any more, but may still run:
-            a rollout must know what they serve.
+        models: Models to serve, with the load to provide for, without blocked variants.
+        running: Every running segment, in any state.
+        shares: Current share of its model's load, by segment id.
+        objective: The objective.
+        forecast: Carbon intensity in the coming periods, the current one first; empty: only the
+            current one is known.
+        leaving: GPUs beside the fleet that operators wait for: their segments are to be moved.
+        staleness_s: Staleness of each zone's intensity, grid time, s.
+        load_forecast: Forecasts behind the load to provide for, by model.
+        removed: Models with variants that the deployment no longer has but that may still run: a
+            rollout must know what they serve.
     """
 
     gpus: tuple[Gpu, ...]
@@ -115,24 +115,25 @@ class Snapshot(Circumstances):
 
     @property
     def all_gpus(self) -> tuple[Gpu, ...]:
-        """The fleet, and what leaves it."""
+        """GPUs of the fleet, and those leaving it."""
         return (*self.gpus, *self.leaving)
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What should run, what it is worth, and the way there.
+    """A decision: the segments to run, their score, and the rollout to them.
 
     Attributes:
-        problem: What was to be decided.
-        configuration: What the strategy decided.
-        score: What that is worth.
-        running: What runs now.
-        target: What shall run.
-        rollout: From one to the other.
-        nodes: Node by UUID of each GPU that any of this is on.
-        conditions: What the target cannot keep, and why; empty: it keeps everything.
-        wanted_gpus: GPUs by type, any of which would serve what is not served; empty: all is.
+        problem: The problem.
+        configuration: The strategy's configuration.
+        score: Its score.
+        running: The segments that run now.
+        target: The segments to run.
+        rollout: Stages from one to the other.
+        nodes: Node by UUID of each GPU concerned.
+        conditions: Promises that the target cannot keep, and why; empty: it keeps all.
+        wanted_gpus: GPUs by type, each of which would serve the unserved load; empty: all is
+            served.
     """
 
     problem: Problem
@@ -152,16 +153,16 @@ class Decision:
 
 
 def decide(snapshot: Snapshot, settings: Settings, new_id: Callable[[], str]) -> Decision:
-    """Decide what should run where.
+    """Decide which segments to run where.
 
     Args:
-        snapshot: What is known.
+        snapshot: The cluster.
         settings: Batch sizes, processes, clocks, time limit, seed.
-        new_id: Gives ids that were never used.
+        new_id: Returns an unused segment id.
 
     Raises:
         FailedPrecondition: There is no GPU.
-        InvalidArgument: A number of the snapshot cannot be; the error names it.
+        InvalidArgument: A number of the snapshot is invalid; the error names it.
     """
     problem = pose(snapshot, settings)
     strategy = REGISTRY[snapshot.strategy]
@@ -172,12 +173,13 @@ def decide(snapshot: Snapshot, settings: Settings, new_id: Callable[[], str]) ->
 
 
 def adopt(snapshot: Snapshot, settings: Settings, target: tuple[Segment, ...]) -> Decision:
-    """Judge segments that were decided elsewhere, and find the way to them.
+    """Score segments that were decided elsewhere, and find the rollout to them.
 
     Args:
-        snapshot: What is known.
+        snapshot: The cluster.
         settings: As for `decide`.
-        target: What shall run; it must fit on the fleet (`services.planner.core.feasibility`).
+        target: The segments to run; they must fit on the fleet
+            (`services.planner.core.feasibility`).
 
     Raises:
         FailedPrecondition, InvalidArgument: As for `decide`.
@@ -192,13 +194,13 @@ def realise(
     configuration: Configuration,
     new_id: Callable[[], str],
 ) -> Decision:
-    """Find places for a configuration that was decided elsewhere, and the way there.
+    """Find places for a configuration that was decided elsewhere, and the rollout to it.
 
     Args:
-        snapshot: What is known.
-        problem: What it was decided for; fleet and what runs are taken from `snapshot`.
-        configuration: What shall run.
-        new_id: Gives ids that were never used.
+        snapshot: The cluster.
+        problem: The problem that it solves; fleet and running segments are taken from `snapshot`.
+        configuration: The configuration to run.
+        new_id: Returns an unused segment id.
 
     Raises:
         FailedPrecondition: It does not fit on the fleet.
@@ -209,12 +211,12 @@ def realise(
 
 
 def pose(snapshot: Snapshot, settings: Settings, *, leeway: float = 1.0) -> Problem:
-    """Return the problem that a strategy gets; errors as for `decide`.
+    """Return the problem for a strategy; errors as for `decide`.
 
     Args:
-        snapshot: What is known.
+        snapshot: The cluster.
         settings: As for `decide`.
-        leeway: The catalog also has kinds that miss the latency rule by up to this factor.
+        leeway: Factor by which kinds of the catalog may miss the latency rule.
     """
     if not snapshot.gpus:
         why = (
@@ -250,7 +252,7 @@ def pose(snapshot: Snapshot, settings: Settings, *, leeway: float = 1.0) -> Prob
 
 
 def running(snapshot: Snapshot) -> tuple[Segment, ...]:
-    """Return what runs in the strategies' words; what runs on GPUs we lack is left out."""
+    """Return what runs as Segments; those on GPUs outside the fleet are dropped."""
     gpus = {gpu.uuid: gpu for gpu in snapshot.all_gpus}
     offered = {**variants_of(snapshot.removed), **variants_of(snapshot.models)}
     return tuple(
@@ -267,10 +269,10 @@ def running(snapshot: Snapshot) -> tuple[Segment, ...]:
 
 
 def staying(snapshot: Snapshot) -> tuple[Segment, ...]:
-    """Return what runs and may go on.
+    """Return the running segments that may stay.
 
-    What drains or was given up, is to be moved, or is not in the deployment any more, may not: a
-    plan is made as if it did not run, and its rollout stops it.
+    Those that drain, failed, are to be moved or left the deployment may not: a plan is made as if
+    they did not run, and its rollout stops them.
     """
     leaving = {each.spec.segment_id for each in snapshot.running if each.state in _LEAVING}
     gpus, offered = {gpu.uuid for gpu in snapshot.gpus}, variants_of(snapshot.models)
@@ -285,10 +287,10 @@ def staying(snapshot: Snapshot) -> tuple[Segment, ...]:
 
 
 def configuration_of(segments: Iterable[Segment], problem: Problem) -> Configuration:
-    """Return the configuration that segments amount to, with the load their shares give them."""
+    """Return the configuration of segments, with the load by their shares."""
     segments = tuple(segments)
     models = {model.name: model for model in problem.models}
-    chosen = summed(  # what each variant has of its model's load
+    chosen = summed(  # each variant's share of its model's load
         ((each.kind.model, each.kind.variant), each.share)
         for each in segments
         if not each.kind.stage.index
@@ -332,7 +334,7 @@ def _decision(
 
 
 def _left_out(snapshot: Snapshot) -> Iterator[Condition]:
-    """Yield the models that are not served because their strategy knows no pipelines."""
+    """Yield the models that are unserved because their strategy plans no pipelines."""
     known = " or ".join(sorted(PIPELINED))
     for model in snapshot.models:
         if snapshot.strategy not in PIPELINED and all(v.pipeline for v in model.variants):

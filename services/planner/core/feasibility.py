@@ -1,4 +1,4 @@
-"""Whether the present fleet can run an earlier plan, and what would run."""
+"""Feasibility of an earlier plan on the current fleet, and the segments to run for it."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,7 +30,7 @@ def lacks(
     """Return what the fleet or the deployment lacks to hold `segments`; empty: nothing.
 
     Args:
-        segments: A plan's.
+        segments: A plan's segments.
         gpus: The fleet.
         models: The deployment's models.
     """
@@ -69,7 +69,7 @@ def _faults(
 def left_of(
     segments: Iterable[PlannedSegment], gpus: Iterable[Gpu], models: Iterable[Model]
 ) -> tuple[PlannedSegment, ...]:
-    """Return those of a plan's segments that the fleet can still hold."""
+    """Return the segments of a plan that the fleet can still hold."""
     gpus, models = tuple(gpus), tuple(models)
     by_gpu = grouped((each.spec.gpu_uuid, each) for each in segments)
     return tuple(
@@ -78,7 +78,7 @@ def left_of(
 
 
 def check(segments: Sequence[PlannedSegment]) -> None:
-    """Check the shares of a plan that came from outside.
+    """Check the shares of a plan from outside.
 
     Raises:
         InvalidArgument: A share is not within 0..1, or those of a queue do not sum to 1.
@@ -109,9 +109,9 @@ def target(
         plan: A plan that the fleet can hold.
         gpus: The fleet.
         models: The deployment's models.
-        running: What runs and may stay: what is the same in all but its id keeps its id.
-        new_id: Names a segment that must start, given the plan's name of it: an id that ran before
-            and ended keeps its energy account for itself.
+        running: Running segments that may stay: one that is equal in all but its id keeps its id.
+        new_id: Returns the id of a segment to start, given its id in the plan: an id that ran
+            before and ended keeps its own energy account.
     """
     ids = grouped((each.identity, each.segment_id) for each in running)
     return tuple(
@@ -141,14 +141,14 @@ def resumed(plan: Plan, gpus: Iterable[Gpu], models: Sequence[Model]) -> tuple[S
 def placed(
     spec: SegmentSpec, gpu: Gpu, offered: Variants, *, share: float, clock_mhz: int
 ) -> Segment:
-    """Return a segment in the strategies' words.
+    """Return a segment of a plan as a Segment.
 
     Args:
-        spec: What and where.
-        gpu: Its GPU.
+        spec: What runs where.
+        gpu: GPU of the segment.
         offered: The deployment's variants.
-        share: Of its model's load, 0..1.
-        clock_mhz: SM clock of its GPU; 0: not lowered.
+        share: Share of its model's load, 0..1.
+        clock_mhz: SM clock of its GPU, MHz; 0: not lowered.
     """
     return Segment(
         segment_id=spec.segment_id,
@@ -163,7 +163,7 @@ def placed(
 def _kind(spec: SegmentSpec, gpu: Gpu, offered: Variants, clock_mhz: int) -> SegmentKind:
     """Return the kind of a segment, which need not be in the catalog.
 
-    One whose model, variant or stage the deployment no longer has can do nothing for us.
+    A kind whose model, variant or stage has left the deployment has no throughput.
     """
     variant = offered.get((spec.model, spec.variant))
     cost, times_s = (None, ()) if variant is None else _measured(spec, gpu, variant, clock_mhz)
@@ -188,7 +188,7 @@ def _kind(spec: SegmentSpec, gpu: Gpu, offered: Variants, clock_mhz: int) -> Seg
 def _measured(
     spec: SegmentSpec, gpu: Gpu, variant: Variant, clock_mhz: int
 ) -> tuple[BatchCost | None, Times]:
-    """Return the cost of a full batch, and the times of batches; None: not known."""
+    """Return the cost of a full batch, and the times of batches; None: unknown."""
     if spec.stage >= len(variant.stages):
         return None, ()
     kind = gpu.pool.type

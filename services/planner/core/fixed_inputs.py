@@ -1,7 +1,7 @@
-"""What plans are made from beside the cluster's state: settings, until somebody changes them.
+"""Settings that plans depend on, until an operator changes them.
 
-A restart, or an operator, may bring other ones; a plan of before is then not the plan of now. So
-they are remembered with the newest plan, by the names of the deployment file.
+A restart, or an operator, may change them, and earlier plans are then outdated. They are therefore
+stored with the newest plan, by their names in the deployment file.
 """
 
 import hashlib
@@ -17,16 +17,16 @@ _OWN_TRIGGERS = frozenset({"carbon_weight"})
 _SHOWN = 3
 
 FixedInputs = Mapping[str, str]
-"""Values by name, for example {"models.digits.slo.latency_s": "0.4"}; a variant's is a digest."""
+"""Values by setting, for example {"models.digits.slo.latency_s": "0.4"}; a variant has a digest."""
 
 
 def fixed_inputs(models: Iterable[Model], settings: Settings, objective: Objective) -> FixedInputs:
-    """Return the fixed inputs of plans; the strategy and CLOVER's lambda are triggers of their own.
+    """Return the fixed inputs of plans; strategy and CLOVER's lambda are separate triggers.
 
     Args:
-        models: The deployment's, with their profiles.
-        settings: The planner's.
-        objective: In force; it may have been changed since the start.
+        models: The deployment's models, with their profiles.
+        settings: The planner's settings.
+        objective: Objective in force; it may have changed since the start.
     """
     found = {
         f"planner.objective.{name}": value
@@ -52,7 +52,7 @@ def fixed_inputs(models: Iterable[Model], settings: Settings, objective: Objecti
 
 
 def differences(before: FixedInputs, now: FixedInputs) -> str:
-    """Return in words what differs; "": nothing, or it is not known what there was before."""
+    """Return the differences as text; "": none, or the earlier settings are unknown."""
     if not before or before == now:
         return ""
     names = [*now, *(name for name in before if name not in now)]

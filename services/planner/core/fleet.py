@@ -1,7 +1,7 @@
-"""Which nodes there are, what they have and what runs on them: the planner's view of the agents.
+"""The planner's view of the nodes: their GPUs and segments, as reported by agents.
 
-A node whose stream broke keeps its place for a while: its workers serve on without their agent,
-and an agent that restarts is back within seconds. Until then nothing is planned, because nothing
+A node whose stream broke keeps its place for a while: its workers keep serving without their agent,
+and an agent that restarts is back within seconds. Until then nothing is planned, because no step
 could be carried out there.
 """
 
@@ -16,17 +16,17 @@ from cinquefoil.planner.v1.records import NodeOrder
 from services.kit import config
 from services.kit.errors import FailedPrecondition
 from services.kit.segment import plain, some_of
+from services.planner.core.known_nodes import KnownNodes, NodeRoutes
 from services.planner.core.model import Gpu, GpuType, Pool
-from services.planner.core.roster import NodeRoutes, Roster
 
 _LOST_SHARE = 1 / 6
 """Share of a node's orphan timeout after which the planner plans without it."""
 
 _MOST_WAITS = 3
-"""How many times that long nodes are waited for while others come back after a restart."""
+"""Factor on that share while other nodes come back after a restart."""
 
 _PUE_STEP = 0.0625
-"""Plans see measured PUE in such steps; accounts and receipts see it as it is."""
+"""Resolution of measured PUE in plans; accounts and receipts use the exact value."""
 
 
 def serves(segment: Segment) -> bool:
@@ -40,11 +40,11 @@ class NodeGpu:
     """A GPU as its agent reports it.
 
     Attributes:
-        uuid: Its identity.
-        type: What it is.
-        slices: Those that exist now.
-        clock_mhz: What its SM clock is held at, MHz; 0: not held.
-        wanted: An operator has requested it: segments are to move to other GPUs.
+        uuid: UUID of the GPU.
+        type: GPU type.
+        slices: Slices that exist now.
+        clock_mhz: SM clock that it is locked at, MHz; 0: not locked.
+        wanted: Whether an operator has requested it: segments are to move to other GPUs.
     """
 
     uuid: str
@@ -59,11 +59,11 @@ class Node:
     """A node as its agent reports it.
 
     Attributes:
-        name, zone: Of the deployment file.
-        gpus: What it has.
-        segments: What runs now.
+        name, zone: Names from the deployment file.
+        gpus: GPUs of the node.
+        segments: Segments that run now.
         pue: Wall energy per device energy, measured; None: not measured.
-        conditions: What its agent found wrong.
+        conditions: Conditions found by its agent.
     """
 
     name: str
@@ -82,14 +82,14 @@ class _Member:
 
 
 class Fleet:
-    """The nodes of a deployment, by the agents' reports. Times are monotonic seconds.
+    """Nodes of a deployment, as reported by their agents. Times are monotonic seconds.
 
     Attributes:
-        settings: The deployment's nodes, those that joined without it, and those that were removed
-            while something ran there.
-        orders: What operators ordered of nodes, by name.
-        revision: Increases with every change of what nodes are, have and run.
-        routed_revision: Increases with those changes that routes are made of.
+        settings: Nodes of the deployment, those that joined without it, and removed ones with
+            running segments.
+        orders: Operators' orders about nodes, by name.
+        revision: Increases with every change of a node, its GPUs or its segments.
+        routed_revision: Increases with those changes that affect routes.
     """
 
     def __init__(
@@ -98,13 +98,15 @@ class Fleet:
         settle_s: float,
         join: config.Join | None = None,
     ) -> None:
-        self.settings = Roster(settings, join)
+        self.settings = KnownNodes(settings, join)
         self.orders: dict[str, NodeOrder] = {}
         self._removed: set[str] = set()
         self._settle_s = settle_s
         self._members: dict[str, _Member] = {}
         self._running: dict[str, Segment] = {}
-        self._nodes_of: dict[str, str] = {}  # by GPU UUID and segment id: who reported it last
+        self._nodes_of: dict[
+            str, str
+        ] = {}  # by GPU UUID and segment id: the last node to report it
         self._offers: dict[str, tuple[tuple[object, ...], tuple[Gpu, ...]]] = {}
         self.revision = 0
         self.routed_revision = 0
@@ -116,7 +118,7 @@ class Fleet:
     def configure(
         self, settings: Mapping[str, config.Node], join: config.Join | None = None
     ) -> None:
-        """Take over changed nodes. One that is removed leaves when nothing runs there any more."""
+        """Apply changed nodes. A removed one leaves once nothing runs there any more."""
         gone = self.settings.configure(settings, join)
         self._removed = {name for name in self._removed if name not in settings} | gone
         for name in list(self._removed):
@@ -127,7 +129,7 @@ class Fleet:
         self._change()
 
     def order(self, name: str, order: NodeOrder | None) -> None:
-        """Take in what an operator ordered of a node; None: it may be used again."""
+        """Record an operator's order about a node; None: it may be used again."""
         if order is None:
             self.orders.pop(name, None)
         else:
@@ -135,13 +137,13 @@ class Fleet:
         self.revision += 1
 
     def forget(self, name: str) -> None:
-        """Drop a node that joined, whatever it has reported."""
+        """Drop a node that joined, with its reports."""
         self._rerouted.pop(name, None)
         self.orders.pop(name, None)
         self._drop(name)
 
     def _let_go(self, name: str) -> None:
-        """Drop a removed node if nothing runs there; what runs is moved by the next plan."""
+        """Drop a removed node if nothing runs there; the next plan moves its segments."""
         node = self.node(name)
         if node is None or not node.segments:
             self._removed.discard(name)
@@ -154,7 +156,7 @@ class Fleet:
         self._change()
 
     def _change(self) -> None:
-        """Note a change that routes may depend on."""
+        """Record a change that may affect routes."""
         self.revision += 1
         self.routed_revision += 1
         self._all_rerouted = self.routed_revision
@@ -166,7 +168,7 @@ class Fleet:
         return [name for name, revision in self._rerouted.items() if revision > since]
 
     def routed(self, name: str) -> NodeRoutes | None:
-        """Return what routes are made of, of a node; None: nothing serves there."""
+        """Return a node's contribution to routes; None: nothing serves there."""
         member = self._members.get(name)
         return None if member is None else member.routed
 
@@ -176,20 +178,20 @@ class Fleet:
         """Expect nodes that a plan from before a restart uses, as if they had just left.
 
         Args:
-            nodes: Their names.
+            nodes: Names of the nodes.
             now_s: Monotonic time, s.
-            routed: What the routes of before the restart have of nodes: one that comes back with
-                just that changes no route.
+            routed: Contribution of nodes to the routes from before the restart: a node that comes
+                back unchanged changes no route.
         """
         for name in nodes & self.settings.keys():
             self._members.setdefault(name, _Member(None, now_s, (routed or {}).get(name)))
 
     def report(self, node: Node, now_s: float) -> bool:
-        """Take in a node as it is now; return whether anything is new in it.
+        """Record a node's report; return whether anything in it is new.
 
         Raises:
-            FailedPrecondition: The node or its zone is not the deployment file's, or a GPU or
-                segment is another node's.
+            FailedPrecondition: The node or its zone differs from the deployment file, or a GPU or
+                segment belongs to another node.
         """
         known = self.settings.get(node.name)
         if known is None:
@@ -224,7 +226,7 @@ class Fleet:
         return True
 
     def _forget(self, node: Node | None) -> None:
-        """Take back what a node has reported."""
+        """Remove a node's reported GPUs and segments."""
         if node is None:
             return
         self._offers.pop(node.name, None)
@@ -234,7 +236,7 @@ class Fleet:
                 self._running.pop(identity, None)
 
     def _check_identities(self, node: Node) -> None:
-        """Refuse a segment that is another node's, and a GPU that another connected one has."""
+        """Refuse a segment of another node, and a GPU of another connected one."""
         segments = {run.spec.segment_id for run in node.segments}
         for identity in _identities(node):
             name = self._nodes_of.get(identity, node.name)
@@ -242,7 +244,7 @@ class Fleet:
                 raise FailedPrecondition.at("node", f"{identity} is of node {name}")
 
     def leave(self, name: str, now_s: float) -> None:
-        """A node's stream broke."""
+        """Record that a node's stream broke."""
         if name in self._members:
             self._members[name].left_s = now_s
             self.revision += 1
@@ -253,13 +255,14 @@ class Fleet:
         return member is not None and member.left_s is None
 
     def unsettled_s(self, now_s: float, *, leavers: bool = True) -> float:
-        """Return how long to wait before the fleet is worth planning for, s.
+        """Return the time to wait until the fleet is worth planning for, s.
 
-        0: now. Infinite: until a node joins.
+        0: none. Infinite: until a node joins.
 
         Args:
             now_s: Monotonic time, s.
-            leavers: Wait also for nodes that said that they leave: their agents may start again.
+            leavers: Whether to wait also for nodes that announced to leave: their agents may
+                restart.
         """
         if self._first_join_s is None:
             return math.inf
@@ -271,9 +274,9 @@ class Fleet:
         return max(0.0, *waits)
 
     def nodes(self, now_s: float) -> Iterator[Node]:
-        """Yield the nodes to plan with: those that are here, or have only just left.
+        """Yield the nodes to plan with: connected, or disconnected only just now.
 
-        A node whose agent may only read (`nodes.<n>.control`) is none of them: no step of a plan
+        A node whose agent may only read (`nodes.<n>.control`) is not among them: no step of a plan
         could be carried out there.
         """
         for name, member in sorted(self._members.items()):
@@ -282,12 +285,12 @@ class Fleet:
                 yield member.node
 
     def leaves(self, name: str) -> bool:
-        """Return whether a node's agent ends as soon as what runs there was moved."""
+        """Return whether a node's agent ends once its segments were moved."""
         node = self.node(name)
         return node is not None and bool(node.gpus) and all(gpu.wanted for gpu in node.gpus)
 
     def takes_over(self, name: str, now_s: float) -> bool:
-        """Return whether another node has a GPU that may take over what runs on this one."""
+        """Return whether another node has a GPU that may take over segments of this one."""
         return any(
             not gpu.wanted
             for node in self.nodes(now_s)
@@ -296,18 +299,18 @@ class Fleet:
         )
 
     def node(self, name: str) -> Node | None:
-        """Return a node as last reported, however long ago; None: not since the start."""
+        """Return a node as last reported, at any time; None: not since the start."""
         member = self._members.get(name)
         return None if member is None else member.node
 
     def pue(self, name: str) -> float:
-        """Return a node's PUE: as last measured, else as the deployment file says."""
+        """Return a node's PUE: the last measured one, else that of the deployment file."""
         member = self._members.get(name)
         measured = None if member is None or member.node is None else member.node.pue
         return self.settings[name].pue if measured is None else measured
 
     def segments(self) -> Mapping[str, Segment]:
-        """Return what runs, by segment id, as last reported, by nodes out of reach too."""
+        """Return running segments by id, as last reported, including those of unreachable nodes."""
         return self._running
 
     def gpus(self, intensity: Mapping[str, float], now_s: float) -> tuple[Gpu, ...]:
@@ -324,9 +327,9 @@ class Fleet:
         return tuple(self._gpus(intensity, now_s, wanted=True))
 
     def cordoned(self) -> frozenset[str]:
-        """Return the nodes that the next plan leaves out, whatever causes it.
+        """Return the nodes that the next plan leaves out, whatever its cause.
 
-        None of them waits for that plan: an agent that wants its GPUs back does.
+        None of them waits for that plan, unlike an agent that wants its GPUs back.
         """
         return frozenset(
             name for name, order in self.orders.items() if not order.drain and not self._wants(name)
@@ -344,7 +347,7 @@ class Fleet:
                     yield gpu
 
     def _offer(self, node: Node, intensity_gco2e_per_kwh: float) -> tuple[Gpu, ...]:
-        """Return all GPUs of a node; the same ones while nothing about them changes."""
+        """Return all GPUs of a node; the same objects while nothing about them changes."""
         pue = self.settings[node.name].pue if node.pue is None else _coarse(node.pue)
         key, (known, offer) = (
             (node, pue, intensity_gco2e_per_kwh),
@@ -362,7 +365,7 @@ class Fleet:
         return offer
 
     def _routed(self, node: Node) -> NodeRoutes | None:
-        """Return what routes are made of, as a node reports it; None: nothing serves there."""
+        """Return a reported node's contribution to routes; None: nothing serves there."""
         serving = [run for run in node.segments if serves(run)]
         if not serving:
             return None
@@ -374,7 +377,7 @@ class Fleet:
         )
 
     def _given_up_s(self, name: str, left_s: float) -> float:
-        """Return until when a node is waited for: longer where a fleet is just coming back."""
+        """Return the time until which a node is waited for: longer while a fleet is coming back."""
         after_s = self._lost_after_s(name)
         if self.node(name) is not None:
             return left_s + after_s
@@ -389,10 +392,10 @@ def _identities(node: Node) -> tuple[str, ...]:
     return (*(gpu.uuid for gpu in node.gpus), *(run.spec.segment_id for run in node.segments))
 
 
-# One object for each value: GPUs of a pool are soon compared.
+# One object per value: GPUs of a pool are compared quickly.
 _pool = lru_cache(maxsize=2**12)(Pool)
 
 
 def _coarse(pue: float) -> float:
-    """Return a measured PUE such that nodes which hardly differ share a pool."""
+    """Return a measured PUE rounded such that nodes with little difference share a pool."""
     return round(pue / _PUE_STEP) * _PUE_STEP

@@ -1,4 +1,4 @@
-"""What was lately heard of the grid: how old it is, and how steady."""
+"""Recent carbon intensities: their age, and their range."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -9,17 +9,17 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class _Heard:
-    """An intensity, gCO2e/kWh, from when on, s."""
+    """An intensity, gCO2e/kWh, and its start, s."""
 
     since_s: float
     intensity_gco2e_per_kwh: float
 
 
 class GridSignal:
-    """Remembers, by zone, the intensities of the last `dwell_s`, and the age of the last one.
+    """Records the intensities of the last `dwell_s` by zone, and the age of the last one.
 
     Args:
-        dwell_s: How long a change must last before it counts, grid time, s.
+        dwell_s: Time that a change must last before it counts, grid time, s.
         speedup: Grid seconds per second.
     """
 
@@ -27,7 +27,7 @@ class GridSignal:
         self._dwell_s = dwell_s / speedup
         self._speedup = speedup
         self._heard: dict[str, deque[_Heard]] = {}
-        self._born_s: dict[str, float] = {}  # when each zone's knowledge would be of age 0
+        self._born_s: dict[str, float] = {}  # time of each zone's newest information
 
     def hear(
         self,
@@ -35,12 +35,12 @@ class GridSignal:
         staleness_s: Mapping[str, float],
         now_s: float,
     ) -> None:
-        """Take in what holds from now on.
+        """Record the intensities in force from now on.
 
         Args:
-            intensity_gco2e_per_kwh: By zone.
-            staleness_s: Age of what is known, grid time, by zone; left out: as new as can be.
-            now_s: Now.
+            intensity_gco2e_per_kwh: Intensity by zone.
+            staleness_s: Staleness by zone, grid time, s; missing: 0.
+            now_s: Now, s.
         """
         for zone, intensity in intensity_gco2e_per_kwh.items():
             heard = self._heard.setdefault(zone, deque())
@@ -49,11 +49,11 @@ class GridSignal:
             self._born_s[zone] = now_s - staleness_s.get(zone, 0.0) / self._speedup
 
     def staleness_s(self, now_s: float) -> dict[str, float]:
-        """Return how old the knowledge of each zone is, grid time, s; it ages with silence."""
+        """Return the staleness of each zone, grid time, s; it grows without reports."""
         return {zone: (now_s - at_s) * self._speedup for zone, at_s in self._born_s.items()}
 
     def ranges(self, now_s: float) -> dict[str, Range]:
-        """Return lowest and highest intensity that held within the last `dwell_s`, by zone."""
+        """Return the lowest and highest intensity within the last `dwell_s`, by zone."""
         found = {}
         for zone, heard in self._heard.items():
             self._forget(heard, now_s)
@@ -62,7 +62,7 @@ class GridSignal:
         return found
 
     def settles_s(self, now_s: float) -> float:
-        """Return after how long the ranges may be narrower, s; infinite: they are not any more."""
+        """Return the time until the ranges may narrow, s; infinite: they cannot narrow any more."""
         ends = [
             heard[1].since_s + self._dwell_s - now_s
             for heard in self._heard.values()
@@ -71,6 +71,6 @@ class GridSignal:
         return max(min(ends, default=float("inf")), 0.0)
 
     def _forget(self, heard: deque[_Heard], now_s: float) -> None:
-        """Drop what was over before the dwell began; the one in force then stays."""
+        """Drop intensities that ended before the dwell began; the one in force then stays."""
         while len(heard) > 1 and heard[1].since_s <= now_s - self._dwell_s:
             heard.popleft()

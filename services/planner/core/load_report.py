@@ -1,4 +1,4 @@
-"""What a router reports of its load, a window at a time."""
+"""A router's report of its load, one window at a time."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -8,31 +8,31 @@ from typing import Final
 from services.planner.core.accounting.account import Tokens
 
 MOST_RPS: Final = 1e5
-"""Requests per second that a router process may report: several times what one can read."""
+"""Most requests per second that a router process may report: several times what one can read."""
 
 MOST_TOKENS_PER_S: Final = 1e7
 MOST_WINDOW_S: Final = 60.0
 LATE_S: Final = 1.0
-"""How late a report may be, and the next one not."""
+"""Longest delay of a report whose successor is on time, s."""
 
 _MOST_LATENCY_S: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """What a router saw in a window.
+    """Load of a router over a window.
 
     Attributes:
-        router_id: Its name.
+        router_id: Name of the router.
         revision: Revision of the routing table it uses.
-        window_s: Time the counts cover, s.
+        window_s: Length of the window, s.
         arrivals: Requests that arrived, by model.
         answered: Requests answered, all models.
         latency_s: Latency at the SLO's percentile, by model, s.
-        late: Answered, but later than the SLO, by model.
-        by_variant: Answered, by model and variant.
-        refused: Not answered because too much waited, by model.
-        tokens: In and out since the router started, by model.
+        late: Requests answered later than the SLO, by model.
+        by_variant: Answered requests, by model and variant.
+        refused: Requests refused because of overload, by model.
+        tokens: Tokens in and out since the router started, by model.
     """
 
     router_id: str
@@ -53,18 +53,18 @@ def bounded(
     elapsed_s: float,
     counted: Mapping[str, Tokens],
 ) -> tuple[LoadReport, tuple[str, ...]]:
-    """Return a report as far as it can be true, and the names of what could not.
+    """Return the plausible part of a report, and the names of the values that were cut.
 
-    A window is no longer than the time since the one before it, counts are no higher than a
-    router can serve in the window, latencies are finite; of models and variants that are not the
-    deployment's nothing is kept.
+    A window is no longer than the time since the last one, counts are no higher than a router can
+    serve in the window, latencies are finite; models and variants outside the deployment are
+    dropped.
 
     Args:
         report: The report.
         variants: The deployment's variants by model.
-        elapsed_s: Time since the end of the router's last window by this clock, s; negative: it
-            is in the future; inf: this report is the first.
-        counted: Tokens by model in that report.
+        elapsed_s: Time since the end of the router's last window by the local clock, s; negative:
+            in the future; inf: this report is the first.
+        counted: Tokens by model in the last report.
     """
     clamped: list[str] = []
     limit_s = min(max(elapsed_s + LATE_S, 0.0), MOST_WINDOW_S)
@@ -90,7 +90,7 @@ def bounded(
     latency_s = {
         model: value
         for model, value in report.latency_s.items()
-        if model in variants and 0 <= value <= _MOST_LATENCY_S  # not a number neither
+        if model in variants and 0 <= value <= _MOST_LATENCY_S  # nor NaN
     }
     if len(latency_s) < len(report.latency_s.keys() & variants.keys()):
         clamped.append("latency_s")

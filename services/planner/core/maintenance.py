@@ -1,6 +1,6 @@
-"""When plans may not change what runs: a freeze, and the time outside maintenance windows.
+"""Times when plans may not change what runs: a freeze, or outside maintenance windows.
 
-What is lost is replaced even then: see `services.planner.core.triggers.loss`.
+Lost capacity is replaced even then: see `services.planner.core.triggers.loss`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,16 +12,16 @@ from services.kit.config import MaintenanceWindow, Objective
 from services.kit.config.planning import WEEKDAYS
 
 _HELD_PRICE = 100.0
-"""Objective points: no goal can gain as much, and only what requests need is changed."""
+"""Objective points that no goal can gain: only what requests need is changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Freeze:
-    """An operator's order that nothing is reconfigured.
+    """An operator's order to reconfigure nothing.
 
     Attributes:
-        until: When it ends, UTC.
-        reason: Why, in the operator's words.
+        until: End, UTC.
+        reason: Reason in the operator's words.
         principal: Identity of the operator; "": identities are not checked.
     """
 
@@ -31,15 +31,16 @@ class Freeze:
 
 
 def hold(freeze: Freeze | None, windows: Iterable[MaintenanceWindow], now: datetime) -> Hold | None:
-    """Return what holds reconfigurations back now, or None.
+    """Return the current hold on reconfigurations, or None.
 
     Args:
-        freeze: The last one that was ordered; it may have ended.
-        windows: Outside of all of them nothing is reconfigured; none: there is no such limit.
+        freeze: The last freeze ordered; it may have ended.
+        windows: Maintenance windows; empty: reconfigurations are always allowed.
         now: Now, UTC.
 
     Returns:
-        A freeze goes before windows; what ends it is not looked at before it has ended.
+        The freeze while it lasts, else the time outside windows; its end disregards what comes
+        after.
     """
     if freeze is not None and now < freeze.until:
         by = f" by {freeze.principal}" if freeze.principal else ""
@@ -57,7 +58,7 @@ def holding(objective: Objective) -> Objective:
 
 
 def _openings(window: MaintenanceWindow, now: datetime) -> Iterator[tuple[datetime, datetime]]:
-    """Yield when a window opens and closes: what is not over yet of a week and a day."""
+    """Yield opening and closing times of windows that have not closed, over a week and a day."""
     for days in range(-1, 8):
         date = now.date() + timedelta(days=days)
         if WEEKDAYS[date.weekday()] not in window.days:

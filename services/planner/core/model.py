@@ -1,4 +1,4 @@
-"""The planner's records: what is known, what may run, what should run.
+"""The planner's records: inputs, segments that may run, segments to run.
 
     Problem --strategy--> Configuration --placement--> tuple[Segment, ...] --rollout--> stages
 
@@ -23,14 +23,14 @@ class GpuType:
 
     Attributes:
         name: For example "a100-40gb".
-        geometry: What it can be cut into.
+        geometry: Its possible layouts.
         sm_count: Streaming multiprocessors of the whole GPU.
         idle_power_w: Power with no CUDA context open, W.
-        context_power_w: Power with one open and nothing computed, as where segments wait, W.
+        context_power_w: Power with one open and idle, as while segments wait, W.
         max_power_w: Default power limit, W.
         max_clock_mhz: Highest SM clock, MHz; 0: unknown, so that plans leave its clock alone.
         core_gmacs_per_s: CPU cores only: multiply-accumulates of one core, measured, 1e9/s.
-        performance: How fast it is; None: it is CPU cores, or nothing is known of it.
+        performance: Peaks of the GPU; None: CPU cores, or unknown.
     """
 
     name: str
@@ -45,7 +45,7 @@ class GpuType:
 
     @property
     def use_power_w(self) -> float:
-        """Power that a GPU in use draws beyond one without a segment, W, before it computes."""
+        """Power of a GPU with segments above that of one without, before it computes, W."""
         return max(self.context_power_w - self.idle_power_w, 0.0)
 
     def __hash__(self) -> int:
@@ -53,7 +53,7 @@ class GpuType:
         return hash(self.name)
 
     def shape(self, kind: SliceProfile) -> SliceShape:
-        """Return what a profile must know of a slice of `kind`."""
+        """Return the shape of a slice of `kind`, as profiles need it."""
         return SliceShape(
             gpu=self.name,
             profile=kind.name,
@@ -85,10 +85,10 @@ class Pool:
     intensity_gco2e_per_kwh: float
 
     def __hash__(self) -> int:
-        return hash(self.zone)  # tells most apart, and is what tells them apart soonest
+        return hash(self.zone)  # most pools differ in it
 
     def carbon_gco2e(self, energy_j: float) -> float:
-        """Return the carbon of device energy spent here, PUE included."""
+        """Return the carbon of device energy used in the pool, gCO2e, PUE included."""
         return energy_j * self.pue * self.intensity_gco2e_per_kwh / 3.6e6
 
 
@@ -97,11 +97,11 @@ class Gpu:
     """One GPU of the fleet.
 
     Attributes:
-        uuid: Its identity.
+        uuid: UUID of the GPU.
         node: The node it is in.
-        pool: What it counts as.
+        pool: Pool that it belongs to.
         slices: Slices that exist on it now.
-        clock_mhz: What its SM clock is held at now, MHz; 0: not held.
+        clock_mhz: SM clock that it is locked at, MHz; 0: not locked.
     """
 
     uuid: str
@@ -113,14 +113,14 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class PipelineStage:
-    """Which part of a network runs; one in one piece is its own only stage.
+    """A stage of a network; a network in one piece is its own only stage.
 
     Attributes:
-        index: 0 .. of - 1.
-        of: Stages of the network.
-        budget: Share of the latency rule that is this stage's; those of a network sum to 1.
-        transfer_s: From its answer until the next stage has it, s.
-        clock_sensitivity: How its latency follows the SM clock, 0..1; in one piece: see `Variant`.
+        index: Position, 0 .. of - 1.
+        of: Number of stages of the network.
+        budget: Stage's share of the latency rule; those of a network sum to 1.
+        transfer_s: Time from its answer to its arrival at the next stage, s.
+        clock_sensitivity: Clock sensitivity of the stage, 0..1; in one piece: see `Variant`.
     """
 
     index: int = 0
@@ -137,15 +137,15 @@ class PipelineStage:
 IN_ONE_PIECE = PipelineStage()
 
 Queue = tuple[str, str, int]
-"""What segments take their requests from: model, variant and stage.
+"""Queue of requests: model, variant and stage.
 
-Requests of clients wait in one queue for all variants of their model, ("digits", "", 0); those that
-a pipeline has begun wait for that pipeline's next stage, ("digits", "large", 1).
+Clients' requests wait in one queue for all variants of their model, ("digits", "", 0); requests
+inside a pipeline wait for that pipeline's next stage, ("digits", "large", 1).
 """
 
 
 def queue_of(model: str, variant: str, stage: int) -> Queue:
-    """Return where the segments of a stage take their requests from."""
+    """Return the queue that segments of a stage take requests from."""
     return (model, variant, stage) if stage else (model, "", 0)
 
 
@@ -154,13 +154,13 @@ class Variant:
     """A trained network.
 
     Attributes:
-        name: Its name.
-        accuracy: In the model's unit, > 0.
-        profile: How fast it runs, and what it draws.
+        name: Name of the variant.
+        accuracy: Accuracy in the model's unit, > 0.
+        profile: Batch times and energies.
         load_s: Time a worker takes to load it, s (InfAdapter's readiness time).
-        pipeline: Its stages with their profiles, where it runs as a pipeline; else ().
-        clock_sensitivity: How its latency follows the SM clock, 0 (not) .. 1 (in proportion).
-        max_batch: Largest batch that its file takes; None: any.
+        pipeline: Its stages with their profiles, if it runs as a pipeline; else ().
+        clock_sensitivity: Clock sensitivity, 0 (none) .. 1 (in proportion).
+        max_batch: Largest batch that its file allows; None: no limit.
         context_tokens: Most tokens of a prompt and its answer; None: not stated.
     """
 
@@ -175,14 +175,14 @@ class Variant:
 
     @property
     def clock_sensitivities(self) -> tuple[float, ...]:
-        """How what runs by itself follows the SM clock, one per stage."""
+        """Clock sensitivity of each stage that runs by itself."""
         return tuple(stage.clock_sensitivity for stage, _ in self.pipeline) or (
             self.clock_sensitivity,
         )
 
     @property
     def stages(self) -> tuple[tuple[PipelineStage, Profile], ...]:
-        """What runs by itself, with its profile."""
+        """Stages that run by themselves, with their profiles."""
         return self.pipeline or ((IN_ONE_PIECE, self.profile),)
 
 
@@ -191,16 +191,16 @@ class Model:
     """A task with an SLO and a demand.
 
     Attributes:
-        name: What clients name.
+        name: Name that clients use.
         slo_latency_s: Latency objective, s.
-        slo_percentile: Its percentile.
+        slo_percentile: Percentile of the latency objective.
         demand_rps: Load to serve, req/s.
         variants: Networks for the task, at least one.
-        overload_weight: How much an unserved request counts, > 0.
+        overload_weight: Weight of an unserved request, > 0.
         replicas_min: Least number of segments, >= 1.
-        spread: What they are spread over, and the loss of one of which counts; None: they need not
-            be spread, and the loss of a GPU counts.
-        survive: Share of the demand that is still served after such a loss, 0..1.
+        spread: Domain that segments are spread over, and whose loss counts; None: they need not be
+            spread, and the loss of a GPU counts.
+        survive: Share of the demand that must be served after such a loss, 0..1.
         slo_first_token_s: Objective of the time to the first token, s.
         slo_token_s: Objective of the mean time between tokens, s.
     """
@@ -224,11 +224,11 @@ class Model:
 
 
 Variants = Mapping[tuple[str, str], Variant]
-"""By names of model and variant."""
+"""Variants by names of model and variant."""
 
 
 def variants_of(models: Iterable[Model]) -> Variants:
-    """Return the variants of models."""
+    """Return the variants of models by name."""
     return {(model.name, variant.name): variant for model in models for variant in model.variants}
 
 
@@ -237,20 +237,21 @@ class SegmentKind:
     """A kind of segment that the profiles allow: one row of the catalog, `s` of the formulation.
 
     Attributes:
-        model, variant: What runs.
-        pool: Where: which GPUs.
-        profile: Slice kind's name.
+        model, variant: Names of model and variant.
+        pool: Pool of its GPU.
+        profile: Name of the slice kind.
         batch_size: Largest batch, items.
         processes: Worker processes on the slice.
-        latency_s: One full batch with every process busy, s.
-        throughput_rps: All processes together, req/s.
+        latency_s: Time of a full batch with every process busy, s.
+        throughput_rps: Throughput of all processes together, req/s.
         energy_j: Active energy per request, J.
-        accuracy: The variant's.
-        clock_mhz: SM clock of the GPU it is on, which all segments there share; 0: not lowered.
-        stage: Which part of the variant runs; figures are this part's.
-        times_s: Of a batch of one item, of half a batch (rounded up) and of a full one, each while
-            1, 2, .. processes of the segment run, s; empty: as `latency_s`, the worst case.
-        token_times: Where the profile knows tokens: of a text while a full batch is generated.
+        accuracy: Accuracy of the variant.
+        clock_mhz: SM clock of its GPU, common to all segments there, MHz; 0: not lowered.
+        stage: Stage of the variant; all figures are those of the stage.
+        times_s: Times of a batch of one item, of half a batch (rounded up) and of a full one, each
+            while 1, 2, .. processes of the segment run, s; empty: `latency_s`, the worst case.
+        token_times: Times of a text while a full batch is generated; None: the profile has no
+            tokens.
     """
 
     model: str
@@ -269,12 +270,12 @@ class SegmentKind:
     token_times: TokenTimes | None = field(default=None, repr=False)
 
     def __hash__(self) -> int:
-        # Kinds are dictionary keys everywhere; these tell most of them apart already.
+        # Kinds are dictionary keys everywhere; most of them differ in these already.
         return hash((self.model, self.variant, self.profile, self.latency_s, self.clock_mhz))
 
     @property
     def single_times_s(self) -> tuple[float, ...]:
-        """Time of one item by itself while 1 .. `processes` of the segment run, s."""
+        """Time of a single item while 1 .. `processes` of the segment run, s."""
         return self.times_s[0] if self.times_s else self.full_times_s
 
     @property
@@ -289,21 +290,21 @@ class SegmentKind:
 
     @property
     def queue(self) -> Queue:
-        """Where it takes its requests from."""
+        """Queue that it takes requests from."""
         return queue_of(self.model, self.variant, self.stage.index)
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A segment kind at a place: what a plan is made of.
+    """A segment kind at a place: the element of a plan.
 
     Attributes:
         segment_id: Unique over the deployment's life.
-        kind: What it is.
-        node, gpu_uuid: Where.
-        placement: Its slice.
-        share: Share of what comes to its queue, 0..1: of the model's load, but at the later stages
-            of a pipeline of what the stages before pass on.
+        kind: Kind of the segment.
+        node, gpu_uuid: Node and GPU.
+        placement: Placement of its slice.
+        share: Share of its queue's load, 0..1: of the model's load, or at later stages of a
+            pipeline of the load that earlier stages pass on.
     """
 
     segment_id: str
@@ -315,7 +316,7 @@ class Segment:
 
     @property
     def spec(self) -> SegmentSpec:
-        """What the node's agent must run."""
+        """Specification that the node's agent runs."""
         return SegmentSpec(
             segment_id=self.segment_id,
             model=self.kind.model,
@@ -329,7 +330,7 @@ class Segment:
 
     @property
     def identity(self) -> SegmentSpec:
-        """What must be equal for a running segment to be kept as it is: all but its id."""
+        """All but the id: a running segment with an equal identity is kept as it is."""
         return replace(self.spec, segment_id="any")
 
 
@@ -338,8 +339,8 @@ class Period:
     """A stretch of time with one carbon intensity per zone.
 
     Attributes:
-        length_s: How long it lasts, s; grid time, which under replay runs faster than clocks.
-        intensity_gco2e_per_kwh: By zone.
+        length_s: Length, s; grid time, which under replay runs faster than clocks.
+        intensity_gco2e_per_kwh: Intensity by zone.
     """
 
     length_s: float
@@ -348,20 +349,20 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """All that a strategy may know.
+    """Everything that a strategy may know.
 
     Attributes:
         gpus: The fleet.
-        models: What is to be served.
+        models: The models to serve.
         catalog: Segment kinds whose batch latency fits theta x SLO and whose memory fits.
-        objective: What a good plan is.
-        running: Segments that run now (shares as they are).
-        seed: For strategies that draw numbers.
-        time_limit_s: Longest a strategy may think, s.
-        batch_sizes: Batch sizes that a segment may have; the catalog keeps to them already.
-        forecast: Carbon intensity in the periods to come, the present one first; empty: only the
-            present is known.
-        placement: How segments find places, where the configuration leaves a choice.
+        objective: The objective.
+        running: Segments that run now, with their current shares.
+        seed: Seed for strategies that draw random numbers.
+        time_limit_s: Limit of the strategy's time, s.
+        batch_sizes: Batch sizes that a segment may have; the catalog keeps to them.
+        forecast: Carbon intensity in the coming periods, the current one first; empty: only the
+            current one is known.
+        placement: Rule for placement where the configuration leaves a choice.
         pools: Number of GPUs per pool.
     """
 
@@ -382,7 +383,7 @@ class Problem:
 
 
 def _counted(pools: Iterable[Pool]) -> Counter[Pool]:
-    """Count pools; of a large fleet most are the same object, and hashing each would be slow."""
+    """Count pools; most of a large fleet's are one object, and hashing each would be slow."""
     seen: dict[int, Pool] = {}
     numbers = Counter(id(seen.setdefault(id(pool), pool)) for pool in pools)
     counted: Counter[Pool] = Counter()
@@ -393,13 +394,13 @@ def _counted(pools: Iterable[Pool]) -> Counter[Pool]:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What a strategy decides: the configuration graph (CLOVER Def. 1) with its load.
+    """A strategy's decision: the configuration graph (CLOVER Def. 1) with its load.
 
     Attributes:
-        segments: How many of each kind.
-        load_rps: Load sent to each kind, all its segments together, req/s. What a pipeline serves
-            goes through each of its stages.
-        gap: Proven relative optimality gap of the objective, or None where nothing is proven.
+        segments: Number of segments of each kind.
+        load_rps: Load of all segments of a kind together, req/s. A pipeline's load goes through
+            each of its stages.
+        gap: Proven relative optimality gap of the objective; None: nothing is proven.
     """
 
     segments: Mapping[SegmentKind, int]
@@ -409,7 +410,7 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What a configuration is worth under a problem's objective; compare with `worth`.
+    """Score of a configuration under a problem's objective; compare with `worth`.
 
     Attributes:
         unserved_rps: Demand per model that is not served within the SLO, req/s.
@@ -419,18 +420,18 @@ class Score:
         power_w: Fleet power, W.
         carbon_gco2e_per_h: Fleet emissions, gCO2e/h.
         gpus: GPUs whose idle power counts.
-        floor_violation: By how much mean accuracy misses the floor, as a share of the best
+        floor_violation: Distance of mean accuracy below the floor, as a share of the best
             variant's, weighted by demand.
-        reconfiguration: Price of getting there from what runs, percentage points.
-        worst_unserved: Largest share of a model's demand that is not served, times its weight,
-            among the models that the fleet can serve at all; 0 where overload is not shared out
+        reconfiguration: Price of the change from what runs, percentage points.
+        worst_unserved: Largest unserved share of a model's demand, times its weight, among the
+            models that the fleet can serve at all; 0 where overload is not shared out
             (`Objective.overload`).
         gpus_in_use: The fewest GPUs that hold the slices.
         gpcs: Compute slices in use.
         loading_s: Longest loading time of a variant of which a segment has to be started, s.
-        active_power_w: Power beyond idle, W.
-        ties: What decides between equal objectives, larger is better.
-        refused_rps: All that is not served, weighed by model (`Model.overload_weight`).
+        active_power_w: Power above idle, W.
+        ties: Tie-breaker between equal objectives, larger is better.
+        refused_rps: All unserved load, weighted by model (`Model.overload_weight`).
     """
 
     unserved_rps: Mapping[str, float]
@@ -452,9 +453,9 @@ class Score:
 
     @property
     def shortage(self) -> tuple[float, float, float]:
-        """What no objective makes up for, 0 is best: starving a model, refusing, bad answers.
+        """Failures that no objective outweighs, 0 is best: starved models, refusals, low accuracy.
 
-        To six digits: what lies below is left by a solver's tolerance, and decides nothing.
+        To six digits: the rest is left by a solver's tolerance, and decides nothing.
         """
         refused_rps = float(f"{self.refused_rps:.6g}")
         return round(self.worst_unserved, 6), refused_rps, round(self.floor_violation, 6)

@@ -1,7 +1,7 @@
-"""Settings that operators change at run time: what they say instead of the deployment file.
+"""Settings that operators override at run time.
 
-A setting is named by its path, "models.digits.slo.latency_s". What is changed so lasts over
-restarts, and over changes of the file, until it is reset.
+A setting is named by its path, "models.digits.slo.latency_s". An override survives restarts, and
+changes of the deployment file, until it is reset.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,17 +33,17 @@ def overridden(
     """Return a deployment with some settings changed.
 
     Args:
-        deployment: What the file says.
-        values: By path; None removes a model or variant.
-        may_add: Whether "models.NAME" may be the section of a model that the file lacks, as in a
-            dry run; none of its profiles may be a table, which would be read from disk.
+        deployment: The deployment of the file.
+        values: Values by path; None removes a model or variant.
+        may_add: Whether "models.NAME" may be the section of a model outside the file, as in a dry
+            run; its profiles may not be tables, which would be read from disk.
 
     Raises:
         InvalidArgument: A setting does not exist, cannot be changed at run time, or may not have
             the value; the error's field is its path.
     """
     data = deployment.model_dump()
-    # What is removed goes last: a path into it exists until then.
+    # Removals come last: a path into a removed section exists until then.
     for path in sorted(values, key=lambda path: (values[path] is None, path)):
         value, name = values[path], path.removeprefix("models.")
         if (
@@ -95,7 +95,7 @@ def still_valid(
 
 
 def _put(data: dict[str, Any], path: str, value: JsonValue) -> None:
-    """Set or remove what a path names."""
+    """Set or remove the setting at a path."""
     keys = _keys(data, path)
     if not _allowed(keys, _REMOVED if value is None else _SET):
         raise InvalidArgument.at(
@@ -122,7 +122,7 @@ def _allowed(keys: Sequence[str], patterns: Iterable[tuple[str, ...]]) -> bool:
 
 
 def _keys(data: Mapping[str, Any], path: str) -> tuple[str, ...]:
-    """Return the keys of a path; names of models may have dots in them."""
+    """Return the keys of a path; names of models may contain dots."""
     keys: list[str] = []
     rest, here = path, data
     while rest:

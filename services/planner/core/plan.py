@@ -1,4 +1,4 @@
-"""Plans as records: versioned desired state, and why."""
+"""Plans as records: versioned desired state, and its reason."""
 
 from dataclasses import fields
 from typing import Any, Final, NamedTuple
@@ -11,7 +11,7 @@ class Pin(NamedTuple):
     """A plan that an operator holds.
 
     Attributes:
-        version: Of the plan.
+        version: Version of the plan.
         principal: Identity of the operator; "": identities are not checked.
     """
 
@@ -20,7 +20,7 @@ class Pin(NamedTuple):
 
 
 def ordered_by(principal: str) -> str:
-    """Return what a reason says of the operator behind it; "" where identities are not checked."""
+    """Return the operator behind a reason as text; "": identities are not checked."""
     return f" (by {principal})" if principal else ""
 
 
@@ -46,5 +46,5 @@ _SCORED: Final = tuple(
 
 
 def prediction_of(score: Score, **known: Any) -> Prediction:
-    """Return the prediction of a configuration: fields of its score, and further ones."""
+    """Return a configuration's prediction, from fields of its score and further ones."""
     return Prediction(**{name: getattr(score, name) for name in _SCORED}, **known)

@@ -1,4 +1,4 @@
-"""Decisions as plans, and plans as what was known and wanted when they were made."""
+"""Plans from decisions, and observations from plans."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -23,9 +23,9 @@ def build_plan(
 
     Args:
         decision: The decision.
-        snapshot: What it was made from.
-        reason: What caused it, a sentence.
-        now: When it was made, UTC.
+        snapshot: Snapshot that the decision was made from.
+        reason: Reason of the plan, a sentence.
+        now: Time of the decision, UTC.
         solve_s: Time the strategy took, s.
     """
     score = decision.score
@@ -60,7 +60,7 @@ def build_plan(
 
 
 def _parked(decision: Decision) -> tuple[Gpu, ...]:
-    """Return the GPUs that nothing shall run on."""
+    """Return the GPUs without planned segments."""
     used = {segment.gpu_uuid for segment in decision.target}
     return tuple(gpu for gpu in decision.problem.gpus if gpu.uuid not in used)
 
@@ -82,7 +82,7 @@ def _inputs(snapshot: Snapshot) -> PlanInputs:
 
 
 def unchanged(plan: Plan, active: Plan) -> bool:
-    """Return whether carrying `plan` out would change nothing worth a plan."""
+    """Return whether carrying `plan` out would change nothing significant."""
     before = {segment.spec: segment.share for segment in active.segments}
     after = {segment.spec: segment.share for segment in plan.segments}
     return (
@@ -94,12 +94,12 @@ def unchanged(plan: Plan, active: Plan) -> bool:
 
 
 def specs(plan: Plan) -> frozenset[SegmentSpec]:
-    """Return what agents run under a plan."""
+    """Return the specifications that agents run under a plan."""
     return frozenset(segment.spec for segment in plan.segments)
 
 
 def remembered(plan: Plan, gpus: Mapping[tuple[str, str], str], fixed: FixedInputs) -> Observation:
-    """Return what was known, and wanted, when a plan was made for `gpus` from these settings."""
+    """Return the observation behind a plan for `gpus` with these settings."""
     return Observation(
         intensity_gco2e_per_kwh=plan.inputs.intensity_gco2e_per_kwh,
         demand_rps=plan.inputs.demand_rps,

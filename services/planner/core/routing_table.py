@@ -1,4 +1,4 @@
-"""Where requests may go: from segments that serve to a routing table."""
+"""Routing tables from serving segments."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from cinquefoil.condition.v1.records import Condition
 from cinquefoil.planner.v1.records import Instance, ModelRoutes, Plan, PlannedSegment, RoutingTable
 from services.kit.config import Deployment, Discipline, InstanceChoice, Model
 from services.kit.grouping import grouped, summed
+from services.planner.core.known_nodes import NodeRoutes
 from services.planner.core.model import Queue, queue_of
 from services.planner.core.plan import queue_of_planned
-from services.planner.core.roster import NodeRoutes
 
 
 @dataclass(frozen=True, slots=True)
 class ServingPolicy:
-    """How a model's requests are served.
+    """Policy for serving a model's requests.
 
     Attributes:
-        discipline: Which request is the next.
-        instance_choice: Who takes it.
+        discipline: Order of waiting requests.
+        instance_choice: Choice among instances.
         intensity_threshold: CARBONDIS' CIT.
     """
 
@@ -34,7 +34,7 @@ class ServingPolicy:
 
     @staticmethod
     def of(model: Model) -> ServingPolicy:
-        """Return what the deployment says of a model."""
+        """Return a model's policy in the deployment."""
         return ServingPolicy(model.discipline, model.instance_choice, model.intensity_threshold)
 
 
@@ -45,12 +45,12 @@ _FROM_FILE: Mapping[str, ServingPolicy] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """What subscribers get.
+    """State sent to subscribers.
 
     Attributes:
-        plan: The newest; None: none yet.
-        routing: Where requests may go.
-        conditions: What keeps nodes, models, plans and zones from working.
+        plan: The newest plan; None: none yet.
+        routing: The routing table.
+        conditions: Conditions of nodes, models, plans and zones.
     """
 
     plan: Plan | None
@@ -59,11 +59,11 @@ class Announcement:
 
 
 class Places:
-    """Where the workers of each segment stand in a table, to find those that move.
+    """Positions of each segment's workers in a table, to replace moved endpoints.
 
     Args:
-        table: The table.
-        segments: What it was made of.
+        table: Routing table.
+        segments: Segments that it was made of.
     """
 
     def __init__(self, table: RoutingTable, segments: Iterable[PlannedSegment]) -> None:
@@ -76,19 +76,19 @@ class Places:
         self._on = grouped((segment.node, segment) for segment in segments)
 
     def are_of(self, table: RoutingTable) -> bool:
-        """Return whether they are those of a table."""
+        """Return whether the positions are those of a table."""
         return self._table is table
 
     def moved(self, nodes: Mapping[str, NodeRoutes | None]) -> RoutingTable | None:
-        """Return the next table where workers of nodes have moved to other endpoints.
+        """Return the next table after workers of nodes have moved to other endpoints.
 
-        The places are those of that table afterwards.
+        Afterwards the positions are those of that table.
 
         Args:
-            nodes: What these nodes report now, by name.
+            nodes: Current reports of these nodes, by name.
 
         Returns:
-            The table; the same one where nothing has changed; None: more than endpoints changed.
+            The table; the same one if nothing has changed; None: more than endpoints changed.
         """
         changed: dict[tuple[int, int], Instance] = {}
         for node, routed in nodes.items():
@@ -127,15 +127,15 @@ def _same_hardware(before: Instance, routed: NodeRoutes, segment: PlannedSegment
 def by_capacity(segments: Iterable[PlannedSegment]) -> tuple[PlannedSegment, ...]:
     """Return segments with shares in proportion to their throughput, per queue.
 
-    For the time between two plans, when neither plan's shares fit what serves: equal utilisation
-    is what keeps the most capacity.
+    For the time between two plans, when neither plan's shares fit the serving segments: equal
+    utilisation preserves the most capacity.
     """
     segments = tuple(segments)
     total_rps = summed((queue_of_planned(segment), segment.throughput_rps) for segment in segments)
     return tuple(
         replace(segment, share=segment.throughput_rps / total_rps[queue_of_planned(segment)])
         if total_rps[queue_of_planned(segment)] > 0
-        else replace(segment, share=1.0)  # nothing is known: `routes` makes them equal
+        else replace(segment, share=1.0)  # nothing is known: `routes` equalises them
         for segment in segments
     )
 
@@ -150,11 +150,11 @@ def routes(
 
     Args:
         deployment: Models and zones.
-        segments: What serves, with shares.
-        reported: Returns what an agent reported, by name of its node. A segment without workers is
-            left out and the shares of the others of its queue grow in proportion. A segment's share
-            is split equally over its workers.
-        policies: Of models that are not served as the deployment says.
+        segments: Serving segments, with shares.
+        reported: Returns an agent's report by name of its node. A segment without workers is left
+            out and the shares of the others of its queue grow in proportion. A segment's share is
+            split equally over its workers.
+        policies: Policies of models that differ from the deployment's.
     """
     found = {name: ServingPolicy.of(model) for name, model in deployment.models.items()} | {
         **policies
@@ -198,8 +198,8 @@ def _instances(
         (queue_of_planned(each), len(node.endpoints[each.spec.segment_id]))
         for each, node in serving
     )
-    # Shares that sum to 1 but for rounding stay what they are: of the same segments, whether
-    # planned or restored, the same table is made.
+    # Shares that sum to 1 up to rounding stay unchanged: the same segments, planned or restored,
+    # give the same table.
     totals = {
         queue: 1.0 if math.isclose(total, 1.0, abs_tol=_ROUNDING) else total
         for queue, total in totals.items()
@@ -228,10 +228,10 @@ def _instances(
             )
 
 
-# One object for each value: tables that hardly differ are soon compared, and encoded.
+# One object per value: tables with few differences are compared and encoded quickly.
 _instance = lru_cache(maxsize=2**16)(Instance)
 
 
 def queue_of_instance(instance: Instance) -> Queue:
-    """Return where an instance takes the requests of its model from."""
+    """Return the queue that an instance takes requests from."""
     return queue_of("", instance.variant, instance.stage)

@@ -1,8 +1,8 @@
 """The recent service level: share of late requests, and accuracy of answers.
 
-A plan rests on profiles and on a queueing model. Where what is seen is worse than promised, both
-were too optimistic, and re-planning from the same numbers would change nothing. So a violation also
-raises the requirements on the next plan, for a while.
+A plan rests on profiles and on a queueing model. If the observed level is worse than promised, both
+were too optimistic, and re-planning from the same numbers would change nothing. A violation
+therefore also raises the requirements on the next plan, for a while.
 """
 
 import math
@@ -15,10 +15,10 @@ _MIN_ANSWERS = 50.0
 _SIGMAS = 3.0  # by chance alone, one window in 700 is as bad
 _HEADROOM_STEP = 1.25
 _MAX_HEADROOM = 2.0
-_SMALLEST_RISE = 0.01  # below it, the rest is what wore off since
+_SMALLEST_RISE = 0.01  # smaller ones only restore what wore off
 _LIFT_WEARS_OFF_S = 900.0
 _HEADROOM_WEARS_OFF_S = 86_400.0
-"""What a load needs is not forgotten while it lasts: each time would cost two plans."""
+"""A load's headroom is kept while the load lasts: losing it would cost two plans each time."""
 _TOLERANCE = 0.002  # of accuracy, relative
 _FIRST_DELAY_S = 60.0
 _MAX_DELAY_S = 3600.0
@@ -28,11 +28,11 @@ _NONE: Mapping[str, int] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class ServiceTarget:
-    """What a model's requests were promised.
+    """Promises to a model's requests.
 
     Attributes:
         late_share: Share that may be late, 0..1.
-        accuracies: Of its variants, in the model's unit.
+        accuracies: Accuracies of its variants, in the model's unit.
     """
 
     late_share: float
@@ -40,7 +40,7 @@ class ServiceTarget:
 
     @property
     def best(self) -> float:
-        """The most accurate variant's."""
+        """Accuracy of the most accurate variant."""
         return max(self.accuracies.values())
 
 
@@ -49,9 +49,9 @@ class Violation:
     """A broken promise.
 
     Attributes:
-        model: Whose requests.
-        seen, promised: Shares, 0..1.
-        why: What an agent says of it, where it is one who noticed; or that requests were refused.
+        model: Name of the model.
+        seen, promised: Observed and promised share, 0..1.
+        why: An agent's explanation if it noticed the violation, or that requests were refused.
     """
 
     model: str
@@ -78,12 +78,12 @@ class _Seen:
 
 @dataclass(frozen=True, slots=True)
 class _Headroom:
-    """What a model needs beyond its load.
+    """Requirements of a model beyond its load.
 
     Attributes:
-        factor: What its load was multiplied by when it was last raised.
-        load_rps: The largest load that was provided for when it was raised.
-        since_s: When it was raised.
+        factor: Factor on its load, at the last raise.
+        load_rps: Largest load provided for at the last raise, req/s.
+        since_s: Time of the last raise, s.
     """
 
     factor: float = 1.0
@@ -96,11 +96,11 @@ class _Headroom:
 
 @dataclass(slots=True)
 class ServiceLevel:
-    """What requests got, by model, and what follows from it. Times are monotonic seconds.
+    """Observed service level by model, and its consequences. Times are monotonic seconds.
 
     Attributes:
-        aims: What was promised, by model.
-        settle_s: Time after a change of plan in which late answers may be those of requests that
+        aims: Promises by model.
+        settle_s: Time after a change of plan in which late answers may belong to requests that
             waited before, and do not count, s.
     """
 
@@ -112,10 +112,10 @@ class ServiceLevel:
     _short: dict[str, str] = field(default_factory=dict)
     _headroom: dict[str, _Headroom] = field(default_factory=dict)
     _lift: tuple[float, float] = (0.0, 0.0)
-    _patience: tuple[float, float] = (0.0, 0.0)  # its length; when it ends
+    _patience: tuple[float, float] = (0.0, 0.0)  # its length; its end
 
     def configure(self, aims: Mapping[str, ServiceTarget]) -> None:
-        """Take over other promises; what was seen of those before does not count any more."""
+        """Replace the promises; observations of changed ones are discarded."""
         self.aims.clear()
         self.aims.update(aims)
         self.forget()
@@ -127,14 +127,13 @@ class ServiceLevel:
         now_s: float,
         refused: Mapping[str, int] = _NONE,
     ) -> None:
-        """Take in one router's counts since its last report.
+        """Add one router's counts since its last report.
 
         Args:
             late: Answers later than the SLO, by model.
             answered: All answers, by model and variant.
-            now_s: Now.
-            refused: Requests that were not answered because too much waited, by model: they are as
-                bad as late ones.
+            now_s: Now, s.
+            refused: Requests refused because of overload, by model: they count as late.
         """
         keep = math.exp(-max(now_s - self._seen_s, 0.0) / _TIME_CONSTANT_S)
         self._seen_s = now_s
@@ -154,14 +153,14 @@ class ServiceLevel:
                 seen.accuracy_sum += count * aim.accuracies.get(variant, 0.0)
 
     def need_more(self, models: Iterable[str], why: str) -> None:
-        """Take in that an agent's GPU cannot serve these models any faster."""
+        """Record that an agent's GPU cannot serve these models any faster."""
         self._short.update((model, why) for model in models if model in self.aims)
 
     def forget(self, changed_s: float | None = None) -> None:
         """Discard what was observed: another plan is active.
 
         Args:
-            changed_s: When it changed what runs; None: it has changed nothing.
+            changed_s: Time when it changed what runs, s; None: it has changed nothing.
         """
         if changed_s is not None:
             self._settles_s = max(self._settles_s, changed_s + self.settle_s)
@@ -169,17 +168,19 @@ class ServiceLevel:
         self._short.clear()
 
     def late(self) -> tuple[Violation, ...]:
-        """Return the models of which more requests are late or refused than may be, beyond chance.
+        """Return the models with significantly more late or refused requests than allowed.
 
-        And those of which an agent says that they are, or soon will be.
+        Also those of which an agent reports that they are late, or soon will be.
         """
         late = tuple(
-            Violation(model, (seen.late + seen.refused) / asked, allowed, _why(seen, asked, model))
+            Violation(
+                model, (seen.late + seen.refused) / requests, allowed, _why(seen, requests, model)
+            )
             for model, seen in sorted(self._seen.items())
-            if (asked := seen.answered + seen.refused) >= _MIN_ANSWERS
+            if (requests := seen.answered + seen.refused) >= _MIN_ANSWERS
             and seen.late + seen.refused
-            > (allowed := self.aims[model].late_share) * asked
-            + _SIGMAS * math.sqrt(asked * allowed * (1 - allowed))
+            > (allowed := self.aims[model].late_share) * requests
+            + _SIGMAS * math.sqrt(requests * allowed * (1 - allowed))
         )
         known = {each.model for each in late}
         short = (
@@ -200,16 +201,16 @@ class ServiceLevel:
         )
 
     def decided(self, *, broken: bool, changed: bool, now_s: float) -> None:
-        """Learn what came of a decision.
+        """Record the outcome of a decision.
 
-        Where late or inaccurate answers were the reason and nothing changed, they trigger no
+        If late or inaccurate answers were the reason and nothing changed, they trigger no
         further decision for a while, each time for twice as long: the fleet may be too small, and
         some strategies ignore the floor.
 
         Args:
-            broken: Whether such answers were the reason; any other ends the delay.
-            changed: Another plan came of it.
-            now_s: Now.
+            broken: Whether such answers were the reason; any other reason ends the delay.
+            changed: Whether another plan followed.
+            now_s: Now, s.
         """
         if not broken:
             self._patience = (0.0, 0.0)
@@ -228,13 +229,13 @@ class ServiceLevel:
         now_s: float,
         learned: Container[str] = (),
     ) -> None:
-        """Raise the requirements on the next plan where an SLO or the floor is violated now.
+        """Raise the requirements on the next plan for each SLO or floor violated now.
 
         Args:
             rates_rps: The load by model, without headroom.
             floor: The accuracy floor.
-            now_s: Now.
-            learned: Models of which the reason is known by now: the load is not to be blamed.
+            now_s: Now, s.
+            learned: Models with a known reason: their load is not to blame.
         """
         for violation in self.late():
             if violation.model in learned:
@@ -248,7 +249,7 @@ class ServiceLevel:
             self._lift = (self.floor_lift(now_s) + max(missing), now_s)
 
     def may_demand_more(self, now_s: float, learned: Container[str] = ()) -> bool:
-        """Return whether `demand_more` would raise what the next plan shall provide for."""
+        """Return whether `demand_more` would raise the requirements on the next plan."""
         return any(
             violation.model not in learned
             and self._headroom.get(violation.model, _Headroom()).factor_at(now_s)
@@ -257,14 +258,15 @@ class ServiceLevel:
         )
 
     def provided_rps(self, rates_rps: Mapping[str, float], now_s: float) -> dict[str, float]:
-        """Return the load to provide for, by model: more where requests were late.
+        """Return the load to provide for, by model, req/s: more if requests were late.
 
-        A load that has grown since into what is provided for needs no more: it was not known how
-        large the load was, or the plan has proven to serve it.
+        A load that has since grown into the provided one needs no more: its size was not known
+            before,
+        or the plan has proven to serve it.
 
         Args:
             rates_rps: The load by model, without headroom.
-            now_s: Now.
+            now_s: Now, s.
         """
         known = {model: self._headroom.get(model, _Headroom()) for model in rates_rps}
         return {
@@ -273,20 +275,20 @@ class ServiceLevel:
         }
 
     def floor_lift(self, now_s: float) -> float:
-        """Return what a plan's accuracy floor shall be above the objective's."""
+        """Return the addition to the objective's accuracy floor for the next plan."""
         lift, since_s = self._lift
         return lift * _left(now_s - since_s, _LIFT_WEARS_OFF_S)
 
 
-def _why(seen: _Seen, asked: float, model: str) -> str:
+def _why(seen: _Seen, requests: float, model: str) -> str:
     """Return the sentence that reports an overload; "": no request was refused."""
     if not seen.refused:
         return ""
-    late, refused = 100 * seen.late / asked, 100 * seen.refused / asked
+    late, refused = 100 * seen.late / requests, 100 * seen.refused / requests
     return f"{model} is overloaded: {refused:.1f} % refused, {late:.1f} % late"
 
 
 def _left(since_s: float, wears_off_s: float) -> float:
-    """Return which share of a correction is left after `since_s`; little ones are dropped."""
+    """Return the share of a correction that is left after `since_s`; small ones are dropped."""
     left = math.exp(-since_s / wears_off_s)
     return left if left > 0.05 else 0.0

@@ -1,6 +1,6 @@
-"""When to re-plan, and the sentence that says why.
+"""Triggers of re-planning, with the sentence that gives the reason.
 
-Pure: compares what was known at the last decision with what is known now.
+Pure: compares the state at the last decision with the current one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from services.planner.core.plan import ordered_by
 
 
 class Kind(StrEnum):
-    """What caused a plan, most urgent first."""
+    """Cause of a plan, most urgent first."""
 
     FIRST = "first"
     RETRY = "retry"
@@ -35,13 +35,13 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """A cause.
+    """A cause of re-planning.
 
     Attributes:
-        kind: What it is.
+        kind: Kind of cause.
         reason: A sentence for people.
-        needed: The objective may be missed without another plan; else there is only to gain.
-        urgent: It waits for nothing: an agent waits for the plan.
+        needed: The objective may be missed without another plan; else it only gains.
+        urgent: No waiting time applies: an agent waits for the plan.
     """
 
     kind: Kind
@@ -52,15 +52,15 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True)
 class Observation(Circumstances):
-    """What can cause a plan, of a snapshot; or what a plan was made for and wants.
+    """The part of a snapshot that can cause a plan, or a plan's inputs and target.
 
     Attributes:
-        intensity_gco2e_per_kwh: By zone.
-        demand_rps: By model.
-        gpus: GPU type by (node, GPU UUID), those of `cordoned` nodes too.
-        segments: What runs; of a plan: what it wants.
+        intensity_gco2e_per_kwh: Intensity by zone.
+        demand_rps: Load to provide for, by model, req/s.
+        gpus: GPU type by (node, GPU UUID), including `cordoned` nodes.
+        segments: Running segments; of a plan: its target.
         carbon_weight: CLOVER's lambda in use.
-        leaving: GPUs that segments are to be moved off, as (node, GPU UUID).
+        leaving: GPUs whose segments are to be moved, as (node, GPU UUID).
     """
 
     intensity_gco2e_per_kwh: Mapping[str, float]
@@ -72,7 +72,7 @@ class Observation(Circumstances):
 
     @classmethod
     def of(cls, now: Snapshot) -> Observation:
-        """Return what of a snapshot can cause a plan."""
+        """Return the part of a snapshot that can cause a plan."""
         return cls(
             intensity_gco2e_per_kwh={
                 gpu.pool.zone: gpu.pool.intensity_gco2e_per_kwh for gpu in now.all_gpus
@@ -89,21 +89,21 @@ class Observation(Circumstances):
         )
 
     def wanting(self, segments: frozenset[SegmentSpec]) -> Observation:
-        """Return what to compare later observations with, once a plan wants these segments."""
+        """Return the observation for later comparisons, once a plan wants these segments."""
         return replace(self, segments=segments, late=(), inaccurate=())
 
 
 def cause(before: Observation | None, now: Observation, settings: Triggers) -> Trigger | None:
-    """Return why to re-plan, or None where nothing has changed enough.
+    """Return the trigger to re-plan; None: nothing has changed enough.
 
     Args:
-        before: Known at the last decision, with the segments it wanted; None: no plan yet.
-        now: Known now.
+        before: Observation at the last decision, with its target; None: no plan yet.
+        now: Current observation.
         settings: Thresholds.
 
     Returns:
-        The most urgent kind, with the sentences of all of them, so that changes that come
-        together are reported together.
+        The most urgent kind, with the sentences of all, so that simultaneous changes are reported
+        together.
     """
     if before is None:
         return Trigger(Kind.FIRST, f"first plan: {_fleet_size(now)}")
@@ -126,9 +126,9 @@ def cause(before: Observation | None, now: Observation, settings: Triggers) -> T
 
 
 def disturbance(before: Observation | None, now: Observation, settings: Triggers) -> Trigger | None:
-    """Return why a pinned plan may not be held any more; arguments as for `cause`.
+    """Return the reason to give up a pinned plan's hold; arguments as for `cause`.
 
-    Only what runs and what it runs on counts: whatever else changes, the plan stays.
+    Only running segments and their GPUs count: with any other change the plan stays.
     """
     if before is None:
         return cause(before, now, settings)
@@ -138,15 +138,15 @@ def disturbance(before: Observation | None, now: Observation, settings: Triggers
 def loss(
     before: Observation | None, now: Observation, settings: Triggers, *, short: bool
 ) -> Trigger | None:
-    """Return why to re-plan while reconfigurations are held back; arguments as for `cause`.
+    """Return the trigger while reconfigurations are held back; arguments as for `cause`.
 
     Only lost capacity counts: GPUs, segments, and variants that agents gave up on.
 
     Args:
-        before: Known at the last decision.
-        now: Known now.
+        before: Observation at the last decision.
+        now: Current observation.
         settings: Thresholds.
-        short: The plan does not keep its promises: then GPUs that come count as well.
+        short: Whether the plan misses its promises: then added GPUs count as well.
     """
     if before is None:
         return cause(before, now, settings)
@@ -162,14 +162,14 @@ def loss(
 def wait_s(
     trigger: Trigger, since_last_s: float, settings: Triggers, ages_s: Sequence[float] = ()
 ) -> float:
-    """Return how long a cause must still wait, s; 0: plan now.
+    """Return the time that a trigger must still wait, s; 0: plan now.
 
     Args:
-        trigger: The cause.
-        since_last_s: Time since the last decision, s; infinite where there was none.
-        settings: `min_interval_s` binds all but first plans, new objectives and retries (which
-            have a backoff of their own) and what is urgent; `plans_per_hour` what is not needed.
-        ages_s: How long ago plans changed what runs, s, the latest last.
+        trigger: The trigger.
+        since_last_s: Time since the last decision, s; infinite: there was none.
+        settings: `min_interval_s` applies except to first plans, new objectives, retries (which
+            have a backoff of their own) and urgent triggers; `plans_per_hour` to those not needed.
+        ages_s: Ages of the plans that changed what runs, s, the latest last.
     """
     if trigger.urgent or trigger.kind in (Kind.FIRST, Kind.OBJECTIVE, Kind.RETRY):
         return 0.0
@@ -254,7 +254,7 @@ def _relative(
 
 
 def _text_lengths(before: Observation, now: Observation) -> Iterator[Trigger]:
-    """Yield models whose texts are longer or shorter than those planned for."""
+    """Yield models whose texts are longer or shorter than planned for."""
     for model, length in sorted(now.text_lengths.items()):
         old = before.text_lengths.get(model)
         if old != length:
@@ -266,7 +266,7 @@ def _text_lengths(before: Observation, now: Observation) -> Iterator[Trigger]:
 def _carbon(before: Observation, now: Observation, limit: float) -> Iterator[Trigger]:
     """Yield zones whose intensity has been different throughout the dwell.
 
-    Its value nearest to the old one must be beyond the limit: then all of them are, on one side.
+    The value nearest to the old one must be beyond the limit: then all are, on the same side.
     """
     old, new = before.intensity_gco2e_per_kwh, now.intensity_gco2e_per_kwh
     lasting = dict(new)

@@ -1,10 +1,8 @@
-"""Variants that no plan offers: agents gave up on them, or have no file of them yet.
+"""Variants that no plan offers: agents gave up on them, or no node has their file yet.
 
-Those that agents gave up on are left out until they have had time to be mended.
-
-An agent quarantines a segment whose workers fail again and again, as with a model file that cannot
-be loaded. The plan that trusted it has less capacity than it promises, and the same numbers would
-lead to the same plan.
+An agent quarantines a segment whose workers fail repeatedly, for example because its model file
+cannot be loaded. The plan then has less capacity than it promises, and the same numbers would lead
+to the same plan: such a variant is left out until it had time to be repaired.
 """
 
 from collections.abc import Iterable
@@ -21,7 +19,7 @@ _MAX_S = 14_400.0
 _FILE_UNUSABLE = (ConditionKind.MODEL_FILE_MISSING, ConditionKind.MODEL_FILE_DAMAGED)
 
 VariantName = tuple[str, str]
-"""Model and variant."""
+"""Names of model and variant."""
 
 
 @dataclass(slots=True)
@@ -34,12 +32,12 @@ class _Failure:
 
 @dataclass(slots=True)
 class VariantBlocklist:
-    """What failed, and how long it is left out: ten minutes, doubled each time, at most 4 h."""
+    """Failed variants and their time of exclusion: ten minutes, doubled each time, at most 4 h."""
 
     _failures: dict[VariantName, _Failure] = field(default_factory=dict)
 
     def learn(self, segments: Iterable[Segment], now_s: float) -> None:
-        """Take in what runs; each quarantined segment counts once."""
+        """Record the running segments; each quarantined segment counts once."""
         for each in segments:
             if each.state is not SegmentState.QUARANTINED:
                 continue
@@ -54,22 +52,22 @@ class VariantBlocklist:
                 known.until_s = now_s + known.pause_s
 
     def names(self, now_s: float) -> frozenset[VariantName]:
-        """Return the variants that are left out now."""
+        """Return the variants that are blocked now."""
         return frozenset(self.reasons(now_s))
 
     def reasons(self, now_s: float) -> dict[VariantName, str]:
-        """Return why each variant that is left out now failed, as its agent says."""
+        """Return the failure of each variant that is blocked now, as its agent reports it."""
         return {name: each.reason for name, each in self._failures.items() if each.until_s > now_s}
 
 
 def absent_variants(nodes: Iterable[Node], running: Iterable[Segment]) -> frozenset[VariantName]:
-    """Return the variants whose file no node has as it should be, and of which nothing runs.
+    """Return the variants without a running segment whose valid file no node has.
 
-    A plan for them would fail; a file that comes later is worth one.
+    A plan for them would fail; a file that arrives later is worth a plan.
 
     Args:
-        nodes: Those to plan with.
-        running: What runs on them.
+        nodes: Nodes to plan with.
+        running: Segments that run on them.
     """
     found: frozenset[VariantName] | None = None
     for node in nodes:
@@ -94,8 +92,8 @@ def offered(
 ) -> tuple[Model, ...]:
     """Return models without the variants that no plan offers.
 
-    A model of which all variants are blocked keeps them: some answers are better than none. One of
-    which all are absent is left out.
+    A model whose variants are all blocked keeps them: some answers are better than none. One whose
+    variants are all absent is left out.
     """
     trusted = (_without(model, blocked, at_least_one=True) for model in models)
     there = (_without(model, absent) for model in trusted)

@@ -1,6 +1,6 @@
-"""What would be decided under other circumstances: dry runs.
+"""Dry runs: decisions under other circumstances.
 
-Pure: a proposal is made from a copy of the present; nothing is stored and nothing is touched.
+Pure: a proposal is made from a copy of the current state; nothing is stored or changed.
 """
 
 import math
@@ -20,7 +20,7 @@ MAX_ADDED_GPUS = 100_000
 
 
 def of_another_world(changes: WhatIf) -> bool:
-    """Return whether more differs from the present than wishes: demand, grid or fleet."""
+    """Return whether demand, grid or fleet differ from the current ones, not only wishes."""
     wishes = WhatIf(
         carbon_weight=changes.carbon_weight,
         accuracy_floor=changes.accuracy_floor,
@@ -34,13 +34,13 @@ def alter(snapshot: Snapshot, changes: WhatIf, nodes: Mapping[str, config.Node])
     """Return `snapshot` under other circumstances.
 
     Args:
-        snapshot: The present.
-        changes: What is otherwise.
-        nodes: The deployment's nodes, whose zone and PUE added GPUs get.
+        snapshot: The current state.
+        changes: The changes to it.
+        nodes: The deployment's nodes, whose zone and PUE apply to added GPUs.
 
     Raises:
-        InvalidArgument: A value is out of range or names what does not exist; `field` says which,
-            as the path in a DryRunRequest.
+        InvalidArgument: A value is out of range or names what does not exist; `field` is its path
+            in the DryRunRequest.
     """
     known = {gpu.pool.zone: gpu.pool.intensity_gco2e_per_kwh for gpu in snapshot.gpus}
     _check_numbers(

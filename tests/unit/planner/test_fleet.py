@@ -16,8 +16,8 @@ from services.kit import config
 from services.kit.errors import FailedPrecondition
 from services.kit.mig import WHOLE, Geometry
 from services.planner.core.fleet import Fleet, Node, NodeGpu, serves
+from services.planner.core.known_nodes import NodeRoutes
 from services.planner.core.model import GpuType
-from services.planner.core.roster import NodeRoutes
 
 WHOLE_KIND = SliceProfile(WHOLE, 0, 1, 1, (0,), 1, 40, 16 * 2**30)
 T4 = GpuType("t4", Geometry(1, (WHOLE_KIND,)), 40, 10.0, 10.0, 70.0)

@@ -12,7 +12,7 @@ from cinquefoil.gpuagent.v1.records import Placement, SegmentSpec
 from cinquefoil.planner.v1.records import ModelRoutes, PlannedSegment, RoutingTable
 from services.kit.config import AnalyticProfile, Carbon, Deployment, Model, Node, Slo, Variant, Zone
 from services.kit.config.carbon_sources import StaticSource
-from services.planner.core.roster import NodeRoutes
+from services.planner.core.known_nodes import NodeRoutes
 from services.planner.core.routing_table import Places, by_capacity, routes
 
 PROFILE = AnalyticProfile(kind="analytic", gmacs_per_item=1.0)

@@ -168,12 +168,12 @@ class Leadership:
         Raises:
             Deposed: Another planner has led since this one did.
         """
-        asked_s, stored = self._clock.monotonic(), await _read(connection)
+        requested_s, stored = self._clock.monotonic(), await _read(connection)
         if self.lease.term and not stored.same(self.lease):
             raise self._deposed(stored)
         self.lease = stored.renewed() if self.lease.term else stored.taken(self.holder)
         await _write(connection, self.lease)
-        return asked_s
+        return requested_s
 
     async def check(self, connection: AsyncConnection) -> None:
         """Make sure that this planner leads still, in the open transaction.

@@ -18,10 +18,10 @@ from services.kit.rpc.record_mapping import from_message, to_message
 from services.planner.core.accounting.account import Account, Spent
 from services.planner.core.accounting.counters import EnergyCounters
 from services.planner.core.decide import Snapshot
+from services.planner.core.known_nodes import JoinedNode
 from services.planner.core.model import Gpu, Model, Period
 from services.planner.core.online_search.profile_corrections import Beliefs, Cell, Evidence
 from services.planner.core.plan import Pin
-from services.planner.core.roster import JoinedNode
 
 
 def plan_row(plan: Plan) -> dict[str, Any]:

@@ -33,11 +33,11 @@ from services.planner.adapters.store.tables import (
 )
 from services.planner.core.decide import Snapshot
 from services.planner.core.fixed_inputs import FixedInputs
+from services.planner.core.known_nodes import JoinedNode
 from services.planner.core.maintenance import Freeze
 from services.planner.core.model import Model
 from services.planner.core.online_search.profile_corrections import Beliefs
 from services.planner.core.plan import Pin
-from services.planner.core.roster import JoinedNode
 
 T = TypeVar("T")
 

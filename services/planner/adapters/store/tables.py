@@ -108,7 +108,7 @@ account_hours = Table(
     _crc(),
 )
 
-# services.planner.core.roster: nodes that joined, and what operators ordered of nodes.
+# services.planner.core.known_nodes: nodes that joined, and what operators ordered of nodes.
 nodes = Table(
     "nodes",
     metadata,

@@ -1,4 +1,4 @@
-"""What the fleet's energy cost so far, and up to where its counters are in it."""
+"""The fleet's energy account so far, and the counters up to which it was booked."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Account:
     """The fleet's account, from its first reading on.
 
     Attributes:
-        total: Spent so far.
+        total: Energy and carbon spent so far.
         gpus: Counters of each GPU, by UUID.
-        routers: Tokens that each router counted, by its id and by model.
-        page: How many times it was written.
+        routers: Token counts by router id and model.
+        page: Number of times that it was written.
     """
 
     total: Spent = Spent()
@@ -48,15 +48,16 @@ class Account:
     def count(
         self, router: str, counted: Mapping[str, Tokens]
     ) -> tuple[Account, dict[str, Tokens]]:
-        """Return the account after a router's report, and what is new in it.
+        """Return the account after a router's report, and the tokens that are new in it.
 
         Args:
             router: Id of the router; each process has its own.
-            counted: Tokens since it started, by model. Its account begins with the first report.
+            counted: Tokens since the router started, by model. Its account begins with the first
+                report.
         """
         known = self.routers.get(router)
         others = {name: each for name, each in self.routers.items() if name != router}
-        kept = dict(list(others.items())[1 - _MAX_ROUTERS :])  # the latest that reported
+        kept = dict(list(others.items())[1 - _MAX_ROUTERS :])  # the most recent to report
         after = replace(self, routers={**kept, router: {**(known or {}), **counted}})
         if known is None:
             return after, {}

@@ -27,16 +27,16 @@ _NO_BOARD = EmbodiedCarbon()
 _NOTHING = Figures()
 _MAX_GPUS: Final = 2**16
 _SLACK_S: Final = 5.0
-"""Two reports may be under way for times that differ by so much."""
+"""Largest difference between the delays of two reports, s."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What is written at once: entries, and up to where the counters are in them.
+    """A page to write: entries, and the counters up to which they are booked.
 
     Attributes:
-        account: As it stands after them; its `page` numbers the pages.
-        entries: To be added to what is written already.
+        account: The account after them; its `page` numbers the pages.
+        entries: Entries to add to those already written.
     """
 
     account: Account
@@ -44,11 +44,11 @@ class Page:
 
 
 class Accountant:
-    """The account and what is not written of it yet.
+    """The account, and its entries that are not written yet.
 
     Args:
-        site: Returns a node by name; None: the intensity of its zone is not known yet.
-        account: As last written.
+        site: Returns a node by name; None: the intensity of its zone is unknown so far.
+        account: The account as last written.
     """
 
     def __init__(self, site: Callable[[str], Site | None], account: Account | None = None) -> None:
@@ -64,11 +64,11 @@ class Accountant:
     def bounded(
         self, node: str, reported: Mapping[str, EnergyCounters], now_s: float
     ) -> tuple[dict[str, EnergyCounters], tuple[str, ...]]:
-        """Return the counters of a node's GPUs as far as they can be true, and what was cut.
+        """Return the counters of a node's GPUs as far as plausible, and the names of those cut.
 
         Args:
             node: Name.
-            reported: Counters by UUID, to be read next.
+            reported: Counters by UUID, to be booked next.
             now_s: Monotonic time, s.
         """
         site = self._site(node)
@@ -81,7 +81,7 @@ class Accountant:
             limit_w = site.max_power_w.get(gpu, math.inf)
             found[gpu], cut, used_s = bounded(last, counters, limit_w, available_s)
             clamped |= dict.fromkeys(cut)
-            # Never below 0, as by rounding: a counter that seems to fall begins a new account.
+            # Never below 0 by rounding: a counter that seems to fall begins a new account.
             left_s = max(available_s - used_s, 0.0)
             self._unused[gpu] = (now_s, min(left_s, _SLACK_S))
         return found, tuple(clamped)
@@ -89,32 +89,32 @@ class Accountant:
     def _available_s(
         self, gpu: str, last: EnergyCounters | None, reported: EnergyCounters, now_s: float
     ) -> float:
-        """Return the time that no booked energy was drawn in, s."""
+        """Return the time for which no energy was booked, s."""
         if gpu in self._unused:
             read_s, unused_s = self._unused[gpu]
             return unused_s + now_s - read_s
-        # How long ago a counter was read before a restart is known by the wall clock only.
+        # The age of a reading from before a restart is known by the wall clock only.
         return _SLACK_S + (max(reported.at_s - last.at_s, 0.0) if last else 0.0)
 
     def rewind(self, account: Account) -> None:
-        """Go on from where the account was last written: what came later could not be written.
+        """Return to the account as last written: later changes could not be written.
 
-        The counters bring it again, as far as it can be true.
+        The counters report them again, as far as plausible.
         """
         self.account = self._live(replace(account, page=self.account.page))
         self._entries, self._unrated, self._unused, self._unspread = {}, {}, {}, {}
 
-    def read(self, node: str, told: Mapping[str, EnergyCounters]) -> Spent:
-        """Take in the counters of a node's GPUs, by UUID; return what was spent since the last.
+    def book(self, node: str, reported: Mapping[str, EnergyCounters]) -> Spent:
+        """Book the counters of a node's GPUs by UUID; return what they spent since the last.
 
-        Before the intensity of its zone is known nothing is booked: the counters keep it.
+        Until the intensity of its zone is known nothing is booked: the next report covers the gap.
         """
         site = self._site(node)
         if site is None:
             return Spent()
         spent, draws = Spent(), dict[tuple[float, float, str], dict[str, EnergyDrawn]]()
-        for gpu, counters in told.items():
-            # The latest reported is the last: the first is forgotten where there are too many.
+        for gpu, counters in reported.items():
+            # The most recent report is last: the first is dropped where there are too many.
             self._gpus[gpu], drawn = advance(self._gpus.pop(gpu, None), counters)
             if drawn is not None:
                 span = (drawn.start_s, drawn.end_s, drawn.method)
@@ -133,19 +133,19 @@ class Accountant:
         return spent
 
     def _live(self, account: Account) -> Account:
-        """Return an account whose counters are those that `read` writes to."""
+        """Return an account whose counters are the dictionary that `book` updates."""
         self._gpus = dict(account.gpus)
         return replace(account, gpus=self._gpus)
 
-    def count(self, router: str, told: Mapping[str, Tokens], now: datetime) -> None:
-        """Take in the tokens that a router has counted since it started, by model."""
-        self.account, new = self.account.count(router, told)
+    def count(self, router: str, counted: Mapping[str, Tokens], now: datetime) -> None:
+        """Add the tokens that a router has counted since it started, by model."""
+        self.account, new = self.account.count(router, counted)
         tokens = {model: (each.input, each.output) for model, each in new.items()}
         for key, figures in token_entries(hour_of(now), tokens):
             self._add(key, figures)
 
     def rate(self, rates: BaselineRates) -> None:
-        """Take in what BASE draws for a request from now on."""
+        """Set BASE's energy per request from now on."""
         self._spread()
         self._rates = rates
         unrated, self._unrated = self._unrated, {}
@@ -153,7 +153,7 @@ class Accountant:
             self._rate(key, figures)
 
     def page(self) -> Page:
-        """Return what is not written yet, as the next page; the one after begins empty."""
+        """Return the unwritten entries as the next page; the page after it begins empty."""
         self._spread()
         entries, self._entries = self._entries, {}
         self.account = replace(self.account, page=self.account.page + 1)
@@ -163,7 +163,7 @@ class Accountant:
         self._add(key, figures)
         if key.model == NO_MODEL:
             return
-        if self._rates is None:  # what BASE draws is booked once it is known
+        if self._rates is None:  # BASE's energy is booked once it is known
             self._unrated[key] = self._unrated.get(key, Figures()) + figures
         else:
             self._rate(key, figures)
@@ -177,7 +177,7 @@ class Accountant:
             self._unspread[at] = self._unspread.get(at, 0) + figures.requests
 
     def _spread(self) -> None:
-        """Book what BASE draws, for all reports at once: it concerns every node."""
+        """Book BASE's energy for all reports together: it concerns every node."""
         requests, self._unspread = self._unspread, {}
         for key, figures in baseline_spread(requests, self._rates or {}, self._site):
             self._add(key, figures)
@@ -189,21 +189,21 @@ class Accountant:
 
 
 NO_MODEL = ""
-"""Model of the entries of idle and unattributed energy."""
+"""Model name in the entries of idle and unattributed energy."""
 
 
 def energy_entries(
     drawn: EnergyDrawn, site: Site, board: EmbodiedCarbon
 ) -> Iterator[tuple[EntryKey, Figures]]:
-    """Yield the entries of what one GPU drew, without what BASE would have drawn for models.
+    """Yield the entries of one GPU's energy, without BASE's for models.
 
-    A stretch over several hours is spread evenly. Its carbon is at the intensity in force at its
-    end. BASE has the same GPUs powered, so that its idle and unattributed energy are the same.
+    A stretch over several hours is spread evenly. Its carbon uses the intensity in force at its
+    end. BASE powers the same GPUs: its idle and unattributed energy are the same.
 
     Args:
-        drawn: What it drew.
-        site: Its node.
-        board: What it is, and who holds it.
+        drawn: Energy drawn.
+        site: The GPU's node.
+        board: Embodied carbon of the GPU, and its split over models.
     """
     passed = 0.0
     for hour, share in hours(drawn.start_s, drawn.end_s):
@@ -240,7 +240,7 @@ def energy_entries(
                     embodied_gco2e=held_gco2e,
                     meter_error_gco2e=-meter_error(drawn.method) * spent_gco2e,
                     intensity_error_gco2e=-site.intensity_error * spent_gco2e,
-                    # Whole requests in each hour, and all of them in the end.
+                    # Whole requests in each hour that add up to all.
                     requests=round(used.requests * passed) - round(used.requests * before),
                 ),
             )
@@ -249,7 +249,7 @@ def energy_entries(
 def token_entries(
     hour: datetime, tokens: Mapping[str, tuple[int, int]]
 ) -> Iterator[tuple[EntryKey, Figures]]:
-    """Yield the entries of tokens, (input, output) by model; their place is not known."""
+    """Yield the entries of tokens, (input, output) by model; their zone and node are unknown."""
     for model, (input_tokens, output_tokens) in tokens.items():
         figures = Figures(input_tokens=input_tokens, output_tokens=output_tokens)
         yield EntryKey(hour, "", "", model), figures

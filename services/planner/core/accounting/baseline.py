@@ -1,11 +1,10 @@
-"""What BASE would have drawn for the same requests, as the planner's own catalog says.
+"""Energy that BASE would have drawn for the same requests, from the planner's own catalog.
 
 BASE is CLOVER's reference (SC'23, section 5.1): each model's most accurate variant on whole GPUs of
-the same fleet, blind to carbon. It is posed with the same demand, as `plan explain` does; the
-account then multiplies its active energy per request by the requests that were answered. Its
-batches are as full as the load that arrives makes them (`batch_flows`): a plan that is BASE
-saves nothing. GPUs, and so idle energy, are the same: nothing is saved by what the fleet does not
-decide.
+the same fleet, blind to carbon. It is posed with the same demand, as in `plan explain`; the account
+multiplies its active energy per request by the answered requests. Its batches are as full as the
+arriving load makes them (`batch_flows`): a plan equal to BASE saves nothing. GPUs, and therefore
+idle energy, are the same: the fleet's own idle energy is no saving.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,17 +19,17 @@ from services.planner.core.problem.catalog import Place, dedicated, whole
 from services.planner.core.strategies.base import base
 
 _MIN_RPS = 1e-3
-"""Demand that a model without any is given: BASE hosts it, too."""
+"""Demand assumed for a model without any: BASE hosts it as well, req/s."""
 
 
 @dataclass(frozen=True, slots=True)
 class BaselineRate:
-    """Active energy that a request of a model would have drawn on one node.
+    """Active energy of BASE for a model's request on one node.
 
     Attributes:
         node: Name.
-        energy_j: On average over all of the model's requests, J.
-        share: Share of those requests that would have gone there.
+        energy_j: Mean over all of the model's requests, J.
+        share: Share of those requests on this node.
         error: Half-width of the energy's 95 % interval, as a share.
     """
 
@@ -41,18 +40,18 @@ class BaselineRate:
 
 
 BaselineRates = Mapping[str, tuple[BaselineRate, ...]]
-"""By model; none: BASE has no place for it."""
+"""Rates by model; empty: BASE has no place for it."""
 
 
 def baseline_rates(
     problem: Problem, arriving_rps: Mapping[str, float] | None = None
 ) -> BaselineRates:
-    """Return what a request of each model would have drawn, and where.
+    """Return BASE's energy per request of each model, by node.
 
     Args:
-        problem: Fleet, models with the demand to provide for, and objective; catalog and what runs
-            play no part.
-        arriving_rps: Load by model that batches fill with, req/s; a model left out: its demand.
+        problem: Fleet, models with the demand to provide for, and objective; catalog and running
+            segments are not used.
+        arriving_rps: Load that fills batches, by model, req/s; a model without one: its demand.
     """
     problem = replace(
         problem,
@@ -87,21 +86,21 @@ def baseline_rates(
 def baseline_entry(
     key: EntryKey, figures: Figures, known: BaselineRates, site: Callable[[str], Site | None]
 ) -> tuple[Figures | None, bool]:
-    """Return what is said of BASE in a model's own entry, and whether BASE serves its requests.
+    """Return BASE's figures for a model's own entry, and whether BASE serves its requests.
 
-    Where BASE has no place for the model, or its nodes are gone, it is said to draw what was drawn:
-    nothing is claimed to be saved. Else its requests are to be spread by `baseline_spread`.
+    If BASE has no place for the model, or its nodes are gone, it draws the same as the plan: no
+    saving is claimed. Else `baseline_spread` spreads its requests.
 
     Args:
-        key: The entry's.
-        figures: The entry's.
-        known: Energy per request.
-        site: By node.
+        key: Key of the entry.
+        figures: Figures of the entry.
+        known: BASE's energy per request.
+        site: Returns a node by name.
     """
     place = next((rate for rate in known.get(key.model, ()) if site(rate.node)), None)
     if place is None:
         return _same(figures), False
-    if not figures.meter_error_gco2e:  # the same profiles made what ran
+    if not figures.meter_error_gco2e:  # the energy came from the same profiles
         return Figures(profile_error_gco2e=-place.error * figures.carbon_gco2e), True
     return None, True
 
@@ -111,12 +110,12 @@ def baseline_spread(
     known: BaselineRates,
     site: Callable[[str], Site | None],
 ) -> Iterator[tuple[EntryKey, Figures]]:
-    """Yield what BASE would have drawn for requests, on all nodes where it would serve them.
+    """Yield BASE's entries for requests, on all nodes where it would serve them.
 
     Args:
-        requests: By hour and model.
-        known: Energy per request.
-        site: By node.
+        requests: Requests by hour and model.
+        known: BASE's energy per request.
+        site: Returns a node by name.
     """
     sites: dict[str, Site | None] = {}
     for (hour, model), count in requests.items():
@@ -139,7 +138,7 @@ def baseline_spread(
 
 
 def _same(figures: Figures) -> Figures:
-    """Return what is said of BASE where it draws what was drawn: nothing saved, and that surely."""
+    """Return figures in which BASE draws the same: nothing saved, without any error."""
     return Figures(
         base_energy_j=figures.energy_j,
         base_carbon_gco2e=figures.carbon_gco2e,
@@ -149,7 +148,7 @@ def _same(figures: Figures) -> Figures:
 
 
 def _alone(problem: Problem, model: Model) -> Iterator[SegmentKind]:
-    """Yield the model's most accurate variant that fits on a GPU, whether one is left or not."""
+    """Yield the model's most accurate variant that fits on a GPU, if one is left."""
     pools = sorted(problem.pools.items(), key=lambda item: (-item[1], item[0].type.name))
     for variant in sorted(model.variants, key=lambda each: -each.accuracy):
         for pool, _ in pools:
@@ -160,11 +159,11 @@ def _alone(problem: Problem, model: Model) -> Iterator[SegmentKind]:
 
 
 def _energy_j(profile: Profile, kind: SegmentKind, segments: int, load_rps: float) -> float:
-    """Return the active energy per request where batches are as full as a load makes them, J."""
+    """Return the active energy per request, J, with batches as full as a load makes them."""
     shape = kind.pool.type.shape(whole(kind.pool))
     costs = [profile.batch(shape, size, 1) for size in range(1, kind.batch_size + 1)]
     full = BatchCost(kind.latency_s, kind.energy_j * kind.batch_size)
-    known = [cost or full for cost in costs]  # a size that was not measured counts as a full batch
+    known = [cost or full for cost in costs]  # an unmeasured size counts as a full batch
     return mean_energy_j(load_rps, segments * kind.processes, known)
 
 
@@ -174,7 +173,7 @@ def _rates(
     energy_j: Mapping[SegmentKind, float],
     error: float,
 ) -> Iterator[BaselineRate]:
-    """Yield a rate per node; of the GPUs of a pool, BASE prefers none."""
+    """Yield a rate per node; BASE uses all GPUs of a pool equally."""
     total_rps = sum(load_rps.values())
     found: dict[str, BaselineRate] = {}
     for kind, rps in load_rps.items():
@@ -194,9 +193,9 @@ def mean_energy_j(load_rps: float, processes: int, costs: Sequence[BatchCost]) -
     """Return the active energy per request, J.
 
     Args:
-        load_rps: Requests that arrive, req/s, >= 0; beyond capacity all batches are full.
-        processes: Equal processes that draw from one queue, >= 1.
-        costs: Of batches of 1, 2, ... requests, up to the batch size; at least one.
+        load_rps: Arriving requests, req/s, >= 0; above capacity all batches are full.
+        processes: Number of equal processes on one queue, >= 1.
+        costs: Costs of batches of 1, 2, ... requests, up to the batch size; at least one.
     """
     flows = batch_flows(load_rps, processes, [cost.latency_s for cost in costs])
     energy_j = sum(flow * cost.energy_j for flow, cost in zip(flows, costs, strict=True))
@@ -205,21 +204,21 @@ def mean_energy_j(load_rps: float, processes: int, costs: Sequence[BatchCost]) -
 
 
 def batch_flows(load_rps: float, processes: int, times_s: Sequence[float]) -> list[float]:
-    """Return how many batches of 1, 2, ... requests end in a second: how full batches are.
+    """Return the number of batches of 1, 2, ... requests that end per second.
 
     Workers never wait to fill a batch: a request that finds a process free is a batch of its own,
-    and a process that ends a batch takes what has come meanwhile, up to the batch size. With
-    Poisson arrivals and memoryless batch times that is the queue M/M[1,B]/c: while all processes
-    are busy the number that waits is geometric, and below that it is Erlang's system (Gross,
-    Shortle, Thompson and Harris, "Fundamentals of Queueing Theory", 4th edition, section 3.2.2,
-    there for one server).
+    and a process that ends a batch takes the requests that have arrived meanwhile, up to the batch
+    size. With Poisson arrivals and memoryless batch times that is the queue M/M[1,B]/c: while all
+    processes are busy the number of waiting requests is geometric, below that it is Erlang's system
+    (Gross, Shortle, Thompson and Harris, "Fundamentals of Queueing Theory", 4th edition, section
+    3.2.2, there for one server).
 
-    A batch takes the mean of the batches' times, whose own mixture depends on it: the shortest
-    such time is taken, up to which the queue's batches take longer than was assumed.
+    All batches take the mean time of the batches, which in turn depends on it: the shortest mean
+    for which the queue's batches take no longer.
 
     Args:
-        load_rps: Requests that arrive, req/s, >= 0.
-        processes: Processes, >= 1.
+        load_rps: Arriving requests, req/s, >= 0.
+        processes: Number of processes, >= 1.
         times_s: Times of batches of 1, 2, ... requests, s.
     """
     low_s, high_s = min(times_s), max(times_s)
@@ -235,7 +234,7 @@ def batch_flows(load_rps: float, processes: int, times_s: Sequence[float]) -> li
 
 
 def _flows(load_rps: float, processes: int, largest: int, batch_s: float) -> list[float]:
-    """Return the batches per second by size where every batch takes `batch_s` on average."""
+    """Return the batches per second by size where a batch takes `batch_s` on average."""
     offered = load_rps * batch_s
     if offered >= processes * largest:
         return [*[0.0] * (largest - 1), processes / batch_s]

@@ -1,4 +1,4 @@
-"""Agents' counters only grow: consumption is a difference, even if reports come twice or late."""
+"""Agents' energy counters, which only grow: consumption is a difference, even if reports repeat."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Final, NamedTuple
 from services.kit.grouping import summed
 
 _MARGIN: Final = 1.25
-"""A GPU's power limit can be raised above its default."""
+"""Allowance for a GPU's power limit, which can be raised above its default."""
 
 _MOST_RPS: Final = 1e6
-"""Requests per second that a GPU's segments may report."""
+"""Most requests per second that a GPU's segments may report."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelEnergy:
-    """What a model used on a GPU.
+    """Consumption of a model on a GPU.
 
     Attributes:
         active_j: Active energy, J.
-        idle_share_j: Its share of idle energy, reported separately, J.
-        requests: Answered.
+        idle_share_j: Share of idle energy, reported separately, J.
+        requests: Answered requests.
     """
 
     active_j: float = 0.0
@@ -39,7 +39,7 @@ class ModelEnergy:
         )
 
     def beyond(self, last: ModelEnergy) -> ModelEnergy:
-        """Return what was used since `last`; a counter that is lower adds nothing."""
+        """Return the consumption since `last`; a counter that is lower adds nothing."""
         return ModelEnergy(
             max(self.active_j - last.active_j, 0.0),
             max(self.idle_share_j - last.idle_share_j, 0.0),
@@ -49,18 +49,19 @@ class ModelEnergy:
 
 @dataclass(frozen=True, slots=True)
 class EnergyCounters:
-    """A GPU's counters, as its agent reported them.
+    """A GPU's counters, as reported by its agent.
 
-    By model, not by segment: agents merge the entries of segments that ended long ago, and a sum
-    over all entries of a model does not notice.
+    By model, not by segment: agents merge the entries of segments that ended long ago, which does
+        not
+    change the sum over a model's entries.
 
     Attributes:
-        since_s: When the agent's account began, Unix time, s; 0: unknown.
-        at_s: When they were reported, Unix time, s.
-        total_j: Metered, J.
-        idle_j: Of it: idle energy, J.
-        models: Of it: what each model used; None: not known (an older planner kept totals only).
-        method: How total_j was obtained; "": not known.
+        since_s: Start of the agent's account, Unix time, s; 0: unknown.
+        at_s: Time of the report, Unix time, s.
+        total_j: Metered energy, J.
+        idle_j: Idle energy in it, J.
+        models: Consumption of each model in it; None: unknown (older planners kept totals only).
+        method: Energy method of total_j; "": unknown.
     """
 
     since_s: float
@@ -73,14 +74,14 @@ class EnergyCounters:
 
 @dataclass(frozen=True, slots=True)
 class EnergyDrawn:
-    """What a GPU drew in a stretch of time.
+    """Energy drawn by a GPU over a stretch of time.
 
     Attributes:
-        start_s, end_s: When, Unix time, s.
-        total_j: All of it, J.
-        idle_j: Of it: idle energy, J.
-        models: Of it: what each model used.
-        method: How total_j was obtained; "": not known.
+        start_s, end_s: Start and end, Unix time, s.
+        total_j: Total energy, J.
+        idle_j: Idle energy in it, J.
+        models: Consumption of each model in it.
+        method: Energy method of total_j; "": unknown.
     """
 
     start_s: float
@@ -92,12 +93,12 @@ class EnergyDrawn:
 
     @property
     def unattributed_j(self) -> float:
-        """The rest, J; the agent's rounding is in it, so that the parts sum to the whole."""
+        """The rest, J; it includes the agent's rounding, so that the parts sum to the whole."""
         return self.total_j - fsum((self.idle_j, *(used.active_j for used in self.models.values())))
 
 
 def together(draws: Iterable[EnergyDrawn]) -> EnergyDrawn:
-    """Return what several GPUs drew in the same stretch of time, metered in the same way."""
+    """Return the energy that several GPUs drew over the same time, metered by the same method."""
     draws = tuple(draws)
     return replace(
         draws[0],
@@ -108,12 +109,12 @@ def together(draws: Iterable[EnergyDrawn]) -> EnergyDrawn:
 
 
 class Bounded(NamedTuple):
-    """A report as far as it can be true.
+    """The plausible part of a report.
 
     Attributes:
-        counters: What is believed of it.
-        clamped: Names of what was cut.
-        used_s: Time in which the GPU can have done what is new in it, s.
+        counters: The counters as accepted.
+        clamped: Names of the counters that were cut.
+        used_s: Time that the GPU needed for the new part, s.
     """
 
     counters: EnergyCounters
@@ -124,23 +125,23 @@ class Bounded(NamedTuple):
 def bounded(
     last: EnergyCounters | None, reported: EnergyCounters, max_power_w: float, available_s: float
 ) -> Bounded:
-    """Return a report as far as it can be true.
+    """Return the plausible part of a report.
 
-    A counter grows by at most what the GPU can do in a time. What was cut is booked later where it
-    was true after all, because counters only advance by what was booked.
+    A counter grows by at most what the GPU can do in a time. A part that was cut although true is
+    booked later, as counters advance only by the booked amount.
 
     Args:
-        last: As the counters stood; None: the GPU's account begins here.
+        last: Counters before the report; None: the GPU's account begins here.
         reported: The report of the agent.
-        max_power_w: The GPU's power limit, W; inf: not known.
-        available_s: Time in which it can have done what it reports, s.
+        max_power_w: The GPU's power limit, W; inf: unknown.
+        available_s: Time in which the GPU can have done the reported work, s.
     """
     clamped: dict[str, None] = {}
     if not 0 <= reported.since_s <= reported.at_s:
         clamped["since"] = None
         reported = replace(reported, since_s=0.0)
     base = EnergyCounters(0.0, 0.0, 0.0)
-    if last is None:  # since 1970 where its beginning is not known
+    if last is None:  # since 1970 if its start is unknown
         available_s = reported.at_s - reported.since_s
     elif not _is_new(last, reported):
         base = last
@@ -175,17 +176,17 @@ def bounded(
 def advance(
     last: EnergyCounters | None, reported: EnergyCounters
 ) -> tuple[EnergyCounters, EnergyDrawn | None]:
-    """Return the counters after a report, and what was drawn since the one before.
+    """Return the counters after a report, and the energy drawn since the last one.
 
     Args:
-        last: As they stood; None: the GPU's account begins here, and costs nothing yet.
+        last: Counters before; None: the GPU's account begins here, with no energy.
         reported: The report of the agent.
 
     Returns:
-        Counters that never go back while the agent's account is the same one: a report that comes
-        twice draws nothing, and neither does one that is late, or of an agent that lost its last
-        seconds in a crash, until it has passed where it stood. An account that began later than
-        the last one counts from zero. None: nothing is to be booked.
+        Counters that never fall within one account of the agent: a repeated report draws nothing,
+            nor does a late one, or one of an agent that lost its last seconds in a crash, until it
+            has passed the old value. An account that began later than the last one counts from
+            zero. None: there is nothing to book.
     """
     if last is None:
         return reported, None
@@ -226,7 +227,7 @@ def advance(
 def _is_new(last: EnergyCounters, reported: EnergyCounters) -> bool:
     """Return whether the agent has begun a new account.
 
-    Where the start of one of the two is unknown, a lower total is taken as a new account.
+    Where either start is unknown, a lower total is taken as a new account.
     """
     if last.since_s and reported.since_s:
         return reported.since_s > last.since_s

@@ -11,19 +11,19 @@ from typing import Literal, NamedTuple
 HOUR = timedelta(hours=1)
 
 Grouping = Literal["", "model", "node", "zone"]
-"""Column by which the entries of an hour are summed; "": entries stay apart."""
+"""Column by which the entries of an hour are summed; "": entries stay separate."""
 
 _MAX_HOURS = 31 * 24
-"""Longest stretch that one entry is spread over; what is older is put into its first hour."""
+"""Longest stretch that one entry is spread over; older energy is put into its first hour."""
 
 
 class EntryKey(NamedTuple):
-    """What an entry is of.
+    """Identity of an entry.
 
     Attributes:
-        hour: When it began, UTC.
-        zone, node: Where; "" where that is not known.
-        model: For whom; "": what no model used.
+        hour: Start of the hour, UTC.
+        zone, node: Place; "": unknown.
+        model: Model; "": used by no model.
     """
 
     hour: datetime
@@ -37,16 +37,16 @@ class Figures:
     """Energy and carbon of an entry; entries add up.
 
     Attributes:
-        energy_j: Metered: active, idle and unattributed, J.
-        idle_j, unattributed_j: Of it, J.
+        energy_j: Metered energy: active, idle and unattributed, J.
+        idle_j, unattributed_j: Parts of it, J.
         carbon_gco2e: Operational carbon of energy_j, PUE included.
-        idle_gco2e, unattributed_gco2e: Of it.
+        idle_gco2e, unattributed_gco2e: Parts of it.
         idle_share_j, idle_share_gco2e: A model's share of idle energy, not part of energy_j.
-        embodied_gco2e: Of the GPUs' making.
-        base_energy_j, base_carbon_gco2e: What BASE would have drawn for the same requests.
-        profile_error_gco2e, meter_error_gco2e, intensity_error_gco2e: By how much base_carbon_gco2e
-            - carbon_gco2e changes where that source errs by its half-width (`site`).
-        requests, input_tokens, output_tokens: Answered, and what went in and out.
+        embodied_gco2e: Embodied carbon of the GPUs.
+        base_energy_j, base_carbon_gco2e: Energy and carbon of BASE for the same requests.
+        profile_error_gco2e, meter_error_gco2e, intensity_error_gco2e: Change of base_carbon_gco2e -
+            carbon_gco2e when that source errs by its half-width (`site`).
+        requests, input_tokens, output_tokens: Answered requests, and their tokens.
     """
 
     energy_j: float = 0.0
@@ -79,7 +79,7 @@ values = attrgetter(*NAMES)
 
 
 def hour_of(when: datetime) -> datetime:
-    """Return when the hour began that `when` lies in, UTC."""
+    """Return the start of the hour that contains `when`, UTC."""
     return when.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
 
 
@@ -88,7 +88,7 @@ def hours(start_s: float, end_s: float) -> Iterator[tuple[datetime, float]]:
 
     Args:
         start_s: Unix time, s.
-        end_s: Likewise; not after `start_s`: all of it is in the hour of `end_s`.
+        end_s: Unix time, s; if not after `start_s`, all of it is in the hour of `end_s`.
     """
     last = hour_of(datetime.fromtimestamp(end_s, UTC))
     start_s = max(start_s, (last - _MAX_HOURS * HOUR).timestamp())

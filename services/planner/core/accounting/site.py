@@ -1,10 +1,10 @@
-"""Where energy is drawn, whose slices are there, and how far figures may be off.
+"""Nodes as places of energy use: carbon, embodied carbon and error of figures.
 
-How far what was saved may be off is stated by source: half-widths of 95 % intervals, as shares. An
-error of one source is common to all that it touches: a meter that reads too much always does. An
-entry therefore holds, for each source, by how much `saved` changes when the source errs by its
-half-width. That is linear, so that entries add up, with their signs; sources are independent of
-one another, so that their squares do.
+The error of savings is stated by source: half-widths of 95 % intervals, as shares. An error of one
+source is common to all that it affects: a meter that reads too high always does. An entry therefore
+holds, for each source, the change of `saved` when the source errs by its half-width. That is
+linear: entries add up, with their signs. Sources are independent of one another: their squares add
+up.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from services.planner.core.model import GpuType
 
 @dataclass(frozen=True, slots=True)
 class EmbodiedCarbon:
-    """What a GPU is, to its embodied carbon.
+    """Embodied carbon of a GPU, and its split over models.
 
     Attributes:
-        embodied_gco2e_per_s: Carbon of its making over its lifetime.
-        held: Share of it that each model's slices hold, 0..1; they sum to 1 at most.
+        embodied_gco2e_per_s: Embodied carbon over its lifetime.
+        held: Share of it held by each model's slices, 0..1; their sum is at most 1.
     """
 
     embodied_gco2e_per_s: float = 0.0
@@ -37,7 +37,7 @@ class EmbodiedCarbon:
 
     @classmethod
     def together(cls, boards: Iterable[EmbodiedCarbon]) -> EmbodiedCarbon:
-        """Return several GPUs as one: a model holds of it what it holds of each by its carbon."""
+        """Return several GPUs as one, with each model's share weighted by carbon."""
         boards = tuple(boards)
         rate_gco2e_per_s = sum(board.embodied_gco2e_per_s for board in boards)
         held_gco2e_per_s = summed(
@@ -51,15 +51,15 @@ class EmbodiedCarbon:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A node, to the account.
+    """A node in the account.
 
     Attributes:
-        node, zone: Names.
+        node, zone: Names of the node and its zone.
         pue: Wall energy per device energy, >= 1.
-        intensity_gco2e_per_kwh: In force now.
-        boards: Its GPUs, by UUID; those left out have no embodied carbon.
+        intensity_gco2e_per_kwh: Intensity in force.
+        boards: Its GPUs, by UUID; missing ones have no embodied carbon.
         intensity_error: Half-width of the intensity's 95 % interval, as a share.
-        max_power_w: Power limits of its GPUs, W, by UUID; of one left out it is not known.
+        max_power_w: Power limits of its GPUs, W, by UUID; missing: unknown.
     """
 
     node: str
@@ -76,12 +76,12 @@ class Site:
 
 
 UNMETERED: Final = "model"
-"""Energy that was not metered but comes of the profiles, as BASE's does: an error of theirs
-changes both, and so only their difference."""
+"""Energy from the profiles instead of a meter, like BASE's: an error of theirs changes both, and
+thus only the difference."""
 
 PROFILE: Final[Mapping[str, float]] = {"table": 0.1, "model": ENERGY_ERRORS[UNMETERED]}
-"""Of a profile's energies, by its method. table: power of the profiles that were calibrated to
-measured points (docs/measurements/planner.md)."""
+"""Half-width of a profile's energies by its method. table: power of the profiles that were
+calibrated to measured points (docs/measurements/planner.md)."""
 
 INTENSITY: Final[Mapping[str, float]] = {
     "measured": 0.0,
@@ -90,14 +90,14 @@ INTENSITY: Final[Mapping[str, float]] = {
     "held": 0.34,
     "assumed": 1.0,
 }
-"""Of an intensity, by provenance; what a source itself errs by is not known. forecast: National
-Grid ESO's of 2021 (95 % of its hours were within), and taken to hold for estimates. held, assumed:
-what the intensity differs by from that of three hours before, and from the year's mean, in the
-median of 21 recorded zones and years."""
+"""Half-width of an intensity by provenance; a source's own error is unknown. forecast: National
+Grid ESO's of 2021 (95 % of its hours were within), assumed for estimates as well. held, assumed:
+differences from the intensity three hours before, and from the year's mean, in the median of 21
+recorded zones and years."""
 
 
 def meter_error(method: str) -> float:
-    """Return the half-width of metered energy by its method; an unknown one counts as the worst."""
+    """Return the half-width of metered energy by method; an unknown one counts as the worst."""
     return 0.0 if method == UNMETERED else ENERGY_ERRORS.get(method, max(ENERGY_ERRORS.values()))
 
 
@@ -107,16 +107,16 @@ _S_PER_YEAR: Final = 365.25 * 86_400
 def embodied_carbon(
     settings: Embodied, gpu: GpuType, slices: Iterable[tuple[str, Placement]]
 ) -> EmbodiedCarbon:
-    """Return what a GPU's making costs over time, and who holds how much of it.
+    """Return a GPU's embodied carbon over time, and each model's share of it.
 
     It is spread evenly over its lifetime (SCI, ISO/IEC 21031, M).
 
     Args:
-        settings: Its lifetime, and what making it cost where that is not as published
+        settings: Lifetime, and embodied carbon where it differs from the published figure
             (`services/kit/hardware/types`).
-        gpu: Its type.
-        slices: Model and slice of each segment on it; a slice is its part of the GPU's
-            streaming multiprocessors.
+        gpu: GPU type.
+        slices: Model and slice of each segment on it; a slice counts by its streaming
+            multiprocessors.
     """
     kgco2e = settings.kgco2e.get(gpu.name, published_kgco2e(gpu.name))
     sizes = ((model, gpu.geometry.kind(place.profile).sm_count) for model, place in slices)

@@ -1,4 +1,4 @@
-"""The cluster as the planner knows it, by the reports of agents, routers and the carbon service."""
+"""The cluster as reported by agents, routers and the carbon service."""
 
 from __future__ import annotations
 
@@ -29,34 +29,34 @@ from services.planner.core.variant_blocklist import VariantBlocklist, absent_var
 
 @dataclass(slots=True)
 class ClusterState:
-    """What was reported; `changed` is notified after every change.
+    """State from reports; `changed` is notified after every change.
 
     Attributes:
-        clock: Time.
-        changed: Wakes what waits for news.
-        models: The deployment's models, their profiles corrected by what was learned.
-        fleet: Nodes, by their agents' reports.
-        demand: Load, by the routers' reports.
-        level: Latency and accuracy of the answers, by the routers' reports.
-        objective: What a good plan is.
-        strategy: Name of the strategy that looks for it.
-        objective_by: Identity of the operator who ordered both; "": not known.
-        intensity_gco2e_per_kwh: By zone, by the carbon service.
-        provenance: How that is known, by zone.
-        signal: How old that is, and how steady.
-        forecast: Intensity in the periods to come, by zone, by the carbon service.
+        clock: Source of time.
+        changed: Wakes tasks that wait for a change.
+        models: The deployment's models, with profiles corrected by measurements.
+        fleet: Nodes, from their agents' reports.
+        demand: Load, from the routers' reports.
+        level: Latency and accuracy of answers, from the routers' reports.
+        objective: The objective in force.
+        strategy: Name of the strategy in force.
+        objective_by: Identity of the operator who ordered both; "": unknown.
+        intensity_gco2e_per_kwh: Intensity by zone, from the carbon service.
+        provenance: Provenance of the intensity by zone.
+        signal: Age and recent range of the intensities.
+        forecast: Intensity in the coming periods by zone, from the carbon service.
         blocklist: Variants that agents gave up on.
-        readings: Work done, as counted by agents and routers.
-        fixed: Settings that plans are made from.
-        beliefs: What live measurements taught about the profiles.
-        profiled: The models with the profiles as they are, for texts of the usual lengths.
-        deployed: The models with the profiles as the deployment states them; empty: `models`.
-        lengths: How long texts usually are, by the routers' reports.
-        removed: Variants that the deployment has no more since a change at run time, by model: they
-            may still run.
-        settings: The planner's; objective and strategy in them are the deployment's.
-        before_intensity: Called before intensities change: what was drawn so far has the old ones.
-        of_nodes: Conditions of the nodes, and their zones, as of a revision of the fleet.
+        readings: Work counters of agents and routers.
+        fixed: Settings that plans depend on.
+        beliefs: Corrections of the profiles from live measurements.
+        profiled: The models with uncorrected profiles for texts of the usual lengths.
+        deployed: The models with the profiles of the deployment; empty: `models`.
+        lengths: Usual lengths of texts, from the routers' reports.
+        removed: Variants that a change at run time removed from the deployment, by model: they may
+            still run.
+        settings: The planner's settings; objective and strategy in them are the deployment's.
+        before_intensity: Called before intensities change, to book energy at the old ones.
+        of_nodes: Conditions of the nodes, and their zones, at a revision of the fleet.
     """
 
     clock: Clock
@@ -98,8 +98,8 @@ class ClusterState:
         Args:
             deployment: The deployment.
             models: Its models, with their profiles.
-            clock: Time.
-            changed: Wakes what waits for news.
+            clock: Source of time.
+            changed: Wakes tasks that wait for a change.
         """
         planner = deployment.planner
         configured_rps = {name: model.demand_rps for name, model in deployment.models.items()}
@@ -125,15 +125,15 @@ class ClusterState:
     def configure(
         self, deployment: Deployment, models: tuple[Model, ...], principal: str = ""
     ) -> None:
-        """Take over changed models, nodes, objective and strategy; what was reported stays.
+        """Apply changed models, nodes, objective and strategy; reports are kept.
 
-        An objective or strategy that operators set by order stays, too, unless the deployment's
-        has changed.
+        An objective or strategy ordered by operators is kept as well, unless the deployment's has
+        changed.
 
         Args:
             deployment: The changed deployment.
             models: Its models, with their profiles.
-            principal: Identity of the operator who ordered it; "": the file says so.
+            principal: Identity of the operator who ordered it; "": the file did.
         """
         before, now = self.settings, deployment.planner
         if now.objective != before.objective:
@@ -154,7 +154,7 @@ class ClusterState:
     def reconfigured(
         self, now: Snapshot, deployment: Deployment, models: tuple[Model, ...]
     ) -> Snapshot:
-        """Return a snapshot as it would be after `configure`, with the load that is seen."""
+        """Return a snapshot as it would be after `configure`, with the observed load."""
         planner, demand_rps = deployment.planner, {m.name: m.demand_rps for m in now.models}
         configured_rps = {m.name: m.demand_rps for m in self.profiled}
 
@@ -184,7 +184,7 @@ class ClusterState:
         usual: Mapping[str, TextLength],
         promised: Mapping[str, TextLength],
     ) -> Snapshot:
-        """Return a snapshot of those models only whose usual lengths were seen; `with_lengths`."""
+        """Return a snapshot for observed usual lengths of texts; see `with_lengths`."""
         seen = [model for model in self.deployed if model.name in usual]
         return replace(now, models=self._offered(now, seen, usual, promised))
 
@@ -199,7 +199,7 @@ class ClusterState:
         return offered(believed, now.blocked, now.absent)
 
     def _lengthen(self) -> None:
-        """Have plans made for texts as long as they usually are."""
+        """Plan for texts of the usual lengths from now on."""
         self.profiled = with_lengths(self.deployed, self.lengths.planned, self.lengths.promised)
         self.believe(self.beliefs)
 
@@ -208,7 +208,7 @@ class ClusterState:
     def set_objective(
         self, carbon_weight: float | None, strategy: str | None, principal: str = ""
     ) -> None:
-        """Change the objective, as far as given; `principal`: the operator, or ""."""
+        """Change the given parts of the objective; `principal`: the operator, or ""."""
         if carbon_weight is not None:
             update = {"carbon_weight": carbon_weight}
             self.objective = self.objective.model_copy(update=update)
@@ -222,7 +222,7 @@ class ClusterState:
         staleness_s: Mapping[str, float] | None = None,
         provenance: Mapping[str, str] | None = None,
     ) -> None:
-        """Take in new intensities, by zone, their age in grid time, and how they are known."""
+        """Record intensities by zone, with their age in grid time and their provenance."""
         self.before_intensity()
         self.carbon_away = False
         self.provenance.update(provenance or {})
@@ -231,20 +231,20 @@ class ClusterState:
         self.changed.notify()
 
     def lose_carbon(self) -> None:
-        """Take in that the carbon service went away: the last intensities hold, and grow old."""
+        """Record that the carbon service is gone: the last intensities hold, and age."""
         if not self.carbon_away:
             self.carbon_away = True
             self.changed.notify()
 
     def update_forecast(self, periods: tuple[Period, ...]) -> None:
-        """Take in the expected intensities, the present period first.
+        """Record the expected intensities, the current period first.
 
         Nothing is notified: a forecast alone triggers no decision.
         """
         self.forecast = periods
 
     def update_load(self, report: LoadReport) -> None:
-        """Take in a router's report."""
+        """Add a router's report."""
         self.demand.observe(report.router_id, report.arrivals, report.window_s)
         self.level.observe(report.late, report.by_variant, self.clock.monotonic(), report.refused)
         answers = {model: sum(each.values()) for model, each in report.by_variant.items()}
@@ -256,35 +256,35 @@ class ClusterState:
         self.changed.notify()
 
     def need_more(self, models: Iterable[str], why: str) -> None:
-        """Take in that an agent's GPU cannot serve these models any faster."""
+        """Record that an agent's GPU cannot serve these models any faster."""
         self.level.need_more(models, why)
         self.changed.notify()
 
-    # ---- what is known -------------------------------------------------------------------------
+    # ---- queries -----------------------------------------------------------------------------
 
     def demand_rps(self) -> dict[str, float]:
-        """Return the load to provide for, by model: more of it where requests were late."""
+        """Return the load to provide for, by model, req/s: more if requests were late."""
         return self.level.provided_rps(self.demand.rates_rps(), self.clock.monotonic())
 
     def reading(self) -> Reading:
-        """Return all counters as they are now."""
+        """Return the current values of all counters."""
         return self.readings.reading(self.clock.monotonic())
 
     def unsettled_s(self) -> float:
-        """Return after how long to look again although no report comes, s."""
+        """Return the time until the state may change without a report, s."""
         now_s = self.clock.monotonic()
         return min(self.fleet.unsettled_s(now_s) or math.inf, self.signal.settles_s(now_s))
 
     def snapshot(self, shares: Mapping[str, float]) -> Snapshot | None:
-        """Return the cluster as it is, or None where planning makes no sense now.
+        """Return the cluster, or None if planning makes no sense now.
 
-        It needs GPUs, the intensity of all their zones, every node either here or given up, and a
-        model whose file some node has.
-        With no GPU left the last routes stay: workers may serve on although their agents are
-        out of reach, and routers notice by themselves where they do not.
+        Planning needs GPUs, the intensity of all their zones, every node either connected or given
+        up, and a model whose file some node has. Without any GPU the last routes stay: workers may
+        keep serving although their agents are unreachable, and routers notice by themselves when
+        they stop.
 
         Args:
-            shares: Share of its model's load now, by segment id.
+            shares: Current share of its model's load, by segment id.
         """
         now_s = self.clock.monotonic()
         nodes = list(self.fleet.nodes(now_s))
@@ -330,7 +330,7 @@ class ClusterState:
         )
 
     def refreshed(self, now: Snapshot, shares: Mapping[str, float]) -> Snapshot:
-        """Return a snapshot of before with the fleet, and what runs on it, as they are now."""
+        """Return an earlier snapshot with the current fleet and running segments."""
         now_s = self.clock.monotonic()
         zones = {gpu.pool.zone: gpu.pool.intensity_gco2e_per_kwh for gpu in now.all_gpus}
         intensity = {**self.intensity_gco2e_per_kwh, **zones}
@@ -343,7 +343,7 @@ class ClusterState:
         )
 
     def _objective(self, now_s: float) -> Objective:
-        """Return the objective to plan with: a higher floor where answers were too inaccurate."""
+        """Return the objective to plan with: a higher floor if answers were too inaccurate."""
         lift = self.level.floor_lift(now_s)
         if not lift:
             return self.objective
@@ -351,13 +351,13 @@ class ClusterState:
         return self.objective.model_copy(update={"accuracy_floor": min(floor, 1.0)})
 
     def _forecast(self, zones: set[str]) -> tuple[Period, ...]:
-        """Return the periods to come for which the intensity of every zone is forecast."""
+        """Return the coming periods for which the intensity of every zone is forecast."""
         return tuple(
             period for period in self.forecast if zones <= period.intensity_gco2e_per_kwh.keys()
         )
 
     def with_profiles(self, now: Snapshot) -> Snapshot:
-        """Return a snapshot whose models have their profiles as they are, without corrections."""
+        """Return a snapshot whose models have uncorrected profiles."""
         profiled = variants_of(self.profiled)
         return replace(
             now,
@@ -370,10 +370,10 @@ class ClusterState:
             ),
         )
 
-    # ---- what follows from decisions -----------------------------------------------------------
+    # ---- consequences of decisions -- -----------------------------------------------------------
 
     def believe(self, beliefs: Beliefs) -> None:
-        """Take in what live measurements taught: plans are made from corrected profiles."""
+        """Record the results of live measurements: plans use corrected profiles."""
         self.beliefs = beliefs
         self.models = corrected(self.profiled, beliefs)
 
@@ -384,7 +384,7 @@ class ClusterState:
         in_time: Collection[str],
         endless: Collection[str] = (),
     ) -> bool:
-        """Take in whose usual texts some batch serves in time; see `TextLengths.settle`."""
+        """Record the models whose usual texts are served in time; see `TextLengths.settle`."""
         changed = self.lengths.settle(usual, promised, in_time, endless)
         if changed:
             self._lengthen()
@@ -394,12 +394,12 @@ class ClusterState:
     def raise_requirements(
         self, trigger: Trigger, now: Snapshot, learned: Mapping[str, str]
     ) -> tuple[Trigger, Snapshot]:
-        """Raise the requirements on the next plan where an SLO is violated, lest it be the same.
+        """Raise the requirements on the next plan if an SLO is violated, so that it differs.
 
         Args:
-            trigger: What causes the plan.
+            trigger: Cause of the plan.
             now: The cluster.
-            learned: Models whose profile was just corrected, which is enough, and how.
+            learned: Models whose profile was just corrected, which suffices, with the correction.
 
         Returns:
             The trigger, and the snapshot with the raised requirements.
@@ -421,7 +421,7 @@ class ClusterState:
         )
 
     def decided(self, trigger: Trigger, *, changed: bool) -> None:
-        """Take in whether another plan came of a decision, and what had caused it."""
+        """Record whether a decision led to another plan, and its cause."""
         self.level.decided(
             broken=trigger.kind in (Kind.SLA, Kind.ACCURACY),
             changed=changed,
@@ -430,7 +430,7 @@ class ClusterState:
 
 
 def _removed(before: Iterable[Model], now: Iterable[Model]) -> tuple[Model, ...]:
-    """Return the variants of models of before that are not offered any more; later ones count."""
+    """Return the variants that models no longer offer, without those added later."""
     offered = variants_of(now)
     found: dict[str, dict[str, Variant]] = {}
     models: dict[str, Model] = {}
@@ -446,7 +446,7 @@ def _removed(before: Iterable[Model], now: Iterable[Model]) -> tuple[Model, ...]
 
 
 def aims(deployment: Deployment) -> dict[str, ServiceTarget]:
-    """Return what the deployment promises of each model."""
+    """Return the deployment's promises for each model."""
     return {
         name: ServiceTarget(
             late_share=1 - model.slo.percentile / 100,

@@ -1,4 +1,4 @@
-"""What keeps nodes, zones and variants from working now, by all that was reported."""
+"""Conditions that keep nodes, zones and variants from working now."""
 
 from collections.abc import Iterable, Iterator
 
@@ -9,13 +9,13 @@ from services.kit.conditions import control_off
 from services.planner.core.cycle.cluster_state import ClusterState
 
 _ASSUMED = ("held", "assumed")
-"""How an intensity is known that no source gave for now."""
+"""Provenances of an intensity that no source gave for now."""
 
 
 def cluster_conditions(state: ClusterState) -> tuple[Condition, ...]:
     """Return every condition of the cluster: those of nodes first, then zones and variants."""
     fleet = state.fleet
-    if state.of_nodes[0] != fleet.revision:  # a large fleet is long to look through
+    if state.of_nodes[0] != fleet.revision:  # scanning a large fleet takes long
         found = (
             each for name, node in fleet.settings.items() for each in _of_node(name, node, state)
         )

@@ -1,8 +1,8 @@
-"""The decision cycle: wait for a cause or an order, decide, store the plan, carry it out.
+"""The decision cycle: wait for a trigger or an order, decide, store the plan, carry it out.
 
-The planner runs it live, `cinquefoil simulate` in virtual time; what differs is the environment.
-Desired state is data: after a failure or a restart the cycle looks at what runs and rolls out the
-difference to the plan; it never replays old steps.
+The planner runs it live, `cinquefoil simulate` in virtual time; only the environment differs.
+Desired state is data: after a failure or a restart the cycle compares what runs with the plan and
+rolls out the difference; it never replays old steps.
 """
 
 import math
@@ -37,23 +37,23 @@ from services.planner.core.triggers import (
 
 _LONG_LOOK_S = 0.002
 _LOOK_EVERY = 29.0
-"""At most a thirtieth of the time is spent on looking for a cause to plan."""
+"""Least time between two looks for a trigger, as a multiple of one look's duration."""
 
 _ROUTERS_FIRST_S = 0.1
 
 Work = Callable[[], Awaitable[None]]
-"""What the cycle does next."""
+"""Next piece of work of the cycle."""
 
 
 class Orders(Protocol):
-    """What operators order: taken one after the other, between two plans of the cycle's own."""
+    """Operators' orders, which the cycle carries out one after another between its own plans."""
 
     def __len__(self) -> int:
-        """Return how many wait."""
+        """Return the number of waiting orders."""
         ...
 
     def take(self) -> Work | None:
-        """Return what carries out the next order and answers its operator; None: none waits."""
+        """Return the work of the next order, including its reply; None: no order waits."""
         ...
 
 
@@ -61,14 +61,14 @@ class DecisionCycle:
     """Makes plans and carries them out, one at a time.
 
     Args:
-        state: The cluster's.
-        environment: What the cycle acts through.
+        state: State of the cluster.
+        environment: Environment that the cycle acts through.
         orders: Operators' orders; None: there are no operators.
 
     Attributes:
         planning: Makes plans.
         lifecycle: Carries them out.
-        standing: Where the planner stands.
+        standing: The planner's current standing.
     """
 
     def __init__(
@@ -81,18 +81,18 @@ class DecisionCycle:
         self._state = state
         self._environment = environment
         self._orders = orders
-        self._looked_at = -1  # number of the last change, while nothing follows from it
+        self._looked_at = -1  # number of the last change that led to no plan
         self._search = OnlineSearchLoop(state, environment, self.planning, self.lifecycle)
         self._backoff = Backoff(initial_s=0.5, maximum_s=30.0, rng=Random(state.settings.seed))  # noqa: S311  # jitter, no secret
 
     @property
     def idle(self) -> bool:
-        """Whether every change was looked at, and nothing is left to do or to wait for."""
+        """Every change was considered, and the cycle has nothing left to do or to wait for."""
         return self._looked_at == self._state.changed.count and not self._ordered()
 
     @property
     def held(self) -> Hold | None:
-        """Why only lost capacity is replaced now; None: nothing holds plans back."""
+        """The hold that limits plans to lost capacity; None: there is none."""
         now = self._state.clock.now()
         return hold(self.standing.freeze, self._state.settings.maintenance, now)
 
@@ -115,7 +115,7 @@ class DecisionCycle:
     # ---- causes --------------------------------------------------------------------------------
 
     async def _next(self) -> Work:
-        """Wait for an order, or for a cause to plan that may be acted upon."""
+        """Wait for an order, or for a trigger that may be acted upon."""
         state = self._state
         while True:
             count, began_s = state.changed.count, state.clock.monotonic()
@@ -133,12 +133,12 @@ class DecisionCycle:
                 if delay_s <= 0:
                     return partial(self._replan, trigger, now)
             looked_s = state.clock.monotonic() - began_s
-            if looked_s > _LONG_LOOK_S:  # many changes of a large fleet are looked at together
+            if looked_s > _LONG_LOOK_S:  # changes of a large fleet are batched
                 await state.changed.until(self._ordered, min(_LOOK_EVERY * looked_s, delay_s))
             self._looked_at = count if math.isinf(delay_s) else -1
             await state.changed.after(count, min(delay_s, self._held_s()))
             self._looked_at = -1
-            if looked_s > _LONG_LOOK_S:  # routers first hear of what has changed
+            if looked_s > _LONG_LOOK_S:  # routers get the change first
                 await state.changed.until(self._ordered, _ROUTERS_FIRST_S)
 
     def _cause(self, seen: Observation) -> Trigger | None:
@@ -163,16 +163,16 @@ class DecisionCycle:
         return wait_s(trigger, now_s - self.standing.decided_s, self._triggers, ages_s)
 
     def _held_s(self) -> float:
-        """Return after how long nothing holds plans back any more, s; infinite: nothing does."""
+        """Return the time until no hold applies, s; infinite: none does."""
         held = self.held
         if held is None:
             return math.inf
         return max((held.until - self._state.clock.now()).total_seconds(), 0.0)
 
     def _interrupted(self) -> bool:
-        """Return whether a search must end: for a command, or for another reason to plan.
+        """Return whether a search must end: for an order, or for another trigger.
 
-        Violated SLOs are not such a reason.
+        Violated SLOs do not end a search.
         """
         if self._ordered() or self.held is not None:
             return True
@@ -186,7 +186,7 @@ class DecisionCycle:
     # ---- plans ---------------------------------------------------------------------------------
 
     async def _resume(self, plan: Plan, wanted: Observation, now: Snapshot) -> None:
-        """Go on with a rollout that a restart cut: its plan is the target, what runs the start."""
+        """Resume a rollout cut by a restart: its plan is the target, what runs the start."""
         self.standing.unfinished = None
         try:
             draft = await self.planning.resumed(plan, now)
@@ -200,7 +200,7 @@ class DecisionCycle:
         await self.lifecycle.roll_out(plan, draft)
 
     async def _replan(self, trigger: Trigger, now: Snapshot) -> None:
-        """Decide, and carry the decision out where it differs from the active plan.
+        """Decide, and carry the decision out if it differs from the active plan.
 
         Raises:
             Undecided: There is no decision.
@@ -218,12 +218,12 @@ class DecisionCycle:
         self._state.decided(trigger, changed=changed)
 
     async def _changed(self, trigger: Trigger, now: Snapshot) -> bool:
-        """Decide and carry out; return whether something came of it."""
+        """Decide and carry out; return whether the plan changed."""
         held = self.held is not None
         now = await self._for_texts(now)
         if self.standing.pinned is None and not held and self._search.applies(now.strategy):
             await self._search.run(trigger, now, self._interrupted)
-            return False  # it keeps the accuracy floor where it can: to search again is no use
+            return False  # it keeps the accuracy floor if possible: searching again cannot help
         learned = await self._learned(now)
         if learned:
             now = self._state.snapshot(self._environment.shares) or now
@@ -233,9 +233,9 @@ class DecisionCycle:
     async def _decided_with_more(
         self, trigger: Trigger, now: Snapshot, learned: Mapping[str, str]
     ) -> Draft:
-        """Decide, with raised requirements where an SLO is violated: as high as it takes to change.
+        """Decide, raising the requirements while an SLO is violated and the plan stays the same.
 
-        What runs has just broken the SLO: to publish it again would only lose time.
+        The running plan has just violated the SLO: publishing it again would only lose time.
         """
         level, clock = self._state.level, self._state.clock
         while True:
@@ -249,7 +249,7 @@ class DecisionCycle:
                 return draft
 
     async def _for_texts(self, now: Snapshot) -> Snapshot:
-        """Return the snapshot with objectives eased of models whose texts are too long for them."""
+        """Return the snapshot with eased objectives for models with too long texts."""
         state = self._state
         usual = state.lengths.usual
         if not usual:
@@ -275,12 +275,12 @@ class DecisionCycle:
         return state.snapshot(self._environment.shares) or now
 
     async def _learned(self, now: Snapshot) -> Mapping[str, str]:
-        """Correct the profiles of models whose requests are late by what their batches took.
+        """Correct the profiles of models with late requests by the measured times of batches.
 
-        What was corrected before is measured again whenever something is decided.
+        Earlier corrections are measured again with each decision.
 
         Returns:
-            The models whose batches turn out to take longer than was believed, and what did.
+            The models whose batches take longer than assumed, with the correction.
         """
         state = self._state
         measurement = self.standing.ran(state, staying(now))
@@ -294,7 +294,7 @@ class DecisionCycle:
         state.believe(beliefs)
         found = dict(slower(before, beliefs, measurement))
         for model in await self._unservable(found.keys()):
-            # As corrected, nothing keeps the latency rule; more segments serve better than none.
+            # With the correction no kind keeps the latency rule; late segments beat none.
             state.believe(state.beliefs.without(model))
             text = found.pop(model)
             self._environment.log.warning("the SLO cannot be kept", model=model, measured=text)
@@ -304,7 +304,7 @@ class DecisionCycle:
         return found
 
     async def _unservable(self, models: Iterable[str]) -> list[str]:
-        """Return those of `models` that no segment can serve in time, as the profiles are now."""
+        """Return those of `models` that no segment can serve in time with the current profiles."""
         now = self._state.snapshot(self._environment.shares)
         if now is None or not models:
             return []

@@ -1,8 +1,8 @@
-"""What the decision cycle needs of the world around it, as protocols.
+"""Protocols of the decision cycle's environment.
 
 Two environments exist: the live one (`services.planner.control.live_environment`: asyncio, the
 database, agents and routers over gRPC) and virtual time (`services.simulator.planner`). The cycle
-is written in coroutines that await only what its environment gives, so that either can run them.
+consists of coroutines that await only its environment's, so that either can run them.
 """
 
 import math
@@ -27,9 +27,9 @@ class Draft:
 
     Attributes:
         plan: The plan; its version is 0.
-        decision: What it was built from.
-        snapshot: What that was made from.
-        seen: What caused it; later observations are compared with it.
+        decision: Decision that it was built from.
+        snapshot: Snapshot that the decision was made from.
+        seen: Observation that caused it; later observations are compared with it.
     """
 
     plan: Plan
@@ -45,9 +45,9 @@ class NodeChange:
     Attributes:
         change_id: Unique over the deployment's life.
         node: Name of the node.
-        groups: Actions in order, those of one group at the same time; each with the time that
-            accepted requests get when its segment stops, s.
-        timeout_s: Longest time to wait for the node's answer, s.
+        groups: Actions in order, those of one group at the same time; each with the time for
+            accepted requests when its segment stops, s.
+        timeout_s: Longest wait for the node's answer, s.
     """
 
     change_id: str
@@ -69,7 +69,7 @@ class Clock(Protocol):
 
 
 class ChangeEvent(Protocol):
-    """Wakes what waits for a change of the cluster's state."""
+    """Wakes tasks that wait for a change of the cluster's state."""
 
     @property
     def count(self) -> int:
@@ -77,7 +77,7 @@ class ChangeEvent(Protocol):
         ...
 
     def notify(self) -> None:
-        """Wake every waiter: something has changed."""
+        """Wake every waiter after a change."""
         ...
 
     async def after(self, seen: int, timeout_s: float = math.inf) -> None:
@@ -90,7 +90,7 @@ class ChangeEvent(Protocol):
 
 
 class PlanStore(Protocol):
-    """Keeps plans, and what live measurements taught."""
+    """Stores plans, and beliefs from live measurements."""
 
     async def add(
         self,
@@ -101,11 +101,11 @@ class PlanStore(Protocol):
         fixed: FixedInputs | None = None,
         pin: str | None = None,
     ) -> Plan:
-        """Write a new plan and return it with its version."""
+        """Store a new plan and return it with its version."""
         ...
 
     async def set_state(self, version: int, state: PlanState, failure: str = "") -> None:
-        """Write where a plan stands."""
+        """Store the state of a plan."""
         ...
 
     async def plan(self, version: int = 0) -> Plan:
@@ -113,7 +113,7 @@ class PlanStore(Protocol):
         ...
 
     async def save_beliefs(self, beliefs: Beliefs) -> None:
-        """Write what live measurements taught."""
+        """Store beliefs from live measurements."""
         ...
 
 
@@ -121,58 +121,58 @@ class Log(Protocol):
     """Takes log lines."""
 
     def info(self, event: str, **details: Any) -> Any:
-        """Log what happened."""
+        """Log an event."""
         ...
 
     def warning(self, event: str, **details: Any) -> Any:
-        """Log what an operator may want to look at."""
+        """Log an event that an operator should look at."""
         ...
 
 
 class Environment(Protocol):
-    """All that the decision cycle acts through."""
+    """Everything that the decision cycle acts through."""
 
     @property
     def store(self) -> PlanStore:
-        """Plans and beliefs."""
+        """Store of plans and beliefs."""
         ...
 
     @property
     def log(self) -> Log:
-        """Log lines."""
+        """Log of the cycle."""
         ...
 
     @property
     def shares(self) -> Mapping[str, float]:
-        """Share of its model's load that each serving segment has now, by segment id."""
+        """Current share of its model's load of each serving segment, by segment id."""
         ...
 
     def new_id(self) -> str:
-        """Return a segment id that was never used."""
+        """Return an unused segment id."""
         ...
 
     async def think(self, strategy: str, work: Callable[[], T]) -> T:
-        """Run a strategy's work, and return its result.
+        """Run a strategy's computation, and return its result.
 
         Raises:
-            ServiceError: As the work raises it; Unavailable: it crashed.
+            ServiceError: Raised by the computation; Unavailable: it crashed.
         """
         ...
 
     async def together(self, works: Iterable[Coroutine[Any, Any, T]]) -> Sequence[T]:
-        """Run coroutines that never raise at the same time; return their results, in order."""
+        """Run coroutines that never raise concurrently; return their results, in order."""
         ...
 
     async def serve(self, plan_version: int, segments: Iterable[PlannedSegment]) -> int:
-        """Route requests to these segments, with these shares; return the table's revision."""
+        """Route requests to these segments with these shares; return the table's revision."""
         ...
 
     async def acknowledged(self, revision: int, timeout_s: float) -> bool:
-        """Wait until every router uses `revision` or a later one; False: `timeout_s` passed."""
+        """Wait until every router uses `revision` or a later one; False: timeout."""
         ...
 
     async def perform(self, change: NodeChange) -> None:
-        """Have a node carry out its part of a stage.
+        """Run a node's part of a stage there.
 
         Raises:
             ServiceError: It failed, or the node did not answer in time.
@@ -180,11 +180,11 @@ class Environment(Protocol):
         ...
 
     def announce(self, plan: Plan) -> None:
-        """Publish a plan, or its new state; the store has it already."""
+        """Publish a plan, or its new state, after it was stored."""
         ...
 
     async def activate(self, version: int) -> None:
-        """Make a plan the active one: the account of the one before ends, its own begins."""
+        """Make a plan the active one: the account of the previous one ends, its own begins."""
         ...
 
     def count_decision(self, draft: Draft) -> None:
@@ -196,9 +196,9 @@ class Environment(Protocol):
         ...
 
     def count_resumed(self) -> None:
-        """Count a rollout that goes on after a restart."""
+        """Count a rollout that is resumed after a restart."""
         ...
 
     def count_evaluation(self) -> None:
-        """Count a configuration that was tried and measured."""
+        """Count a configuration that was evaluated."""
         ...

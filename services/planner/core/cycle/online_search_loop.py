@@ -1,8 +1,8 @@
-"""Online mode: the search with profiles unknown or stale, against the fleet as it is.
+"""Online search on the live fleet, with unknown or outdated profiles.
 
 Each configuration that `services.planner.core.online_search.search` proposes becomes a plan, is
-rolled out, serves for a while and is measured. All of a search is one coroutine, so that dropping
-it is returning.
+rolled out, serves for a while and is measured. A search is one coroutine: returning from it ends
+the search.
 """
 
 from collections.abc import Callable, Iterable
@@ -30,7 +30,7 @@ Interrupted = Callable[[], bool]
 _EVALUATION: Final = "evaluation "
 _SETTLING: Final = 0.1
 _MIN_SPAN: Final = 0.5
-"""Share of an evaluation's time below which what ran is not worth measuring."""
+"""Share of an evaluation's time below which its measurement is not used."""
 _LOOK_S: Final = 1.0
 
 
@@ -41,11 +41,11 @@ def is_evaluation(plan: Plan) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OnlineSearchLoop:
-    """Searches, one search at a time.
+    """Runs online searches, one at a time.
 
     Attributes:
-        _state: The cluster's.
-        _environment: Keeps beliefs, and runs strategies.
+        _state: State of the cluster.
+        _environment: Stores beliefs, and runs strategies.
         _planning: Makes plans of configurations.
         _lifecycle: Carries plans out.
     """
@@ -56,17 +56,17 @@ class OnlineSearchLoop:
     _lifecycle: PlanLifecycle
 
     def applies(self, strategy: str) -> bool:
-        """Return whether a strategy finds plans by online search."""
+        """Return whether a strategy uses online search."""
         return self._state.settings.online.enabled and strategy in PROPOSE
 
     async def run(self, trigger: Trigger, now: Snapshot, interrupted: Interrupted) -> None:
-        """Try configurations until none is promising any more; then the best one stays.
+        """Evaluate configurations until none is promising any more; then apply the best one.
 
         Args:
-            trigger: What caused the search.
-            now: The cluster as it is; its objective and demand hold for the whole search.
-            interrupted: True drops the search: what is being evaluated stays until something else
-                is decided, and what was learned is kept.
+            trigger: Cause of the search.
+            now: The cluster; its objective and demand hold for the whole search.
+            interrupted: Returns whether to stop: the evaluated configuration stays until the next
+                decision, and measurements are kept.
 
         Raises:
             ServiceError: Nothing can be decided.
@@ -88,7 +88,7 @@ class OnlineSearchLoop:
         await self._conclude(search, number, trigger, now)
 
     async def _begun(self, now: Snapshot) -> OnlineSearch:
-        """Return a search that knows what was learned before, and what runs."""
+        """Return a search that knows earlier measurements and what runs."""
         profiled = self._state.with_profiles(now)
         problem = without_pipelines(await self._planning.posed(profiled))
         search = OnlineSearch(problem, self._state.beliefs, propose=PROPOSE[now.strategy])
@@ -98,13 +98,13 @@ class OnlineSearchLoop:
         return search
 
     def _ran(self, running: Iterable[Segment], now: Snapshot) -> Measurement | None:
-        """Return what the active plan did since it was last measured, if that says something."""
+        """Return the work of the active plan since its last measurement; None: not significant."""
         standing = self._lifecycle.standing
         measurement, active = standing.ran(self._state, running), standing.active
         span_s = _MIN_SPAN * self._state.settings.online.evaluate_s
         if measurement is None or active is None or measurement.span_s < span_s:
             return None
-        # How long requests waited under another demand says nothing of this one.
+        # Waiting times under another demand are not comparable with this one's.
         limit, then_rps = self._state.settings.triggers.demand_change, active.inputs.demand_rps
         now_rps = {each.name: each.demand_rps for each in now.models}
         return replace(
@@ -119,9 +119,9 @@ class OnlineSearchLoop:
     async def _evaluated(
         self, target: Iterable[Segment], interrupted: Interrupted
     ) -> Measurement | None:
-        """Let a configuration serve, and measure it; None: the search must make room.
+        """Serve with a configuration and measure it; None: the search was interrupted.
 
-        Where requests turn out to be late, that is measurement enough.
+        The measurement ends early if requests turn out to be late.
         """
         state, standing = self._state, self._lifecycle.standing
         state.level.forget()
@@ -137,7 +137,7 @@ class OnlineSearchLoop:
         return measured(before, standing.since, target)
 
     async def _served(self, span_s: float, interrupted: Interrupted) -> bool:
-        """Wait; return False where it was cut short: interrupted, or requests are late."""
+        """Wait; return False if cut short: interrupted, or requests are late."""
         state = self._state
 
         def over() -> bool:
@@ -162,7 +162,7 @@ class OnlineSearchLoop:
     ) -> None:
         """Carry out the best configuration that was measured.
 
-        Where none kept the SLA, what the strategy finds with the figures that are believed now.
+        If none kept the SLA, the strategy's decision with the current beliefs.
         """
         think, strategy = self._environment.think, now.strategy
         best = await think(strategy, lambda: search.best)
@@ -182,6 +182,6 @@ class OnlineSearchLoop:
     async def _chosen(
         self, reason: str, search: OnlineSearch, configuration: Configuration, now: Snapshot
     ) -> Draft:
-        """Return a configuration as a plan, with the figures that are believed now."""
+        """Return a configuration as a plan, with figures from the current beliefs."""
         believed = await self._environment.think(now.strategy, lambda: search.believed)
         return await self._planning.chosen(reason, believed, configuration, now)

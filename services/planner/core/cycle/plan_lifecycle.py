@@ -1,4 +1,4 @@
-"""From a draft to an active plan: stored, published, carried out."""
+"""Lifecycle of a plan, from draft to active: stored, published, carried out."""
 
 import math
 from collections import deque
@@ -29,19 +29,19 @@ _REPORT_S = 5.0
 
 @dataclass(slots=True)
 class Standing:
-    """Where the planner stands.
+    """State of the planner between decisions.
 
     Attributes:
-        wanted: What was known at the last decision, with what it wanted; None: none yet.
-        decided_s: When that was, monotonic, s.
+        wanted: Observation at the last decision, with its target; None: none yet.
+        decided_s: Time of the last decision, monotonic, s.
         active: The active plan.
-        since: All counters when it became active, or later; None: that was before a restart.
-        failed: The newest plan, where its rollout failed.
-        undecided: Why nothing could be decided, of the last attempt; "": something was.
-        unfinished: The newest plan, where a restart cut its rollout, and what it was made for.
-        pinned: The plan that an operator holds; None: none.
-        freeze: The last freeze that operators ordered, which may be over; None: none.
-        changes_s: When plans changed what runs, monotonic, s; those of the last hours.
+        since: Counters when it became active, or later; None: that was before a restart.
+        failed: The newest plan, if its rollout failed.
+        undecided: Reason why the last attempt decided nothing; "": it did.
+        unfinished: The newest plan and its inputs, if a restart cut its rollout.
+        pinned: The plan that an operator pinned; None: none.
+        freeze: The last freeze ordered, which may have ended; None: none.
+        changes_s: Times when plans changed what runs, monotonic, s; those of the last hours.
     """
 
     wanted: Observation | None = None
@@ -56,7 +56,7 @@ class Standing:
     changes_s: deque[float] = field(default_factory=lambda: deque(maxlen=1000))
 
     def conditions(self) -> tuple[Condition, ...]:
-        """Return what the active plan cannot keep, and why there is no newer one."""
+        """Return the active plan's missed promises, and the reason why there is no newer plan."""
         found = () if self.active is None else self.active.conditions
         if self.failed is not None:
             why = f"plan {self.failed.version} failed: {self.failed.failure}"
@@ -66,11 +66,11 @@ class Standing:
         return found
 
     def ran(self, state: ClusterState, running: Iterable[Segment]) -> Measurement | None:
-        """Return what the active plan did since it was last measured; None: it is not what runs.
+        """Return the work of the active plan since its last measurement; None: it does not run.
 
         Args:
-            state: The cluster's.
-            running: What runs.
+            state: State of the cluster.
+            running: Running segments.
         """
         running = tuple(running)
         if self.active is None or self.since is None:
@@ -86,11 +86,11 @@ class PlanLifecycle:
     """Carries plans out, one at a time.
 
     Args:
-        state: The cluster's.
-        environment: Stores, publishes and carries out.
+        state: State of the cluster.
+        environment: Stores, publishes and carries out plans.
 
     Attributes:
-        standing: Where the planner stands.
+        standing: The planner's current standing.
     """
 
     def __init__(self, state: ClusterState, environment: Environment) -> None:
@@ -100,12 +100,12 @@ class PlanLifecycle:
         self._executor = RolloutExecutor(state, environment)
 
     async def carry_out(self, kind: Kind, draft: Draft, *, always: bool = False) -> bool:
-        """Carry a decision out where it differs from the active plan; return whether it did.
+        """Carry a decision out if it differs from the active plan; return whether it does.
 
         Args:
-            kind: What caused it.
+            kind: Kind of trigger.
             draft: The decision.
-            always: Store it as a plan even where it changes nothing.
+            always: Whether to store a plan that changes nothing.
 
         Raises:
             StepFailed: The rollout failed; the plan is stored as FAILED.
@@ -130,7 +130,7 @@ class PlanLifecycle:
 
         Args:
             draft: The plan.
-            pin: Who holds it from now on; None: it is not held.
+            pin: The operator's pin on it; None: it is not pinned.
         """
         store = self._environment.store
         seen = draft.seen
@@ -148,16 +148,16 @@ class PlanLifecycle:
         return plan
 
     def note(self, draft: Draft) -> None:
-        """Remember what was known and what is wanted, to compare later observations with."""
+        """Record the observation and the target, for comparison with later observations."""
         self.standing.decided_s = self._state.clock.monotonic()
         self.standing.undecided = ""
         self.standing.wanted = draft.seen.wanting(specs(draft.plan))
 
     async def roll_out(self, plan: Plan, draft: Draft) -> None:
-        """Carry a stored plan out; afterwards it is the active one.
+        """Carry out a stored plan and make it the active one.
 
         Raises:
-            StepFailed: It failed, and is stored as FAILED; what may serve of it does.
+            StepFailed: It failed, and is stored as FAILED; its segments that run may serve.
         """
         environment = self._environment
         plan = replace(plan, state=PlanState.ROLLING)
@@ -167,7 +167,7 @@ class PlanLifecycle:
             await self._executor.execute(plan, draft.decision)
         except StepFailed as error:
             await self.fail(plan, str(error))
-            # Of all that may run, routes name only what agents report to serve.
+            # Routes name only segments that agents report as serving.
             served = by_capacity(may_serve(draft.decision).values())
             await environment.serve(plan.version, served)
             raise
@@ -187,9 +187,9 @@ class PlanLifecycle:
         self._environment.announce(self.standing.failed)
 
     async def _reported(self, rollout: Rollout) -> None:
-        """Wait for reports without what was stopped: results may outrun reports.
+        """Wait for reports without the stopped segments: results may arrive before reports.
 
-        An earlier report would look as if something ran that should not.
+        With an earlier report, segments would seem to run that should not.
         """
         stopped = frozenset[str]().union(*map(stops, rollout.stages))
         fleet = self._state.fleet

@@ -1,4 +1,4 @@
-"""From a snapshot to a plan that is not stored yet."""
+"""Drafts of plans from snapshots."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -19,25 +19,25 @@ from services.planner.core.triggers import Observation
 from services.planner.core.what_if import revised
 
 _LEEWAY = 1.5
-"""How much faster than profiled a batch may turn out to be."""
+"""Factor by which a batch may turn out to be faster than profiled."""
 
 
 class Undecided(Exception):
-    """Nothing was decided; what runs stays. The message says why."""
+    """No decision was made; what runs stays. The message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Planning:
-    """Makes plans; stores nothing, touches nothing."""
+    """Makes drafts; stores nothing, changes nothing."""
 
     _state: ClusterState
     _environment: Environment
 
     def snapshot(self) -> Snapshot:
-        """Return the cluster as it is.
+        """Return the cluster.
 
         Raises:
-            FailedPrecondition: It is not known well enough to plan.
+            FailedPrecondition: Too little is known to plan.
         """
         now = self._state.snapshot(self._environment.shares)
         if now is None:
@@ -47,12 +47,12 @@ class Planning:
         return now
 
     async def decided(self, reason: str, now: Snapshot, limit_s: float = math.inf) -> Draft:
-        """Let the strategy decide.
+        """Return the strategy's decision as a draft.
 
         Args:
-            reason: Of the plan.
-            now: The cluster as it is.
-            limit_s: Longest that it may search, where that is less than the setting, s.
+            reason: Reason of the plan.
+            now: The cluster.
+            limit_s: Limit of the search, if shorter than the setting, s.
 
         Raises:
             ServiceError: Nothing can be decided; Unavailable: the strategy crashed.
@@ -65,10 +65,10 @@ class Planning:
         )
 
     async def posed(self, now: Snapshot) -> Problem:
-        """Return the problem of a search in which profiles count for little.
+        """Return the problem of a search in which profiles are only hints.
 
         Raises:
-            ServiceError: It cannot be posed.
+            ServiceError: There is no valid problem.
         """
         return await self._environment.think(
             now.strategy, lambda: pose(now, self._state.settings, leeway=_LEEWAY)
@@ -77,12 +77,12 @@ class Planning:
     async def chosen(
         self, reason: str, problem: Problem, configuration: Configuration, now: Snapshot
     ) -> Draft:
-        """Take up a configuration that a search chose.
+        """Return a configuration that a search chose as a draft.
 
         Args:
-            reason: Of the plan.
-            problem: What it was chosen for, with the figures to judge it by.
-            configuration: What shall run.
+            reason: Reason of the plan.
+            problem: Problem that it was chosen for, with the figures to score it by.
+            configuration: The configuration to run.
             now: The cluster when the problem was posed; its fleet may have changed since.
 
         Raises:
@@ -98,7 +98,7 @@ class Planning:
         )
 
     async def resumed(self, plan: Plan, now: Snapshot) -> Draft:
-        """Take up a plan whose rollout was interrupted, with its segments' ids.
+        """Return a draft of a plan whose rollout was interrupted, with its segments' ids.
 
         Raises:
             FailedPrecondition: The fleet cannot hold it.
@@ -112,13 +112,13 @@ class Planning:
         return await self._drafted(plan.reason, now, adopted)
 
     async def again(self, reason: str, plan: Plan, now: Snapshot) -> Draft:
-        """Carry a plan out that was made before; what runs of it already stays.
+        """Return a draft of an earlier plan; its segments that still run stay.
 
         Args:
-            reason: Of the new plan.
-            plan: The earlier plan. A dry run's (version 0) keeps its segments' ids, and is judged
-                by its own objective.
-            now: The cluster as it is.
+            reason: Reason of the new plan.
+            plan: The earlier plan. A dry run (version 0) keeps its segments' ids, and is scored by
+                its own objective.
+            now: The cluster.
 
         Raises:
             FailedPrecondition: The fleet cannot hold it.
@@ -139,10 +139,10 @@ class Planning:
         return await self._drafted(reason, wished, adopted, seen=now)
 
     async def held(self, pinned: Plan, cause: str, now: Snapshot) -> Draft:
-        """Hold a pinned plan although something was disturbed.
+        """Return a draft that holds a pinned plan despite a disturbance.
 
-        Where the fleet cannot hold all of it, the rest keeps serving; where that would leave a
-        model without any segment, the strategy decides, so that its requests are served.
+        If the fleet cannot hold all of it, the rest keeps serving; if that would leave a model
+        without any segment, the strategy decides, so that its requests are served.
 
         Raises:
             ServiceError: Nothing can be decided.
@@ -171,10 +171,10 @@ class Planning:
         """Make a decision and build its plan.
 
         Args:
-            reason: Of the plan.
-            now: What the decision is made from.
-            make: Makes it.
-            seen: What caused it; None: `now`.
+            reason: Reason of the plan.
+            now: Snapshot that the decision is made from.
+            make: Makes the decision.
+            seen: Observation that caused it; None: `now`.
         """
         clock = self._state.clock
         started_s = clock.monotonic()
@@ -196,7 +196,7 @@ def _served(segments: Iterable[PlannedSegment]) -> frozenset[str]:
 
 
 def _objective_of(plan: Plan, objective: Objective) -> Objective:
-    """Return `objective` with the wishes that a plan was made for."""
+    """Return `objective` with a plan's wishes."""
     inputs = plan.inputs
     wishes = WhatIf(
         carbon_weight=inputs.carbon_weight,

@@ -1,4 +1,4 @@
-"""Carries a rollout out, stage by stage: routes first, then a change on each node."""
+"""Execution of a rollout, stage by stage: routes first, then a change on each node."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MIN_GRACE_S = 5.0
 
 
 class StepFailed(Exception):
-    """A rollout stopped half-way. The message names the step and its error."""
+    """A rollout stopped part-way. The message names the step and its error."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,10 +40,10 @@ class RolloutExecutor:
     _environment: Environment
 
     async def execute(self, plan: Plan, decision: Decision) -> None:
-        """Bring the fleet to a plan, as decided; afterwards its segments serve, with its shares.
+        """Bring the fleet to a decided plan: afterwards its segments serve, with its shares.
 
         Raises:
-            StepFailed: The fleet is somewhere between.
+            StepFailed: The fleet is in an intermediate state.
         """
         environment, segments = self._environment, may_serve(decision)
         wanted = frozenset(segment.spec.segment_id for segment in plan.segments)
@@ -64,7 +64,7 @@ class RolloutExecutor:
         await environment.serve(plan.version, plan.segments)
 
     async def _ready(self, segment_ids: frozenset[str]) -> None:
-        """Wait until agents report that these segments serve: results may outrun reports."""
+        """Wait until agents report that these segments serve: results may arrive before reports."""
         fleet, left = self._state.fleet, list(segment_ids)
 
         def ready(segment_id: str) -> bool:
@@ -72,7 +72,7 @@ class RolloutExecutor:
             return running is not None and serves(running)
 
         def all_ready() -> bool:
-            while left and ready(left[-1]):  # mostly one at a time: a fleet is long to look through
+            while left and ready(left[-1]):  # mostly one at a time: scanning a fleet is slow
                 left.pop()
             return not left
 
@@ -80,15 +80,15 @@ class RolloutExecutor:
             raise StepFailed(f"segment {left[-1]} was not ready within {_READY_S:g} s")
 
     async def _acknowledged(self, revision: int) -> None:
-        """Give routers a moment to take the routes off what is about to stop."""
+        """Give routers a moment to take the routes off segments about to stop."""
         if not await self._environment.acknowledged(revision, _ACKNOWLEDGE_S):
-            # Safe to go on: a worker that is stopped refuses, and routers then try another.
+            # Safe to continue: a stopped worker refuses requests, and routers try another.
             self._environment.log.warning(
                 "routers slow to take the routing table", revision=revision
             )
 
     async def _perform(self, change: NodeChange) -> str:
-        """Have a node do its part of a stage; return what went wrong, or "".
+        """Run a node's part of a stage; return the failure, or "".
 
         Never raises for a failed step: other nodes' parts must end before routes change again.
         """
@@ -114,21 +114,21 @@ def stops(stage: Stage) -> frozenset[str]:
 
 
 def may_serve(decision: Decision) -> dict[str, PlannedSegment]:
-    """Return what may serve during a decision's rollout, by segment id."""
+    """Return the segments that may serve during a decision's rollout, by id."""
     both = (*decision.running, *decision.target)
     return {segment.segment_id: planned(segment) for segment in both}
 
 
 def _changes(prefix: str, stage: Stage, decision: Decision) -> Iterator[NodeChange]:
-    """Yield each node's part of a stage, its order kept.
+    """Yield each node's part of a stage, in order.
 
-    Nodes do not wait for one another: within a stage no segment stops for what another starts.
+    Nodes do not wait for one another: within a stage no segment stops for one that another starts.
     """
     slo_s = {model.name: model.slo_latency_s for model in decision.problem.models}
     models = {segment.segment_id: segment.kind.model for segment in decision.running}
 
     def timed(action: Action) -> tuple[Action, float]:
-        """Return an action with the time that accepted requests get, s."""
+        """Return an action with the time for accepted requests, s."""
         if not isinstance(action, StopSegment) or action.segment_id not in models:
             return action, 0.0
         return action, max(_MIN_GRACE_S, 2 * slo_s.get(models[action.segment_id], 0.0))

@@ -1,7 +1,7 @@
-"""What else could have been decided: candidates for a runner-up, and from which carbon weight on.
+"""Alternatives to a decision: candidates for a runner-up, and break-even carbon weights.
 
-Two configurations differ where their graphs do: in how many segments of which variant run on which
-slices, at which clock. Another batch size alone makes no other plan.
+Two configurations differ if their graphs do: in the number of segments by variant, slice and clock.
+A different batch size alone is not a different plan.
 """
 
 from collections import Counter
@@ -19,14 +19,14 @@ from services.planner.core.problem.score import score
 from services.planner.core.strategies.exact import RELATIVE_GAP
 
 Edge = tuple[str, str, Pool, str, int]
-"""Model, variant, pool, slice and clock: what a configuration graph counts."""
+"""Edge of a configuration graph: model, variant, pool, slice and clock."""
 
 Solve = Callable[[Problem], Configuration]
 
 MAX_SOLVES = 4
 MAX_NEIGHBOURS = 64
 SOLVE_S = 1.0
-"""Longest that one solve for a runner-up may take, s."""
+"""Limit of one solve for a runner-up, s."""
 
 _MAX_NAMED = 3
 
@@ -47,12 +47,12 @@ class Judged:
 def alternatives(problem: Problem, chosen: Configuration, solve: Solve) -> Iterator[Judged]:
     """Yield configurations that differ from the chosen one and fit on the fleet.
 
-    What runs; the optimum without each of the edges that take most load; and the neighbours: one
-    segment less, or one variant in place of another on the same slice.
+    The running segments; the optimum without each of the edges that take most load; and the
+    neighbours: one segment less, or one variant in place of another on the same slice.
 
     Args:
-        problem: What was to be decided.
-        chosen: What was decided.
+        problem: The problem.
+        chosen: The chosen configuration.
         solve: Finds an optimum; called at most MAX_SOLVES times, SOLVE_S each.
     """
     known, own = prices(problem), graph(chosen.segments)
@@ -76,7 +76,7 @@ def judge(known: Prices, configuration: Configuration) -> Judged | None:
 
 
 def quick(problem: Problem) -> Problem:
-    """Return the problem with little time: an answer now is worth more than the best one."""
+    """Return the problem with a short time limit: a quick answer is worth more than the best."""
     return replace(problem, time_limit_s=min(problem.time_limit_s, SOLVE_S))
 
 
@@ -89,7 +89,7 @@ def graph(segments: Mapping[SegmentKind, int]) -> Counter[Edge]:
 
 
 def difference(chosen: Judged, other: Judged) -> str:
-    """Return how another configuration differs from the chosen one, for people."""
+    """Return the difference of another configuration from the chosen one, as text."""
     ours, theirs = chosen.graph, other.graph
     edges = ours | theirs
     models = len({edge[0] for edge in edges}) > 1
@@ -135,11 +135,11 @@ def _neighbours(known: Prices, segments: Mapping[SegmentKind, int]) -> Iterator[
         if count > 0:
             fewer = {**segments, kind: count - 1}
             yield with_load(known, fewer)
-            for other in _rivals(known.problem, kind):
+            for other in _other_variants(known.problem, kind):
                 yield with_load(known, {**fewer, other: fewer.get(other, 0) + 1})
 
 
-def _rivals(problem: Problem, kind: SegmentKind) -> Iterator[SegmentKind]:
+def _other_variants(problem: Problem, kind: SegmentKind) -> Iterator[SegmentKind]:
     """Yield the fastest kind of each other variant on the same slice at the same clock."""
     fastest: dict[str, SegmentKind] = {}
     for other in problem.catalog:
@@ -164,14 +164,14 @@ def _name(edge: Edge, *, models: bool, pools: bool) -> str:
     )
 
 
-_WORTH_TELLING = 5e-3
-"""Points that the other one must gain at the far end of the scale: less is rounding."""
+_WORTH_SHOWING = 5e-3
+"""Least points that the other must gain at the end of the scale; less is rounding."""
 
 _TIE = 1e-6
-"""Points that two configurations of equal worth may differ by."""
+"""Difference in points up to which two configurations are equal."""
 
 MAX_TURNS = 3
-"""Solves on each side of the present carbon weight."""
+"""Solves on each side of the current carbon weight."""
 
 Line = Callable[[float], float]
 """Objective by carbon weight, points."""
@@ -179,11 +179,11 @@ Line = Callable[[float], float]
 
 @dataclass(frozen=True, slots=True)
 class BreakEven:
-    """A carbon weight (CLOVER's lambda) at which `other` is worth as much as what was chosen.
+    """A carbon weight (CLOVER's lambda) at which `other` is worth the same as the chosen one.
 
     Attributes:
         carbon_weight: The weight.
-        above: `other` is better above it; else below.
+        above: Whether `other` is better above it; else below.
         other: The configuration.
     """
 
@@ -195,18 +195,18 @@ class BreakEven:
 def break_even_points(
     problem: Problem, chosen: Judged, others: Sequence[Judged], solve: Solve
 ) -> Iterator[BreakEven]:
-    """Yield the nearest break-even point below the present carbon weight and the nearest above.
+    """Yield the nearest break-even points below and above the current carbon weight.
 
-    The objective of a configuration with given loads is linear in the carbon weight, so that the
-    optimum is a convex, piecewise linear function of it. Where it leaves the chosen one's line is
-    found from outside: solve where the nearest of the others meets that line, and go on from what
-    is better there, until nothing is (Eisner and Severance, "Mathematical Techniques for Efficient
-    Record Segmentation in Large Shared Databases", J. ACM 23, 1976). What is better than the chosen
-    one already, and what serves less, does not count.
+    With given loads a configuration's objective is linear in the carbon weight: the optimum is a
+    convex, piecewise linear function of it. The point where it leaves the chosen one's line is
+    found from outside: solve where the nearest of the others meets that line, and continue from a
+    better solution there until there is none (Eisner and Severance, "Mathematical Techniques for
+    Efficient Record Segmentation in Large Shared Databases", J. ACM 23, 1976). Configurations that
+    are already better than the chosen one, or serve less, do not count.
 
     Args:
-        problem: What was to be decided.
-        chosen: What was decided.
+        problem: The problem.
+        chosen: The chosen configuration.
         others: Configurations that differ from it.
         solve: Finds an optimum; called at most MAX_TURNS times on each side.
     """
@@ -242,17 +242,17 @@ def break_even_points(
 
 
 def _nearest(lines: Sequence[tuple[Line, Judged]], now: float, end: float) -> BreakEven | None:
-    """Return the first break-even point on the way to an end of the scale, if there is one.
+    """Return the first break-even point towards an end of the scale; None: there is none.
 
     Args:
-        lines: Configurations, with what each gains over the chosen one by carbon weight.
-        now: The present carbon weight.
+        lines: Configurations, with their gain over the chosen one by carbon weight.
+        now: The current carbon weight.
         end: 0 or 1.
     """
     found = [
         BreakEven(now + (end - now) * behind / (behind - gain(end)), end > now, other)
         for gain, other in lines
-        if gain(end) > _WORTH_TELLING and (behind := min(gain(now), 0.0)) >= gain(now) - _TIE
+        if gain(end) > _WORTH_SHOWING and (behind := min(gain(now), 0.0)) >= gain(now) - _TIE
     ]
     return min(found, key=lambda turn: abs(turn.carbon_weight - now), default=None)
 

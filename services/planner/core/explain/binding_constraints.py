@@ -1,4 +1,4 @@
-"""Which constraints leave a plan no room."""
+"""Constraints that bind a plan."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from services.planner.core.problem.pricing import gpcs, most_gpcs
 from services.planner.core.strategies.exact import RELATIVE_GAP
 
 TIGHT = 0.995
-"""Share of a limit from which on it leaves no room worth having."""
+"""Share of a limit from which it counts as binding."""
 
 _CHEAPER = 0.999
 _ROUNDING = 1e-6
@@ -22,14 +22,14 @@ _ROUNDING = 1e-6
 def bindings(
     problem: Problem, configuration: Configuration, score: Score, solve_s: float
 ) -> tuple[Binding, ...]:
-    """Return what binds a configuration, the most binding first.
+    """Return the binding constraints of a configuration, the most binding first.
 
     The price of reconfiguration is not among them: it takes another solve (`explain`).
 
     Args:
-        problem: What was to be decided.
-        configuration: What was decided.
-        score: What that is worth.
+        problem: The problem.
+        configuration: The chosen configuration.
+        score: Its score.
         solve_s: Time the strategy took, s.
     """
     found = (
@@ -49,7 +49,7 @@ def bindings(
 
 
 def _fleet(problem: Problem, configuration: Configuration) -> Iterator[Binding]:
-    """Yield pools of which every GPU is cut, with what still fits there."""
+    """Yield pools whose GPUs are all in use, with the slices that still fit there."""
     needed = gpus_needed(problem, configuration.segments) or {}
     slices: Counter[Pool] = Counter()
     for kind, count in configuration.segments.items():
@@ -71,7 +71,7 @@ def _fleet(problem: Problem, configuration: Configuration) -> Iterator[Binding]:
 
 
 def _that_fit(problem: Problem, configuration: Configuration, pool: Pool) -> set[str]:
-    """Return the slice kinds of which one more fits into a pool."""
+    """Return the slice kinds of which another fits into a pool."""
     kinds = {kind.profile: kind for kind in problem.catalog if kind.pool == pool}
     return {
         profile
@@ -115,7 +115,7 @@ def _accuracy(problem: Problem, model: Model, score: Score) -> Iterator[Binding]
 
 
 def _latency(problem: Problem, model: Model, configuration: Configuration) -> Iterator[Binding]:
-    """Yield the nearest kind that would spend less energy and is too slow."""
+    """Yield the nearest kind that would spend less energy but is too slow."""
     own = _own(model, configuration)
     found = [pair for kind in own for pair in _excluded(problem, model, kind)]
     if found:
@@ -138,7 +138,7 @@ def _latency(problem: Problem, model: Model, configuration: Configuration) -> It
 def _excluded(
     problem: Problem, model: Model, kind: SegmentKind
 ) -> Iterator[tuple[SegmentKind, SegmentKind]]:
-    """Yield what the latency rule keeps from replacing a kind on its slice, beside the kind."""
+    """Yield kinds that the latency rule keeps from replacing one on its slice, with that one."""
     variant = next((each for each in model.variants if each.name == kind.variant), None)
     if variant is None:
         return
@@ -179,5 +179,5 @@ def _batches(kind: SegmentKind) -> str:
 
 
 def pool_name(pool: Pool) -> str:
-    """Return what people call a pool."""
+    """Return a pool's name in sentences."""
     return f"{pool.type.name} in {pool.zone}"

@@ -1,6 +1,6 @@
-"""Why a plan is as it is: what binds it, what it promises, what else there was.
+"""Explanation of a plan: its binding constraints, its promises and its alternatives.
 
-Pure, and bounded: a handful of short solves (`alternatives`), whatever the plan's strategy was.
+Pure, and bounded: a handful of short solves (`alternatives`) for a plan of any strategy.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,20 +28,20 @@ from services.planner.core.problem.shortfall import shortfalls
 from services.planner.core.strategies import REGISTRY
 from services.planner.core.strategies.exact_program import TINY
 
-_WORTH_TELLING = 1e-6
+_WORTH_SHOWING = 1e-6
 _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class DecidedPlan:
-    """What is to be explained.
+    """A decided plan to explain.
 
     Attributes:
-        version: Of the plan; 0: a dry run.
-        problem: What was to be decided.
-        configuration: What was decided, with the gap that was proven.
+        version: Version of the plan; 0: a dry run.
+        problem: The problem.
+        configuration: The chosen configuration, with its proven gap.
         solve_s: Time the strategy took, s.
-        segments: What was decided, at its places; (): they are not known.
+        segments: Its segments at their places; (): unknown.
     """
 
     version: int
@@ -52,7 +52,7 @@ class DecidedPlan:
 
 
 def explain(decided: DecidedPlan) -> Explanation:
-    """Return why a plan is as it is.
+    """Return the explanation of a plan.
 
     Raises:
         FailedPrecondition: The plan's slices do not fit on the problem's fleet.
@@ -87,7 +87,7 @@ def explain(decided: DecidedPlan) -> Explanation:
 
 
 def outline(decided: DecidedPlan) -> Explanation:
-    """Return what explains a plan without a further solve: what it promises, and what binds it.
+    """Return the explanation without a further solve: promises and binding constraints.
 
     Raises:
         FailedPrecondition: As for `explain`.
@@ -119,7 +119,7 @@ def _outlined(decided: DecidedPlan, chosen: Judged) -> Explanation:
 
 
 def _survival(problem: Problem, segments: Sequence[Segment]) -> Iterator[Binding]:
-    """Yield what models must survive, with what the worst loss leaves of them."""
+    """Yield the models' required survival, with the capacity left by the worst loss."""
     for model in problem.models if segments else ():
         if not model.survive:
             continue
@@ -137,9 +137,9 @@ def _survival(problem: Problem, segments: Sequence[Segment]) -> Iterator[Binding
 
 
 def _gap(chosen: Judged, optimum: Judged | None, others: Sequence[Judged]) -> float | None:
-    """Return what is proven of a plan; where its strategy proves nothing, what a solve now does.
+    """Return a plan's proven gap; if its strategy proves none, that of a solve now.
 
-    What a strategy claims to have proven holds only while none of the others is better than that.
+    A strategy's claim holds only while none of the alternatives is better.
     """
     ours = chosen.score.objective
     best = max((each.score for each in others), key=lambda each: each.worth, default=chosen.score)
@@ -168,7 +168,7 @@ def _alternative(chosen: Judged, other: Judged | None) -> Alternative | None:
 
 
 def _reconfiguration(problem: Problem, chosen: Judged) -> Iterator[Binding]:
-    """Yield the price of reconfiguration where it alone keeps a better configuration away."""
+    """Yield the price of reconfiguration where it alone prevents a better configuration."""
     objective = problem.objective
     if not problem.running or not (objective.switch_price or objective.layout_price):
         return
@@ -181,7 +181,7 @@ def _reconfiguration(problem: Problem, chosen: Judged) -> Iterator[Binding]:
     if ours is None or theirs is None or priced is None:
         return
     gain, price = theirs.score.objective - ours.score.objective, priced.score.reconfiguration
-    if theirs.score.shortage <= ours.score.shortage and gain > _WORTH_TELLING and price > 0:
+    if theirs.score.shortage <= ours.score.shortage and gain > _WORTH_SHOWING and price > 0:
         yield Binding(
             constraint="reconfiguration_price",
             subject="",
@@ -195,21 +195,21 @@ def _reconfiguration(problem: Problem, chosen: Judged) -> Iterator[Binding]:
 
 _OPTIMAL_GAP = 1e-6
 _MAX_MODELS = 5
-_SAME_POINTS = 5e-3  # what rounds to 0.00
+_SAME_POINTS = 5e-3  # rounds to 0.00
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainedCase:
-    """A plan and what it is compared with.
+    """A plan and its alternatives.
 
     Attributes:
-        problem: What was to be decided.
-        chosen: What was decided.
+        problem: The problem.
+        chosen: The chosen configuration.
         gap: Proven relative optimality gap, or None.
-        base: Each model's best variant on whole GPUs, if the fleet holds it.
+        base: Each model's best variant on whole GPUs, if it fits on the fleet.
         runner_up: The best of `others`.
         others: Configurations that differ from the chosen one.
-        turning_points: Carbon weights from which on another configuration would be better.
+        turning_points: Carbon weights beyond which another configuration would be better.
     """
 
     problem: Problem
@@ -234,18 +234,18 @@ def sentences(case: ExplainedCase) -> Iterator[str]:
 def _promise(case: ExplainedCase) -> str:
     promised = case.chosen.score
     models = [model for model in case.problem.models if model.name in promised.latency_s]
-    told = [
+    shown = [
         f"{model.name}: p{model.slo_percentile:g} {promised.latency_s[model.name] * 1e3:.0f} of "
         f"{model.slo_latency_s * 1e3:.0f} ms, accuracy {promised.accuracy[model.name]:.4g}"
         for model in models[:_MAX_MODELS]
     ]
-    more = [f"{len(models) - len(told)} other models"] if len(models) > len(told) else []
+    more = [f"{len(models) - len(shown)} other models"] if len(models) > len(shown) else []
     fleet = (
         f"The plan draws {promised.power_w:.0f} W and emits "
         f"{promised.carbon_gco2e_per_h:.1f} gCO2e/h with "
         f"{counted(promised.gpus, 'GPU')} powered"
     )
-    return "; ".join([fleet, *told, *more]) + "."
+    return "; ".join([fleet, *shown, *more]) + "."
 
 
 def _unserved(who: str, promised: Score) -> Iterator[str]:
@@ -274,7 +274,7 @@ def _against_base(case: ExplainedCase) -> Iterator[str]:
 
 
 def _against_others(case: ExplainedCase) -> Iterator[str]:
-    """Yield what the runner-up is; a heuristic's plan may be worse than it, and says so."""
+    """Yield the runner-up; it may be better than a heuristic's plan."""
     if case.runner_up is None:
         yield "Nothing else fits on this fleet."
         return

@@ -1,4 +1,4 @@
-"""Differences between plans, and figures in sentences."""
+"""Differences between plans, and formatting of figures in sentences."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
@@ -21,7 +21,7 @@ def outlook_of(prediction: Prediction) -> Outlook:
 
 
 def percent(share: float, digits: int = 1) -> str:
-    """Return a share of one in percent, as sentences say it."""
+    """Return a share of one as text in percent."""
     return f"{share:.{digits}%}".replace("%", " %")
 
 
@@ -29,14 +29,14 @@ _SAME_SHARE = 1e-9
 
 
 def diff(before: Plan, after: Plan) -> PlanDiff:
-    """Return what changes from one plan to another.
+    """Return the changes from one plan to another.
 
-    A segment is kept where both plans run the same on the same slice, whatever its id: one that
-    ended in between and was started again makes no difference between the two.
+    A segment is kept if both plans run the same on the same slice, whatever its id: a segment that
+    was restarted in between makes no difference.
 
     Args:
         before: The earlier plan.
-        after: The later plan, or one that is only proposed (version 0).
+        after: The later plan, or a proposed one (version 0).
     """
     old, new = _by_place(before), _by_place(after)
     kept = [(old[place], new[place]) for place in old if place in new]
@@ -58,7 +58,7 @@ def diff(before: Plan, after: Plan) -> PlanDiff:
 
 
 def _by_place(plan: Plan) -> dict[SegmentSpec, PlannedSegment]:
-    """Return the segments by what they run and where; their ids say nothing of that."""
+    """Return the segments by content and place, without their ids."""
     return {replace(segment.spec, segment_id="any"): segment for segment in plan.segments}
 
 

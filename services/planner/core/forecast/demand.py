@@ -1,14 +1,15 @@
-"""How much load to provide for: what is configured, or what is forecast where that is more.
+"""Load to provide for: the configured load, or the forecast where that is higher.
 
-Routers' reports are added up second by second, seconds make intervals, and each interval that has
-passed teaches the model's forecaster (`load_forecast`). A load that is already above its forecast
-counts at once; one that falls counts when it has been lower for a while, as with the stabilisation
-window of Kubernetes' HorizontalPodAutoscaler.
+Routers' reports are added up by second, seconds form intervals, and each complete interval updates
+the model's forecaster (`load_forecast`). A load above its forecast counts at once; a falling load
+counts only after it has been lower for a while, like the stabilisation window of Kubernetes'
+HorizontalPodAutoscaler.
 
-The busiest second of a slow model is noise: at 0.2 req/s the second with a request in it is five
-times the mean. So a load is the busiest window with at least `MIN_REQUESTS` requests in it, and of
-at least a second: of a Poisson process, such a window seems to be more than 1 + 3 / sqrt(100) = 1.3
-times the mean only by chance (3 sigma), however slow the model is.
+The busiest second of a slow model is noise: at 0.2 req/s a second with a request in it is five
+times the mean. A load is therefore that of the busiest window with at least `MIN_REQUESTS` requests
+and at least one second: in a Poisson process such a window exceeds 1 + 3 / sqrt(100) = 1.3 times
+    the
+mean only by chance (3 sigma), however slow the model is.
 """
 
 import math
@@ -21,27 +22,27 @@ from services.kit.config import LoadForecast
 from services.planner.core.forecast.load_forecast import MARGIN, Forecast, Forecaster, Interval
 
 LATE_S = 2.0
-"""How long a report may be under way; an interval is not kept open for longer."""
+"""Longest delay of a report, s; an interval is not kept open for longer."""
 
 END = 1 / 6
-"""Part of an interval that counts as its end."""
+"""Last part of an interval, whose mean load counts as that at its end."""
 
 MIN_REQUESTS = 100.0
-"""Requests in a window from which its load is taken to be the model's."""
+"""Requests in a window from which its load represents the model's."""
 
 STEADY_REQUESTS = 10 * MIN_REQUESTS
-"""Requests over which a load must be lower before it counts; as time, for slow models."""
+"""Requests over which a load must be lower before it counts; sets the time for slow models."""
 
 MIN_SEEN = 0.5
-"""Part of an interval that must have been reported; less is a hole in the record."""
+"""Least share of an interval that must have been reported; otherwise it is a gap."""
 
 
 class _Arrivals:
-    """The last requests of a model, by second: as many as a window needs.
+    """The latest requests of a model by second: as many as a window needs.
 
     Args:
-        first: The first second that was reported.
-        min_span_s: Time over which too few requests are spread at least.
+        first: First second that was reported.
+        min_span_s: Shortest window for too few requests, s.
     """
 
     def __init__(self, first: int, min_span_s: float) -> None:
@@ -50,7 +51,7 @@ class _Arrivals:
         self._counts: deque[tuple[int, float]] = deque()
 
     def add(self, second: int, count: float) -> None:
-        """Add what arrived in a second, or in a part of it; it may be a little late."""
+        """Add arrivals of a second, or of a part of it; they may be slightly late."""
         later = []
         while self._counts and self._counts[-1][0] >= second:
             later.append(self._counts.pop())
@@ -60,7 +61,7 @@ class _Arrivals:
         self._counts.extend(reversed(later))
 
     def rate_rps(self, end: int) -> float:
-        """Return the load of the shortest window that ends with a second, and says something."""
+        """Return the load of the shortest significant window that ends with a second, req/s."""
         total = 0.0
         for second, count in reversed(self._counts):
             total += count if second <= end else 0.0
@@ -69,7 +70,7 @@ class _Arrivals:
         return total / max(end - self._first + 1, self._min_span_s)
 
     def forget(self, before: int) -> None:
-        """Drop what no window that ends at `before` or later needs."""
+        """Drop arrivals that no window ending at `before` or later needs."""
         needed = 0.0
         for index, (second, count) in enumerate(reversed(self._counts)):
             needed += count if second <= before else 0.0
@@ -81,12 +82,12 @@ class _Arrivals:
 
 @dataclass(slots=True)
 class _Record:
-    """What was reported of one interval.
+    """Reports about one interval.
 
     Attributes:
-        seconds: Those that some router has reported.
+        seconds: Seconds that some router has reported.
         arrivals: Requests by model and second.
-        busiest: Load of the busiest window that ends within, by model, req/s.
+        busiest: Load of the busiest window that ends in the interval, by model, req/s.
     """
 
     seconds: set[int] = field(default_factory=set)
@@ -94,13 +95,13 @@ class _Record:
     busiest: dict[str, float] = field(default_factory=dict)
 
     def add(self, second: int, model: str, count: float, rate_rps: float) -> None:
-        """Add what arrived in a second, or in a part of it; the window that ends there is known."""
+        """Add arrivals of a second, or of a part of it, and the window that ends there."""
         own = self.arrivals.setdefault(model, {})
         own[second] = own.get(second, 0.0) + count
         self.busiest[model] = max(self.busiest.get(model, 0.0), rate_rps)
 
     def interval(self, model: str, start_s: float, interval_s: float, last_rps: float) -> Interval:
-        """Return what a forecaster learns of a model; `last_rps`: of the window at the end."""
+        """Return a model's interval for its forecaster; `last_rps`: load of its last window."""
         own = self.arrivals.get(model, {})
         late = start_s + (1 - END) * interval_s
         end = [own.get(second, 0.0) for second in self.seconds if second >= late]
@@ -114,12 +115,12 @@ class _Record:
 
 @dataclass(slots=True)
 class _Held:
-    """The largest of the last values: those that a later one is not above, oldest first."""
+    """Sliding maximum: the values that no later one exceeds, oldest first."""
 
     values: deque[tuple[float, float]] = field(default_factory=deque)
 
     def most(self, value: float, now_s: float, hold_s: float) -> float:
-        """Take a value in; return the largest of the last `hold_s`."""
+        """Add a value; return the largest of the last `hold_s`."""
         while self.values and self.values[-1][1] <= value:
             self.values.pop()
         self.values.append((now_s, value))
@@ -141,11 +142,11 @@ class Demand:
         """Start without history.
 
         Args:
-            configured_rps: Least load to provide for, by model; other models are not ours.
+            configured_rps: Least load to provide for, by model; other models are ignored.
             settings: Interval and coverage; None: the defaults.
             now_s: Returns the Unix time, s.
-            scale_down_s: How long a load must be lower before it counts, s; slow models take
-                longer, until so many requests have arrived that it cannot be chance.
+            scale_down_s: Time for which a load must be lower before it counts, s; longer for slow
+                models, until enough requests have arrived to rule out chance.
         """
         settings = settings or LoadForecast()
         self._configured_rps = dict(configured_rps)
@@ -160,24 +161,24 @@ class Demand:
         self._arrivals: dict[str, _Arrivals] = {}
         self._held = {model: _Held() for model in configured_rps}
         self._records: dict[int, _Record] = {}
-        self._last: _Record | None = None  # the interval that was closed last
-        self._open = 0  # earlier intervals are closed; what is reported of them comes too late
+        self._last: _Record | None = None  # the last interval that was closed
+        self._open = 0  # earlier intervals are closed; reports about them are late
 
     def configure(self, configured_rps: Mapping[str, float]) -> None:
-        """Take over another configured load; what was learned of a model's load stays."""
+        """Replace the configured loads; forecasters keep their history."""
         self._configured_rps = dict(configured_rps)
         for model in configured_rps:
             if model not in self._held:
                 self._forecasters[model] = Forecaster(self._interval_s, self._coverage)
-            self._held[model] = _Held()  # a load that was configured is not one that was seen
+            self._held[model] = _Held()  # a configured load is not an observed one
 
     def observe(self, router_id: str, arrivals: Mapping[str, int], window_s: float) -> None:
-        """Take in one router's report.
+        """Add one router's report.
 
         Args:
-            router_id: The router.
-            arrivals: Requests that arrived, by model; unknown models are not ours to serve.
-            window_s: Time they arrived in, s, up to now; reports without time say nothing.
+            router_id: Id of the router.
+            arrivals: Arrived requests by model; models outside the deployment are ignored.
+            window_s: Length of the window, up to now, s; a report with 0 is ignored.
         """
         if not 0 < window_s < math.inf:
             return
@@ -209,9 +210,8 @@ class Demand:
     def rates_rps(self) -> dict[str, float]:
         """Return the load to provide for, req/s by model.
 
-        The largest of: the configured load, the forecast's upper bound, and the busiest window
-        since the forecast was made (before the first forecast, with a margin); and of what this
-        was a while ago.
+        The largest of the configured load, the forecast's upper bound, and the busiest window since
+        the forecast was made (before the first forecast, with a margin); held for `scale_down_s`.
         """
         forecasts, now_s = self.forecasts(), self._now_s()
         records = self._records.values()
@@ -226,9 +226,9 @@ class Demand:
         return rates_rps
 
     def arriving_rps(self) -> dict[str, float]:
-        """Return the mean load of the last interval and the present one, req/s by model.
+        """Return the mean load of the last interval and the current one, req/s by model.
 
-        Empty until something was reported.
+        Empty until the first report.
         """
         records = [*([self._last] if self._last else []), *self._records.values()]
         seconds = sum(len(record.seconds) for record in records)
@@ -239,7 +239,7 @@ class Demand:
         }
 
     def forecasts(self) -> dict[str, Forecast]:
-        """Return the forecasts in force, by model: none at first, and none after a silence."""
+        """Return the forecasts in force by model: none at first, and none after a silence."""
         self._close()
         stale_s = self._now_s() - 2 * self._interval_s - LATE_S
         found = ((model, each.forecast()) for model, each in self._forecasters.items())
@@ -250,10 +250,10 @@ class Demand:
         }
 
     def _end_s(self, router_id: str, window_s: float) -> float:
-        """Return when a report's window ended.
+        """Return the end of a report's window.
 
-        A router's windows follow one another without a gap, so that a report which was a little
-        late or early belongs where the last one ended, not on top of it.
+        A router's windows follow one another without gaps: a report that is slightly late or early
+        starts where the last one ended and does not overlap it.
         """
         now_s = self._now_s()
         due_s = self._reported_until_s.get(router_id, -math.inf) + window_s
@@ -263,7 +263,7 @@ class Demand:
         return math.floor(at_s / self._interval_s)
 
     def _close(self) -> None:
-        """Learn from the intervals that every router has reported, or that are over for long."""
+        """Learn from the intervals that every router has reported, or that ended long ago."""
         now_s = self._now_s()
         reported_s = min(self._reported_until_s.values(), default=now_s - LATE_S)
         self._open = max(self._open, self._index(min(now_s, max(reported_s, now_s - LATE_S))))
@@ -281,6 +281,6 @@ class Demand:
 
 
 def _seconds(begin_s: float, end_s: float) -> Iterator[tuple[int, float]]:
-    """Yield the seconds of a window, with how much of each is in it, s."""
+    """Yield the seconds of a window, with the part of each that lies in it, s."""
     for second in range(math.floor(begin_s), math.ceil(end_s)):
         yield second, min(end_s, second + 1) - max(begin_s, second)

@@ -1,10 +1,10 @@
-"""Several opinions made one: weights by what each would have saved.
+"""Aggregation of expert forecasts, weighted by the loss that each would have saved.
 
 ML-Poly (Gaillard, Stoltz and van Erven, "A Second-order Bound with Excess Losses", COLT 2014,
-section 3.2), with absolute losses and their gradients: an expert's weight is its positive regret,
-that is by how much less would have been lost with it, over the sum of its squared regrets. There
-is nothing to tune, and the mean loss tends to that of the best fixed mixture of the experts,
-whatever the outcomes: with n outcomes it exceeds it by O(sqrt(log(n) * experts / n)).
+section 3.2), with absolute losses and their gradients. An expert's weight is its positive regret,
+the loss it would have saved, over the sum of its squared regrets. There is nothing to tune, and the
+mean loss tends to that of the best fixed mixture of the experts for any outcomes: after n of them
+it exceeds that by O(sqrt(log(n) * experts / n)).
 """
 
 import numpy as np
@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 Vector = NDArray[np.float64]
 
 _TINY = 1e-300
-"""Keeps weights finite where errors are so small that their squares are 0."""
+"""Keeps weights finite where squared errors underflow to 0."""
 
 
 class ExpertAggregation:
-    """Weights of `experts` experts, in the light of all outcomes so far; equal at first."""
+    """Weights of `experts` experts after all outcomes so far; equal at first."""
 
     def __init__(self, experts: int) -> None:
         self._regrets = np.zeros(experts)
@@ -40,11 +40,11 @@ class ExpertAggregation:
         return float(self.weights @ opinions)
 
     def learn(self, opinions: Vector, outcome: float) -> None:
-        """Take in an outcome.
+        """Update the weights with an outcome.
 
         Args:
-            opinions: What was combined, shape (experts,).
-            outcome: What came.
+            opinions: The combined opinions, shape (experts,).
+            outcome: The outcome.
         """
         said = self.combine(opinions)
         regrets = np.sign(said - outcome) * (said - opinions)

@@ -1,4 +1,4 @@
-"""From each zone's forecast to the periods of a problem."""
+"""Conversion of the zones' forecasts to the periods of a problem."""
 
 import math
 from bisect import bisect_right
@@ -12,10 +12,10 @@ from services.planner.core.model import Period
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A stretch of one zone's forecast, until the next one begins.
+    """A step of one zone's forecast, until the next one begins.
 
     Attributes:
-        since_s: Its start, grid time, s since the epoch.
+        since_s: Start, grid time, s since the epoch.
         intensity_gco2e_per_kwh: Expected carbon intensity.
     """
 
@@ -24,15 +24,16 @@ class Step:
 
 
 def periods(forecasts: Mapping[str, Sequence[Step]], horizon: Horizon) -> tuple[Period, ...]:
-    """Return the periods of a horizon, the present one first.
+    """Return the periods of a horizon, the current one first.
 
-    They begin when the newest of the steps in force did. The first has the present intensities,
-    each later one the means over it. Zones may have forecasts of different age and step; beyond
-    the end of a forecast its last value stands.
+    They begin with the newest of the steps in force. The first has the current intensities, each
+    later one the mean intensities over it. Zones may have forecasts of different age and step; the
+    last value of a forecast holds beyond its end.
 
     Args:
-        forecasts: By zone; each without holes and with the step in force first. None: no periods.
-        horizon: How far to look, grid time.
+        forecasts: Forecast by zone, without gaps and with the step in force first. None: no
+            periods.
+        horizon: Length and step, grid time.
     """
     if not forecasts or not horizon.length_s:
         return ()
@@ -50,9 +51,9 @@ def periods(forecasts: Mapping[str, Sequence[Step]], horizon: Horizon) -> tuple[
 
 
 def _mean(steps: Sequence[Step], start_s: float, end_s: float) -> float:
-    """Return the mean intensity over a stretch of time, or where it has no length, then.
+    """Return the mean intensity over a stretch of time; at its start if it has no length.
 
-    The ends of the steps stand for what is beyond them.
+    The first and the last step also hold before and after the forecast.
     """
     bounds_s = [-math.inf, *(step.since_s for step in steps[1:]), math.inf]
     if end_s <= start_s:

@@ -2,15 +2,15 @@
 
     forecast -> few scenarios -> candidates -> best path through the periods -> its first step
 
-A candidate is a set of segments: what the strategy decides now, what runs, and what the strategy
-decides for each scenario of the forecast when prices are spread over the time that the scenario
-lasts. Of all sequences of one candidate per period, the best is found exactly (`best_path`):
+A candidate is a set of segments: the strategy's decision for now, the running segments, and the
+strategy's decision for each scenario of the forecast, with prices spread over the scenario's time.
+Of all sequences of one candidate per period, the best is found exactly (`best_path`):
 
     sum over periods of hours * points(candidate, intensities) - sum over changes of price(from, to)
 
-A price is paid once while points are earned by the hour: a gain of as many points as the price is
-must last one hour. Load that is not served, and accuracy below the floor, come before any points.
-The first step of the path is the decision; the next one sees a newer forecast (receding horizon).
+A price is paid once while points are earned by the hour: a gain of as many points as the price must
+last one hour. Unserved load, and accuracy below the floor, outweigh any points. The first step of
+the path is the decision; the next decision uses a newer forecast (receding horizon).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Strategy = Callable[[Problem], Configuration]
 Segments = Mapping[SegmentKind, int]
 
 FORESEEING = frozenset({"annealing", "exact", "oracle", "random"})
-"""Strategies that weigh points against prices. To the others what runs is no alternative."""
+"""Strategies that weigh points against prices; the others ignore the running segments."""
 
 MAX_SOLVES = 6
 """Scenarios that the strategy solves."""
@@ -46,19 +46,19 @@ MAX_SCENARIOS = 24
 """Scenarios in which candidates are scored."""
 
 POINTS = 3
-"""Where the objective is in `Score.worth`, after what no points make up for."""
+"""Position of the objective in `Score.worth`, after shortages that no points outweigh."""
 
 
 def plan_ahead(problem: Problem, strategy: Strategy) -> Configuration:
-    """Return what to run now, in view of the forecast.
+    """Return the configuration to run now, in view of the forecast.
 
-    Without a forecast beyond the present period it is the strategy's own answer. Nothing is proven
+    Without a forecast beyond the current period it is the strategy's own answer. No gap is proven
     for any other answer.
 
     Args:
-        problem: Its `forecast` begins with the present period, in which the pools' intensities are
-            in force. The questions share its time limit; the present's gets half.
-        strategy: Strategy to plan with.
+        problem: Its `forecast` begins with the current period, in which the pools' intensities
+            hold. The solves share its time limit; the current period's gets half.
+        strategy: Strategy for each solve.
     """
     if len(problem.forecast) < 2:
         return strategy(problem)
@@ -70,11 +70,11 @@ def plan_ahead(problem: Problem, strategy: Strategy) -> Configuration:
 
 
 def best_first(known: Prices, candidates: Sequence[Segments]) -> int:
-    """Return the number of the candidate that the best way through the forecast begins with.
+    """Return the position of the candidate that starts the best path through the forecast.
 
     Args:
         known: Prices of a problem with a forecast.
-        candidates: At least one; each must fit on the fleet. Of equals, the first is taken.
+        candidates: At least one; each must fit on the fleet. Of equals, the first wins.
     """
     forecast = known.problem.forecast
     play = reduced(forecast, MAX_SCENARIOS)
@@ -97,11 +97,11 @@ def best_first(known: Prices, candidates: Sequence[Segments]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Scenario:
-    """A period as it would be seen if it were the present.
+    """A period treated as the current one.
 
     Attributes:
-        known: Its problem and prices; nothing costs a price in it.
-        pools: What each pool of the present is in it.
+        known: Its problem, priced without costs of changes.
+        pools: The scenario's pool for each current pool.
     """
 
     known: Prices
@@ -118,7 +118,7 @@ class _Scenario:
         return cls(replace(known, problem=seen, loading_s={}), pools)
 
     def worth(self, segments: Segments) -> Worth:
-        """Return what an hour of `segments` is worth, with the load that suits them best."""
+        """Return the worth of an hour of `segments`, with the load that suits them best."""
         moved = {_moved(kind, self.pools): count for kind, count in segments.items()}
         found = score(self.known.problem, with_load(self.known, moved), self.known)
         paid = replace(found, objective=found.objective + found.reconfiguration)
@@ -126,14 +126,14 @@ class _Scenario:
 
 
 def _cost(known: Prices, segments: Segments, zero: Worth) -> Worth:
-    """Return the price of getting to `segments` as a worth: less points, all else equal."""
+    """Return the price of getting to `segments` as a worth: fewer points, all else equal."""
     loading_s = longest_loading_s(known, segments)
     points = reconfiguration_points(known, segments) + known.loading_points * loading_s
     return (*zero[:POINTS], -points, *zero[POINTS + 1 :])
 
 
 def _after(known: Prices, segments: Segments) -> Prices:
-    """Return the prices once `segments` run, on their slices and no others."""
+    """Return the prices once `segments` run, with only their slices existing."""
     running: Counter[Row] = Counter()
     existing: Counter[tuple[Pool, str]] = Counter()
     for kind, count in segments.items():
@@ -143,22 +143,22 @@ def _after(known: Prices, segments: Segments) -> Prices:
 
 
 def _answers(problem: Problem, strategy: Strategy) -> Iterator[Configuration]:
-    """Yield the strategy's answers, in terms of the present's pools; the present's own first."""
+    """Yield the strategy's answers in the current pools; that for the current period first."""
     questions = list(_questions(problem))
     limit_s = problem.time_limit_s / 2 if questions else problem.time_limit_s
     yield strategy(replace(problem, time_limit_s=limit_s))
-    for asked, pools in questions:
+    for question, pools in questions:
         present = {there: here for here, there in pools.items()}
-        limited = replace(asked, time_limit_s=problem.time_limit_s / 2 / len(questions))
+        limited = replace(question, time_limit_s=problem.time_limit_s / 2 / len(questions))
         found = strategy(limited)
         moved = {_moved(kind, present): count for kind, count in found.segments.items()}
         yield replace(found, segments=moved, load_rps={})
 
 
 def _questions(problem: Problem) -> Iterator[tuple[Problem, Mapping[Pool, Pool]]]:
-    """Yield each scenario as a problem, at prices that all its hours pay; the pools it happens in.
+    """Yield each scenario's problem, with prices spread over its hours, and its pools.
 
-    The present is solved again only where prices make a difference.
+    The current period is solved again only if prices make a difference.
     """
     for number, scenario in enumerate(reduced(problem.forecast, MAX_SOLVES).scenarios):
         objective = _spread(problem.objective, scenario.length_s / S_PER_H)
@@ -168,7 +168,7 @@ def _questions(problem: Problem) -> Iterator[tuple[Problem, Mapping[Pool, Pool]]
 
 
 def _spread(objective: Objective, hours: float) -> Objective:
-    """Return the objective with prices that are paid once for so many hours."""
+    """Return the objective with one-time prices spread over this many hours."""
     infadapter = objective.infadapter
     loading = infadapter.model_copy(update={"loading": infadapter.loading / hours})
     return objective.model_copy(
@@ -181,7 +181,7 @@ def _spread(objective: Objective, hours: float) -> Objective:
 
 
 def _running(known: Prices) -> Iterator[Segments]:
-    """Yield what runs and can serve, where there is such, and it fits on the fleet."""
+    """Yield the configuration of the running segments, if they can serve and fit on the fleet."""
     problem = known.problem
     kept = Counter(
         kind
@@ -201,7 +201,7 @@ def _distinct(candidates: Sequence[Segments]) -> list[Segments]:
 
 
 def _seen(problem: Problem, pools: Mapping[Pool, Pool]) -> Problem:
-    """Return the problem as it would be posed in other pools, with what runs now."""
+    """Return the problem posed in other pools, with the segments running now."""
     return replace(
         problem,
         gpus=tuple(replace(gpu, pool=pools[gpu.pool]) for gpu in problem.gpus),

@@ -1,23 +1,23 @@
-"""The largest load of the next interval, with a prediction interval, learnt while it runs.
+"""Forecast of the next interval's largest load, with a prediction interval, learnt online.
 
-Two opinions about how the largest load will change, both taken from what followed in the past:
+Two opinions on the change of the largest load, both from earlier outcomes:
 
-    state   the intervals whose shape (level, burst, slope, end) was most like the last one's
-    season  the same, of those at the same place in the hour: jobs start on the minute
+    state   intervals whose shape (level, burst, slope, end) was most similar to the last one's
+    season  the same, at the same place in the hour: jobs start on the minute
 
-Each is a sample of outcomes. They are mixed by how well their medians did lately at this place in
-the hour (exponential weights). Outcomes are changes of the logarithm, so that a load twice as large
-is no news.
+Each is a sample of outcomes. They are weighted by the recent errors of their medians at this place
+in the hour (exponential weights). Outcomes are changes of the logarithm, so that scale does not
+matter.
 
-Where a record is short, bursty or sparse, what was alike says little: the median is therefore a
-mixture of the three samples' medians, the last value and exponentially weighted means, by their
-own errors so far (`expert_aggregation`), and the mixture's quantiles lie around it. They are then
-moved, a little after each interval, until they cover what they
-promise: the quantile tracker of Angelopoulos, Candes and Tibshirani, "Conformal PID Control for
-Time Series Prediction" (NeurIPS 2023), which assumes nothing about the load.
+In a short, bursty or sparse record similar situations predict little: the median is therefore a
+mixture of the three samples' medians, the last value and exponentially weighted means, weighted by
+their errors so far (`expert_aggregation`), and the sample's quantiles are placed around it. After
+each interval the quantiles are shifted slightly until their coverage is as promised: the quantile
+tracker of Angelopoulos, Candes and Tibshirani, "Conformal PID Control for Time Series Prediction"
+(NeurIPS 2023), which assumes nothing about the load.
 
-InfAdapter (EuroMLSys'23, section 5) trains an LSTM of the last ten maxima instead; this one has
-nothing to train, and starts from the first interval.
+InfAdapter (EuroMLSys'23, section 5) trains an LSTM on the last ten maxima instead; this forecaster
+needs no training and starts with the first interval.
 """
 
 import math
@@ -37,32 +37,32 @@ from services.planner.core.forecast.load_forecast_analogues import (
 )
 
 MARGIN = 1.1
-"""Provided beyond the last maximum as long as nothing is known (InfAdapter's margin)."""
+"""Factor on the last maximum until enough is known (InfAdapter's margin)."""
 
 MEMORY = 10_080
 """Intervals remembered: a week of minutes, 0.7 MB."""
 
 MIN_KNOWN = 30
-"""Intervals from which analogues are better than the margin."""
+"""Intervals from which analogues beat the margin."""
 
 SEASON_S = 3600.0
 
 EWMA_KEEP = np.array([0.0, 0.3, 0.5, 0.7, 0.9])
-"""What the exponentially weighted means keep at each interval; 0: the last value."""
+"""Weight that exponentially weighted means keep at each interval; 0: the last value."""
 
 STATE = Likeness(np.array([0.2, 1.0, 0.5, 0.7, 0.3, 1.0]), softness=1e-3)
 SEASON = Likeness(np.array([0.5, 0.5, 0.2, 0.0, 0.0, 0.0]), softness=1e-2)
-"""In the features of `_situation`; tuned on days 0-6 of the Twitter trace."""
+"""Weights of the features of `_situation`; tuned on days 0-6 of the Twitter trace."""
 
 ANALOGUE_EXPERTS = 3
-"""The mixture, the state, the season."""
+"""Experts from analogues: the mixture, the state, the season."""
 
 FORGET = 0.95
 TRUST = 5.0
-"""How fast past errors fade per visit of a place in the hour, and how much an error counts."""
+"""Decay of past errors per visit of a place in the hour, and weight of an error."""
 
 TRACKING = 0.01
-"""By how much a miss moves an outer quantile, in logarithms: 1 %."""
+"""Shift of an outer quantile after a miss, in logarithms: 1 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +70,10 @@ class Interval:
     """The load within one interval.
 
     Attributes:
-        start_s: When it began, Unix time, s.
+        start_s: Start, Unix time, s.
         mean_rps: Mean load.
         max_rps: Largest load of a second within it.
-        end_rps: Mean load near its end; None: not known.
+        end_rps: Mean load near its end; None: unknown.
     """
 
     start_s: float
@@ -90,13 +90,13 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The largest load of an interval to come.
+    """Forecast of the largest load in a later interval.
 
     Attributes:
-        start_s: When the interval begins, Unix time, s.
-        expected_rps: Median: it is as likely to be more as to be less.
-        low_rps: Exceeded with the probability of the forecaster's coverage.
-        high_rps: Not exceeded with that probability.
+        start_s: Start of the interval, Unix time, s.
+        expected_rps: Median.
+        low_rps: Lower bound, exceeded with the probability of the forecaster's coverage.
+        high_rps: Upper bound, not exceeded with that probability.
     """
 
     start_s: float
@@ -107,14 +107,14 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """What was thought of the next interval; outcomes are changes of the logarithm.
+    """A forecast with its inputs, until its outcome is known, which is a change of the logarithm.
 
     Attributes:
         last: The interval before.
-        forecast: What was said.
-        opinions: Logarithms of the medians that `forecast` was combined of.
-        situation, slot: What it was said for.
-        medians: Of the two opinions; empty where there were none yet.
+        forecast: The forecast.
+        opinions: Logarithms of the medians combined in `forecast`.
+        situation, slot: Situation and place in the hour of the interval before.
+        medians: Medians of the two opinions; empty while there are none.
     """
 
     last: Interval
@@ -133,7 +133,7 @@ class Forecaster:
 
         Args:
             interval_s: Length of an interval, s, > 0.
-            coverage: What an outer quantile promises, 0.5 <= coverage < 1.
+            coverage: Coverage of an outer quantile, 0.5 <= coverage < 1.
         """
         self._interval_s = interval_s
         self._coverage = coverage
@@ -146,10 +146,10 @@ class Forecaster:
         self._view: _View | None = None
 
     def observe(self, interval: Interval) -> None:
-        """Learn from an interval that has passed; after a hole, start again from this one.
+        """Learn from a complete interval; after a gap, start again with this one.
 
         Raises:
-            InvalidArgument: It does not come after the last one.
+            InvalidArgument: It is not after the last one.
         """
         if self._view is not None:
             last_s = self._view.last.start_s
@@ -169,7 +169,7 @@ class Forecaster:
         self._view = self._look(interval)
 
     def forecast(self) -> Forecast | None:
-        """Return the forecast for the interval after the last one; None: none was seen."""
+        """Return the forecast for the interval after the last one; None: no interval yet."""
         return self._view.forecast if self._view else None
 
     def _learn(self, view: _View, interval: Interval) -> None:
@@ -206,8 +206,8 @@ class Forecaster:
         opinions = self._opinions(last, (middle, *medians))
         centre = self._experts.combine(opinions) - math.log1p(last.max_rps)
         low, high = belief.quantile(1.0 - self._coverage), belief.quantile(self._coverage)
-        # No bound crosses the median, and no shift grows where it cannot act: after a long calm it
-        # would take as long to come back.
+        # No bound crosses the median, and no shift grows where it has no effect: after a long calm
+        # it would take equally long to return.
         self._low_shift = min(self._low_shift, middle - low)
         self._high_shift = max(self._high_shift, middle - high)
         forecast = Forecast(
@@ -219,12 +219,12 @@ class Forecaster:
         return _View(last, forecast, opinions, situation, slot, medians)
 
     def _opinions(self, last: Interval, changes: Sequence[float]) -> Vector:
-        """Return the experts' medians, in logarithms: the analogues' changes, then the means."""
+        """Return the experts' medians in logarithms: the analogues' changes, then the means."""
         analogues = math.log1p(last.max_rps) + np.array(changes)
         return np.concatenate([analogues, np.log1p(self._levels_rps)])
 
     def _trust(self, slot: int) -> float:
-        """Return the weight of the season's opinion, 0..1."""
+        """Return the weight of the season, 0..1."""
         more = self._errors[slot, 1] - self._errors[slot, 0]
         return 1.0 / (1.0 + math.exp(min(TRUST * more, 500.0)))
 
@@ -235,10 +235,10 @@ def _changed(load_rps: float, change: float) -> float:
 
 
 def _situation(recent: Sequence[Interval]) -> Vector:
-    """Return what an interval's outcome may depend on, in logarithms.
+    """Return the features of an interval that its outcome may depend on, in logarithms.
 
-    Level; burst (largest over mean); how burst and level changed; how the interval ended. Where
-    there are fewer than three intervals, the earlier ones are taken to be like the first.
+    Level; burst (largest over mean); changes of burst and level; load at the end. With fewer than
+    three intervals, the earlier ones are taken to equal the first.
     """
     last = recent[-1]
     before = recent[max(-2, -len(recent))]

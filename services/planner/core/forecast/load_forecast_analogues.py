@@ -1,4 +1,4 @@
-"""What followed when things were alike: a bounded memory, searched for its nearest neighbours."""
+"""Outcomes of similar situations: a bounded memory with nearest-neighbour search."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -9,22 +9,22 @@ from numpy.typing import NDArray
 Vector = NDArray[np.float64]
 
 ROUNDING = 1e-12
-"""Share that floating point may lose, so that half of two equal outcomes is one of them."""
+"""Rounding error of floating point, so that half of two equal outcomes is one of them."""
 
 
 class Sample(NamedTuple):
-    """Outcomes with weights: a distribution.
+    """A distribution: weighted outcomes.
 
     Attributes:
-        outcomes: Shape (n,).
-        weights: Shape (n,), > 0, with a sum of 1.
+        outcomes: Outcomes, shape (n,).
+        weights: Weights > 0, shape (n,), with a sum of 1.
     """
 
     outcomes: Vector
     weights: Vector
 
     def quantile(self, level: float) -> float:
-        """Return the least outcome with a share of at least `level` at or below it."""
+        """Return the least outcome that at least a share of `level` does not exceed."""
         least = max(level - ROUNDING, 0.0)
         return float(np.quantile(self.outcomes, least, weights=self.weights, method="inverted_cdf"))
 
@@ -39,10 +39,10 @@ def mixture(one: Sample, other: Sample, weight: float) -> Sample:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Likeness:
-    """When situations are alike.
+    """Similarity of situations.
 
     Attributes:
-        weights: Of each feature, shape (features,); a distance is the weighted Euclidean one.
+        weights: Weights of the features, shape (features,); distances are weighted Euclidean.
         softness: Squared distance at which a neighbour counts half as much as an equal situation.
         neighbours: Number of nearest neighbours.
     """
@@ -65,12 +65,12 @@ class Analogues:
         return min(self._added, len(self._outcomes))
 
     def add(self, situation: Vector, slot: int, outcome: float) -> None:
-        """Remember an outcome; the oldest one makes room.
+        """Add an outcome, in place of the oldest one.
 
         Args:
-            situation: Shape (features,).
-            slot: Position in the season.
-            outcome: What followed.
+            situation: Features, shape (features,).
+            slot: Place in the season.
+            outcome: The outcome.
         """
         row = self._added % len(self._outcomes)
         self._situations[row] = situation
@@ -82,9 +82,9 @@ class Analogues:
         """Return the outcomes of the most similar situations; empty where there is none.
 
         Args:
-            situation: Shape (features,).
-            likeness: What similar means.
-            slot: Only at this position in the season; None: anywhere.
+            situation: Features, shape (features,).
+            likeness: Similarity to search by.
+            slot: Search only this place in the season; None: anywhere.
         """
         count = len(self)
         rows = slice(count) if slot is None else np.flatnonzero(self._slots[:count] == slot)

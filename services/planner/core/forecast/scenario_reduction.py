@@ -1,4 +1,4 @@
-"""Few scenarios for many periods: periods of nearly equal intensities share one."""
+"""Reduction of many periods to few scenarios: periods of nearly equal intensities share one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from services.planner.core.model import Period
 
 FINEST = 0.01
-"""Relative difference of intensities up to which two periods may be one scenario, if need be."""
+"""Smallest relative tolerance of intensities when more than equal periods must share a scenario."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scenarios:
-    """A forecast as a play.
+    """A forecast in scenarios.
 
     Attributes:
-        scenarios: Each with all its time; the first is the present. Intensities are the means over
-            the scenario's periods, the present's those of the first period.
-        order: For each period of the forecast, the number of its scenario.
+        scenarios: Scenarios with their total time, the current one first. Intensities are means
+            over the scenario's periods; the current one's are those of the first period.
+        order: Position of the scenario of each period.
     """
 
     scenarios: tuple[Period, ...]
@@ -26,12 +26,12 @@ class Scenarios:
 def reduced(forecast: Sequence[Period], most: int) -> Scenarios:
     """Return the scenarios of a forecast.
 
-    Periods with equal intensities share a scenario. Where that leaves more than `most`, those that
-    differ by 1 % share one, then by 2 %, 4 % and so on: each period joins the first scenario whose
-    first period is near enough in every zone.
+    Periods with equal intensities share a scenario. If that leaves more than `most`, those within 1
+    % share one, then within 2 %, 4 % and so on: each period joins the first scenario whose first
+    period is close enough in every zone.
 
     Args:
-        forecast: At least one period, the present first; all with the same zones.
+        forecast: At least one period, the current one first; all with the same zones.
         most: Largest number of scenarios, >= 1.
     """
     tolerance = 0.0

@@ -1,4 +1,4 @@
-"""The best path through time: which state to be in, where being in a state and moving have a worth.
+"""The best path through time, given the worth of each state and of each move.
 
 Viterbi's recursion ("Error bounds for convolutional codes", IEEE Transactions on Information
 Theory 13, 1967): of all paths to a state, only the best one matters later.
@@ -7,10 +7,10 @@ Theory 13, 1967): of all paths to a state, only the best one matters later.
 from collections.abc import Sequence
 
 Worth = tuple[float, ...]
-"""Larger is better, the first number that differs decides. Worths add up number by number."""
+"""Larger is better; the first number that differs decides. Worths add up number by number."""
 
 DIGITS = 9
-"""Decimals kept of a sum: worths that agree in them are equal, whatever the order of addition."""
+"""Decimals kept of a sum: worths that agree in them are equal in any order of addition."""
 
 
 def best_path(
@@ -20,13 +20,13 @@ def best_path(
 ) -> tuple[int, ...]:
     """Return the states of the best path, one for each period.
 
-    Exact, since the order of worths is kept when the same is added to both. Of equal paths, the one
-    through the first of the states.
+    Exact, since adding the same worth to two others keeps their order. Of equal paths, the one
+    through the first of the states wins.
 
     Args:
         stays: Worth of each state in each period, at least one of both.
-        entries: Worth (mostly negative: a price) of each state as the first.
-        moves: Worth of going from a state (row) to another (column).
+        entries: Worth (usually negative: a price) of each state as the first.
+        moves: Worth of moving from a state (row) to another (column).
     """
     states = range(len(entries))
     reached: list[tuple[Worth, tuple[int, ...]]] = [

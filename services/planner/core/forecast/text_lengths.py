@@ -1,14 +1,14 @@
-"""How long the texts of language models usually are, from the routers' counts of tokens.
+"""Usual text lengths of language models, from the routers' token counts.
 
-A profile states a usual request: tokens of its prompt and of its answer. Load in requests says
-little where requests grow; so plans are made for the lengths that are seen, once they differ. Where
-no batch of those is in time, plans give each request as many times the objectives as it is longer
-than the last that could be: its tokens count, and what cannot be kept keeps no plan from growing.
-Where no batch is in time even then, plans are made for that last one.
+A profile states a usual request: tokens of its prompt and of its answer. Load in requests means
+little if requests grow, so that plans use the observed lengths once they differ. If no batch of
+those is in time, plans scale the objectives of each request by its excess over the last length that
+was in time: its tokens count, and an objective that cannot be kept does not stop plans from
+growing. If no batch is in time even then, plans use that last length.
 
-A router may report anything. So no prompt and no answer counts as longer than its model's context,
-nor where they are not in time as more than `MOST_LONGER` times the last that were; and whatever is
-reported, there are lengths by which capacity follows the requests.
+A router may report anything. Hence no prompt or answer counts as longer than its model's context,
+nor, where it is not in time, as more than `MOST_LONGER` times the last that was. Whatever is
+reported, there are lengths with which capacity follows the requests.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from services.kit.profiles.core.language import PROMPT_TOKENS_PER_STEP, Language
 from services.planner.core.model import Model, Variant
 
 LEAST_ANSWERS: Final = 100
-"""Answers before lengths count: of lengths that scatter as conversations do (a standard deviation
-as large as the mean) their mean is then within 20 % 19 times in 20."""
+"""Answers before lengths count: with the scatter of conversations (a standard deviation as large
+as the mean) their mean is then within 20 % 19 times in 20."""
 
 REMEMBERED_ANSWERS: Final = 1000.0
 CONTEXT_TOKENS: Final = 131_072
-"""Tokens of the longest text where the deployment states no `context_tokens`: what usual models of
-August 2026 take."""
+"""Longest text, tokens, where the deployment states no `context_tokens`: that of common models in
+August 2026."""
 
 MOST_LONGER: Final = 16.0
-"""Times the last lengths of which a batch was in time: longer ones count as so long. What longer
-texts want is not good for usual ones, one at a time on a replica."""
+"""Limit of lengths that are not in time, relative to the last that were. Still longer texts would
+demand one request at a time on a replica, which is bad for usual ones."""
 
 CHANGE: Final = 1.25
-"""Lengths are others once prompts or answers are so many times longer or shorter."""
+"""Factor by which prompts or answers must become longer or shorter to count as changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +46,21 @@ class TextLength:
 
     @property
     def answer_tokens_worth(self) -> float:
-        """The request's work in tokens of answers: those of prompts take far less time."""
+        """The request's work in tokens of answers: tokens of prompts take far less time."""
         return self.prompt_tokens / PROMPT_TOKENS_PER_STEP + self.answer_tokens
 
     def __str__(self) -> str:
         return f"{self.prompt_tokens:.0f} + {self.answer_tokens:.0f} tokens"
 
     def at_most(self, times: float, other: TextLength) -> TextLength:
-        """Return the length, cut at so many times the other."""
+        """Return the length, limited to a multiple of the other."""
         return TextLength(
             min(self.prompt_tokens, times * other.prompt_tokens),
             min(self.answer_tokens, times * other.answer_tokens),
         )
 
     def differs(self, other: TextLength) -> bool:
-        """Return whether plans for the other would be wrong for this."""
+        """Return whether plans for the other length would be wrong for this one."""
         pairs = (
             (self.prompt_tokens, other.prompt_tokens),
             (self.answer_tokens, other.answer_tokens),
@@ -92,11 +92,11 @@ class TextLengths:
     """Usual lengths by model.
 
     Attributes:
-        usual: Those that plans are to be made for, by model; left out: as the profiles say.
-        promised: Those that the objectives are for, of models whose usual texts no batch serves in
-            time: the last that one did; left out: all.
-        endless: Models of those whose usual texts no batch serves however much more time they get:
-            plans are made for those promised.
+        usual: Lengths to plan for, by model; missing: those of the profiles.
+        promised: Lengths that the objectives apply to, by model, where no batch serves usual texts
+            in time: the last that one served; missing: all.
+        endless: Models whose usual texts no batch serves with any more time; planned for the
+            promised lengths.
     """
 
     def __init__(self) -> None:
@@ -109,7 +109,7 @@ class TextLengths:
 
     @property
     def planned(self) -> Mapping[str, TextLength]:
-        """Lengths that plans are made for, by model; left out: as the profiles say."""
+        """Lengths that plans are made for, by model; missing: those of the profiles."""
         cut = eased(self.usual, self.promised)
         return {**self.usual, **cut, **{name: self.promised[name] for name in self.endless}}
 
@@ -120,13 +120,13 @@ class TextLengths:
         answers: Mapping[str, int],
         models: Iterable[Model],
     ) -> bool:
-        """Take in a router's report; return whether usual lengths are others from now on.
+        """Add a router's report; return whether usual lengths have changed.
 
         Args:
-            router_id: The router.
-            tokens: Of prompts and of answers since it started, by model.
-            answers: In the window, by model.
-            models: The deployment's, with their profiles.
+            router_id: Id of the router.
+            tokens: Tokens of prompts and answers since the router started, by model.
+            answers: Number of answers in the window, by model.
+            models: The deployment's models, with their profiles.
         """
         deployed = {model.name: model for model in models}
         for model, counted in tokens.items():
@@ -149,10 +149,10 @@ class TextLengths:
         return bool(changed)
 
     def last_served(self, models: Iterable[Model]) -> Mapping[str, TextLength]:
-        """Return the last lengths of which a batch was in time; before any, those profiles state.
+        """Return the last lengths served in time; before any, those of the profiles.
 
         Args:
-            models: The deployment's, with their profiles.
+            models: The deployment's models, with their profiles.
         """
         known = {model.name: self._served.get(model.name) or stated(model) for model in models}
         return {name: length for name, length in known.items() if length and name in self.usual}
@@ -164,13 +164,14 @@ class TextLengths:
         in_time: Collection[str],
         endless: Collection[str] = (),
     ) -> bool:
-        """Take in whose usual texts some batch serves in time; return whether others' were before.
+        """Record the models whose usual texts are served in time; return whether they changed.
 
         Args:
-            usual: Lengths that were usual when it was found out.
-            promised: Of the models that none does: what their objectives are for from now on.
-            in_time: Models that one does.
-            endless: Models of those promised that none does with more time either.
+            usual: Usual lengths that were checked.
+            promised: Lengths that the objectives apply to from now on, of models without such a
+                batch.
+            in_time: Models with a batch in time.
+            endless: Models among those promised without such a batch even with more time.
         """
         before = self.promised, self.endless
         self.promised, self.endless = promised, frozenset(endless)
@@ -178,7 +179,7 @@ class TextLengths:
         return before != (self.promised, self.endless)
 
     def forget(self, router_id: str) -> None:
-        """Drop the counts of a router that has disconnected; what they said of lengths stays."""
+        """Drop the counts of a router that has disconnected; usual lengths stay."""
         self._counted = {key: each for key, each in self._counted.items() if key[0] != router_id}
 
 
@@ -194,7 +195,7 @@ def stated(model: Model) -> TextLength | None:
 def eased(
     usual: Mapping[str, TextLength], promised: Mapping[str, TextLength]
 ) -> Mapping[str, TextLength]:
-    """Return the lengths that count of texts which get more time than those promised, by model."""
+    """Return the usual lengths of texts that get more time than those promised, by model."""
     return {name: usual[name].at_most(MOST_LONGER, its) for name, its in promised.items()}
 
 
@@ -211,10 +212,10 @@ def with_lengths(
     """Return models whose profiles are for texts of the usual lengths.
 
     Args:
-        models: With the profiles as they are.
-        usual: By model; others stay.
-        promised: Those that objectives are for, by model: usual texts that are longer have more
-            time by as much. Left out: objectives stay.
+        models: Models with their original profiles.
+        usual: Usual lengths by model; other models stay.
+        promised: Lengths that objectives apply to, by model; longer usual texts have proportionally
+            more time. Missing: objectives stay.
     """
     promised = promised or {}
 

@@ -1,10 +1,10 @@
-"""Profiles corrected by what live measurements taught, for every strategy.
+"""Profiles corrected by live measurements, for every strategy.
 
-A profile stands until requests are late and the batches of their model are measured to take longer
-than it says. From then on plans are made from what was measured, until something else is: the same
-evidence that online search collects (`profile_corrections`). What was not measured is taken to be
-as slow as the slowest that was of its model on this type of GPU, lest the next plan trust the same
-profile elsewhere.
+A profile holds until requests are late and batches of their model are measured to take longer than
+it says. From then on plans use the measurements: the same evidence that online search collects
+(`profile_corrections`). Cells without a measurement are taken to be as slow as the slowest measured
+one of their model on this type of GPU, so that the next plan does not trust the same profile
+elsewhere.
 """
 
 import math
@@ -19,24 +19,24 @@ from services.planner.core.online_search.measurement import Measurement, ratios
 from services.planner.core.online_search.profile_corrections import Beliefs, Cell, Correction
 
 TOLERANCE = 0.05
-"""Logarithm of measured over profiled time up to which a profile is right."""
+"""Logarithm of measured over profiled time up to which a profile counts as right."""
 
 _RIGHT = Correction()
 
 
 @dataclass(slots=True)
 class Corrections:
-    """What to multiply profiles' figures by; found when first needed.
+    """Factors on profiles' figures, computed on first use.
 
     Attributes:
-        beliefs: What measurements taught.
+        beliefs: Beliefs from measurements.
     """
 
     beliefs: Beliefs
     _found: dict[Cell, Correction] = field(default_factory=dict)
 
     def of(self, cell: Cell) -> Correction:
-        """Return the correction of a cell: none where its model was never measured to be slow."""
+        """Return the correction of a cell; none if its model was never measured to be slow."""
         known = self._found.get(cell)
         if known is None:
             known = self._found[cell] = self._correction(cell)
@@ -60,12 +60,12 @@ class Corrections:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CorrectedProfile:
-    """A variant's profile, corrected.
+    """A variant's profile with corrections applied.
 
     Attributes:
-        profile: As it was measured, or computed.
-        model, variant: What it is of.
-        corrections: What to multiply its figures by.
+        profile: The original profile, measured or computed.
+        model, variant: Names of its model and variant.
+        corrections: Factors on its figures.
     """
 
     profile: Profile
@@ -75,7 +75,7 @@ class CorrectedProfile:
 
     @property
     def method(self) -> Literal["model", "table"]:
-        """Origin of the numbers."""
+        """Origin of the figures."""
         return self.profile.method
 
     def batch(
@@ -91,7 +91,7 @@ class CorrectedProfile:
     def token_times(
         self, shape: SliceShape, batch_size: int, processes: int, *, clock_ratio: float = 1.0
     ) -> TokenTimes | None:
-        """Return the times of a usual request's tokens; None: the profile knows none."""
+        """Return the times of a usual request's tokens; None: the profile has none."""
         if not isinstance(self.profile, TokenProfile):
             return None
         times = self.profile.token_times(shape, batch_size, processes, clock_ratio=clock_ratio)
@@ -105,11 +105,11 @@ class CorrectedProfile:
 
 
 def corrected(models: Iterable[Model], beliefs: Beliefs) -> tuple[Model, ...]:
-    """Return models whose profiles are corrected; pipelines, which are not measured, as they are.
+    """Return models with corrected profiles; pipelines, which are not measured, stay unchanged.
 
     Args:
-        models: With the profiles as they are.
-        beliefs: What measurements taught.
+        models: Models with their original profiles.
+        beliefs: Beliefs from measurements.
     """
     corrections = Corrections(beliefs)
 
@@ -132,14 +132,14 @@ def learned(
     profiled: Iterable[Model],
     suspected: Container[str],
 ) -> Beliefs:
-    """Return the beliefs after a measurement; the same object where it teaches nothing.
+    """Return the beliefs after a measurement; the same object if nothing was learned.
 
     Args:
-        beliefs: Before.
-        measurement: What ran.
-        profiled: The models, with the profiles as they are.
-        suspected: Models whose profiles are in doubt: their requests are late. Others are learned
-            about only where they were suspected before.
+        beliefs: Beliefs before.
+        measurement: The measurement.
+        profiled: The models with their original profiles.
+        suspected: Models with late requests, whose profiles are in doubt. Others are learned about
+            only if they were suspected before.
     """
     profiled = tuple(profiled)
     known = {cell.model for cell in beliefs.evidence}
@@ -154,7 +154,7 @@ def learned(
 
 
 def slower(before: Beliefs, now: Beliefs, measurement: Measurement) -> Mapping[str, str]:
-    """Return the models that ran slower than was believed, each with a sentence that says so."""
+    """Return the models that ran slower than believed, each with a sentence about it."""
     old, new = Corrections(before), Corrections(now)
     found: dict[str, str] = {}
     for kind in measurement.observed:

@@ -1,4 +1,4 @@
-"""What is measured live while a configuration serves, against what its profile says."""
+"""Live measurements of a serving configuration, compared with its profiles."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from services.kit.profiles.core.profile import BatchCost, Profile, SliceShape
 from services.planner.core.model import Model, Segment, SegmentKind, variants_of
 
 MIN_BATCHES = 20
-"""Fewer say nothing."""
+"""Batches below which a measurement is not significant."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """All segments of one kind together, as their agents metered them.
+    """Measured work of all segments of one kind together.
 
     Attributes:
-        segments: How many.
-        requests: Answered.
-        batches: Batches they went in.
+        segments: Number of segments.
+        requests: Answered requests.
+        batches: Batches run.
         busy_s: Busy time, summed over workers, s.
         energy_j: Active energy, J.
     """
@@ -36,12 +36,12 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One evaluation.
+    """Measurement of one evaluation.
 
     Attributes:
-        span_s: How long the configuration served, s.
-        observed: By segment kind.
-        latency_s: By model, at its SLO's percentile, as the routers measured it, s.
+        span_s: Length of the evaluation, s.
+        observed: Measured work by segment kind.
+        latency_s: Latency at the SLO's percentile by model, as measured by the routers, s.
     """
 
     span_s: float
@@ -50,23 +50,23 @@ class Measurement:
 
     @property
     def segments(self) -> dict[SegmentKind, int]:
-        """The configuration that served."""
+        """Segments of the configuration that served."""
         return {kind: observed.segments for kind, observed in self.observed.items()}
 
 
 def ratios(
     models: Iterable[Model], kind: SegmentKind, observed: Observed, span_s: float
 ) -> tuple[float, float] | None:
-    """Return measured over profiled time and energy of a batch; None: nothing was learned.
+    """Return measured over profiled time and energy of a batch; None: not significant.
 
-    Batches are rarely full, and rarely are all processes busy; so the profile is read at the
-    batch size and the number of busy processes that were met on average.
+    Batches and workers are rarely all full or busy: the profile is read at the mean batch size and
+    the mean number of busy processes.
 
     Args:
-        models: Where the profile is found.
-        kind: The segments' kind, as its profile has it.
-        observed: What they did.
-        span_s: In how long, s.
+        models: Models with their profiles.
+        kind: Kind of the segments, with the profile's figures.
+        observed: Their measured work.
+        span_s: Length of the measurement, s.
     """
     variant = variants_of(models).get((kind.model, kind.variant))
     if variant is None or observed.batches < MIN_BATCHES or observed.busy_s <= 0:
@@ -85,7 +85,7 @@ def ratios(
 def _expected(
     profile: Profile, kind: SegmentKind, items: float, processes: int
 ) -> BatchCost | None:
-    """Return the profile's cost of a batch of `items` on average, between the whole numbers."""
+    """Return the profile's cost of a batch of `items` on average, interpolated."""
     gpu = kind.pool.type
     shape: SliceShape = gpu.shape(gpu.geometry.kind(kind.profile))
     clock_ratio = kind.clock_mhz / gpu.max_clock_mhz if kind.clock_mhz else 1.0
@@ -102,11 +102,11 @@ def _expected(
 
 
 class SegmentCounters(NamedTuple):
-    """What one segment has done since it began, as its agent meters it.
+    """Work of one segment since it began, as metered by its agent.
 
     Attributes:
-        requests: Answered.
-        batches: Run.
+        requests: Answered requests.
+        batches: Batches run.
         busy_s: Busy time, summed over its workers, s.
         energy_j: Active energy, J.
     """
@@ -117,12 +117,12 @@ class SegmentCounters(NamedTuple):
     energy_j: float = 0.0
 
     def since(self, before: SegmentCounters) -> SegmentCounters:
-        """Return what was done since; nothing where a counter went back: its agent lost it."""
+        """Return the work since `earlier`; none if a counter fell: its agent lost it."""
         done = SegmentCounters(*map(sub, self, before))
         return done if min(done) >= 0 else NO_COUNTS
 
     def plus(self, other: SegmentCounters) -> SegmentCounters:
-        """Return both together."""
+        """Return the sum of both."""
         return SegmentCounters(*map(add, self, other))
 
 
@@ -131,14 +131,14 @@ NO_COUNTS = SegmentCounters()
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What the routers answered of one model.
+    """Answers of the routers for one model.
 
-    A router reports the latency at the SLO's percentile per window. Over a span it is taken to be
-    the mean over windows and routers, each weighted by its answers. That is exact where all
-    windows are alike, and too low where a few of them were much slower than the rest.
+    A router reports the latency at the SLO's percentile per window. The latency of a span is
+    estimated as the mean over windows and routers, weighted by answers. That is exact if all
+    windows are alike, and too low if a few of them were much slower than the rest.
 
     Attributes:
-        count: Answers.
+        count: Number of answers.
         latency_sum_s: Sum over windows of answers x latency at the percentile, s.
     """
 
@@ -146,18 +146,18 @@ class Answers:
     latency_sum_s: float = 0.0
 
     def plus(self, count: int, latency_s: float) -> Answers:
-        """Return the sums after one more window."""
+        """Return the sums with another window."""
         return Answers(self.count + count, self.latency_sum_s + count * latency_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """All counters at one instant.
+    """Values of all counters at one instant.
 
     Attributes:
-        at_s: When, monotonic, s.
-        segments: By segment id.
-        answers: By model.
+        at_s: Time, monotonic, s.
+        segments: Counters by segment id.
+        answers: Answers by model.
     """
 
     at_s: float
@@ -167,10 +167,10 @@ class Reading:
 
 @dataclass(slots=True)
 class CounterReadings:
-    """All counters, as last reported.
+    """All counters as last reported.
 
     Attributes:
-        collect: Has reports that wait read, by `metered`; called before a reading.
+        collect: Flushes pending reports through `metered`; called before a reading.
     """
 
     collect: Callable[[], None] = lambda: None
@@ -178,31 +178,31 @@ class CounterReadings:
     _answers: dict[str, Answers] = field(default_factory=dict)
 
     def metered(self, node: str, counters: Mapping[str, SegmentCounters]) -> None:
-        """Take in the counters of all segments of a node, by segment id."""
+        """Set the counters of all segments of a node, by segment id."""
         self._segments[node] = counters
 
     def answered(self, model: str, count: int, latency_s: float) -> None:
-        """Take in a router's window: answers of a model, and their latency at the percentile."""
+        """Add a router's window: answers of a model, and their latency at the percentile, s."""
         self._answers[model] = self._answers.get(model, Answers()).plus(count, latency_s)
 
     def reading(self, at_s: float) -> Reading:
-        """Return all counters; `at_s` is now."""
+        """Return the values of all counters now."""
         self.collect()
         segments = {name: each for node in self._segments.values() for name, each in node.items()}
         return Reading(at_s, segments, dict(self._answers))
 
 
 def measured(before: Reading, after: Reading, segments: Iterable[Segment]) -> Measurement:
-    """Return what segments did between two readings.
+    """Return the work of segments between two readings.
 
     Args:
-        before: When they were serving already.
-        after: Later. Agents report twice a second and routers once, so that both readings are up
-            to a second old: the span should be much longer.
-        segments: What served all the while. One that no agent has an account of did nothing.
+        before: Reading when they were already serving.
+        after: A later reading. Agents report twice a second and routers once: both readings are up
+            to a second old, and the span should be much longer.
+        segments: Segments that served throughout. One without an account at any agent did no work.
 
     Returns:
-        Models that got no answer meanwhile have no latency.
+        The measurement; models without an answer have no latency.
     """
     counts: dict[SegmentKind, int] = {}
     done: dict[SegmentKind, SegmentCounters] = {}

@@ -1,13 +1,13 @@
-"""What live measurements teach about a profile: corrections per variant and slice kind.
+"""Corrections of profiles per variant and slice kind, learnt from live measurements.
 
-A cell is a variant on a slice kind of a GPU type. For each cell a correction is learned to the
-time and to the active energy of a batch, as logarithms of measured over profile. Cells share what
-they learn: a correction is the sum of four normal effects, common to all, of the variant, of the
-slice kind, and of the cell itself (Bayesian linear regression in closed form). One slice kind that
-turns out slow is thus slow for the variants that were never measured there, too.
+A cell is a variant on a slice kind of a GPU type. For each cell a correction of the time and of the
+active energy of a batch is learnt, as logarithms of measured over profile. A correction is the sum
+of four normal effects: common to all, of the variant, of the slice kind, and of the cell itself
+(Bayesian linear regression in closed form). A slice kind that turns out slow is thus also slow for
+variants that were never measured there.
 
-Per model, the ratio of the measured to the predicted latency is kept as well: what the queueing
-model misses.
+The ratio of measured to predicted latency is kept per model as well: the error of the queueing
+model.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from numpy.typing import NDArray
 from services.planner.core.model import SegmentKind
 
 TRUST = (0.15, 0.1, 0.15, 0.05)
-"""Prior standard deviations: of all profiles' error, of a variant's, of a slice kind's, of a
-cell's own; as logarithms, so that 0.1 is about 10 %."""
+"""Prior standard deviations of the errors common to all profiles, of a variant, of a slice kind
+and of a cell; as logarithms, so that 0.1 is about 10 %."""
 
 NOISE = 0.02
 """Standard deviation of one measurement, as a logarithm."""
 
 MEMORY = 8.0
-"""Measurements of a cell that count: a GPU that was slow for a day may be mended."""
+"""Measurements of a cell that count: a GPU that was slow for a day may have been repaired."""
 
 FORGET = 0.5
-"""Weight that earlier latencies keep when a new one comes."""
+"""Weight of earlier latencies when a new one is added."""
 
 
 class Cell(NamedTuple):
@@ -55,9 +55,9 @@ class Evidence:
     """Measurements of one cell.
 
     Attributes:
-        weight: How many.
+        weight: Number of measurements.
         log_time: Mean logarithm of measured over profiled batch time.
-        log_energy: The same of active energy per batch.
+        log_energy: Mean logarithm of measured over profiled active energy per batch.
     """
 
     weight: float
@@ -65,7 +65,7 @@ class Evidence:
     log_energy: float
 
     def plus(self, time_ratio: float, energy_ratio: float) -> Evidence:
-        """Return the evidence with one more measurement; the oldest fade (`MEMORY`)."""
+        """Return the evidence with another measurement; the oldest fade (`MEMORY`)."""
         weight = min(self.weight + 1.0, MEMORY)
         return Evidence(
             weight,
@@ -76,11 +76,11 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """What to multiply a profile's figures by.
+    """Factors on a profile's figures.
 
     Attributes:
-        time: Batch time, and so the inverse of throughput.
-        energy: Active energy per batch.
+        time: Factor on batch time, and so on the inverse of throughput.
+        energy: Factor on active energy per batch.
         doubt: Standard deviation of the logarithm of either; 0: certain.
     """
 
@@ -92,9 +92,9 @@ class Correction:
         """Return a kind with corrected figures.
 
         Args:
-            kind: As the profile has it.
-            caution: Standard deviations by which it is taken to be slower than believed.
-            hope: Standard deviations by which its energy is taken to be lower than believed.
+            kind: Kind with the profile's figures.
+            caution: Standard deviations by which it is assumed slower than believed.
+            hope: Standard deviations by which its energy is assumed lower than believed.
         """
         slower = self.time * math.exp(caution * self.doubt)
         return replace(
@@ -108,10 +108,10 @@ class Correction:
 
 @dataclass(frozen=True, slots=True)
 class Beliefs:
-    """All that was learned; plain values, to be stored and read back.
+    """Everything learnt; plain values, to be stored and restored.
 
     Attributes:
-        evidence: By cell.
+        evidence: Evidence by cell.
         waits: Measured over predicted latency at the SLO's percentile, by model.
     """
 
@@ -119,7 +119,7 @@ class Beliefs:
     waits: Mapping[str, float] = field(default_factory=dict)
 
     def measured(self, cell: Cell, time_ratio: float, energy_ratio: float) -> Beliefs:
-        """Return the beliefs after one measurement of a cell; ratios are measured over profile."""
+        """Return the beliefs after a measurement of a cell; ratios are measured over profile."""
         grown = self.evidence.get(cell, Evidence(0.0, 0.0, 0.0)).plus(time_ratio, energy_ratio)
         return replace(self, evidence={**self.evidence, cell: grown})
 
@@ -129,19 +129,19 @@ class Beliefs:
         return replace(self, evidence=kept)
 
     def waited(self, model: str, ratio: float) -> Beliefs:
-        """Return the beliefs after a model's latency was seen; measured over predicted."""
+        """Return the beliefs after a latency of a model; measured over predicted."""
         before = self.waits.get(model, ratio)
         mean = math.exp(FORGET * math.log(before) + (1.0 - FORGET) * math.log(ratio))
         return replace(self, waits={**self.waits, model: mean})
 
     def corrections(self, cells: Iterable[Cell]) -> dict[Cell, Correction]:
         """Return the correction of each of `cells`, measured or not."""
-        asked = list(dict.fromkeys(cells))
+        wanted = list(dict.fromkeys(cells))
         seen = list(self.evidence)
         among_seen = _covariance(seen, seen) + np.diag(
             [NOISE**2 / self.evidence[cell].weight for cell in seen]
         )
-        between = _covariance(asked, seen)
+        between = _covariance(wanted, seen)
         logs = np.array([[e.log_time, e.log_energy] for e in self.evidence.values()])
         gain = np.linalg.solve(among_seen, between.T).T if seen else between
         means = gain @ logs.reshape(len(seen), 2)
@@ -149,12 +149,12 @@ class Beliefs:
         doubts = np.sqrt(np.maximum(variances, 0.0))
         return {
             cell: Correction(math.exp(time), math.exp(energy), float(doubt))
-            for cell, (time, energy), doubt in zip(asked, means, doubts, strict=True)
+            for cell, (time, energy), doubt in zip(wanted, means, doubts, strict=True)
         }
 
 
 def _covariance(ones: list[Cell], others: list[Cell]) -> NDArray[np.float64]:
-    """Return how much two cells' errors have in common, shape (ones, others)."""
+    """Return the covariance of the errors of cells, shape (ones, others)."""
     everywhere, variant, slice_kind, own = (trust**2 for trust in TRUST)
     return np.array(
         [

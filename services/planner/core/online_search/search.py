@@ -1,4 +1,4 @@
-"""The search with profiles unknown or stale: CLOVER's, live (SC'23, section 4.2).
+"""Online search with unknown or outdated profiles: CLOVER's, live (SC'23, section 4.2).
 
     while (configuration := search.propose()) is not None:
         ...  # roll it out, let it serve for a while
@@ -6,14 +6,14 @@
     search.best, search.beliefs
 
 As in the paper, a configuration is evaluated by serving with it, the search starts from the last
-optimum, and ends after 5 evaluations without a better one. Other than in the paper, each
-evaluation corrects the profiles (`profile_corrections`), and the annealing between two evaluations
-runs on these beliefs, so that
+optimum, and ends after 5 evaluations without a better one. Unlike in the paper, each evaluation
+corrects the profiles (`profile_corrections`), and the annealing between two evaluations uses these
+beliefs, so that
 
-- no configuration is proposed that is believed to break the SLA, if possible even where cells
-  that were never measured are slower than believed (`CAUTION`);
-- cells that were never measured are tried where they might save energy (`HOPE`);
-- the search also ends where all that might be better was measured.
+- no configuration is proposed that is believed to break the SLA, if possible even if cells without
+  a measurement are slower than believed (`CAUTION`);
+- cells without a measurement are tried if they might save energy (`HOPE`);
+- the search also ends once everything that might be better was measured.
 """
 
 import math
@@ -34,22 +34,22 @@ from services.planner.core.strategies.candidates import Candidate, Judge, breaks
 from services.planner.core.strategies.random_search import draws
 
 Key = tuple[Row, int]
-"""Identity of a kind: its row and its clock; figures change with what is believed."""
+"""Identity of a kind: its row and its clock; its figures change with beliefs."""
 
 Name = frozenset[tuple[Key, int]]
 """Identity of a configuration."""
 
 Propose = Callable[[Problem], Iterable[Mapping[SegmentKind, int]]]
-"""Configurations worth considering, for a problem whose figures are as believed."""
+"""Configurations worth considering, for a problem with believed figures."""
 
 PROPOSE: Final[Mapping[str, Propose]] = {
     "annealing": lambda posed: (met.configuration.segments for met in search(posed, THOROUGH)),
     "random": lambda posed: (met.configuration.segments for met in draws(posed, THOROUGH)),
 }
-"""Who looks for configurations, by strategy; the others do not search."""
+"""Source of candidates by strategy; the others do not search online."""
 
 SHARE = 1e-3
-"""Share of the demand that a measured configuration may seem to refuse: what noise makes."""
+"""Share of the demand that noise may show as refused by a measured configuration."""
 
 
 PATIENCE = 5
@@ -58,10 +58,10 @@ PATIENCE = 5
 MAX_EVALUATIONS = 20
 
 CAUTION = 1.0
-"""Standard deviations by which what was not measured is taken to be slower."""
+"""Standard deviations by which unmeasured cells are assumed slower."""
 
 HOPE = 1.0
-"""Standard deviations by which it is taken to need less energy."""
+"""Standard deviations by which they are assumed to need less energy."""
 
 
 class OnlineSearch:
@@ -73,13 +73,13 @@ class OnlineSearch:
         beliefs: Beliefs | None = None,
         propose: Propose = PROPOSE["annealing"],
     ) -> None:
-        """Prepare.
+        """Prepare a search.
 
         Args:
-            problem: With figures as the profiles have them. Its catalog may hold kinds that miss
-                the latency rule: whether they do is a matter of belief.
-            beliefs: What earlier searches learned.
-            propose: Who looks for configurations between evaluations.
+            problem: Problem with the profiles' figures. Its catalog may hold kinds that miss the
+                latency rule: whether they do depends on beliefs.
+            beliefs: Beliefs from earlier searches.
+            propose: Returns candidates between evaluations.
         """
         self._problem = problem
         self._profiled = {_key(kind): kind for kind in _kinds(problem)}
@@ -90,17 +90,17 @@ class OnlineSearch:
 
     @property
     def beliefs(self) -> Beliefs:
-        """What is believed by now; keep it for the next search."""
+        """Current beliefs, for the next search."""
         return self._beliefs
 
     @property
     def believed(self) -> Problem:
-        """The problem with the figures that are believed by now."""
+        """The problem with currently believed figures."""
         return self._believed()
 
     @property
     def best(self) -> Configuration | None:
-        """The best of all measured configurations that kept the SLA; None: there is none."""
+        """The best measured configuration that kept the SLA; None: there is none."""
         judge = Judge(self._believed())
         kept = [judge(self._segments(key)) for key, late in self._measured.items() if not late]
         good = [each for each in kept if not breaks_sla(each.score, judge.problem, share=SHARE)]
@@ -143,10 +143,10 @@ class OnlineSearch:
         self._without_better = self._without_better + 1 if same or after is None else 0
 
     def _promising(self, caution: float) -> Name | None:
-        """Return the best configuration that keeps the SLA, so much caution provided.
+        """Return the best configuration that keeps the SLA with this much caution.
 
-        A strategy may answer with kinds that are not in the catalog (BASE does); nothing but their
-        profile speaks for those.
+        A strategy may return kinds that are not in the catalog (BASE does); only their profile
+        supports those.
         """
         judge = Judge(self._believed(caution, HOPE))
         believed = set(_kinds(judge.problem))
@@ -180,13 +180,13 @@ class OnlineSearch:
                 self._beliefs = self._beliefs.waited(model, latency_s / predicted_s[model])
 
     def _segments(self, name: Name) -> dict[SegmentKind, int]:
-        """Return a configuration with the figures that are believed now."""
+        """Return a configuration with currently believed figures."""
         kinds = {key: self._profiled[key] for key, _ in name}
         corrections = self._beliefs.corrections(Cell.of(kind) for kind in kinds.values())
         return {corrections[Cell.of(kinds[key])].of(kinds[key]): count for key, count in name}
 
     def _believed(self, caution: float = 0.0, hope: float = 0.0) -> Problem:
-        """Return the problem with the figures that are believed."""
+        """Return the problem with currently believed figures."""
         corrections = self._beliefs.corrections(Cell.of(k) for k in self._profiled.values())
 
         def corrected(kind: SegmentKind) -> SegmentKind:

@@ -1,10 +1,9 @@
-"""Where a graph may be cut in two so that one tensor list is all that the second half needs.
+"""Legal cuts of a graph in two, with a single tensor list that the second half needs.
 
-A cut lies between two operators. What crosses it is the boundary of the operators before it in the
-dataflow graph: tensors made before it and used after it, within a residual block the skip
-connection, too. Shapes that were computed from the batch
-(`Shape`, then arithmetic on it) cannot cross, as requests of other sizes share the next stage's
-batches; they are computed again from a tensor that does.
+A cut lies between two operators. The tensors that cross it are those made before it and used after
+it, within a residual block also the skip connection. Shapes computed from the batch (`Shape`, then
+arithmetic on it) cannot cross, as requests of other sizes share the next stage's batches; they are
+recomputed from a tensor that does.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +21,7 @@ class Cuts:
 
     Attributes:
         graph: The graph.
-        rules: Which of them are legal.
+        rules: Conditions for legal cuts.
     """
 
     graph: Graph
@@ -33,15 +32,15 @@ class Cuts:
         self._crossing.update(_crossings(self.graph))
 
     def crossing(self, after: int) -> tuple[str, ...]:
-        """Return what the operators from `after` on need of those before: names, oldest first."""
+        """Return the tensors made before `after` and used from there on: names, oldest first."""
         return self._crossing[after]
 
     def size_bytes(self, after: int) -> int:
-        """Return its size for the graph's batch."""
+        """Return the size of a tensor for the graph's batch, bytes."""
         return sum(self.graph.tensors[name].size_bytes for name in self.crossing(after))
 
     def legal(self, after: int) -> bool:
-        """Return whether few and small tensors cross, of which the batch is the first size."""
+        """Return whether few and small tensors cross, with the batch as their first dimension."""
         names = self.crossing(after)
         tensors = [self.graph.tensors[name] for name in names]
         carried = all(t.datatype and (t.batched or not self.graph.batches) for t in tensors)
@@ -76,7 +75,7 @@ def _roots(
     made_by: Mapping[str, Operator],
     roots: Mapping[str, tuple[str, ...]],
 ) -> tuple[str, ...]:
-    """Return what must cross for a tensor to be had: itself, or what it is computed from again."""
+    """Return the tensors that must cross to have one: itself, or those it is recomputed from."""
     operator = made_by.get(name)
     again = operator is not None and operator.work.free and not graph.tensors[name].batched
     if operator is None or not again or not graph.batches:

@@ -1,4 +1,4 @@
-"""What a model is cut into."""
+"""Records of partitioning: rules, clusters and stages."""
 
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -12,11 +12,11 @@ StageObjective = Literal["latency", "throughput"]
 
 @dataclass(frozen=True, slots=True)
 class CutRules:
-    """Where a model may be cut.
+    """Conditions for cuts of a model.
 
     Attributes:
-        max_tensors: Most tensors that are handed on.
-        max_item_bytes: Their size together, per item.
+        max_tensors: Largest number of tensors that cross a cut.
+        max_item_bytes: Their largest total size per item, bytes.
     """
 
     max_tensors: int = 4
@@ -28,7 +28,7 @@ CUT_RULES: Final = CutRules()
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Operators that follow one another, [start, stop) in the graph's order."""
+    """Consecutive operators, [start, stop) in the graph's order."""
 
     start: int
     stop: int
@@ -36,7 +36,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Neighbours of like sensitivity, between two legal cuts. Attributes: span, cost."""
+    """Neighbours of similar sensitivity, between two legal cuts. Attributes: span, cost."""
 
     span: Span
     cost: Cost
@@ -48,13 +48,13 @@ class Partition:
 
     Attributes:
         model: The model.
-        index: Its place in the pipeline, from 0.
+        index: Position in the pipeline, from 0.
         span: Its operators.
-        inputs, outputs: Tensors it takes and gives, by name; a stage's outputs are the next
+        inputs, outputs: Names of its input and output tensors; a stage's outputs are the next
             stage's inputs.
-        memory_bytes: Weights, and the most that its tensors take at a time.
+        memory_bytes: Weights, and the peak size of its tensors, bytes.
         cost: Times of a batch.
-        transfer_bytes: What a batch hands on to the next stage; 0 for the last.
+        transfer_bytes: Size of a batch's outputs for the next stage, bytes; 0 for the last.
         item_flops: Operations per item.
     """
 
@@ -75,12 +75,12 @@ class Partition:
 
     @property
     def sensitivity(self) -> float:
-        """How its latency follows the clock, 0..2 (`kit.operators.core.clock_sensitivity`)."""
+        """Clock sensitivity of its latency, 0..2 (`kit.operators.core.clock_sensitivity`)."""
         return self.cost.score
 
     @property
     def clock_sensitivity(self) -> float:
-        """The same from 0 to 1, as deployments and placement count it."""
+        """Clock sensitivity from 0 to 1, as in deployments and placement."""
         return self.cost.clock_sensitivity
 
 
@@ -90,9 +90,9 @@ class Partitioning:
 
     Attributes:
         graph: The model.
-        threshold: Scores that differ by less were put into one cluster.
-        clusters: The units that stages are made of.
-        stages: In the order that requests pass them.
+        threshold: Difference of scores below which operators were clustered.
+        clusters: Units that stages are made of.
+        stages: Stages in the order in which requests pass them.
     """
 
     graph: Graph

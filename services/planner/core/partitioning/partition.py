@@ -1,4 +1,4 @@
-"""Cuts a model into stages: legal cuts, then clusters, then which clusters make a stage."""
+"""Partitioning of a model into stages: legal cuts, then clusters, then stages."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,22 +22,22 @@ from services.planner.core.partitioning.model import (
 from services.planner.core.partitioning.stages import Units, choose
 
 THRESHOLD: Final = 0.5
-"""A quarter of the range of scores; mu-Serve does not say what its THRES is."""
+"""A quarter of the range of scores; mu-Serve does not state its THRES."""
 
 _FINEST: Final = 1 / 64
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRequest:
-    """What to cut a model into.
+    """Requirements on the stages of a model.
 
     Attributes:
-        stages: How many, >= 1.
-        objective: What is good: the least "latency", or the most "throughput".
-        threshold: Scores in a cluster differ by less from their mean, 0..2. Where clusters are
-            fewer than stages, it is halved until they are not.
-        max_memory_bytes: Most that a stage may take; None: anything.
-        rules: Where a cut may be.
+        stages: Number of stages, >= 1.
+        objective: "latency": least latency; "throughput": most throughput.
+        threshold: Largest difference of scores from their cluster's mean, 0..2. If there are fewer
+            clusters than stages, it is halved until there are enough.
+        max_memory_bytes: Largest memory of a stage, bytes; None: no limit.
+        rules: Conditions for cuts.
     """
 
     stages: int
@@ -60,11 +60,11 @@ def partition(graph: Graph, costs: Sequence[Cost], wanted: PartitionRequest) -> 
 
     Args:
         graph: The model.
-        costs: Times of each of its operators.
-        wanted: How many stages, and which are good.
+        costs: Times of each operator.
+        wanted: Number of stages, and the objective.
 
     Raises:
-        FailedPrecondition: It has too few legal cuts, or no stages keep within the memory.
+        FailedPrecondition: It has too few legal cuts, or no stages fit into the memory.
     """
     cuts = Cuts(graph, wanted.rules)
     threshold, units = _clusters(cuts, costs, wanted)
@@ -127,19 +127,19 @@ def _stage(
 
 
 def clusters(atoms: Sequence[Span], costs: Sequence[Cost], threshold: float) -> tuple[Cluster, ...]:
-    """Put neighbours of like sensitivity together: mu-Serve's Algorithm 1 (ATC'24), corrected.
+    """Cluster neighbours of similar sensitivity: mu-Serve's Algorithm 1 (ATC'24), corrected.
 
     As printed (section 3.1), the head is added twice, the last cluster is dropped, the score of a
     new cluster is that of the one before, and `abs(score) - mean` is compared in place of
-    `abs(score - mean)`. Here, too, the units are not single operators but what lies between two
-    legal cuts, so that every border of a cluster is one; and a mean weighs operators by their time,
-    so that it is the cluster's own score.
+    `abs(score - mean)`. Here, in addition, the units are not single operators but parts between two
+    legal cuts, so that every border of a cluster is one; and a mean weights operators by their
+    time, so that it is the cluster's own score.
 
     Args:
-        atoms: The units, in order; they cover all operators.
+        atoms: Units in order; they cover all operators.
         costs: Times of each operator.
-        threshold: A unit joins the cluster before it if their scores differ by less. 0: none does,
-            but what takes no time.
+        threshold: Difference of scores below which a unit joins the cluster before it. 0: only
+            units that take no time join.
 
     Returns:
         Clusters that cover the same operators, in order.
@@ -158,15 +158,15 @@ def clusters(atoms: Sequence[Span], costs: Sequence[Cost], threshold: float) -> 
 
 def _alike(cluster: Cost, atom: Cost, threshold: float) -> bool:
     if not cluster.latency_s or not atom.latency_s:
-        return True  # what takes no time has no score, and would make a stage that does nothing
+        return True  # a unit without time has no score, and would make an idle stage
     return abs(atom.score - cluster.score) < threshold
 
 
 class Memory:
     """Memory of runs of operators, at the graph's batch size.
 
-    Weights of all operators, each once, and the most that tensors take while one of them runs. What
-    the runtime needs for itself is not in it.
+    Weights of all operators, each once, and the peak size of tensors while one of them runs. The
+    runtime's own memory is not included.
 
     Args:
         graph: The model.
@@ -191,7 +191,7 @@ class Memory:
 
 
 def _live_bytes(graph: Graph) -> list[int]:
-    """Return, for each operator, the size of all tensors that are kept while it runs."""
+    """Return, for each operator, the size of all tensors kept while it runs, bytes."""
     changes = [0] * (len(graph.operators) + 1)
     for name, (first, last) in graph.spans.items():
         size_bytes = graph.tensors[name].size_bytes

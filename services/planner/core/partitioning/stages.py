@@ -1,9 +1,9 @@
-"""Which neighbouring units make a stage: exact, by dynamic programming.
+"""Grouping of neighbouring units into stages: exact, by dynamic programming.
 
-The role that AlpaServe (OSDI'23) has in mu-Serve: its inter-operator pass, with clusters as units.
-All stages together take the same time however they are cut, so that "latency" means the least
-transfer between them, and among equals the shortest longest stage; "throughput" means the shortest
-longest stage, and among equals the least transfer.
+The role of AlpaServe (OSDI'23) in mu-Serve: its inter-operator pass, with clusters as units. The
+sum of the stages' times is the same for all cuts: "latency" means the least transfer between them,
+and among equals the shortest longest stage; "throughput" means the shortest longest stage, and
+among equals the least transfer.
 """
 
 import math
@@ -22,13 +22,13 @@ Key = TypeVar("Key")
 
 @dataclass(frozen=True)
 class Units:
-    """What stages are made of, in order.
+    """Units of stages, in order.
 
     Attributes:
-        latencies_s: Time of each, s.
-        transfers_bytes: What crosses from each to the next; one fewer.
-        memory_bytes: What a stage of units [i, j) takes.
-        max_memory_bytes: Most that a stage may take; None: anything.
+        latencies_s: Time of each unit, s.
+        transfers_bytes: Size of the tensors from each unit to the next, bytes; one fewer.
+        memory_bytes: Returns the memory of a stage of units [i, j), bytes.
+        max_memory_bytes: Largest memory of a stage, bytes; None: no limit.
     """
 
     latencies_s: Sequence[float]
@@ -45,7 +45,7 @@ class Units:
         return self._before_s[stop] - self._before_s[start]
 
     def received_bytes(self, start: int) -> int:
-        """Return what a stage takes over from the one before."""
+        """Return the size of a stage's inputs from the stage before, bytes."""
         return self.transfers_bytes[start - 1] if start else 0
 
     def fit(self, start: int, stop: int) -> bool:
@@ -56,11 +56,11 @@ class Units:
 
 
 def choose(units: Units, count: int, objective: StageObjective) -> tuple[int, ...]:
-    """Return where the stages begin, the first at 0.
+    """Return the first unit of each stage, starting with 0.
 
     Args:
-        units: What they are made of.
-        count: How many, 1 .. units.
+        units: Units of the stages.
+        count: Number of stages, 1 .. units.
         objective: "latency" or "throughput".
 
     Raises:
@@ -91,8 +91,8 @@ def _least(
 ) -> _Found[Key]:
     """Return the stages of the least key, by Bellman's recursion over the last stage's start.
 
-    `best` maps each end to the least that so many stages reach it with. Both keys allow it: a best
-    whole has a best beginning, as `join` grows with either argument.
+    `best` maps each end to the least key with a given number of stages. Both keys allow it: an
+    optimal whole has an optimal beginning, as `join` grows with either argument.
     """
     end = len(units.latencies_s)
 

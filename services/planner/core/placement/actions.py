@@ -1,4 +1,4 @@
-"""The way to a plan: actions on GPUs and segments, in stages."""
+"""Actions on GPUs and segments, and the stages of a rollout."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ class Stage:
 
     Attributes:
         serving: Ids of the segments that take load from before the first action until the next
-            stage. Those that `actions` stop are not among them.
+            stage; without those that `actions` stop.
         actions: Lists of actions by order: the actions of one list may run at the same time, and
             the next list starts when all have succeeded.
     """
@@ -42,12 +42,12 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """The ordered way from what runs to a plan.
+    """The ordered actions from what runs to a plan.
 
     Attributes:
-        stages: In order. After the last, the plan's segments serve.
-        least_capacity: For each model, least capacity in any stage over its demand; below 1 the
-            rollout cannot keep up with the demand for a while.
+        stages: Stages in order. After the last, the plan's segments serve.
+        least_capacity: Least capacity of each model in any stage, over its demand; below 1 the
+            rollout falls behind the demand for a while.
     """
 
     stages: tuple[Stage, ...]

@@ -1,12 +1,12 @@
-"""Which GPU takes which layout at which clock, so that least changes.
+"""Assignment of layouts and clocks to GPUs with the fewest changes.
 
-GPUs in the same state (slices, clock, and what runs on them) are interchangeable, which keeps the
-program small: a count per state, layout and clock. Of all ways to hold the segments it takes those
-that lose the fewest running ones, of these the ones that create the fewest slices, of these those
-that push the fewest running segments aside before their successors run, and of these one that
-changes the fewest clocks.
+GPUs in the same state (slices, clock, and segments on them) are interchangeable, which keeps the
+program small: a count per state, layout and clock. Its goals, in order, are to hold the segments
+    and
+lose the fewest running ones, create the fewest slices, displace the fewest running segments before
+their successors run, and change the fewest clocks.
 
-Where GPUs are in more than MANY_STATES states, those whose segments are all still wanted keep their
+If GPUs are in more than MANY_STATES states, those whose segments are all still wanted keep their
 layout and clock, as long as the others have room for the rest.
 """
 
@@ -32,22 +32,22 @@ MANY_STATES = 32
 """States of GPUs up to which all of them may change: the optimum is then found at once."""
 
 NODES = 100
-"""Nodes of the search tree after which the best layouts do where GPUs are in more states."""
+"""Nodes of the search tree after which the best layouts are accepted, for GPUs in more states."""
 
 WIDER = 0.5
-"""Share of further GPUs that may change, where the others have no room."""
+"""Share of further GPUs that may change, if the others have no room."""
 
 Running = Mapping[str, Mapping[Placement, Row]]
-"""What runs where: by GPU uuid and placement."""
+"""Rows of running segments by GPU UUID and placement."""
 
 
 LayoutAtClock = tuple[Layout, int]
-"""What becomes of a GPU: its slices, and its SM clock in MHz (0: not lowered)."""
+"""New slices of a GPU, and its SM clock in MHz (0: not lowered)."""
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What makes GPUs of one pool interchangeable."""
+    """State in which GPUs of one pool are interchangeable."""
 
     slices: frozenset[Placement]
     running: frozenset[tuple[Placement, Row]]
@@ -60,11 +60,11 @@ class _Option:
 
     Attributes:
         site: The layout and the clock.
-        slices: How many of each kind.
-        existing: How many of them exist.
-        kept: How many running segments of each row it leaves in place.
-        pushed: How many running segments lie across its slices.
-        reclocked: Whether the GPU changes its clock.
+        slices: Number of slices of each kind.
+        existing: Number of them that exist.
+        kept: Number of running segments of each row that stay in place.
+        pushed: Number of running segments that overlap its slices.
+        reclocked: Whether the GPU's clock changes.
     """
 
     site: LayoutAtClock
@@ -76,7 +76,7 @@ class _Option:
 
     @classmethod
     def of(cls, site: LayoutAtClock, state: _State) -> _Option:
-        """Say what `site` would keep of `state`."""
+        """Return the option of `site` for GPUs in `state`."""
         layout, clock_mhz = site
         return cls(
             site,
@@ -89,7 +89,7 @@ class _Option:
 
     @property
     def effect(self) -> tuple[object, ...]:
-        """What distinguishes two options in the program."""
+        """Properties that distinguish two options in the program."""
         counts = (self.slices, self.existing, self.kept)
         return (*(frozenset(each.items()) for each in counts), self.pushed, self.site[1])
 
@@ -100,19 +100,19 @@ def _slices(layout: Layout) -> Counter[str]:
 
 
 Options = Mapping[int, _Option]
-"""By column: how many GPUs take it."""
+"""Options by column, which counts GPUs."""
 
 
 def assign_layouts(
     gpus: Iterable[Gpu], running: Running, wanted: Mapping[SegmentKind, int], *, most_gpus: int
 ) -> dict[str, LayoutAtClock]:
-    """Return layouts and clocks that together hold `wanted`, by GPU uuid.
+    """Return layouts and clocks that together hold `wanted`, by GPU UUID.
 
-    GPUs left out stay unused.
+    GPUs without an entry stay unused.
 
     Args:
-        gpus: All of one pool.
-        running: What runs on them.
+        gpus: All GPUs of one pool.
+        running: Segments that run on them.
         wanted: Segments to place, with their counts.
         most_gpus: GPUs that may be used.
 
@@ -135,7 +135,7 @@ def assign_layouts(
 def _with_excess(
     states: Mapping[_State, Sequence[Gpu]], wanted: Mapping[SegmentKind, int]
 ) -> set[str]:
-    """Return the UUIDs of GPUs on which nothing runs, and of some with all segments in excess."""
+    """Return the UUIDs of GPUs without segments, and of some whose segments are all in excess."""
     here = {
         state: Counter((what, state.clock_mhz) for _, what in state.running) for state in states
     }
@@ -155,7 +155,7 @@ def _with_excess(
 
 
 def _widened(states: Mapping[_State, Sequence[Gpu]], changing: set[str]) -> set[str]:
-    """Return `changing` and more of the GPUs on which something runs: the emptiest first."""
+    """Return `changing` and some of the GPUs with segments, the emptiest first."""
     used = [(state, alike) for state, alike in states.items() if state.running]
     used.sort(key=lambda each: _compute_slices(each[0], each[1][0].pool.type.geometry))
     others = [gpu.uuid for _, alike in used for gpu in alike if gpu.uuid not in changing]
@@ -174,14 +174,14 @@ def _assigned(
     most_gpus: int,
     nodes: int,
 ) -> dict[str, LayoutAtClock] | None:
-    """Return layouts and clocks by GPU UUID, or None where there are none; others stay as they are.
+    """Return layouts and clocks by GPU UUID; None: there are none. Other GPUs stay.
 
     Args:
         states: All GPUs, by state.
-        changing: UUIDs of those that may change.
+        changing: UUIDs of the GPUs that may change.
         wanted: Segments to place, with their counts.
         most_gpus: GPUs that may be used.
-        nodes: Nodes of each goal's search tree after which the best answer does; 0: the optimum.
+        nodes: Nodes of each goal's search tree after which the best answer is accepted; 0: optimum.
     """
     program = Program()
     options: dict[int, _Option] = {}
@@ -225,7 +225,7 @@ def _states(gpus: Iterable[Gpu], running: Running) -> dict[_State, list[Gpu]]:
 
 
 def _unchanged(gpu: Gpu, state: _State) -> _Option:
-    """Return the option that leaves every running segment and most slices where they are."""
+    """Return the option that keeps every running segment and most slices in place."""
     places = {placement for placement, _ in state.running}
     layouts = full_layouts(gpu.pool.type.geometry)
     fitting = (layout for layout in layouts if places.issubset(layout))
@@ -252,7 +252,7 @@ def _lost(program: Program, options: Options, wanted: Mapping[SegmentKind, int])
 
 
 def _created(program: Program, options: Options, wanted: Mapping[SegmentKind, int]) -> Terms:
-    """Count slices to create, having demanded that there are enough."""
+    """Count slices to create, and require that there are enough."""
     needed: Counter[tuple[str, int]] = Counter()
     for kind, count in wanted.items():
         needed[kind.profile, kind.clock_mhz] += count
@@ -269,7 +269,7 @@ def _created(program: Program, options: Options, wanted: Mapping[SegmentKind, in
 
 
 def _count_missing(program: Program, counted: Iterable[tuple[Terms, int]]) -> Terms:
-    """Return columns that count by how much each sum stays below its number."""
+    """Return columns that count the shortfall of each sum."""
     missing = {}
     for terms, number in counted:
         column = program.column()

@@ -1,4 +1,4 @@
-"""From counts to places: which segment runs on which slice of which GPU, changing least."""
+"""Placement of segments on slices of GPUs, with the fewest changes."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,13 +24,13 @@ def place(
 ) -> tuple[Segment, ...]:
     """Return the segments of a plan.
 
-    Segments of one kind are interchangeable, and so are slices of one kind: once layouts are
-    chosen, what runs stays, then existing slices change their segment, then slices are created.
+    Segments of one kind are interchangeable, and so are slices of one kind: with given layouts,
+    running segments stay, then existing slices change their segment, then slices are created.
 
     Args:
         problem: Its running segments and existing slices are kept where possible.
-        configuration: What shall run.
-        new_id: Gives ids that were never used; segments that stay keep theirs.
+        configuration: The configuration to place.
+        new_id: Returns an unused segment id; segments that stay keep theirs.
 
     Returns:
         Segments in order of the problem's GPUs and of placement; those of one GPU have one clock
@@ -56,10 +56,10 @@ def place(
 
 
 def _most_gpus(objective: Objective, pool: Pool, fewest: int, owned: int, in_use: int) -> int:
-    """Return on how many GPUs of a pool segments may lie.
+    """Return the largest number of GPUs of a pool to place segments on.
 
-    A GPU without segments is worth something where it is parked or counted: then as few as hold
-    them. Where only a context is saved, none that is free now, but what runs stays where it is.
+    Where a GPU without segments is parked or counted: the fewest that hold them. Where only a
+    context is saved: no GPU that is free now is added, but running segments stay in place.
     """
     goals = objective.goals
     if objective.park_idle_gpus or goals.fewest_gpus > 0:
@@ -69,7 +69,7 @@ def _most_gpus(objective: Objective, pool: Pool, fewest: int, owned: int, in_use
 
 
 def clocks(segments: Iterable[Segment]) -> dict[str, int]:
-    """Return the SM clock of each GPU that has segments, by uuid, MHz; 0: not to be lowered."""
+    """Return the SM clock of each GPU with segments, by UUID, MHz; 0: not lowered."""
     return {segment.gpu_uuid: segment.kind.clock_mhz for segment in segments}
 
 
@@ -134,7 +134,7 @@ def _least_change(
 def _effort(
     gpu: Gpu, placement: Placement, running: Running, in_use: bool
 ) -> tuple[bool, bool, bool]:
-    """Prefer slices that exist, then those on which nothing runs, then GPUs in use."""
+    """Prefer slices that exist, then those without a segment, then GPUs in use."""
     overlap = gpu.pool.type.geometry.overlap
     crowded = any(overlap(placement, other) for other in running.get(gpu.uuid, ()))
     return placement not in gpu.slices, crowded, not in_use
@@ -173,7 +173,7 @@ def _segments(
 
 
 def shares_of(configuration: Configuration) -> dict[SegmentKind, float]:
-    """Return the share of what comes to its queue that each segment of a kind gets."""
+    """Return the share of its queue's load for each segment of a kind."""
     segments, load_rps = configuration.segments, configuration.load_rps
     total_rps = summed((kind.queue, load_rps.get(kind, 0.0)) for kind in segments)
     instances = summed((kind.queue, count) for kind, count in segments.items())

@@ -1,7 +1,7 @@
-"""Segments whose latency follows the clock alike share a GPU, so that the others' clocks may drop.
+"""Placement by clock sensitivity: similar segments share a GPU, so that other clocks may drop.
 
 mu-Serve's Algorithm 2 with slots for bins (the paper's own form is in `benchmarks.muserve`): slices
-say what fits, and what runs already stays where it is; moving it costs more than a clock saves.
+determine what fits, and running segments stay: moving one costs more than a clock saves.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,17 +11,17 @@ from services.kit.grouping import grouped
 from services.planner.core.model import Problem, SegmentKind, variants_of
 
 ALIKE = 0.1
-"""Sensitivities that differ by less are alike: a device in use is then as good as an empty one."""
+"""Difference of sensitivities up to which a device in use is as good as an empty one."""
 
 
 def fitting_score(sensitivity: float, others: Iterable[tuple[float, float]]) -> float:
-    """Return how well a partition suits those on a device already; 0 is best.
+    """Return how well a partition suits those already on a device; 0 is best.
 
     Args:
-        sensitivity: The partition's.
-        others: Sensitivity and weight of each partition on the device. Where there is none, the
-            paper leaves the score undefined; here an empty device is taken before one whose
-            partitions differ by more than ALIKE.
+        sensitivity: Sensitivity of the partition.
+        others: Sensitivity and weight of each partition on the device. Without any, the paper
+            leaves the score undefined; here an empty device is preferred to one whose partitions
+            differ by more than ALIKE.
 
     Returns:
         Minus the distance to their weighted mean (section 3.2).
@@ -35,19 +35,19 @@ def fitting_score(sensitivity: float, others: Iterable[tuple[float, float]]) -> 
 
 
 SlicePlace = tuple[str, Placement]
-"""A place for a segment: GPU uuid and slice."""
+"""A place for a segment: GPU UUID and slice."""
 
 _Mix = tuple[float, int]
-"""What is on a GPU: mean sensitivity, and of how many segments."""
+"""Segments on a GPU: their mean sensitivity, and their number."""
 
 _EMPTY: _Mix = (0.0, 0)
 
 Sensitivities = Mapping[tuple[str, str], Sequence[float]]
-"""By model and variant: one per stage."""
+"""Sensitivities of the stages by model and variant."""
 
 
 def sensitivities(problem: Problem) -> Sensitivities:
-    """Return how the latency of all that may run follows the clock, 0..1."""
+    """Return the clock sensitivities of all variants, 0..1."""
     known = variants_of(problem.models).items()
     return {name: variant.clock_sensitivities for name, variant in known}
 
@@ -58,13 +58,13 @@ def assign(
     held: Mapping[SlicePlace, SegmentKind],
     known: Sensitivities,
 ) -> dict[SlicePlace, SegmentKind]:
-    """Return where segments go, each where it suits best those on the GPU already.
+    """Return the places of segments, each the one that best suits its GPU's segments.
 
     Args:
-        free: Places, with the SM clock of their GPU, MHz; the best to use first.
-        kinds: Segments to place; as many places of their slice and clock must be free.
-        held: What stays where.
-        known: Of what may run.
+        free: Free places with the SM clock of their GPU, MHz; in order of preference.
+        kinds: Segments to place; enough places of their slice and clock must be free.
+        held: Segments that stay, with their places.
+        known: Sensitivities of all variants.
     """
     beside: dict[str, _Mix] = {}
     for (uuid, _), kind in held.items():

@@ -2,16 +2,18 @@
 
 Three kinds of change, in this order:
 
-1. *grow*: what needs no occupied room. Free slices are created; new segments start, beside the old
-   one where a slice changes its variant and both fit (make before break).
-2. *rebuild*: what needs room. Old and new placements of one GPU that overlap form a component; its
-   segments drain, its slices go, the new ones come. A slice that changes its model counts as one
-   too. As many components at a time as leave every model its demand; where not even one does, the
+1. *grow*: changes that need no occupied room. Free slices are created; new segments start, beside
+the
+   old one where a slice changes its variant and both fit (make before break).
+2. *rebuild*: changes that need room. Old and new placements of one GPU that overlap form a
+component;
+   its segments drain, its slices go, the new ones come. A slice that changes its model counts as
+   one too. As many components at a time as leave every model its demand; if not even one does, the
    one that leaves most.
-3. *shrink*: what is no longer needed serves until all else is done.
+3. *shrink*: segments that are no longer needed serve until everything else is done.
 
-Clocks that rise do so first of all, those that fall last: capacity is never less than it would be
-at the lower clock. Workers run on meanwhile.
+Clocks rise first of all and fall last of all: capacity is never below that at the lower clock.
+Workers keep running meanwhile.
 """
 
 import math
@@ -29,7 +31,7 @@ from services.planner.core.placement.segment_changes import (
 )
 
 QueueRates = Mapping[Queue, float]
-"""Throughput over the model's demand, by queue."""
+"""Throughput over the model's demand by queue."""
 
 ROUNDING = 1e-9
 
@@ -40,13 +42,13 @@ def plan_rollout(
     target: Sequence[Segment],
     models: Sequence[Model],
 ) -> Rollout:
-    """Return the stages that lead from `running` to `target`.
+    """Return the stages from `running` to `target`.
 
     Args:
-        gpus: The fleet, with the slices that exist.
-        running: Segments that run; those whose id is in `target` are kept as they are.
-        target: Segments that shall run; valid layouts.
-        models: For their demand, and for what fits beside what.
+        gpus: The fleet, with existing slices.
+        running: Running segments; those whose id is in `target` are kept as they are.
+        target: Segments to run; valid layouts.
+        models: Models with their demand and variants.
     """
     changes = sort_changes(gpus, running, target, models)
     rising, falling = _clock_changes(gpus, target)
@@ -79,7 +81,7 @@ def plan_rollout(
 def _clock_changes(
     gpus: Sequence[Gpu], target: Iterable[Segment]
 ) -> tuple[list[LockClock], list[LockClock]]:
-    """Return the clocks that rise and those that fall; a GPU without segments is given back."""
+    """Return the clocks that rise and those that fall; a GPU without segments is unlocked."""
     wanted_mhz = clocks(target)
     rising: list[LockClock] = []
     falling: list[LockClock] = []
@@ -98,7 +100,7 @@ def _least(one: QueueRates, other: QueueRates) -> dict[Queue, float]:
 def _batches(
     rebuild: Sequence[SegmentChange], rates: QueueRates, models: Sequence[Model]
 ) -> Iterator[SegmentChange]:
-    """Yield the changes in the order in which they shall happen, joined where that is safe."""
+    """Yield the changes in the order to carry them out, combined where that is safe."""
     losses = {change: _rates(change.stop, models) for change in rebuild}
     gains = {change: _rates(change.start, models) for change in rebuild}
     now = dict(rates)
@@ -121,12 +123,12 @@ def _batches(
 
 
 def _urgency(now: QueueRates, loss: QueueRates, gain: QueueRates) -> tuple[float, float, float]:
-    """Prefer what leaves every model its demand, then what helps the tightest, then what adds most.
+    """Prefer changes that leave every model its demand, then help the tightest, then add most.
 
     Args:
-        now: What serves, by model.
-        loss: What the change takes away while it lasts.
-        gain: What it adds at its end.
+        now: Serving capacity by queue.
+        loss: Capacity that the change removes while it lasts.
+        gain: Capacity that it adds at its end.
     """
     left = min((now[name] - lost for name, lost in loss.items() if lost), default=1.0)
     tightest = min((now[name] for name, added in gain.items() if added), default=math.inf)
@@ -134,9 +136,9 @@ def _urgency(now: QueueRates, loss: QueueRates, gain: QueueRates) -> tuple[float
 
 
 def _rates(segments: Iterable[Segment], models: Sequence[Model]) -> dict[Queue, float]:
-    """Return what segments can take over the model's demand, by queue.
+    """Return segments' capacity over the model's demand, by queue.
 
-    The later stages of a pipeline have queues of their own, which also must not run dry.
+    Later stages of a pipeline have queues of their own, which must not run dry either.
     """
     demand_rps = {model.name: model.demand_rps for model in models}
     served_rps = dict.fromkeys(_queues(models), 0.0)

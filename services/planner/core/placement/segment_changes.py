@@ -1,4 +1,4 @@
-"""What differs between what runs and a plan, sorted by the room it needs."""
+"""Changes from what runs to a plan, sorted by the room they need."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from services.planner.core.placement.actions import Action, StartSegment, StopSe
 
 @dataclass(frozen=True, slots=True)
 class SegmentChange:
-    """What must happen together. Attributes: segments out, slices out, slices in, segments in."""
+    """Changes that belong together. Attributes: segments out, slices out and in, segments in."""
 
     stop: tuple[Segment, ...] = ()
     destroy: tuple[DestroySlice, ...] = ()
@@ -30,20 +30,20 @@ class SegmentChange:
 
     @property
     def actions(self) -> tuple[tuple[Action, ...], ...]:
-        """First break, then make."""
+        """Actions of the change: first break, then make."""
         return ordered(stops(self.stop), self.destroy, self.create, starts(self.start))
 
 
 @dataclass(slots=True)
 class SegmentChanges:
-    """All changes.
+    """All changes of a plan.
 
     Attributes:
         create: Slices for which there is room.
         warm: Segments that can start before any other stops.
         relieved: Segments whose place others of `warm` take, of the same queue.
-        rebuild: What must break before it makes.
-        surplus: Segments that nothing replaces where they are.
+        rebuild: Changes that must break before they make.
+        surplus: Segments that nothing replaces in their place.
     """
 
     create: list[CreateSlice] = field(default_factory=list)
@@ -82,7 +82,7 @@ def sort_changes(
 
 @dataclass(frozen=True, slots=True)
 class _Site:
-    """One GPU. Attributes: slices that exist and that are wanted; segments that leave and come."""
+    """One GPU. Attributes: existing and wanted slices; segments to stop and to start."""
 
     gpu: Gpu
     existing: frozenset[Placement]
@@ -102,13 +102,13 @@ class _Site:
             _add_slice(changes, old, new, models)
 
     def _components(self) -> Iterator[tuple[set[Placement], set[Placement]]]:
-        """Yield groups of slices to create, with the existing slices that lie in their way."""
+        """Yield groups of slices to create, with the existing slices that overlap them."""
         span = self.gpu.pool.type.geometry.span
         missing = self.wanted - self.existing
         groups: list[set[Placement]] = []
         end = 0
         for slot in sorted(missing | self.existing, key=lambda each: span(each).start):
-            if span(slot).start >= end:  # all before it have ended where it begins
+            if span(slot).start >= end:  # all earlier ones end before it begins
                 groups.append(set())
             groups[-1].add(slot)
             end = max(end, span(slot).stop)
@@ -147,7 +147,7 @@ def _add_slice(
 
 
 def _fit_together(segments: Sequence[Segment], models: Sequence[Model]) -> bool:
-    """Return whether all of these can be in the memory of their slice at once.
+    """Return whether all of these fit into the memory of their slice together.
 
     Conservative: requires that each variant could host all processes with the largest batch.
     """
@@ -184,5 +184,5 @@ def stops(segments: Iterable[Segment]) -> tuple[StopSegment, ...]:
 
 
 def ordered(*steps: Iterable[Action]) -> tuple[tuple[Action, ...], ...]:
-    """Return actions by order, steps without actions left out."""
+    """Return actions by order, without empty steps."""
     return tuple(step for step in map(tuple, steps) if step)

@@ -1,7 +1,7 @@
-"""Spare segments: what models need beyond their load, so that they survive a loss.
+"""Spare segments: capacity beyond a model's load, to survive a loss.
 
-Strategies decide how many segments of each kind there are; what a loss takes away depends on where
-they are. So spares are added when places are known, where the strategy's segments leave room.
+Strategies decide on the number of segments of each kind; the effect of a loss depends on their
+places. Spares are therefore added once places are known, where the strategy's segments leave room.
 """
 
 from collections import Counter
@@ -22,18 +22,18 @@ from services.planner.core.problem.serving_paths import serving_paths
 
 _TOLERANCE: Final = 1e-6
 _MOST_GPUS: Final = 256
-"""GPUs with room that are compared for one spare."""
+"""Largest number of GPUs with room that are compared for one spare."""
 
 
 @dataclass(frozen=True, slots=True)
 class Redundancy:
-    """What is left of a model after the worst loss.
+    """A model's capacity after the worst loss.
 
     Attributes:
         left_rps: Load that is then still served in time, req/s.
-        needed_rps: Load that shall be, req/s.
+        needed_rps: Load that must then be served in time, req/s.
         lost: The GPU or node whose loss is the worst; "": nothing serves the model.
-        segments: Segments that serve the model.
+        segments: Number of segments that serve the model.
         domains: GPUs or nodes that they are on.
     """
 
@@ -45,13 +45,13 @@ class Redundancy:
 
     @property
     def missing_rps(self) -> float:
-        """Load that the worst loss leaves unserved although it must not, req/s."""
+        """Load that the worst loss leaves unserved although it must be served, req/s."""
         missing_rps = self.needed_rps - self.left_rps
         return missing_rps if missing_rps > _TOLERANCE * self.needed_rps else 0.0
 
 
 def redundancy(problem: Problem, model: Model, segments: Iterable[Segment]) -> Redundancy:
-    """Return what is left of a model after the loss of any one GPU, or node (`Model.spread`)."""
+    """Return a model's capacity after the loss of any one GPU, or node (`Model.spread`)."""
     own = [each for each in segments if each.kind.model == model.name]
     domains = frozenset(_domain(model, each.gpu_uuid, each.node) for each in own)
     left = {
@@ -68,7 +68,7 @@ def redundancy(problem: Problem, model: Model, segments: Iterable[Segment]) -> R
 
 
 def servable_rps(problem: Problem, model: Model, segments: Iterable[Segment]) -> float:
-    """Return the load of a model that segments serve in time, req/s."""
+    """Return a model's load that segments serve in time, req/s."""
     counts = Counter(each.kind for each in segments)
     usable = problem.objective.max_utilisation
     paths = serving_paths(
@@ -82,7 +82,7 @@ def servable_rps(problem: Problem, model: Model, segments: Iterable[Segment]) ->
 
 
 def missing_redundancy(problem: Problem, segments: Sequence[Segment]) -> Iterator[Condition]:
-    """Yield the models that would not survive a loss as they should, or have too few segments."""
+    """Yield the models that would not survive a loss as required, or have too few segments."""
     for model in problem.models:
         if not _demanding(model):
             continue
@@ -115,14 +115,14 @@ def reinforced(
 ) -> tuple[Configuration, tuple[Segment, ...]]:
     """Return a configuration and its segments with spares, as far as there is room for them.
 
-    Spares run variants that serve their model already, and take part in its load. Those that run
-    stay. Nothing is proven of a configuration with spares.
+    Spares run variants that serve their model already, and take part in its load. Running ones
+    stay. No gap is proven for a configuration with spares.
 
     Args:
-        problem: What was to be decided.
-        configuration: What was decided.
+        problem: The problem.
+        configuration: The chosen configuration.
         target: Its segments at their places; none of them is moved.
-        new_id: Gives ids that were never used.
+        new_id: Returns an unused segment id.
     """
     room = _Room(problem, target, new_id)
     grown = {model.name for model in problem.models if _demanding(model) and room.reinforce(model)}
@@ -141,7 +141,7 @@ def reinforced(
 
 
 class _Room:
-    """Segments at their places, and what fits beside them."""
+    """Segments at their places, and the room beside them."""
 
     def __init__(
         self, problem: Problem, target: Iterable[Segment], new_id: Callable[[], str]
@@ -156,7 +156,7 @@ class _Room:
         }
 
     def reinforce(self, model: Model) -> bool:
-        """Add the spares that a model needs, as far as they fit; return whether any was."""
+        """Add the spares that a model needs, as far as they fit; return whether there are any."""
         before = len(self.segments)
         while True:
             found = redundancy(self._problem, model, self.segments)
@@ -168,7 +168,7 @@ class _Room:
             self._taken.setdefault(spare.gpu_uuid, []).append(spare)
 
     def _best(self, model: Model, avoid: frozenset[str], missing_rps: float) -> Segment | None:
-        """Return the spare that covers what is missing and takes least; None: there is no room."""
+        """Return the smallest spare that covers the missing load; None: there is no room."""
         kinds = self._kinds(model)
         running = {uuid for uuid, _, known in self._running if known[0] == model.name}
         gpus = sorted(
@@ -197,7 +197,7 @@ class _Room:
         return replace(best, segment_id=known_id or self._new_id())
 
     def _kinds(self, model: Model) -> list[SegmentKind]:
-        """Return the kinds that a spare may be: of variants that serve, and in one piece."""
+        """Return the possible kinds of a spare: of variants that serve, and in one piece."""
         own = {each.kind.variant for each in self.segments if each.kind.model == model.name}
         return [
             kind
@@ -209,7 +209,7 @@ class _Room:
         ]
 
     def _fitting(self, gpu: Gpu, kinds: Iterable[SegmentKind]) -> Iterator[Segment]:
-        """Yield what fits on a GPU beside its segments, with their clock."""
+        """Yield the kinds that fit on a GPU beside its segments, with their clock."""
         taken = self._taken.get(gpu.uuid, [])
         clocks = {each.kind.clock_mhz for each in taken}
         layout, geometry = [each.placement for each in taken], gpu.pool.type.geometry
@@ -234,7 +234,7 @@ def _demanding(model: Model) -> bool:
 
 
 def _avoid(problem: Problem, model: Model, found: Redundancy) -> frozenset[str] | None:
-    """Return where the next spare must not be; None: none is needed."""
+    """Return the domains that the next spare must avoid; None: none is needed."""
     if found.missing_rps:
         return frozenset({found.lost})
     there_are = {_domain(model, gpu.uuid, gpu.node) for gpu in problem.gpus}
@@ -244,5 +244,5 @@ def _avoid(problem: Problem, model: Model, found: Redundancy) -> frozenset[str] 
 
 
 def _domain(model: Model, gpu_uuid: str, node: str) -> str:
-    """Return what fails together with a segment."""
+    """Return the domain that fails together with a segment."""
     return node if model.spread == "node" else gpu_uuid

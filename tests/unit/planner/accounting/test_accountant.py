@@ -32,15 +32,15 @@ def booked(accountant: Accountant) -> Figures:
 def test_a_first_reading_is_where_the_account_begins() -> None:
     accountant = Accountant(SITES.get)
 
-    assert accountant.read("a", gpu_report(5e6)) == Spent()
+    assert accountant.book("a", gpu_report(5e6)) == Spent()
     assert booked(accountant) == Figures()
 
 
 def test_a_kilowatt_hour_costs_the_intensity_times_pue() -> None:
     accountant = Accountant(SITES.get)
-    accountant.read("a", gpu_report(0.0))
+    accountant.book("a", gpu_report(0.0))
 
-    spent = accountant.read("a", gpu_report(3.6e6))
+    spent = accountant.book("a", gpu_report(3.6e6))
 
     assert spent.energy_j == 3.6e6
     assert spent.carbon_gco2e == pytest.approx(300)
@@ -60,7 +60,7 @@ def test_gpus_that_report_together_are_booked_as_one_and_cost_what_they_do_apart
             for gpus in reports:
                 used = {"m": ModelEnergy(600.0 * part, 10.0 * part, 7 * round(part))}
                 counters = EnergyCounters(1.0, at_s, 1000.0 * part, 300.0 * part, used)
-                accountant.read("a", dict.fromkeys(gpus, counters))
+                accountant.book("a", dict.fromkeys(gpus, counters))
         return dict(accountant.page().entries)
 
     together, apart = entries(("GPU-a", "GPU-b")), entries(("GPU-a",), ("GPU-b",))
@@ -74,16 +74,16 @@ def test_nothing_is_booked_before_the_intensity_is_known_and_nothing_is_lost() -
     known: dict[str, Site] = {}
     accountant = Accountant(known.get, Account(gpus=gpu_report(100.0)))
 
-    assert accountant.read("a", gpu_report(150.0)) == Spent()
+    assert accountant.book("a", gpu_report(150.0)) == Spent()
     known["a"] = SITES["a"]
 
-    assert accountant.read("a", gpu_report(170.0)).energy_j == 70.0
+    assert accountant.book("a", gpu_report(170.0)).energy_j == 70.0
 
 
 def test_what_is_reported_twice_or_late_is_counted_once() -> None:
     accountant = Accountant(SITES.get)
     for total_j in (10.0, 25.0, 25.0, 20.0, 22.0, 30.0):
-        accountant.read("a", gpu_report(total_j))
+        accountant.book("a", gpu_report(total_j))
 
     assert accountant.account.total.energy_j == 20.0
 
@@ -91,7 +91,7 @@ def test_what_is_reported_twice_or_late_is_counted_once() -> None:
 def test_a_new_account_counts_from_zero_and_its_predecessors_reports_are_late() -> None:
     accountant = Accountant(SITES.get)
     for since_s, total_j in ((1.0, 100.0), (1.0, 150.0), (9.0, 40.0), (1.0, 160.0), (9.0, 45.0)):
-        accountant.read("a", gpu_report(total_j, since_s=since_s))
+        accountant.book("a", gpu_report(total_j, since_s=since_s))
 
     assert accountant.account.total.energy_j == 50.0 + 45.0
 
@@ -143,7 +143,7 @@ REPORTS = st.lists(
 def read(accountant: Accountant, counters: EnergyCounters, now_s: float) -> tuple[str, ...]:
     """Read a report within its bounds; return the names of the fields that were cut."""
     believed, clamped = accountant.bounded("a", {"GPU-a": counters}, now_s)
-    accountant.read("a", believed)
+    accountant.book("a", believed)
     return clamped
 
 
@@ -153,7 +153,7 @@ def test_no_report_books_more_than_the_gpu_can_have_drawn(
 ) -> None:
     """Whatever is forged: counters, the account's beginning, a thousand reports a second."""
     accountant = Accountant(LIMITED.get)
-    accountant.read("a", gpu_report(0.0))
+    accountant.book("a", gpu_report(0.0))
     now_s = 0.0
     for passed_s, counters in reports:
         now_s += passed_s
@@ -169,7 +169,7 @@ def test_no_report_books_more_than_the_gpu_can_have_drawn(
 def test_what_was_cut_is_not_taken_for_a_counter_that_began_again() -> None:
     """The time it can have been drawn in is used up, but for a rounding error below zero."""
     accountant = Accountant(LIMITED.get)
-    accountant.read("a", gpu_report(0.0))
+    accountant.book("a", gpu_report(0.0))
     now_s = 0.0
     for passed_s, total_j in (
         *((0.0, 0.0), (2.0846049925498105, 3492.0)),
@@ -208,11 +208,11 @@ def test_a_report_that_comes_late_is_not_cut() -> None:
 
 def test_after_a_dropped_sheet_the_counters_bring_its_energy_again() -> None:
     accountant = Accountant(SITES.get)
-    accountant.read("a", gpu_report(0.0))
+    accountant.book("a", gpu_report(0.0))
     written = accountant.page().account
-    accountant.read("a", gpu_report(50.0))
+    accountant.book("a", gpu_report(50.0))
     accountant.rewind(written)
-    accountant.read("a", gpu_report(70.0))
+    accountant.book("a", gpu_report(70.0))
 
     assert booked(accountant).energy_j == accountant.account.total.energy_j == 70.0
 
@@ -220,7 +220,7 @@ def test_after_a_dropped_sheet_the_counters_bring_its_energy_again() -> None:
 def test_gpus_that_are_long_gone_are_forgotten() -> None:
     accountant = Accountant(SITES.get)
     reported = {f"GPU-{number}": EnergyCounters(1.0, START_S, 5.0) for number in range(70_000)}
-    accountant.read("a", reported)
+    accountant.book("a", reported)
 
     assert len(accountant.account.gpus) == 65_536
     assert "GPU-69999" in accountant.account.gpus
@@ -253,8 +253,8 @@ def test_the_shares_of_hours_sum_to_one(start_s: float, length_s: float) -> None
 def test_base_draws_what_it_would_have_drawn_for_the_same_requests_where_it_would_have() -> None:
     accountant = Accountant(SITES.get)
     accountant.rate(RATES)
-    accountant.read("b", gpu_report(0.0))
-    accountant.read(
+    accountant.book("b", gpu_report(0.0))
+    accountant.book(
         "b", {"GPU-a": EnergyCounters(1.0, START_S, 30.0, 5.0, {"m": ModelEnergy(20.0, 0.0, 10)})}
     )
 
@@ -271,8 +271,8 @@ def test_base_draws_what_it_would_have_drawn_for_the_same_requests_where_it_woul
 
 def test_requests_answered_before_base_is_known_are_compared_once_it_is() -> None:
     accountant = Accountant(SITES.get)
-    accountant.read("b", gpu_report(0.0))
-    accountant.read(
+    accountant.book("b", gpu_report(0.0))
+    accountant.book(
         "b", {"GPU-a": EnergyCounters(1.0, START_S, 20.0, 0.0, {"m": ModelEnergy(20.0, 0.0, 10)})}
     )
     before = booked(accountant)
@@ -286,10 +286,10 @@ def saved(energy_j: float, method: str, site: Site) -> Figures:
     """Ten requests for which BASE draws 60 J on node a and 20 J on node c."""
     accountant = Accountant({**SITES, "b": site}.get)
     accountant.rate(RATES)
-    accountant.read("b", gpu_report(0.0))
+    accountant.book("b", gpu_report(0.0))
     used = {"m": ModelEnergy(energy_j, 0.0, 10)}
     counters = EnergyCounters(1.0, START_S, energy_j, 0.0, used, method)
-    accountant.read("b", {"GPU-a": counters})
+    accountant.book("b", {"GPU-a": counters})
     return booked(accountant)
 
 
@@ -317,9 +317,9 @@ def test_where_nothing_is_claimed_there_is_nothing_to_be_wrong_about(
 ) -> None:
     accountant = Accountant({"b": replace(SITES["b"], intensity_error=0.34)}.get)
     accountant.rate({})
-    accountant.read("b", gpu_report(0.0))
+    accountant.book("b", gpu_report(0.0))
     used = {"m": ModelEnergy(energy_j, 0.0, 10)}
-    accountant.read("b", {"GPU-a": EnergyCounters(1.0, START_S, energy_j, 0.0, used, method)})
+    accountant.book("b", {"GPU-a": EnergyCounters(1.0, START_S, energy_j, 0.0, used, method)})
     found = booked(accountant)
 
     assert found.base_carbon_gco2e == found.carbon_gco2e
@@ -330,8 +330,8 @@ def test_where_nothing_is_claimed_there_is_nothing_to_be_wrong_about(
 def test_where_base_has_no_place_for_a_model_nothing_is_claimed_to_be_saved() -> None:
     accountant = Accountant(SITES.get)
     accountant.rate({})
-    accountant.read("b", gpu_report(0.0))
-    accountant.read(
+    accountant.book("b", gpu_report(0.0))
+    accountant.book(
         "b", {"GPU-a": EnergyCounters(1.0, START_S, 20.0, 0.0, {"m": ModelEnergy(20.0, 0.0, 10)})}
     )
 
@@ -363,7 +363,7 @@ def test_a_wall_clock_that_jumps_changes_no_sum_of_energy(jumps_s: list[float]) 
         now_s, total_j = 10.0 * number, 1000.0 + 500.0 * number
         reported = gpu_report(total_j, at_s=START_S + now_s + jump_s, since_s=START_S - 100.0)
         believed, _ = accountant.bounded("a", reported, now_s)
-        accountant.read("a", believed)
+        accountant.book("a", believed)
         entries += booked(accountant)
 
     drawn_j = accountant.account.gpus["GPU-a"].total_j - 1000.0

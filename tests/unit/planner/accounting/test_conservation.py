@@ -79,7 +79,7 @@ class World:
             self.report(meter, meter.now)
 
     def report(self, meter: Meter, counters: EnergyCounters) -> None:
-        self.accountant.read(meter.node, {meter.uuid: counters})
+        self.accountant.book(meter.node, {meter.uuid: counters})
 
     def take(self, step: Step) -> None:
         meter = self.meters[step.whose]

@@ -51,7 +51,7 @@ def booked(
     accountant = Accountant(lambda node: Site(node, "Z", 1.2, 100.0))
 
     def account(node: str, counters: Mapping[str, EnergyCounters]) -> None:
-        accountant.read(node, counters)
+        accountant.book(node, counters)
         if calls is not None:
             calls.append(node)
 

@@ -1,4 +1,4 @@
-"""Which nodes there are: those of the deployment file, and those that joined without it."""
+"""Known nodes: those of the deployment file, and those that joined without it."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ class JoinedNode:
     """A node that announced itself.
 
     Attributes:
-        name: Its name.
-        zone: Its electricity zone.
+        name: Name of the node.
+        zone: Electricity zone of the node.
         address: "host:port" of its agent; its workers listen at the host.
     """
 
@@ -23,12 +23,12 @@ class JoinedNode:
 
 @dataclass(frozen=True, slots=True)
 class NodeRoutes:
-    """What routes are made of, of a node.
+    """A node's contribution to routes.
 
     Attributes:
-        endpoints: "host:port" of the workers of each segment that serves, by segment id.
-        pue: Of the node.
-        idle_power_w: Of the GPUs where those segments run, by UUID, W.
+        endpoints: "host:port" of the workers of each serving segment, by segment id.
+        pue: PUE of the node.
+        idle_power_w: Idle power of the GPUs with those segments, by UUID, W.
     """
 
     endpoints: Mapping[str, tuple[str, ...]]
@@ -36,20 +36,20 @@ class NodeRoutes:
     idle_power_w: Mapping[str, float]
 
 
-class Roster(Mapping[str, config.Node]):
-    """The nodes' settings by name.
+class KnownNodes(Mapping[str, config.Node]):
+    """Settings of nodes by name.
 
     Attributes:
         joined: Nodes that joined, by name.
-        join: What is said of nodes that join; None: none may.
+        join: Settings for nodes that join; None: none may.
     """
 
     def __init__(self, file: Mapping[str, config.Node], join: config.Join | None = None) -> None:
-        """Begin with the nodes of a deployment file.
+        """Start with the nodes of a deployment file.
 
         Args:
-            file: Its nodes.
-            join: What is said of nodes that join; None: none may.
+            file: Nodes of the file.
+            join: Settings for nodes that join; None: none may.
         """
         self.joined: dict[str, JoinedNode] = {}
         self._nodes = dict(file)
@@ -61,11 +61,11 @@ class Roster(Mapping[str, config.Node]):
         return self._nodes[name]
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the names."""
+        """Yield the nodes' names."""
         return iter(self._nodes)
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of nodes."""
         return len(self._nodes)
 
     def in_file(self, name: str) -> bool:
@@ -75,7 +75,7 @@ class Roster(Mapping[str, config.Node]):
     def configure(
         self, file: Mapping[str, config.Node], join: config.Join | None
     ) -> frozenset[str]:
-        """Take over a changed file; return the nodes that it names no longer. They stay."""
+        """Apply a changed file; return the nodes that it no longer names. They stay."""
         gone = frozenset(name for name in self._file if name not in file)
         self._file, self.join = frozenset(file), join
         self._nodes.update(file)
@@ -87,7 +87,7 @@ class Roster(Mapping[str, config.Node]):
         return gone
 
     def admit(self, node: JoinedNode) -> None:
-        """Add a node that joins, or its new address."""
+        """Add a joining node, or its new address."""
         if self.join is not None and not self.in_file(node.name):
             self.joined[node.name] = node
             self._nodes[node.name] = self.join.node(node.zone, node.address)
