@@ -95,7 +95,7 @@ def test_the_options_are_the_plan_s_terms(folder: Path) -> None:
     ("options", "message"),
     [
         (["--scenario", "3"], "rates.csv: no scenario 3; there are 1 to 2"),
-        (["--gpu", "b17"], "no GPU type 'b17'; there are a100-40gb"),
+        (["--gpu", "b17"], "no GPU type 'b17'; there are a10-24gb, a100-40gb"),
         (["--gpu", "t4"], "fast: no row of its profile ran on a slice of t4"),
         (["--strategy", "magic"], "no strategy 'magic'; there are annealing"),
         (["--latency-share", "0.02"], "fast: no segment keeps 0.02 x 200 ms; the fastest"),

@@ -24,6 +24,7 @@ from services.gpuagent.core.worker_config import Network, WorkerConfigBuilder
 from services.gpuagent.core.worker_spec import WorkerEnvironment
 from services.gpuagent.devices.clock_locks import ClockLocks
 from services.gpuagent.devices.device_thread import DeviceThread
+from services.gpuagent.devices.fake_nvml.core.sensors import NoActivity
 from services.gpuagent.devices.fake_nvml.library import install
 from services.gpuagent.devices.mig_mode import MigModes
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
@@ -157,22 +158,13 @@ class ProcessTable:
 
 
 @dataclass
-class Load:
+class Load(NoActivity):
     """Load on the simulated hardware by the processes of a table."""
 
     table: ProcessTable
 
-    def energy_j(self) -> float:
-        return 0.0
-
-    def power_w(self) -> float:
-        return 0.0
-
     def busy(self, slice_uuid: str) -> bool:
         return self.table.holds(slice_uuid)
-
-    def set_clock_ratio(self, ratio: float) -> None:
-        pass
 
 
 class Tapped:
