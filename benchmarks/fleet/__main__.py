@@ -90,7 +90,7 @@ class Planner:
 
     @property
     def rss_mib(self) -> float:
-        """Its resident memory, MiB."""
+        """Return its resident memory, MiB."""
         return float(self._seen().memory_info().rss / 2**20)
 
     async def kill(self) -> None:

@@ -107,7 +107,7 @@ def test_the_rendered_deployment_passes_config_check(name: str, tmp_path: Path) 
 
 @pytest.mark.parametrize("name", CASES)
 def test_pods_are_restricted_but_an_agent_with_rights(name: str) -> None:
-    """As of the Pod Security Standards; an agent that cuts GPUs gets one capability, no more."""
+    """Pods meet the restricted standard; an agent that cuts GPUs gets one capability, no more."""
     mig = CASES[name].get("agent", {}).get("access") == "mig"
     for component, _, spec in pods(objects_of(name)):
         privileged = mig and component == "agent"
@@ -215,7 +215,7 @@ def test_an_agent_is_not_killed_while_it_leaves(leave_timeout_s: float, least_s:
 
 @pytest.mark.parametrize("name", CASES)
 def test_services_start_as_in_compose(name: str) -> None:
-    """The same commands and images, so that one build and one set of documents fits both."""
+    """Commands and images are compose's, so that one build and one set of documents fits both."""
     for component, labels, spec in pods(objects_of(name)):
         if component == "test":
             continue

@@ -101,7 +101,7 @@ def test_compose_turns_on_the_metrics_that_prometheus_scrapes(
 
 
 def test_services_export_to_the_collector_of_compose_only_on_request() -> None:
-    """Its pipelines name only what its file defines, and each part is in one."""
+    """The collector's pipelines name only what its file defines, and each part is in one."""
     overlay = yaml.safe_load((ROOT / "deploy/compose/observability.yaml").read_text())["services"]
     collector = yaml.safe_load((ROOT / "deploy/compose/collector.yaml").read_text())
 

@@ -112,7 +112,7 @@ def _scrape(address: str, deployment: Deployment) -> str:
 async def test_certificates_that_are_renewed_every_second_lose_nothing(
     running: Running, folder: Path
 ) -> None:
-    """Those of every service; each request of the client has a connection of its own."""
+    """Certificates of every service; each request of the client has a connection of its own."""
     services = [
         each
         for each in identities(load_file(folder / "cinquefoil.yaml"))

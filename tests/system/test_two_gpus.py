@@ -71,7 +71,7 @@ async def test_load_moves_off_a_lost_gpu_and_back_after_its_reset(
 async def test_a_gpu_that_an_operator_waits_for_is_vacated_and_planned_with_again(
     running: Running, config: Path, hardware: FakeNvml
 ) -> None:
-    """Its segments move first: no request fails."""
+    """The GPU's segments move first: no request fails."""
     wanted, other = hardware.gpu_uuids
     await _until_planned(running, lambda gpus: gpus == {wanted, other})
     load_report = asyncio.create_task(running.load(8, 15))

@@ -85,7 +85,7 @@ def test_consolidated_saves_energy_and_keeps_the_objective() -> None:
 
 
 def test_the_routers_choice_saves_energy_and_keeps_the_objective_by_what_it_measured() -> None:
-    """It knows no profile: the first answers show how many a replica may generate at a time."""
+    """The router knows no profile: the first answers show how many a replica may take at a time."""
     trace = [replace(each, arrived_s=each.arrived_s + 3.0 * k) for k in range(4) for each in TRACE]
     setup = replace(STATIC, choose=lambda requests: AsRouter(requests, GPUS, LIMITS))
     static, routed = run(trace, LIMITS, STATIC), run(trace, LIMITS, setup)

@@ -28,7 +28,7 @@ def sample(*, rate_rps: float = 1.0, p50_ms: float = 1.0) -> Sample:
 
 
 def test_the_first_fifth_of_a_load_is_warm_up(tmp_path: Path) -> None:
-    """Its answers count neither as latency nor as throughput, but their CPU time was spent."""
+    """Answers of the first fifth count neither as latency nor as throughput; CPU time does."""
     file = rows(tmp_path, (0, 200, 9000), (199_999, 200, 9000), (200_000, 200, 1000))
 
     found = load(file, 1.0)

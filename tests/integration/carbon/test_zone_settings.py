@@ -57,7 +57,7 @@ def test_a_trace_of_ten_years_ago_is_replayed_from_its_beginning(tmp_path: Path)
 
 
 def test_a_trace_of_ten_years_ago_is_not_the_present(tmp_path: Path) -> None:
-    """Its last value would hold for ever: beside a live zone, and as a live zone's stand-in."""
+    """The trace's last value would hold for ever: beside a live zone, and as its stand-in."""
     old = trace(tmp_path, 2016, loop=False)
     with pytest.raises(ConfigError, match="zone Z: the trace ends 2016-03-01 01:00 UTC, before"):
         build(carbon({"source": [NESO, old]}), NOW)

@@ -207,7 +207,7 @@ def test_the_file_that_ships_is_read_without_a_mistake_but_untrained_models(tmp_
 
 
 def test_without_files_only_what_the_deployment_says_itself_is_checked(tmp_path: Path) -> None:
-    """As on a machine that renders the file for others: it has neither models nor certificates."""
+    """A machine that renders the file for others has neither models nor certificates."""
     file = tmp_path / "cinquefoil.yaml"
     file.write_text(GOOD + "tls: {ca_file: gone.pem}\n")
     command = ["config", "check", "--no-files", str(file)]

@@ -91,7 +91,7 @@ def test_desired_states_with_numbers_that_no_message_carries_are_refused(tmp_pat
 
 
 def test_a_second_suite_on_the_same_addresses_is_refused(tmp_path: Path) -> None:
-    """Its services would end, while the first suite's say that they serve."""
+    """The second suite's services would end, while the first suite's say that they serve."""
     deployment = load_with_ports(tmp_path)
     refuse_taken(deployment)
     with socket.create_server(("127.0.0.1", 0)) as other:

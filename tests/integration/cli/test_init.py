@@ -139,7 +139,7 @@ def test_without_pytorch_the_command_that_installs_it_is_named(
 
 
 def test_a_module_of_pytorch_is_exported_with_its_weights(tmp_path: Path) -> None:
-    """Its batch is free, its input has the name that `forward` gives it; a state dict is read."""
+    """The batch is free, the input has the name that `forward` gives it; a state dict is read."""
     torch = pytest.importorskip("torch", reason="pip install torch onnxscript")
     pytest.importorskip("onnxscript", reason="pip install torch onnxscript")
     (tmp_path / "net.py").write_text(

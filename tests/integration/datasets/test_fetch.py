@@ -125,7 +125,7 @@ def test_the_catalog_names_one_version_of_each_file() -> None:
 
 
 def test_the_command_takes_published_files_from_a_folder(tmp_path: Path) -> None:
-    """It prints how many came, and their licence; every set that is here is the catalog's."""
+    """The command prints their number and licence; every set that is here is the catalog's."""
     there = [name for name in catalog() if (PUBLISHED / name).is_dir()]
     if "infadapter" not in there:
         pytest.skip(f"no published data in {PUBLISHED}")

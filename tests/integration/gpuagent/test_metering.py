@@ -288,7 +288,7 @@ def test_a_ledger_recreated_takes_nothing_back(tmp_path: Path) -> None:
 def test_a_batch_whose_end_is_recorded_late_is_counted_for_no_longer_than_it_took(
     tmp_path: Path,
 ) -> None:
-    """Its worker waited for a core: a reading saw it busy 0.2 s after it had ended."""
+    """The worker waited for a core: a reading saw it busy 0.2 s after it had ended."""
     bench = Bench(tmp_path)
     bench.segment("one", 0)
     bench.read(0.0, 0.0)

@@ -86,7 +86,7 @@ async def test_a_file_that_is_still_to_be_fetched_is_named_with_the_command(tmp_
 
 
 async def test_a_file_of_another_digest_is_named_until_it_is_the_right_one(tmp_path: Path) -> None:
-    """It is read again when it has changed; the agent's first look, at its start, reads none."""
+    """The file is read again when it has changed; the agent's first look reads none."""
     right = b"weights"
     file = tmp_path / "large.onnx"
     file.write_bytes(b"others")

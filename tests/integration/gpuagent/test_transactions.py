@@ -212,7 +212,7 @@ def test_a_caller_that_goes_away_takes_its_change_back(tmp_path: Path) -> None:
 def test_a_segment_that_begins_while_the_agent_stops_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its workers were started after all others had been stopped, and no signal ended the agent."""
+    """The segment's workers start after all others have been stopped, before the agent ends."""
     writing, stopped = threading.Event(), threading.Event()
 
     async def stop_meanwhile(agent: Agent, world: World, uuid: str) -> None:

@@ -36,7 +36,7 @@ async def test_a_worker_sees_nothing_of_its_agents_secrets(
 
 
 def test_a_spec_is_its_owners_alone(tmp_path: Path) -> None:
-    """It holds the environment of an external server."""
+    """A spec holds the environment of an external server."""
     secret = ExternalRuntime(
         kind="external", command=("x", "{port}"), environment={"TOKEN": "hunter2"}
     )

@@ -44,7 +44,7 @@ async def test_the_page_is_served_while_the_block_runs() -> None:
 
 
 async def test_a_scrape_chooses_format_compression_and_names() -> None:
-    """As Prometheus requests them: OpenMetrics, gzip, and `name[]` for some series only."""
+    """Requests as Prometheus sends them: OpenMetrics, gzip, and `name[]` for some series only."""
     registry = CollectorRegistry()
     for name in ("seen", "heard"):
         Counter(name, "Times.", registry=registry).inc()

@@ -92,7 +92,7 @@ async def test_what_no_column_can_hold_is_rejected_and_nothing_of_it_is_written(
 async def test_a_sheet_that_the_database_refuses_is_dropped_and_its_energy_booked_later(
     store: Store,
 ) -> None:
-    """It is not tried again for ever: plans become active, and the next sheet is written."""
+    """The sheet is not tried again for ever: plans become active, and the next sheet is written."""
     for _ in range(2):
         await store.add(PLAN, GPUS)
     dropped = prometheus.DROPPED_SHEETS._value.get()
@@ -156,7 +156,7 @@ async def test_hours_that_are_too_old_are_forgotten(store: Store) -> None:
 
 
 async def test_a_database_of_before_hours_keeps_its_total(tmp_path: Path) -> None:
-    """Its planner wrote totals and meters; hours begin with the first page."""
+    """The planner of before wrote totals and meters; hours begin with the first page."""
     path = tmp_path / "planner.sqlite3"
     account = '{"energy_j": 5.0, "carbon_gco2e": 1.0, "meters_j": {"GPU-a": 9.0}}'
     with create_engine(f"sqlite:///{path}").begin() as connection:

@@ -53,7 +53,7 @@ async def hold_up(turn_s: float) -> None:
 
 
 def test_a_planner_whose_loop_is_held_up_leads_on() -> None:
-    """It would step down by itself, and have a fleet join the next one, which met the same."""
+    """To step down would have the fleet join the next planner, which met the same."""
 
     async def led() -> None:
         database = Database(turns=15)

@@ -26,7 +26,7 @@ async def test_a_change_that_comes_alone_is_not_kept_waiting_by_the_one_before_i
 async def test_changes_without_end_take_a_fifth_of_the_time_or_half_a_second_apart(
     spent_s: float, share: float
 ) -> None:
-    """As when a whole fleet joins at once."""
+    """Changes come without end when a whole fleet joins at once."""
     clock, busy_s = VirtualClock(START), 0.0
     pacing = Pacing(clock)
     while clock.monotonic() < 100.0:

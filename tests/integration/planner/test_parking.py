@@ -36,7 +36,7 @@ def planned(mixed: Deployment, strategy: str, objective: Objective) -> tuple[Sna
 
 
 def test_the_example_gives_each_model_both_kinds_of_gpu(mixed: Deployment) -> None:
-    """Its two policies need both to have a choice."""
+    """The example's two policies need both kinds to have a choice."""
     _, found = planned(mixed, mixed.planner.strategy, mixed.planner.objective)
 
     runs = Counter((each.kind.model, each.kind.pool.type.name) for each in found.target)

@@ -292,7 +292,7 @@ async def test_a_second_planner_is_refused_until_the_first_lets_go(database: Pat
 async def test_a_planner_that_hangs_is_replaced_and_writes_no_more(
     database: Path | str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It holds the lock, but does not renew its lease: the next one breaks the lock."""
+    """A hung planner holds the lock but does not renew its lease: the next one breaks the lock."""
     monkeypatch.setattr(lease, "EXPIRES_S", 0.3)
     async with open_store(database) as hung:
         await hung.add(PLAN, GPUS)
@@ -330,7 +330,7 @@ async def test_who_stands_by_leaves_a_planner_alone_that_renews_its_lease(
 async def test_who_stands_by_has_read_the_newest_plan_when_it_leads(
     database: Path | str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It reads each plan once, as soon as it is stored; to lead then it need not read any."""
+    """A standby reads each plan as soon as it is stored; to lead then it need not read any."""
     read = asyncio.Semaphore(0)
     stop = asyncio.Event()
 
@@ -415,7 +415,7 @@ async def test_a_full_disk_can_be_read(tmp_path: Path) -> None:
 async def test_a_leader_on_a_full_disk_leads_on_until_another_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It cannot renew, so it may not act; no other can either, until there is room."""
+    """The leader cannot renew, so it may not act; no other can either, until there is room."""
     path = tmp_path / "planner.sqlite3"
     monkeypatch.setattr(lease, "ACTS_S", 0.0)
     monkeypatch.setattr(lease, "EXPIRES_S", 0.0)

@@ -107,7 +107,7 @@ async def test_a_file_that_was_taken_over_is_opened_again(old_file: Path) -> Non
 
 
 async def test_an_older_planner_would_refuse_the_file(tmp_path: Path) -> None:
-    """It looks at `user_version`, and reads 1 only."""
+    """An older planner looks at `user_version`, and reads 1 only."""
     path = tmp_path / "planner.sqlite3"
     async with open_store(path):
         pass

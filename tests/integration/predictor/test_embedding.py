@@ -49,7 +49,7 @@ def pieces() -> WordPiece:
 def test_words_become_the_pieces_that_bert_knows(
     pieces: WordPiece, text: str, expected: list[str]
 ) -> None:
-    """As the reference tokenizer of bert-base-uncased cuts them."""
+    """Pieces are those of the reference tokenizer of bert-base-uncased."""
     assert [VOCABULARY[number] for number in pieces.encode(text)] == expected
 
 

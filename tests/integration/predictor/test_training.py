@@ -64,7 +64,7 @@ def test_equal_logs_and_seeds_train_equal_files(trained: Trained, embed: Embed) 
 
 
 def test_edges_are_the_percentiles_whatever_the_order_of_the_log() -> None:
-    """As logs are: sorted by task, and longer than what is remembered of live answers."""
+    """Logs are sorted by task, and longer than what is remembered of live answers."""
     long = [Row("m", "write", 300 + number % 99) for number in range(6000)]
     short = [Row("m", "define", 20 + number % 9) for number in range(8000)]
     classes = known_lengths(long + short)[1]["m"]

@@ -33,7 +33,7 @@ async def test_items_are_due_once_in_order_and_not_before_their_time() -> None:
 
 
 async def test_dropped_items_are_neither_due_nor_kept() -> None:
-    """Its neighbours of the same tick are due; dropping it again, or too late, does nothing."""
+    """Neighbours of the same tick are due; dropping an item again, or too late, does nothing."""
     reported: asyncio.Queue[Item] = asyncio.Queue()
     ticks = DeadlineTimer(reported.put_nowait)
     dropped, kept = Item(), Item()

@@ -41,7 +41,7 @@ async def path(tmp_path: Path) -> Path:
 
 
 def test_the_table_that_comes_back_is_of_no_term(path: Path) -> None:
-    """Its routes are those of before; a planner whose database began again supersedes it."""
+    """The routes are those of before; a planner whose database began again supersedes them."""
     assert RoutingFile(path).read() == replace(TABLE, term=0)
 
 
@@ -56,5 +56,5 @@ def test_a_damaged_table_is_set_aside(path: Path) -> None:
 
 
 def test_a_router_without_a_file_begins_without_routes(tmp_path: Path) -> None:
-    """As at the first start."""
+    """The first start of a router has no file."""
     assert RoutingFile(tmp_path / "routes.json").read() is None

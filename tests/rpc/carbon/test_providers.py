@@ -274,7 +274,7 @@ async def test_a_login_that_has_run_out_is_renewed_once(
 async def test_a_token_that_no_header_may_carry_is_garbled_and_not_said(
     make: Callable[..., HttpProvider[Any]], server: ProviderServer
 ) -> None:
-    """It is the provider's, so that the source fails and the service keeps serving."""
+    """The token is the provider's, so that the source fails and the service keeps serving."""
     server.route = lambda _: Answer(body='{"token": "\\u0080s3cr3t"}')
     with pytest.raises(SourceFailed, match="printable ASCII") as raised:
         await make(WATTTIME).read(NOW, None)

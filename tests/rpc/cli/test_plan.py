@@ -236,7 +236,7 @@ async def test_explain_as_json_is_the_explanation(dry: Shell) -> None:
 
 
 async def test_graph_is_the_newest_plans_configuration_graph(dry: Shell, tmp_path: Path) -> None:
-    """The same plan as `show`; a picture is a file; text formats are what their tools read."""
+    """The plan is that of `show`; a picture is a file; text formats are what their tools read."""
     plan = (await dry("show", "--json")).json
     found = (await dry("graph")).json
     assert sum(edge["weight"] for edge in found["edges"]) == len(plan["segments"])
@@ -348,7 +348,7 @@ async def test_a_planner_that_is_away_is_one_sentence(shell: Shell, command: str
 async def test_watch_goes_on_over_a_restart_and_misses_no_plan(
     settings: config.Deployment, shell: Shell
 ) -> None:
-    """As users run it: a process, a planner that restarts, ctrl-c."""
+    """A process as users run it, a planner that restarts, ctrl-c."""
     agent = Agent("node-a", ("GPU-1", "GPU-2"))
     async with planner(settings) as stub, living(agent, stub):
         await active(stub, 1)

@@ -223,7 +223,7 @@ async def test_a_model_that_cannot_be_loaded_fails_its_step_and_leaves_nothing(
 async def test_a_file_that_loads_for_ever_is_not_waited_for(
     planner: tuple[Planner, int], tmp_path: Path
 ) -> None:
-    """As one on a disk that hangs: here a pipe without a writer. Its neighbour keeps serving."""
+    """A pipe without a writer stands for a disk that hangs. A neighbour keeps serving."""
     file = save_model(tmp_path / "m.onnx")
     limits = config.Workers(load_timeout_s=8.0)  # its neighbour loads on a busy machine, too
     settings = deployment(tmp_path, file, f"127.0.0.1:{planner[1]}", workers=limits)

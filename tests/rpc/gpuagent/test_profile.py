@@ -233,7 +233,7 @@ async def test_an_agent_that_only_reads_gives_no_gpu_away(tmp_path: Path) -> Non
 
 
 async def test_a_profiler_that_vanishes_leaves_nothing_behind(tmp_path: Path) -> None:
-    """Its stream just ends, as after kill -9: the agent ends its workers and frees the clock."""
+    """A stream that just ends, as after kill -9: the agent ends the workers and frees the clock."""
     async with bench(tmp_path) as world:
         await world.planner.create("3g.20gb", 0)
         before = await world.layout()

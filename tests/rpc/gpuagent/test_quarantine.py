@@ -137,7 +137,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
 async def test_a_file_that_spoils_is_given_up_and_taken_up_again_once_it_is_mended(
     world: World,
 ) -> None:
-    """It served; its worker dies; the file does not load any more."""
+    """A file that served spoils: its worker dies, and the file does not load any more."""
     async with world.breaking("spoils") as here:
         sound = faulty_models.square_root(here.file).read_bytes()
         assert (await here.start()).ok
@@ -196,7 +196,7 @@ async def test_a_model_that_crashes_its_process_is_given_up(world: World) -> Non
 async def test_a_worker_that_hoards_memory_is_recycled_without_losing_a_request(
     world: World,
 ) -> None:
-    """It answers what it has, then makes room for a fresh one; too often is too often."""
+    """The worker answers what it has, then makes room for a fresh one; too often is too often."""
     async with world.breaking("hoards") as here:
         faulty_models.hoarder(here.file)
         assert (await here.start()).ok

@@ -278,7 +278,7 @@ async def test_probes_need_no_certificate_and_reach_nothing_but_the_health(
 
 
 async def test_health_of_an_unknown_service_is_not_found_and_may_be_watched() -> None:
-    """As the protocol says: Check fails, Watch waits for the service to appear."""
+    """By the protocol Check fails, and Watch waits for the service to appear."""
     async with scripted(nothing) as (_, channel, _):
         health, request = health_of(channel), health_pb2.HealthCheckRequest(service="x.Y")
         with pytest.raises(grpc.aio.AioRpcError) as caught:

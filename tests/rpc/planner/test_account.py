@@ -120,7 +120,7 @@ async def test_what_cannot_be_read_is_refused(
 
 
 async def test_an_invalid_energy_value_is_refused(tmp_path: Path, grid: Grid) -> None:
-    """It would spoil every sum that it is in; nothing of the report is booked."""
+    """The value would spoil every sum that it is in; nothing of the report is booked."""
     agent = Agent("node-a", ("GPU-1",))
     async with planner(deployment(tmp_path, grid.port)) as stub, living(agent, stub) as life:
         send_energy(agent, float("nan"), 0)

@@ -135,7 +135,7 @@ async def test_a_certificate_is_of_its_node_or_of_all_that_share_it(
 async def test_a_drained_node_is_left_and_stays_out_over_a_restart(
     tmp_path: Path, grid: Grid
 ) -> None:
-    """Its segments run elsewhere; a dry run says so before."""
+    """The node's segments run elsewhere; a dry run says so before."""
     settings = open_deployment(tmp_path, grid)
     agents = {name: agent(name, f"127.0.0.1:{port}") for name, port in (("a", 9001), ("b", 9002))}
     async with planner(settings) as stub, living(agents["a"], stub), living(agents["b"], stub):

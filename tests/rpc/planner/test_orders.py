@@ -142,7 +142,7 @@ async def test_what_is_left_of_a_pinned_plan_serves_on_and_all_of_it_when_its_gp
 async def test_where_nothing_is_left_of_a_pinned_plan_requests_are_served_all_the_same(
     tmp_path: Path, grid: Grid
 ) -> None:
-    """Its only GPU is another now: the strategy decides, and the plan says why."""
+    """The pinned plan's only GPU is another now: the strategy decides, and the plan says why."""
     agent = Agent("node-a", ("GPU-1",))
     async with planner(deployment(tmp_path, grid.port)) as stub:
         async with living(agent, stub):

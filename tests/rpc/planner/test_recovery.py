@@ -244,7 +244,7 @@ async def unpinned(stub: PlannerServiceAsyncStub) -> bool:
 async def test_postgresql_that_turns_read_only_refuses_orders_and_loses_nothing(
     tmp_path: Path, grid: Grid, postgres: Postgres
 ) -> None:
-    """As after a fail-over to a replica: nothing is announced that is not written."""
+    """After a fail-over to a replica nothing is announced that is not written."""
     settings = deployment(tmp_path, grid.port, database=postgres.database())
     await unwritable_in_between(settings, read_only(postgres))
 
@@ -252,7 +252,7 @@ async def test_postgresql_that_turns_read_only_refuses_orders_and_loses_nothing(
 async def test_a_planner_whose_disk_is_full_refuses_orders_and_goes_on_when_there_is_room(
     tmp_path: Path, grid: Grid
 ) -> None:
-    """It does not restart: the same planner keeps serving."""
+    """The planner does not restart: the same process keeps serving."""
     with small_disk(tmp_path / "disk") as disk:
         settings = deployment(tmp_path, grid.port, database=str(disk / "planner.sqlite3"))
         await unwritable_in_between(settings, full(disk))

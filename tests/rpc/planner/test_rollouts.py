@@ -37,7 +37,7 @@ from tests.support.planner.planner_client import (
 async def test_no_plan_is_made_for_a_model_whose_files_are_still_to_come(
     tmp_path: Path, grid: Grid
 ) -> None:
-    """It would fail; the first that is made is carried out, with the variant that is there."""
+    """A plan would fail; the first that is made is carried out, with the variant that is there."""
     agent = Agent("node-a", ("GPU-a",), absent=("small", "large"))
     async with planner(deployment(tmp_path, grid.port)) as stub, living(agent, stub):
         await connected(stub, "node-a")
@@ -267,7 +267,7 @@ async def test_a_node_that_stays_away_is_planned_without(tmp_path: Path, grid: G
 
 
 async def test_an_agent_that_restarts_changes_nothing(tmp_path: Path, grid: Grid) -> None:
-    """Its workers served on meanwhile, so the routes stay, revision and all."""
+    """The workers keep serving meanwhile, so the routes stay, revision and all."""
     agent = Agent("node-a", ("GPU-1",))
     async with planner(deployment(tmp_path, grid.port)) as stub:
         async with living(agent, stub):

@@ -28,7 +28,7 @@ from tests.support.planner.planner_client import connected, eventually, in_term
 async def test_the_planner_that_stands_by_takes_over_routes_agents_and_plans(
     tmp_path: Path, grid: Grid
 ) -> None:
-    """It is NOT_SERVING before; afterwards it leads in the next term, and no step is repeated."""
+    """A standby is NOT_SERVING; then it leads in the next term, and no step is repeated."""
     addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
     leads, waits = (
         deployment(tmp_path, grid.port, listen=each, address=tuple(addresses), standby=True)
@@ -65,7 +65,7 @@ async def test_the_planner_that_stands_by_takes_over_routes_agents_and_plans(
 async def test_a_planner_that_cannot_write_stands_by_until_it_can(
     tmp_path: Path, grid: Grid
 ) -> None:
-    """Its server answers health checks all the time: it does not restart with each attempt."""
+    """The standby's server answers health checks all the time, without a restart per attempt."""
     full, listening = [Unavailable("planner.database: database or disk is full")] * 2, 0
 
     @asynccontextmanager
@@ -92,7 +92,7 @@ async def test_a_planner_that_cannot_write_stands_by_until_it_can(
 async def test_a_planner_that_begins_reads_the_plan_in_force_once(
     tmp_path: Path, grid: Grid
 ) -> None:
-    """That of a large fleet takes most of the time until routers have their tables again."""
+    """A large fleet's plan takes most of the time until routers have their tables again."""
     settings = deployment(tmp_path, grid.port)
     async with planner(settings) as stub, living(Agent("node-a", ("GPU-1",)), stub):
         await active(stub, 1)
@@ -107,7 +107,7 @@ async def test_a_planner_that_begins_reads_the_plan_in_force_once(
 async def test_a_planner_whose_database_was_restored_leads_in_a_term_that_agents_accept(
     tmp_path: Path, grid: Grid
 ) -> None:
-    """They have seen a higher one: it raises its own before it sends a step."""
+    """Agents have seen a higher term: the planner raises its own before it sends a step."""
     settings = deployment(tmp_path, grid.port)
     agent = Agent("node-a", ("GPU-1",), term=7)
     async with planner(settings) as stub, living(agent, stub):

@@ -102,7 +102,7 @@ async def test_answers_and_their_carbon_go_on_while_the_carbon_service_is_away()
 
 
 async def test_a_router_that_restarts_answers_before_a_planner_does(tmp_path: Path) -> None:
-    """It serves by the table that the one before it kept."""
+    """The router serves by the table that the one before it kept."""
     file = tmp_path / "routes.json"
     async with running(routing_file=str(file)) as world:
         await world.route(await world.worker("a"))

@@ -115,7 +115,7 @@ def test_tritonclient_gets_clear_errors(
 async def test_a_request_that_requires_an_accuracy_is_answered_by_nothing_less(
     world: World,
 ) -> None:
-    """Here the accurate worker has no share in the plan, and still is the one that is used."""
+    """The accurate worker has no share in the plan, and still is the one that is used."""
     cheap, accurate = await world.worker("a"), await world.worker("b")
     accurate.accuracy = 0.97
     await world.route(cheap, accurate, shares=(1.0, 0.0))

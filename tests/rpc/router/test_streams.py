@@ -165,7 +165,7 @@ async def test_a_router_that_ends_answers_what_is_open_and_refuses_the_rest(worl
 
 
 async def test_an_idle_stream_of_a_router_that_ends_gets_unavailable(world: World) -> None:
-    """It ends in order, with a reason, as soon as what it holds is answered; not at the cut."""
+    """The stream ends with a reason as soon as what it holds is answered; it is not cut."""
     worker = await world.worker("a", lambda _: None)
     await world.route(worker)
     idle = stream(world)

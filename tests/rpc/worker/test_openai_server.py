@@ -102,7 +102,7 @@ async def test_a_conversation_reaches_the_server_with_its_history(router: Router
 
 
 async def test_the_server_s_context_is_the_limit(router: Router) -> None:
-    """Its `max_model_len` bounds `max_tokens`; the server refuses what is too long."""
+    """The server's `max_model_len` bounds `max_tokens`; the server refuses what is too long."""
     beyond = await router.infer(prompt("1", 4097), 1)
     refused = await router.infer(prompt("1", 4096), 2)
 

@@ -73,7 +73,7 @@ def readable(model: Path) -> Iterator[Path]:
 async def test_the_worker_of_an_agent_that_is_root_runs_as_another_user(
     readable: Path, tmp_path: Path
 ) -> None:
-    """It has read its spec and mapped the agent's counters before; both stay closed to it."""
+    """The worker has read its spec and mapped the counters before; both stay closed to it."""
     spec = worker_spec(tmp_path, readable, user=(65534, 65534))
     async with worker(spec) as running, routed(spec.listen) as router:
         result = await router.infer(infer_request([[1.0, 2.0]]))
@@ -104,7 +104,7 @@ async def test_hello_says_what_is_served_and_health_says_serving(plain: Running)
 
 
 async def test_a_worker_has_given_up_what_it_does_not_need(plain: Running) -> None:
-    """It parses what clients send: no capability, no new privileges, filtered system calls."""
+    """A parser of clients' bytes has no capability, no new privileges, filtered system calls."""
     async with routed(plain.spec.listen):  # it serves once it has given up what it can
         text = await asyncio.to_thread(Path(f"/proc/{plain.process.pid}/status").read_text)
     status = dict(line.split(":", 1) for line in text.splitlines())
@@ -393,6 +393,6 @@ async def test_a_file_that_is_not_a_model_ends_the_worker(tmp_path: Path) -> Non
 
 
 async def test_a_file_of_another_digest_is_not_loaded(tmp_path: Path, model: Path) -> None:
-    """It would load: only its SHA-256 is another than the deployment file says."""
+    """The file would load: only its SHA-256 is another than the deployment file says."""
     async with worker(worker_spec(tmp_path, model, sha256="0" * 64)) as running:
         assert await running.exit_status() == 1

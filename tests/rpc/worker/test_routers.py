@@ -65,7 +65,7 @@ async def test_streams_share_the_credits_and_who_needs_more_gets_more(
 async def test_started_work_is_finished_but_not_sent_when_its_caller_goes(
     tmp_path: Path, model: Path
 ) -> None:
-    """Its energy is counted all the same: it was spent."""
+    """The energy of the work is counted all the same: it was spent."""
     costs = flat_costs(1.0, 1.0, batch_size=1)  # half a second to start the second in time
     async with (
         running(tmp_path, model, batch_size=1, costs=costs) as worker,

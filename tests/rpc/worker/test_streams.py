@@ -107,7 +107,7 @@ async def test_parts_come_one_by_one_and_the_last_has_the_receipt(
 async def test_a_streamed_text_has_its_tokens_in_its_receipt(
     stream: Stream, says: str, tokens: tuple[int, int]
 ) -> None:
-    """Those that the server states; otherwise each part with text is one."""
+    """Tokens are those that the server states; otherwise each part with text is one."""
     request = counting(3)
     for name in {"text", says}:
         request.parameters[name].bool_param = True

@@ -136,7 +136,7 @@ def test_history_is_a_half_open_interval_in_order() -> None:
 
 
 def test_no_more_of_a_past_is_read_than_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its history and averages are still those of one who followed the source for days."""
+    """History and averages are still those of a monitor that followed the source for days."""
 
     class Counted(TraceSource):
         reads = 0

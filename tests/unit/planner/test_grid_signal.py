@@ -54,7 +54,7 @@ def test_noise_that_comes_back_within_the_dwell_is_none() -> None:
 
 
 def test_noise_around_a_new_level_does_not_hide_the_level() -> None:
-    """It never comes near the old one again."""
+    """The new values never come near the old level again."""
     noise = [(0.0, 100.0), *((10.0 + at, 150.0 + at % 40) for at in range(0, 200, 20))]
 
     assert causes(noise, 200) == [0.0, 70.0]

@@ -94,7 +94,7 @@ def section(profile: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_dry_run_may_add_a_model_and_nothing_else_may() -> None:
-    """Its name may have dots; an order of an operator never brings a file."""
+    """A model's name may have dots; an order of an operator never brings a file."""
     values = {"models.v2.net": section({"kind": "analytic", "gmacs_per_item": 2})}
 
     now = overridden(deployment(), values, may_add=True)
@@ -119,7 +119,7 @@ def test_a_dry_run_may_add_a_model_and_nothing_else_may() -> None:
 def test_a_dry_run_reads_no_tables_and_changes_no_files(
     values: dict[str, Any], message: str
 ) -> None:
-    """Its errors would reveal the contents of a file on the planner's machine."""
+    """Errors would reveal the contents of a file on the planner's machine."""
     with pytest.raises(InvalidArgument) as caught:
         overridden(deployment(), values, may_add=True)
 

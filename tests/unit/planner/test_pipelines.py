@@ -130,7 +130,7 @@ def test_a_network_too_large_for_any_gpu_is_served_in_stages() -> None:
 
 
 def test_loads_are_shared_out_over_the_stages_of_what_runs() -> None:
-    """As in the horizon, which keeps only what runs and computes the loads again."""
+    """The horizon does so, which keeps only what runs and computes the loads again."""
     problem = posed((8.0, 12.0), 60.0, 2, plain=True)
     found = exact(problem)
 

@@ -144,7 +144,7 @@ def made(revision: int, endpoints: dict[str, tuple[str, ...]]) -> RoutingTable:
 def test_workers_that_move_are_found_in_the_table_that_there_is(
     now: dict[str, tuple[str, ...]],
 ) -> None:
-    """It becomes equal to a table built from scratch, twice in a row."""
+    """The moved table equals one built from scratch, twice in a row."""
     table = made(7, BEFORE)
     places = Places(table, SERVING)
     moved = places.moved({"node-a": NodeRoutes(now, 1.2, {"GPU-a": 55.0})})

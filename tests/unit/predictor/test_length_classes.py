@@ -90,7 +90,7 @@ def test_no_estimate_is_above_the_requests_limit(
 
 
 def test_a_cut_answer_teaches_the_proxy_that_it_was_no_shorter() -> None:
-    """It says "shortest" of answers that are all cut off beyond that class: it is corrected."""
+    """A proxy that says "shortest" of answers that are all cut off beyond that is corrected."""
     classes = taught(list(range(10, 500)))
     said = [0.9, 0.025, 0.025, 0.025, 0.025]
     for _ in range(300):
@@ -174,7 +174,7 @@ def test_what_was_learned_survives_being_written(lengths: list[int], said: list[
 
 
 def test_what_the_first_version_wrote_is_read() -> None:
-    """It knew no truncated answers."""
+    """The first version knew no truncated answers."""
     classes = taught([100, 200, 300])
     values = np.frombuffer(classes.to_bytes(), "<f4").copy()[: 8 + TOKENS.count]
     values[0] = 1

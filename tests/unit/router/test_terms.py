@@ -15,7 +15,7 @@ def table(term: int, *instances: Instance) -> RoutingTable:
     ("term", "taken"), [(4, False), (5, True), (6, True), pytest.param(0, True, id="no terms")]
 )
 def test_the_table_of_a_lower_term_is_refused(term: int, taken: bool) -> None:
-    """Its planner does not lead any more; one of before there were terms says none."""
+    """The planner of a lower term leads no more; one of before there were terms says none."""
     assert table(term, INSTANCE).supersedes(table(5, INSTANCE), planned=True) is taken
 
 

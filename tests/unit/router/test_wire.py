@@ -256,7 +256,7 @@ def test_an_accuracy_floor_is_any_kind_of_number(
 def test_an_accuracy_floor_that_is_no_number_of_at_least_0_is_refused(
     parameter: pb.InferParameter,
 ) -> None:
-    """It is a promise to the caller: one that was misread would be broken without a word."""
+    """A floor is a promise to the caller: one that was misread would be broken without a word."""
     request = pb.ModelInferRequest(model_name="m", parameters={"accuracy_floor": parameter})
 
     with pytest.raises(InvalidArgument, match="accuracy_floor must be a number of at least 0"):
@@ -264,7 +264,7 @@ def test_an_accuracy_floor_that_is_no_number_of_at_least_0_is_refused(
 
 
 def test_an_entry_that_comes_again_replaces_the_first() -> None:
-    """As in protobuf's maps, whatever type the second has."""
+    """Protobuf's maps do so, whatever type the second has."""
     first = pb.ModelInferRequest(parameters={"timeout": pb.InferParameter(int64_param=5_000_000)})
     again = pb.ModelInferRequest(parameters={"timeout": pb.InferParameter(string_param="soon")})
 

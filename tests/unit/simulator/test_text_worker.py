@@ -325,7 +325,7 @@ def test_runs_are_their_steps_one_by_one(scenario: Scenario, pause_ms: int, paus
 def test_the_energy_of_steps_together_is_their_sum(
     costs: StepCosts, clock: float, answers: int, context: int, steps: int
 ) -> None:
-    """It is even where power reaches the GPU's limit on the way."""
+    """Power may reach the GPU's limit on the way."""
     one_by_one = sum(
         costs.step(clock, answers, context + number, 0).energy_j for number in range(steps)
     )
@@ -334,7 +334,7 @@ def test_the_energy_of_steps_together_is_their_sum(
 
 
 def test_a_long_answer_is_one_run() -> None:
-    """Its prompt is another; a prompt that does not fit beside it is none until its end."""
+    """The next prompt is another run; one that does not fit beside it is none until its end."""
     replica = Replica(COSTS[0], lambda _, __: (1.0, inf), 4, 3000)
     for tokens in ((100, 2500), (1000, 5)):
         replica.add(Text(0.0, *tokens), 0.0)

@@ -76,7 +76,7 @@ def test_the_meter_is_a_model_where_the_gpu_is_one(
 
 
 def test_the_meter_says_how_it_measures(library: FaultyNvml, clock: Time) -> None:
-    """The same port on real hardware: a counter, or the integral of power before Volta."""
+    """One port for all hardware: a counter, or the integral of power before Volta."""
     with NvmlGpus(simulated=False, monotonic=clock) as port:
         assert port.meter(library.gpu_uuids[0]).method == "counter"
         assert port.meter(library.gpu_uuids[2]).energy_j == 0

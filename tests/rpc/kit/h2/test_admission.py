@@ -76,7 +76,7 @@ async def test_a_call_whose_message_does_not_come_ends_by_its_deadline_or_after_
 
 
 async def test_a_request_that_drips_is_ended() -> None:
-    """Its message has begun, and comes by a byte a time: what moves may still be too slow."""
+    """A message that has begun and comes by a byte a time moves, and is still too slow."""
     async with echoing(Limits(dead_after_s=2.0)) as (_, port), wired(port) as wire:
         whole = data(1, bytes(100_000))[9:]
         wire.write(head(1), frame(DATA, 0, 1, whole[:1000]))

@@ -224,7 +224,7 @@ async def test_connections_beyond_the_limit_are_closed_at_once() -> None:
 
 
 async def test_a_request_that_stands_still_is_ended() -> None:
-    """It has announced a message and sends a little of it; its connection stays."""
+    """A request that announces a message and sends a little of it ends; its connection stays."""
     limits = Limits(message_bytes=2**20, dead_after_s=2.0)
     async with echoing(limits) as (_, port), wired(port) as wire:
         whole = data(1, bytes(100_000))

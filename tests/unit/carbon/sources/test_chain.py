@@ -162,7 +162,7 @@ def test_a_clock_that_is_set_back_is_no_news_and_no_loss() -> None:
 
 @pytest.mark.parametrize("back", [1, 50, 500_000])
 def test_a_forecast_after_the_clock_was_set_back_begins_with_the_newest_value(back: int) -> None:
-    """It does even where the clock was set to before all that is known."""
+    """The clock may be set to before all that is known."""
     watched = monitor(chain(dict.fromkeys(range(47), 10) | {47: 12}), at(47))
     watched.advance(at(47 - back))
     found = watched.forecast(at(47 - back), 24 * HOUR)
@@ -192,7 +192,7 @@ def test_the_average_runs_over_what_was_in_force_also_in_an_outage() -> None:
 
 
 def test_a_provider_forecasts_only_while_it_reports() -> None:
-    """Its values replace ours, but for the period in force; our bounds move along."""
+    """The provider's values replace ours, but for the period in force; our bounds move along."""
     source = chain(dict.fromkeys(range(47), 100))
     outlook = Outlook((Sample(at(47), 300.0), Sample(at(48), 400.0)), 30 * MINUTE, at(46))
     source.feeds[0].add(Reading((), outlook), at(46))

@@ -152,7 +152,7 @@ def test_an_insensitive_model_goes_lower_with_the_same_slack() -> None:
 def test_the_clock_stays_where_the_most_sensitive_segment_takes_the_least_energy(
     sensitivities: tuple[float, float], latencies_s: list[float], floor: float
 ) -> None:
-    """It stays there or above, and above the node's own floor, whatever the latencies are."""
+    """The clock is there or above, and above the node's own floor, whatever the latencies are."""
     one, other = sensitivities
     node = Node(replace(A, sensitivity=one), replace(B, sensitivity=other), floor=floor)
     least = max(floor, CURVE.thriftiest(max(sensitivities), [mhz / 1380 for mhz in V100]))

@@ -130,7 +130,7 @@ def test_samples_grow_old_and_at_another_clock_lateness_is_proven_again() -> Non
 
 
 def test_counts_that_began_again_count_from_there() -> None:
-    """As when the ledger was rebuilt: no difference may be negative."""
+    """After the ledger is rebuilt no difference may be negative."""
     made = window(counted(*[0.5] * 40))
     made.add(1.0, counted(*[0.01] * 39))
 
@@ -176,7 +176,7 @@ def test_late_requests_spend_the_budget_of_a_rare_model_until_others_were_in_tim
 
 
 def test_a_segment_without_further_requests_has_no_record() -> None:
-    """Its late requests must not hold the clock up for ever."""
+    """Late requests of before must not hold the clock up for ever."""
     made = window(*[counted(*[60.0] * 3)] * 3, percentile=99.0)
     assert made.seen().budget_spent
     counts = counted(*[60.0] * 9)

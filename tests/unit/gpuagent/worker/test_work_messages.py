@@ -34,7 +34,7 @@ def test_a_frame_is_read_whatever_its_size(size: int) -> None:
 
 
 def test_a_large_request_is_a_view_of_its_frame() -> None:
-    """Its bytes are those that were received."""
+    """The view has the bytes that were received."""
     data = bytearray(_frame(LARGE_BYTES))
     (_, body), (_, small), _ = read_frame(data).work
 

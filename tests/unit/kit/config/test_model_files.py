@@ -36,7 +36,7 @@ def test_a_file_by_uri_lies_under_its_digest(uri: str) -> None:
 
 
 def test_a_variant_without_a_file_has_none_once_paths_are_resolved() -> None:
-    """It got the deployment file's folder: `model_dump` of it could not be read again."""
+    """It once got the deployment file's folder: `model_dump` of it could not be read again."""
     runtime = {"kind": "generative", "resource": "p/f", "sha256": DIGEST}
     found = resolved(variant(runtime=runtime), Path("/etc/deployment"))
 

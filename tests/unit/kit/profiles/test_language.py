@@ -69,7 +69,7 @@ def test_prompts_of_a_model_on_several_gpus_are_near_measurements(gpu: str) -> N
 
 
 def test_gpus_that_share_a_model_are_faster_than_one_but_not_as_many_times() -> None:
-    """They exchange sums, of a larger model more; one GPU exchanges none."""
+    """GPUs exchange sums, of a larger model more; one GPU exchanges none."""
 
     def speedup(model: LanguageProfile, gpus: int) -> float:
         shapes = WHOLE_H100, replace(WHOLE_H100, sm_count=gpus * WHOLE_H100.sm_count)

@@ -239,7 +239,7 @@ def test_a_stretch_is_spread_over_the_hours_it_touches() -> None:
 
 @given(st.floats(0, 4e9), st.floats(-1e5, 1e7))
 def test_the_shares_of_hours_sum_to_one(start_s: float, length_s: float) -> None:
-    """They do where the clock went back, and where the stretch is years."""
+    """The clock may go back, and the stretch may be years."""
     found = list(hours(start_s, start_s + length_s))
 
     assert sum(share for _, share in found) == pytest.approx(1)

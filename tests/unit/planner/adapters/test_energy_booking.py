@@ -82,7 +82,7 @@ def test_a_report_that_comes_late_takes_nothing_away() -> None:
 
 
 def test_an_account_that_ends_is_booked_before_the_next_begins() -> None:
-    """Its agent lost its meters: the new ones count from zero."""
+    """The account's agent lost its meters: the new ones count from zero."""
     assert booked((1, 1000.0), (1, 1500.0), (2, 30.0), (2, 40.0)) == 540.0
 
 
@@ -165,7 +165,7 @@ def test_reports_of_counters_that_grow_are_read_once(monkeypatch: pytest.MonkeyP
 
 
 def test_the_stream_of_a_report_that_cannot_be_ends() -> None:
-    """It is read with the next booking, after the agent was answered for it."""
+    """The report is read with the next booking, after the agent was answered for it."""
     sessions, joined = fleet_of(1, lambda _node, _energy: None, StandingClock())
     sessions.take(joined["node-0"], energy_of("node-0", math.inf))
     sessions.book()

@@ -160,7 +160,7 @@ def test_who_serves_before_and_after_serves_throughout_where_that_is_possible(
 
 
 def disturbed(problem: Problem, segment: Segment, target: Sequence[Segment]) -> bool:
-    """Its place is taken by others."""
+    """Return whether others take a segment's place."""
     if segment.segment_id in {s.segment_id for s in target}:
         return False
     geometry = next(g for g in problem.gpus if g.uuid == segment.gpu_uuid).pool.type.geometry

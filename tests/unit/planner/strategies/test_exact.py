@@ -134,7 +134,7 @@ def test_overload_starves_no_model() -> None:
 
 
 def test_a_model_that_nothing_can_serve_does_not_spoil_the_others_shares() -> None:
-    """It is named as unserved; the worst share is taken among those that can be served."""
+    """The model is named as unserved; the worst share is among those that can be served."""
     impossible = fleets.model("impossible", slo_s=1e-6, demand_rps=5.0)
     models = [
         impossible,

@@ -144,7 +144,7 @@ class Sizing:
         ]
 
     def problem(self) -> Problem:
-        """The same as a machine whose cores segments share."""
+        """Return the same problem on a machine whose cores segments share."""
         cores = cpu_geometry.geometry(self.budget, self.budget * 2**30)
         pool = Pool(GpuType("cpu", cores, self.budget, 1.0, 1.0, 2.0), "Z", 1.0, 200.0)
         variants = tuple(

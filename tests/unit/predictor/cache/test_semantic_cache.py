@@ -123,7 +123,7 @@ def test_memory_is_bounded_to_the_byte_and_given_back() -> None:
 
 @given(st.integers(0, 20), st.sampled_from([b"", b"tenant-1", b"tenant-2"]))
 def test_a_tenant_hits_its_own_prompts_only(number: int, tenant: bytes) -> None:
-    """It does where another's is nearer, and after entries moved to others' rows."""
+    """Another tenant's prompt may be nearer, and entries may have moved to others' rows."""
     known = cache()
     for owner in (b"", b"tenant-1"):
         for i in range(20):

@@ -412,7 +412,7 @@ def test_one_that_runs_requests_one_by_one_is_given_no_next_batch() -> None:
 
 
 def test_a_prompt_returns_to_the_instance_that_has_read_it_until_that_restarts() -> None:
-    """It returns although the other instance has been idle for longer."""
+    """The other instance has been idle for longer."""
     text = bytes(10 * BLOCK_BYTES)
     raw = len(text).to_bytes(4, "little") + text
     body = pb.ModelInferRequest(raw_input_contents=[raw]).SerializeToString()

@@ -63,7 +63,7 @@ def test_a_predicted_length_counts_instead_of_the_most_that_it_may_be() -> None:
 
 
 def test_a_text_that_fits_nowhere_goes_to_an_instance_that_holds_none() -> None:
-    """Its server may still find room, or say why not: the router's count is an estimate."""
+    """The server may still find room, or say why not: the router's count is an estimate."""
     core = cached("a")
     first, long = core.offer(text(1, 40, 10)), core.offer(text(2, 40, 1000))
 
