@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from google.protobuf.message import DecodeError
 
@@ -17,6 +17,9 @@ from services.kit.h2 import ClientStream, OnMessage, open_stream
 from services.kit.request_cost import Cost, Usage
 from services.kit.rpc.certificates import client_context, server_name
 from services.kit.rpc.reconnect import ConnectionLost, Reconnector, raise_if_cancelled
+from services.kit.segment import MOST_BATCH
+from services.kit.telemetry import logs
+from services.router.adapters.answer_check import AnswerCheck, WrongAnswer, check_cost
 from services.router.core.frames import frame, take
 from services.router.core.model import Instance, Request
 from services.router.core.worker_port import Hello, Result
@@ -24,6 +27,10 @@ from services.router.runtime.decision_executor import DecisionExecutor
 
 _EXECUTE = f"/{pb.DESCRIPTOR.services_by_name['WorkerService'].full_name}/Execute"
 
+REDIAL_AFTER_LIE_S: Final = 10.0
+"""Time without a worker whose answers could not be, s."""
+
+_log = logs.get("worker")
 
 OpenLink = Callable[[str, OnMessage, Callable[[], None]], Awaitable[ClientStream]]
 """Opens a call to a worker: its address, what takes its messages, what learns of room."""
@@ -106,7 +113,10 @@ class WorkerStream:
         self._open_link = open_link
         self._clock = clock
         self._worker = Reconnector(f"worker {instance.endpoint} of {instance.segment_id}", clock)
+        self._check = AnswerCheck()
         self._outbox: deque[Request] = deque()
+        self._sent: dict[int, Request] = {}
+        self._lied = False
         self._withdrawn: list[int] = []
         self._stream: ClientStream | None = None
         self._flushing = False
@@ -147,12 +157,16 @@ class WorkerStream:
         finally:
             self._stream = None
         self._broken()
+        if self._lied:
+            self._lied = False
+            await self._clock.sleep(REDIAL_AFTER_LIE_S)
         raise ConnectionLost(reason)
 
     def _broken(self) -> None:
         raise_if_cancelled()  # closed: the listener may have another stream to this instance
         unseen = {request.number for request in self._outbox}
         self._outbox.clear()
+        self._sent.clear()
         self._withdrawn.clear()
         self._listener.broken(self._instance, unseen)
 
@@ -162,21 +176,57 @@ class WorkerStream:
             response = pb.ExecuteResponse.FromString(bytes(message))
             if response.HasField("hello"):
                 self._greet(response.hello)
-        except (ConnectionLost, DecodeError) as error:
+            results = self._checked(response.results) if response.results else ()
+        except ConnectionLost as error:
             stream.abort(str(error))
+            return
+        except (WrongAnswer, DecodeError) as error:
+            self._end_liar(stream, error)
             return
         if response.draining:  # before the results: what is refused must not come back here
             self._listener.draining(self._instance)
         if response.credits:  # before the results: what they free may no longer be there to take
-            self._listener.credits(self._instance, response.credits)
-        if response.results:
-            self._listener.results(self._instance, map(to_result, response.results))
+            self._listener.credits(self._instance, min(response.credits, MOST_BATCH))
+        if results:
+            self._listener.results(self._instance, results)
+
+    def _checked(self, results: Sequence[pb.Result]) -> list[Result]:
+        """Return results that can be those of what the worker has.
+
+        Raises:
+            WrongAnswer: One cannot: none is taken.
+        """
+        found, now_s = [], self._clock.monotonic()
+        for each in results:
+            request = self._sent.get(each.id) if each.more else self._sent.pop(each.id, None)
+            if request is None:
+                raise WrongAnswer(f"a result of work {each.id}, which it does not have")
+            result = to_result(each)
+            if result.response:
+                self._check.check(result.response, request)
+            if result.cost is not None:
+                check_cost(result.cost, request, now_s)
+            found.append(result)
+        return found
+
+    def _end_liar(self, stream: ClientStream, error: Exception) -> None:
+        """End the stream to a worker whose answers cannot be: others get what it had."""
+        _log.warning(
+            "the worker breaks the protocol: its stream ends",
+            endpoint=self._instance.endpoint,
+            segment=self._instance.segment_id,
+            model=self._instance.model,
+            error=str(error),
+        )
+        self._lied = True
+        stream.abort(str(error))
 
     def _greet(self, hello: pb.Hello) -> None:
         """Take a worker's hello.
 
         Raises:
             ConnectionLost: Another worker now has the address.
+            DecodeError: Its metadata cannot be read.
         """
         wanted = (self._instance.segment_id, self._instance.model)
         if (hello.segment_id, hello.model) != wanted:
@@ -184,12 +234,13 @@ class WorkerStream:
                 f"{self._instance.endpoint} is {hello.segment_id!r} for {hello.model!r},"
                 f" expected {wanted[0]!r} for {wanted[1]!r}"
             )
+        self._check.learn(hello.metadata)
         self._worker.connected()
         credits_ = hello.credits or self._instance.credits
         self._listener.hello(
             self._instance,
             Hello(
-                max(credits_, 1),
+                min(max(credits_, 1), MOST_BATCH),
                 hello.metadata,
                 hello.decoupled,
                 hello.in_batches,
@@ -208,6 +259,8 @@ class WorkerStream:
         stream = self._stream
         while (self._outbox or self._withdrawn) and stream is not None and stream.ready:
             work = take(self._outbox)
+            for request in work:
+                self._sent[request.number] = request
             withdrawn: list[int] = []
             if not self._outbox:  # a withdrawal must not overtake its work
                 withdrawn, self._withdrawn = self._withdrawn, []

@@ -185,6 +185,7 @@ class Request(NamedTuple):
         in_parts: Its caller takes an answer in several responses.
         accuracy_floor: Least accuracy of the variant that answers, in the model's unit.
         max_tokens: Tokens that the answer may have at most; 0: not known.
+        id: The caller's identifier of it, which its answer repeats.
     """
 
     number: int
@@ -199,3 +200,4 @@ class Request(NamedTuple):
     in_parts: bool = False
     accuracy_floor: float = 0.0
     max_tokens: int = 0
+    id: str = ""

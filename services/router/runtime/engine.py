@@ -136,6 +136,7 @@ class Engine:
             receiver is not None,
             head.accuracy_floor,
             head.max_tokens,
+            head.id,
         )
         pending = PendingRequest(request, receiver=receiver)
         account.stats.arrivals += 1
