@@ -14,6 +14,15 @@ def address(transport: asyncio.BaseTransport | None) -> str:
     return f"ipv6:[{host}]:{port}" if ":" in host else f"ipv4:{host}:{port}"
 
 
+def expires_s(transport: asyncio.BaseTransport | None) -> float | None:
+    """Return when a peer's verified certificate expires, in Unix time; None: it showed none."""
+    secure: ssl.SSLObject | None = (
+        transport.get_extra_info("ssl_object") if transport is not None else None
+    )
+    certificate = secure.getpeercert() if secure is not None else None
+    return ssl.cert_time_to_seconds(str(certificate["notAfter"])) if certificate else None
+
+
 def identity(transport: asyncio.BaseTransport | None) -> Mapping[str, Sequence[bytes]]:
     """Return the names in a peer's verified certificate, as grpc's auth_context has them."""
     secure: ssl.SSLObject | None = (

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, Protocol, Self
 import grpc
 
 from services.kit.h2.admission import EVERYBODY
-from services.kit.h2.messages import PREFIX_BYTES
+from services.kit.h2.messages import PREFIX_BYTES, Compressed
 from services.kit.h2.sending import Stream
 
 Handler = Any
@@ -75,6 +75,10 @@ class CallConnection(Protocol):
         """Give back room that a message in pieces has taken."""
         ...
 
+    async def decompressed(self, call: "Call", message: Compressed) -> bytearray:
+        """Return a message decompressed, which takes room, or refuse its call."""
+        ...
+
     def was_read(self, call: "Call") -> None:
         """Give back room that answers have taken."""
         ...
@@ -119,8 +123,8 @@ class Call(Stream):
         self.begun_s = time.monotonic()
         self._deadline_s = None if timeout_s is None else self.begun_s + timeout_s
         self.head = head
-        self.message: bytes | bytearray | None = None
-        self.inbox: deque[bytes | bytearray] | None = None  # of a stream of requests
+        self.message: bytes | bytearray | Compressed | None = None
+        self.inbox: deque[bytes | bytearray | Compressed] | None = None  # of a stream of requests
         self.held = 0  # bytes of the inbox that the peer's window does not have back
         self.reserved = 0  # bytes of messages in pieces, which the server bounds together
         self.payer = EVERYBODY
@@ -209,7 +213,10 @@ class Call(Stream):
         given_back = min(len(message) + PREFIX_BYTES, self.held) if inbox else self.held
         self.held -= given_back
         self._connection.consume(self, given_back)
-        if isinstance(message, bytearray):  # it came in pieces
+        if isinstance(message, Compressed):
+            came, message = len(message), await self._connection.decompressed(self, message)
+            self._connection.release(self, min(came + len(message), self.reserved))
+        elif isinstance(message, bytearray):  # it came in pieces
             self._connection.release(self, min(len(message), self.reserved))
         return self.read(message)
 

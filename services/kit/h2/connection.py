@@ -78,6 +78,7 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
     Attributes:
         last_stream: Highest number of a stream that a peer opened, or that was opened here.
         nudges: WINDOW_UPDATEs of a few bytes that are still free.
+        impatience: Frames that brought nothing, less those that time and answers made up for.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
         self._direct: Streams | None = None  # whose message in pieces the next read goes to
         self._block: tuple[int, int, bytearray, int] | None = None  # whose CONTINUATIONs come
         self._depends_on_itself = False
-        self._patience = _PATIENCE
+        self.impatience = 0.0
         self._patience_s = time.monotonic()
         self._heard = True
         self._settings_seen = False
@@ -496,7 +497,8 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
 
     def _control(self, kind: int, flags: int, number: int, payload: bytes) -> None:  # noqa: C901, PLR0912 - one branch per type of frame
         size = len(payload)
-        _check_size(kind, size)
+        if size > frames.DEFAULT_FRAME_BYTES:
+            _check_size(kind, size)
         if kind == WINDOW:
             self._widen(number, payload)
         elif kind == HEADERS:
@@ -629,19 +631,18 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
         Raises:
             ConnectionFault: There were too many of them.
         """
-        self._patience -= cost
-        if self._patience < 0:
+        self.impatience += cost
+        if self.impatience > _PATIENCE:
             now_s = time.monotonic()
-            self._patience += (now_s - self._patience_s) * _PATIENCE_PER_S
-            self._patience = min(self._patience, _PATIENCE)
+            regained = (now_s - self._patience_s) * _PATIENCE_PER_S
+            self.impatience = max(0.0, self.impatience - regained)
             self._patience_s = now_s
-            if self._patience < 0:
+            if self.impatience > _PATIENCE:
                 raise ConnectionFault(frames.ENHANCE_YOUR_CALM, f"too many times {reason}")
 
     def regain_patience(self) -> None:
         """Count a message sent: a client that gets answers may also withdraw requests."""
-        if self._patience < _PATIENCE:
-            self._patience += 1.0
+        self.impatience = max(0.0, self.impatience - 1.0)
 
     def ping_answered(self, payload: bytes) -> None:
         """Note the answer to a PING."""

@@ -14,6 +14,10 @@ PREFIX: Final = Struct(">BI")
 PREFIX_BYTES: Final = PREFIX.size
 
 _WINDOW_BITS: Final = {"gzip": 31, "deflate": 15}
+ENCODINGS: Final = frozenset(_WINDOW_BITS)
+_FREE_BYTES: Final = 2**20
+_MOST_RATIO: Final = 100
+"""Growth of a message beyond the first MiB: images grow some times, bombs a thousand times."""
 
 Take = Callable[[bytes | bytearray], None]
 
@@ -61,28 +65,29 @@ class MessageReader:
         partial: The message that comes in pieces; None: none does.
     """
 
-    __slots__ = ("_most_bytes", "_prefix", "_reserve", "_take", "encoding", "partial")
+    __slots__ = ("_most_bytes", "_prefix", "_reserve", "_take", "_take_compressed", "partial")
 
     def __init__(
         self,
         take: Take,
         most_bytes: int,
-        encoding: str = "identity",
-        reserve: Callable[[int], bool] | None = None,
+        reserve: Callable[[int], None] | None = None,
+        take_compressed: Take | None = None,
     ) -> None:
         """Read messages.
 
         Args:
             take: Called with each message.
-            most_bytes: Maximum size of a message, also after decompression.
-            encoding: Of compressed messages: "gzip" or "deflate"; else there may be none.
-            reserve: Takes room for bytes of a message in pieces, as they come; None: always can.
+            most_bytes: Maximum size of a message.
+            reserve: Takes room for bytes of a message in pieces, as they come, or raises
+                MessageError; None: always can.
+            take_compressed: Called with each compressed message, as it is; None: there may be none.
         """
         self._take = take
         self._most_bytes = most_bytes
         self._reserve = reserve
         self._prefix = b""
-        self.encoding = encoding
+        self._take_compressed = take_compressed
         self.partial: Partial | None = None
 
     @property
@@ -131,8 +136,8 @@ class MessageReader:
         Raises:
             MessageError: There is none.
         """
-        if self._reserve is not None and not self._reserve(count):
-            raise MessageError("the server receives as much as it may at a time", too_large=True)
+        if self._reserve is not None:
+            self._reserve(count)
 
     def finish(self) -> None:
         """Hand over the message in pieces if it is all there."""
@@ -147,7 +152,7 @@ class MessageReader:
             raise MessageError(
                 f"Received message larger than max ({size} vs. {self._most_bytes})", too_large=True
             )
-        if compressed > 1 or (compressed and self.encoding not in _WINDOW_BITS):
+        if compressed > 1 or (compressed and self._take_compressed is None):
             raise MessageError("a compressed message without a known grpc-encoding")
         if stop - start >= size:
             self._hand_over(bytes(view[start : start + size]), bool(compressed))
@@ -162,19 +167,54 @@ class MessageReader:
         return stop
 
     def _hand_over(self, data: bytes | bytearray, compressed: bool) -> None:
-        self._take(self._decompressed(data) if compressed else data)
+        take = self._take_compressed if compressed else self._take
+        if take is not None:
+            take(data)
 
-    def _decompressed(self, data: bytes | bytearray) -> bytes:
-        reader = zlib.decompressobj(_WINDOW_BITS[self.encoding])
+
+class Compressed:
+    """A message as it came, decompressed a piece at a time once its handler needs it.
+
+    Attributes:
+        data: The message as it came.
+        found: What has been decompressed.
+        done: Whether that is all.
+    """
+
+    def __init__(self, data: bytes | bytearray, encoding: str, most_bytes: int) -> None:
+        """Take a message of `encoding` ("gzip", "deflate") that may grow to `most_bytes`."""
+        self.data, self._encoding, self._most_bytes = data, encoding, most_bytes
+        self.found, self.done = bytearray(), not data
+        self._most_grown = max(_FREE_BYTES, _MOST_RATIO * len(data))
+        self._reader = zlib.decompressobj(_WINDOW_BITS[encoding])
+        self._left: bytes | bytearray = data
+
+    def __len__(self) -> int:
+        """Return the size that came."""
+        return len(self.data)
+
+    def go_on(self, count: int) -> None:
+        """Decompress up to `count` bytes more; other threads run meanwhile.
+
+        Raises:
+            MessageError: The message is damaged, or too large.
+        """
         try:
-            found = reader.decompress(data, self._most_bytes + 1)
+            piece = self._reader.decompress(self._left, count)
         except zlib.error as error:
-            raise MessageError(f"a message that is not {self.encoding}: {error}") from error
-        if len(found) > self._most_bytes:
+            raise MessageError(f"a message that is not {self._encoding}: {error}") from error
+        self._left, self.done = self._reader.unconsumed_tail, self._reader.eof
+        self.found += piece
+        if len(self.found) > self._most_bytes:
             raise MessageError(
                 f"Decompressed message larger than max ({self._most_bytes})", too_large=True
             )
-        return found
+        if len(self.found) > self._most_grown:
+            raise MessageError(
+                f"Decompressed message more than {_MOST_RATIO} times as large", too_large=True
+            )
+        if not (piece or self.done):
+            raise MessageError(f"a message of {self._encoding} that ends early")
 
 
 def compress(data: bytes, encoding: str) -> bytes:

@@ -7,10 +7,12 @@ import asyncio
 import inspect
 import math
 import re
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from struct import Struct
 from typing import Any, Final
 from urllib.parse import quote
@@ -25,7 +27,15 @@ from services.kit.h2.connection import HEADER_LIST_BYTES, NUDGES_PER_CALL, Conne
 from services.kit.h2.frames import END_HEADERS, END_STREAM, HEAD, HEADERS, ConnectionFault
 from services.kit.h2.header_rules import NO_PSEUDO_FIELDS, fault_of
 from services.kit.h2.hpack import literal, literals
-from services.kit.h2.messages import PREFIX, PREFIX_BYTES, MessageError, MessageReader, compress
+from services.kit.h2.messages import (
+    ENCODINGS,
+    PREFIX,
+    PREFIX_BYTES,
+    Compressed,
+    MessageError,
+    MessageReader,
+    compress,
+)
 from services.kit.telemetry import logs
 
 _log = logs.get("h2")
@@ -48,6 +58,9 @@ _FIRST_MESSAGE_S: Final = 3.0
 """Time that a call without a stream of requests waits for its message to begin, s."""
 _OVERDUE_PAUSE_S: Final = 0.1
 _SLOWEST_BYTES_PER_S: Final = 16 * 1024
+_FIRST_PIECE_BYTES: Final = 64 * 1024
+"""Size of what is decompressed on the event loop; the rest of a message is in a thread."""
+_PIECE_BYTES: Final = 2**20
 _HEADS_BYTES: Final = 16 * 2**20
 _CUT_SHORT: Final = 1024
 _OPENING_EACH: Final = 16
@@ -60,8 +73,9 @@ _MESSAGE_SAFE: Final = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 _MOST_MESSAGE: Final = 4 * 1024
 _CUT_ESCAPE: Final = re.compile("%[0-9A-F]?$")
 
+_TOO_MANY: Final = "Concurrent RPC limit exceeded!"
 _CANCELLED, _UNKNOWN, _DEADLINE, _EXHAUSTED = 1, 2, 4, 8
-_UNIMPLEMENTED, _INTERNAL = 12, 13
+_UNIMPLEMENTED, _INTERNAL, _UNAUTHENTICATED = 12, 13, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +161,7 @@ class ServerConnection(Connection[RequestHead, Call]):
         self._born_s = self._busy_s = self.loop.time()
         self.peer_name = ""
         self.identity: Mapping[str, Sequence[bytes]] = {}
+        self._expiry: asyncio.TimerHandle | None = None
         self._payer = EVERYBODY
         # Streams that ended here before their peer did: their DATA may be on its way.
         self._cut_short: dict[int, int | None] = {}  # and the length of what is to come, if given
@@ -166,6 +181,9 @@ class ServerConnection(Connection[RequestHead, Call]):
             self.transport.abort()
             return
         server.connections.add(self)
+        expires_s = peer.expires_s(transport)
+        if expires_s is not None:
+            self._expiry = self.loop.call_later(max(0.0, expires_s - time.time()), self._expired)
 
     def greeted(self) -> None:
         """Greet in return."""
@@ -266,8 +284,10 @@ class ServerConnection(Connection[RequestHead, Call]):
         if head.timeout_s is not None and head.timeout_s <= 0:
             self.end(call, _DEADLINE, "Deadline Exceeded")
         elif handler.request_streaming:
-            if self._takes_place(call):
-                call.inbox = deque()
+            if not server.calls.take(call.payer):
+                self.end(call, _EXHAUSTED, _TOO_MANY)
+            else:
+                call.counted, call.inbox = True, deque()
                 self._start_timer(call)
                 call.task = self.loop.create_task(self._answer_stream(call, call))
         elif ended:
@@ -319,14 +339,6 @@ class ServerConnection(Connection[RequestHead, Call]):
                 del self._cut_short[number]
         elif number > self._forgotten:
             self.end_stream(number, frames.STREAM_CLOSED, "DATA of a stream that is closed")
-
-    def _takes_place(self, call: Call) -> bool:
-        """Count a call that is to run, or answer that there are too many."""
-        if self._server.calls.take(call.payer):
-            call.counted = True
-            return True
-        self.end(call, _EXHAUSTED, "Concurrent RPC limit exceeded!")
-        return False
 
     def _decline(self, call: Call, head: RequestHead) -> None:
         if head.refusal is not None:
@@ -402,7 +414,7 @@ class ServerConnection(Connection[RequestHead, Call]):
         left_s = stream.time_remaining()
         stream.due_s = math.inf if left_s is None else self.loop.time() + left_s
 
-        def take(message: bytes | bytearray) -> None:
+        def take(message: bytes | bytearray | Compressed) -> None:
             if stream.inbox is not None:
                 stream.inbox.append(message)
             elif stream.message is not None:
@@ -410,14 +422,16 @@ class ServerConnection(Connection[RequestHead, Call]):
             else:
                 stream.message = message
 
-        def reserve(size: int) -> bool:
-            if not server.received.take(stream.payer, size):
-                return False
-            stream.reserved += size
-            return True
+        def take_compressed(message: bytes | bytearray) -> None:
+            take(Compressed(message, encoding, most_bytes))
 
-        server = self._server
-        return MessageReader(take, server.limits.message_bytes, stream.head.encoding, reserve)
+        encoding, most_bytes = stream.head.encoding, self._limits.message_bytes
+        return MessageReader(
+            take,
+            most_bytes,
+            partial(self._reserve, stream),
+            take_compressed if encoding in ENCODINGS else None,
+        )
 
     def took(self, stream: Call, count: int) -> None:
         """Keep back what comes while messages wait in the inbox of a stream."""
@@ -464,8 +478,9 @@ class ServerConnection(Connection[RequestHead, Call]):
         if self in self._server.connections:
             self._server.connections.remove(self)
             self._server.connected.give_back(self._payer)
-        if self._due is not None:
-            self._due.cancel()
+        for timer in (self._due, self._expiry):
+            if timer is not None:
+                timer.cancel()
         for call in tuple(self.streams.values()):
             self.finish(call)
             self._stop(call)
@@ -486,15 +501,51 @@ class ServerConnection(Connection[RequestHead, Call]):
 
     # ---- the handlers
 
-    def _begin(self, call: Call, message: bytes | bytearray) -> None:
+    def _reserve(self, call: Call, size: int) -> None:
+        """Take room for bytes of a message.
+
+        Raises:
+            MessageError: There is none.
+        """
+        if not self._server.received.take(call.payer, size):
+            raise MessageError("the server receives as much as it may at a time", too_large=True)
+        call.reserved += size
+
+    async def decompressed(self, call: Call, message: Compressed) -> bytearray:
+        """Return a message decompressed, within the room of its caller, or refuse its call.
+
+        Raises:
+            asyncio.CancelledError: The call is over.
+        """
+        try:
+            while not message.done and not call.over:
+                before = len(message.found)
+                if before:
+                    await self.loop.run_in_executor(None, message.go_on, _PIECE_BYTES)
+                else:
+                    message.go_on(_FIRST_PIECE_BYTES)
+                if not call.over:
+                    self._reserve(call, len(message.found) - before)
+        except MessageError as error:
+            try:
+                self.message_refused(call, error)
+            except ConnectionFault as fault:
+                self.fail(fault)
+        if call.over:
+            raise asyncio.CancelledError
+        return message.found
+
+    def _begin(self, call: Call, message: bytes | bytearray | Compressed) -> None:
         if call.reserved:
             self.release(call, call.reserved)
         call.reader = call.message = None
         call.opening, call.due_s = False, math.inf
         self._opening -= 1
         self._server.opening -= 1
-        if not self._takes_place(call):
+        if not self._server.calls.take(call.payer):
+            self.end(call, _EXHAUSTED, _TOO_MANY)
             return
+        call.counted = True
         if call.head.timeout_s is not None:
             self._start_timer(call)
         run = self._answer_stream if call.head.handler.response_streaming else self._answer_one
@@ -512,9 +563,11 @@ class ServerConnection(Connection[RequestHead, Call]):
                 call.outbox.clear()
             self.end(call, _DEADLINE, "Deadline Exceeded")
 
-    async def _answer_one(self, call: Call, message: bytes | bytearray) -> None:
+    async def _answer_one(self, call: Call, message: bytes | bytearray | Compressed) -> None:
         try:
             handler = call.head.handler
+            if isinstance(message, Compressed):
+                message = await self.decompressed(call, message)
             deserialize = handler.request_deserializer
             request = message if deserialize is None else deserialize(message)
             answer = await handler.unary_unary(request, call)
@@ -529,6 +582,8 @@ class ServerConnection(Connection[RequestHead, Call]):
     async def _answer_stream(self, call: Call, request: Any) -> None:
         try:
             handler = call.head.handler
+            if isinstance(request, Compressed):
+                request = await self.decompressed(call, request)
             if request is not call:
                 request = call.read(request)
             if handler.stream_unary is not None:
@@ -596,7 +651,8 @@ class ServerConnection(Connection[RequestHead, Call]):
                 self.send(call, message)
             self.end(call, code, details, trailers)
             return
-        self.regain_patience()
+        if self.impatience:
+            self.regain_patience()
         self.send_window -= total
         trailer = _OK_TRAILER if not trailers else _OK_TRAILER + _fields(trailers)
         number = call.number
@@ -624,7 +680,8 @@ class ServerConnection(Connection[RequestHead, Call]):
 
     def send(self, call: Call, message: bytes) -> None:
         """Send one message, as far as the caller's windows let it."""
-        self.regain_patience()
+        if self.impatience:
+            self.regain_patience()
         encoding = self._server.encoding
         compressed = bool(encoding) and encoding in call.head.accepted
         if not call.opened:
@@ -715,13 +772,13 @@ class ServerConnection(Connection[RequestHead, Call]):
     def looked(self, now_s: float) -> None:
         """End what stands still, and connections that are old or idle."""
         for call in tuple(self.streams.values()):
-            partial = None if call.reader is None else call.reader.partial
-            if partial is not None and (
+            piece = None if call.reader is None else call.reader.partial
+            if piece is not None and (
                 now_s - call.moved_s > self._limits.dead_after_s
                 or (
                     call.opening
                     and now_s - call.begun_s
-                    > self._limits.dead_after_s + partial.received / _SLOWEST_BYTES_PER_S
+                    > self._limits.dead_after_s + piece.received / _SLOWEST_BYTES_PER_S
                 )
             ):
                 self._stands_still(call, "the request does not go on")
@@ -744,20 +801,47 @@ class ServerConnection(Connection[RequestHead, Call]):
             self._leaving = frames.MAX_WINDOW
             self.write(frames.goaway(frames.MAX_WINDOW, frames.NO_ERROR))
             self.write(frames.frame(frames.PING, 0, 0, _LEAVING))
+            self.loop.call_later(_LEAVING_S, self._name_last)
 
     def ping_answered(self, payload: bytes) -> None:
         """Name the last stream, once the client knows that there are to be no more."""
-        if payload == _LEAVING and self._leaving == frames.MAX_WINDOW:
+        if payload == _LEAVING:
+            self._name_last()
+
+    def _name_last(self) -> None:
+        if self._leaving == frames.MAX_WINDOW and not self.transport.is_closing():
             self._leaving = self.last_stream
             self.write(frames.goaway(self.last_stream, frames.NO_ERROR))
             self._leave_if_idle()
 
     def _leave_if_idle(self) -> None:
         if not self.streams and self._leaving != frames.MAX_WINDOW:
-            self.close()
+            self._close_soon()
+
+    def _close_soon(self) -> None:
+        """Close, and wait no longer than some seconds for a client that reads nothing."""
+        self.close()
+        self.loop.call_later(_LEAVING_S, self._abort)
+
+    def _abort(self) -> None:
+        if self in self._server.connections:
+            self.transport.abort()
+
+    def _expired(self) -> None:
+        """End the calls of a client whose certificate has expired, and its connection."""
+        for call in tuple(self.streams.values()):
+            self._stop(call)
+            if call.outbox:
+                call.outbox.clear()
+            self.end(call, _UNAUTHENTICATED, "the client's certificate has expired")
+        self._leaving = self.last_stream
+        self.write(frames.goaway(self.last_stream, frames.NO_ERROR))
+        self._close_soon()
 
 
 _LEAVING: Final = b"leaving!"
+_LEAVING_S: Final = 5.0
+"""Time that a client has to take note that its connection ends, s."""
 
 
 def _refusal(fields: Mapping[bytes, bytes], *, cut: bool) -> tuple[int, str] | None:

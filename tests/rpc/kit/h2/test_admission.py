@@ -1,15 +1,18 @@
 """Callers cost nothing before they are known, and none alone takes what others need."""
 
 import asyncio
+import time
 from contextlib import AsyncExitStack
 from typing import Any
 
 import grpc
 import pytest
 
-from services.kit.h2 import frames
+from services.kit import peer
+from services.kit.h2 import frames, server_connection
 from services.kit.h2.admission import KNOWN, OPERATOR, UNKNOWN, Payer, Refused, Room
 from services.kit.h2.frames import DATA, HEADERS, PING, RESET, SETTING, SETTINGS, UINT32, frame
+from services.kit.h2.messages import PREFIX, compress
 from services.kit.rpc import Access, Limits, serving
 from tests.support.h2_wire import (
     PATH,
@@ -23,6 +26,7 @@ from tests.support.h2_wire import (
     still_served,
     wired,
 )
+from tests.support.worker.worker_process import until
 
 INFER = "/inference.GRPCInferenceService/ModelInfer"
 WATCH = "/grpc.health.v1.Health/Watch"
@@ -158,6 +162,76 @@ async def test_answers_that_find_no_window_are_bounded_in_bytes_and_time() -> No
         assert echo.running == 0
 
     assert len(refused) == 4
+
+
+def zipped(message: bytes, stream: int = 1, *, ends: bool = True) -> bytes:
+    """Return the DATA of a message that gzip made small."""
+    packed = compress(message, "gzip")
+    return frame(DATA, int(ends), stream, PREFIX.pack(1, len(packed)) + packed)
+
+
+async def test_decompressed_bytes_are_bounded_together_until_their_calls_end() -> None:
+    """Of 40 requests that grow from some kB to 1 MiB each, 4 MiB have room for some."""
+    message = b"".join(bytes((each % 251,)) * 40 for each in range(25_000))
+    limits = Limits(receiving_bytes=4 * 2**20, message_bytes=2**20)
+    gzip = ("grpc-encoding", b"gzip")
+    async with echoing(limits) as (echo, port), wired(port) as wire:
+        echo.free.clear()
+        wire.write(frame(SETTINGS, 0, 0, SETTING.pack(4, 2**30)))
+        wire.write(frame(frames.WINDOW, 0, 0, UINT32.pack(2**30)))
+        for stream in range(1, 81, 2):
+            wire.write(head(stream, PATH, gzip), zipped(message, stream))
+        for _ in range(36):
+            assert b"grpc-status\x018" in (await wire.until(HEADERS)).payload
+        await until(lambda: echo.running == 4)
+        echo.free.set()
+        for _ in range(4):
+            assert await wire.until(DATA)
+        wire.write(head(81, PATH, gzip), zipped(b"x", 81))
+        assert (await wire.until(DATA, 81)).payload[5:] == b"x"
+
+
+async def test_a_stream_of_compressed_requests_is_decompressed_as_it_is_read() -> None:
+    """The inbox holds them as they came: 20 of 900 kB wait in 2 MiB of room."""
+    message = b"".join(bytes((each % 251,)) * 40 for each in range(22_000))
+    limits = Limits(receiving_bytes=2**21, message_bytes=2**20)
+    async with echoing(limits) as (echo, port), wired(port) as wire:
+        echo.free.clear()
+        wire.write(frame(SETTINGS, 0, 0, SETTING.pack(4, 2**30)))
+        wire.write(frame(frames.WINDOW, 0, 0, UINT32.pack(2**30)))
+        wire.write(head(1, STREAM_PATH, ("grpc-encoding", b"gzip")))
+        wire.write(*(zipped(message, ends=False) for _ in range(20)), zipped(b"last"))
+        echo.free.set()
+        received = 0
+        while received < 20 * (len(message) + 5) + 9:
+            received += len((await wire.until(DATA)).payload)
+        assert await status(wire, 1) == 0
+
+
+async def test_a_client_that_does_not_answer_is_left_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An idle connection whose client answers no PING is closed after its last GOAWAY."""
+    monkeypatch.setattr(server_connection, "_LEAVING_S", 0.2)
+    async with echoing(Limits(idle_s=0.1, dead_after_s=3.0)) as (_, port), wired(port) as wire:
+        while await wire.next() is not None:
+            pass
+    leaving = [each for each in wire.came if each.kind == frames.GOAWAY]
+
+    assert [UINT32.unpack_from(each.payload)[0] for each in leaving] == [2**31 - 1, 0]
+
+
+async def test_calls_end_with_their_callers_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that expires in half a second: a call that runs ends UNAUTHENTICATED, then all."""
+    monkeypatch.setattr(peer, "expires_s", lambda _: time.time() + 0.5)
+    async with echoing() as (echo, port), wired(port) as wire:
+        echo.free.clear()
+        wire.write(head(1), data(1, b"x"))
+        assert await status(wire, 1) == 16
+        assert (await wire.until(frames.GOAWAY)).payload
+        while await wire.next() is not None:
+            pass
+        assert echo.running == 0
 
 
 async def test_watches_of_health_are_few_on_a_connection_and_checks_go_on() -> None:

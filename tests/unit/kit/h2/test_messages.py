@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.kit.h2.messages import PREFIX, MessageError, MessageReader, compress
+from services.kit.h2.messages import PREFIX, Compressed, MessageError, MessageReader, compress
 
 messages = st.lists(st.binary(max_size=200), max_size=8)
 
@@ -37,13 +37,20 @@ def test_messages_are_the_same_in_whatever_pieces_they_come(
     assert reader.whole
 
 
+def inflated(message: Compressed, piece: int = 7) -> bytes:
+    while not message.done:
+        message.go_on(piece)
+    return bytes(message.found)
+
+
 @given(st.binary(max_size=500), st.sampled_from(["gzip", "deflate"]), st.integers(1, 40))
 def test_compressed_messages_are_taken_as_they_were(data: bytes, encoding: str, size: int) -> None:
+    """In whatever pieces they come, and are decompressed."""
     taken: list[bytes | bytearray] = []
-    reader = MessageReader(taken.append, 1000, encoding)
+    reader = MessageReader(lambda _: None, 1000, take_compressed=taken.append)
     fed(reader, framed(compress(data, encoding), compressed=True), [size])
 
-    assert taken == [data]
+    assert inflated(Compressed(taken[0], encoding, 1000), size) == data
 
 
 def test_a_message_that_says_it_is_too_large_is_refused_before_it_comes() -> None:
@@ -54,34 +61,41 @@ def test_a_message_that_says_it_is_too_large_is_refused_before_it_comes() -> Non
     assert caught.value.too_large
 
 
-def test_a_small_message_that_grows_beyond_the_limit_is_refused() -> None:
-    reader = MessageReader(lambda _: None, 1000, "gzip")
+@pytest.mark.parametrize(("size", "most"), [(10**5, 1000), (10**7, 10**8)])
+def test_a_small_message_that_grows_beyond_a_limit_is_refused(size: int, most: int) -> None:
+    """The first is too large; the second, of zeros, grows a thousand times."""
+    message = Compressed(compress(bytes(size), "gzip"), "gzip", most)
 
     with pytest.raises(MessageError, match="Decompressed") as caught:
-        fed(reader, framed(compress(bytes(10**5), "gzip"), compressed=True), [2000])
+        inflated(message, 2**16)
     assert caught.value.too_large
+    assert len(message.found) < 2**21
 
 
 @pytest.mark.parametrize(
-    "data",
-    [
-        framed(b"not gzip", compressed=True),
-        PREFIX.pack(2, 3) + b"abc",
-        framed(zlib.compress(b"x"), compressed=True),
-    ],
+    "data", [b"not gzip", zlib.compress(b"x"), compress(bytes(range(100)), "gzip")[:-9]]
 )
-def test_damaged_messages_are_refused(data: bytes) -> None:
+def test_damaged_compressed_messages_are_refused(data: bytes) -> None:
+    """Another format, another encoding, one that ends early."""
     with pytest.raises(MessageError) as caught:
-        fed(MessageReader(lambda _: None, 1000, "gzip"), data, [100])
+        inflated(Compressed(data, "gzip", 1000))
+    assert not caught.value.too_large
+
+
+@pytest.mark.parametrize("data", [PREFIX.pack(2, 3) + b"abc", framed(b"abc", compressed=True)])
+def test_messages_that_are_not_as_agreed_are_refused(data: bytes) -> None:
+    """An unknown flag, and compression without an encoding."""
+    with pytest.raises(MessageError) as caught:
+        fed(MessageReader(lambda _: None, 1000), data, [100])
     assert not caught.value.too_large
 
 
 def test_messages_in_pieces_reserve_room_and_are_refused_without() -> None:
     room: list[int] = []
 
-    def reserve(size: int) -> bool:
+    def reserve(size: int) -> None:
         room.append(size)
-        return False
+        raise MessageError("as much as it may", too_large=True)
 
     reader = MessageReader(lambda _: None, 1000, reserve=reserve)
 
