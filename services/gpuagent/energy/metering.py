@@ -29,8 +29,8 @@ class MeteredGpu:
     """Properties of a GPU that its meter needs.
 
     Attributes:
-        idle_power_w: Power without a segment, W.
-        context_power_w: Power with segments and nothing computed, W.
+        idle_power_w: Power without a worker's process, W.
+        context_power_w: Power with one and nothing computed, W: its context keeps clocks up.
         sm_count: Its streaming multiprocessors.
         simulated: Activity is modelled energy; of real GPUs, busy time by SMs.
         idle_share: Sharing of idle energy, beside active energy.
@@ -41,10 +41,6 @@ class MeteredGpu:
     sm_count: int
     simulated: bool = False
     idle_share: IdleShare = "none"
-
-    def waiting_power_w(self, segments: Sequence[RunningSegment]) -> float:
-        """Return the power while nothing is computed, W: segments keep its clocks up."""
-        return self.context_power_w if segments else self.idle_power_w
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +106,7 @@ class GpuMeter:
         self.account = Account(since_s=began_s)
         self._last: Reading | None = None
         self._idle_owed_j = 0.0
+        self._held = True  # a worker's process had the GPU at the last reading
         self._slot_sms: dict[int, tuple[str, float]] = {}
         found = self._store.load(disposable=True)
         if found is not None:
@@ -135,7 +132,10 @@ class GpuMeter:
         elapsed_s = at_s - last.at_s if at_s >= last.at_s else at_s
         seen = tuple(stints(slots, last.cursors, cursors))
         # A GPU that has none draws its idle power, and what profiles say of batches.
-        idle_w = self._gpu.waiting_power_w(segments)
+        held = any(slot.pid for slot in slots)
+        # Held at both ends: idle power that was not drawn would be missing from what requests took.
+        idle_w = self._gpu.context_power_w if held and self._held else self._gpu.idle_power_w
+        self._held = held
         drawn_j = idle_w * elapsed_s + sum(each.work.profiled_j for each in seen)
         reading = meter or MeterReading(last.meter_j + drawn_j, None, "model")
         done = self._weighed(seen, segments, modelled=meter is None)

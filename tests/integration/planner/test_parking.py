@@ -16,7 +16,7 @@ from tests.support.paths import ROOT
 from tests.support.planner.stored_plans import NOW
 
 EXAMPLE = ROOT / "examples/mixed/cinquefoil.yaml"
-T4_IDLE_W, A100_IDLE_W = 30.0, 55.0
+T4, A100 = gpu_type("t4"), gpu_type("a100-40gb")
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,14 @@ def test_the_example_gives_each_model_both_kinds_of_gpu(mixed: Deployment) -> No
 
 @pytest.mark.parametrize(
     ("parks", "parked_w", "counted_w"),
-    [(False, 2 * T4_IDLE_W, 2 * (T4_IDLE_W + A100_IDLE_W)), (True, 115.0, A100_IDLE_W)],
+    [
+        (
+            False,
+            2 * T4.idle_power_w + A100.idle_power_w,
+            2 * T4.idle_power_w + A100.idle_power_w + A100.context_power_w,
+        ),
+        (True, 2 * T4.idle_power_w + A100.idle_power_w, A100.context_power_w),
+    ],
     ids=["powered", "parked"],
 )
 def test_a_plan_names_the_gpus_that_it_leaves_empty_and_their_idle_power(
