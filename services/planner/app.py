@@ -1,4 +1,4 @@
-"""How the planner is wired, and how long each part lives."""
+"""Wiring of the planner, and the lifetime of its parts."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 _log = logs.get("planner")
 
 _SWITCH_S = 0.0005
-"""How long the event loop waits for a thread that plans or writes, or such a thread for it; with
-Python's 5 ms, each of them again and again (docs/scaling.md)."""
+"""Longest time that the event loop waits for a thread that plans or writes, or the reverse, s;
+Python's 5 ms would be waited again and again (docs/scaling.md)."""
 
 _GRACE_S = 2.0
 _AGAIN_S = 0.2
@@ -63,13 +63,13 @@ async def run(
 
     Args:
         deployment: The whole deployment file.
-        stop: Ends the service: streams end, what was seen is written, steps in flight are left
-            to the next start.
+        stop: Ends the service: streams end, outcomes are written, steps in flight are left to the
+            next start.
         started: Called with the port once the service serves.
-        reloads: Reads the file again on request; models, nodes and the objective are taken over.
+        reloads: Reads the file again on request; models, nodes and the objective are applied.
 
     Raises:
-        FailedPrecondition: Another planner has the database, or its schema is another planner's.
+        FailedPrecondition: Another planner has the database, or its schema is incompatible.
         Unavailable: The database cannot be reached.
     """
     sys.setswitchinterval(_SWITCH_S)

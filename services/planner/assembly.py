@@ -1,4 +1,4 @@
-"""Every object of the planner, made once."""
+"""Construction of all objects of the planner."""
 
 from datetime import timedelta
 from functools import partial
@@ -24,7 +24,7 @@ from services.planner.core.cycle.conditions import cluster_conditions
 
 
 class Planner:
-    """What the service is made of; while it lives, this planner leads.
+    """All objects of a leading planner.
 
     Args:
         now: The deployment in force.
@@ -78,15 +78,15 @@ class Planner:
         self.changes = DeploymentChanges(now, store, clock, self.use)
 
     async def restore(self) -> None:
-        """Take up the state of before a restart."""
+        """Restore the state from before a restart."""
         await self.membership.restore()
         await self.reconciler.restore()
         if self.publisher.board.value.plan is not None:
             self.routers.expect()
 
     def use(self, now: InForce, principal: str) -> None:
-        """Have all that uses the deployment take it over, at once."""
-        self.agents.book_all()  # a node that is removed has no site to be booked at
+        """Apply a changed deployment to all its users."""
+        self.agents.book_all()  # a removed node has no site to book at
         self.state.configure(now.deployment, now.models, principal)
         self.policies.use(now.deployment)
         self.publisher.use(now.deployment)

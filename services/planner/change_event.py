@@ -1,4 +1,4 @@
-"""Waiting for the world to change."""
+"""Event of changes of the cluster's state."""
 
 import asyncio
 import math
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class ChangeEvent:
-    """Wakes everybody who waits; each looks for itself at what has changed.
+    """Wakes all waiting tasks; each checks for itself what has changed.
 
     Attributes:
         count: Number of changes so far.
@@ -17,7 +17,7 @@ class ChangeEvent:
         self._changed = asyncio.Event()
 
     def notify(self) -> None:
-        """Something has changed."""
+        """Wake every waiter after a change."""
         self.count += 1
         self._changed.set()
         self._changed = asyncio.Event()
@@ -27,10 +27,10 @@ class ChangeEvent:
         await self.until(lambda: self.count > seen, timeout_s)
 
     async def until(self, holds: Callable[[], bool], timeout_s: float = math.inf) -> bool:
-        """Wait until `holds()`, looking after each change; return whether it does.
+        """Wait until `holds()`, checking after each change; return whether it does.
 
         Args:
-            holds: What to wait for.
+            holds: Condition to wait for.
             timeout_s: Longest wait, s.
         """
         try:

@@ -1,4 +1,4 @@
-"""PlannerService: wire <-> core."""
+"""PlannerService: conversion between messages and the planner's objects."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -40,7 +40,8 @@ class PlannerServicer(PlannerServiceServicer):
     """Answers subscribers, operators, agents and routers.
 
     Attributes:
-        planner: What answers; None: this planner does not lead yet, and its clients hear so.
+        planner: The leading planner's objects; None: this planner does not lead yet, and refuses
+            clients.
     """
 
     def __init__(self) -> None:
@@ -51,7 +52,7 @@ class PlannerServicer(PlannerServiceServicer):
 
     @property
     def _planner(self) -> Planner:
-        """What answers.
+        """The leading planner's objects.
 
         Raises:
             Unavailable: This planner does not lead.
@@ -101,7 +102,7 @@ class PlannerServicer(PlannerServiceServicer):
         """Return a page of plans, newest first."""
         size, below = page_size(request.page_size), read_token(request.page_token)
         pinned = self._planner.reconciler.standing.pinned
-        one_more = size + 1  # is there a next page?
+        one_more = size + 1  # to see whether there is a next page
         found = await self._planner.store.newest_first(one_more, below)
         return pb.ListPlansResponse(
             plans=[to_message(plan, plan_pb2.Plan) for plan in found[:size]],
@@ -111,7 +112,7 @@ class PlannerServicer(PlannerServiceServicer):
         )
 
     async def DryRun(self, request: pb.DryRunRequest, context: Any) -> pb.DryRunResponse:
-        """Return what would be decided, and why."""
+        """Return the decision under other circumstances, with its explanation."""
         changes = from_message(request.what_if, WhatIf)
         answer = await self._planner.queries.dry_run(changes, brief=request.brief)
         return to_message(answer, pb.DryRunResponse)
@@ -119,7 +120,7 @@ class PlannerServicer(PlannerServiceServicer):
     async def Sweep(
         self, request: pb.SweepRequest, context: Any
     ) -> AsyncIterator[pb.SweepResponse]:
-        """Send what would be promised for each weight of carbon."""
+        """Send the prediction for each weight of carbon."""
         changes = from_message(request.what_if, WhatIf)
         async for weight, outlook in self._planner.queries.sweep(changes, request.carbon_weights):
             yield pb.SweepResponse(
@@ -127,12 +128,12 @@ class PlannerServicer(PlannerServiceServicer):
             )
 
     async def Explain(self, request: pb.ExplainRequest, context: Any) -> pb.ExplainResponse:
-        """Return why a plan is as it is."""
+        """Return the explanation of a plan."""
         found = await self._planner.queries.explain(request.version)
         return pb.ExplainResponse(explanation=to_message(found, explanation_pb2.Explanation))
 
     async def Diff(self, request: pb.DiffRequest, context: Any) -> pb.DiffResponse:
-        """Return how two plans differ."""
+        """Return the difference of two plans."""
         found = await self._planner.queries.diff(request.from_version, request.to_version)
         return pb.DiffResponse(diff=to_message(found, explanation_pb2.PlanDiff))
 
@@ -191,7 +192,7 @@ class PlannerServicer(PlannerServiceServicer):
     async def CordonNode(
         self, request: pb.CordonNodeRequest, context: Any
     ) -> pb.CordonNodeResponse:
-        """Take a node out of use, or say what would follow."""
+        """Take a node out of use, or return the consequences."""
         if request.dry_run:
             self._planner.membership.check_known(request.node)
             answer = await self._planner.queries.dry_run_without(request.node)
@@ -234,7 +235,7 @@ class PlannerServicer(PlannerServiceServicer):
     async def ChangeSettings(
         self, request: pb.ChangeSettingsRequest, context: Any
     ) -> pb.ChangeSettingsResponse:
-        """Change settings at run time, or return what would come of it."""
+        """Change settings at run time, or return the consequences."""
         values, principal = values_from(request.values), caller().name
         changes = self._planner.changes
         if not request.dry_run:
@@ -250,7 +251,7 @@ class PlannerServicer(PlannerServiceServicer):
     async def ListChangedSettings(
         self, request: pb.ListChangedSettingsRequest, context: Any
     ) -> pb.ListChangedSettingsResponse:
-        """Return what was changed at run time."""
+        """Return settings changed at run time."""
         overrides = self._planner.changes.now.overrides
         return pb.ListChangedSettingsResponse(
             settings=[
@@ -274,9 +275,9 @@ class PlannerServicer(PlannerServiceServicer):
     async def Join(
         self, request_iterator: AsyncIterator[pb.JoinRequest], context: Any
     ) -> AsyncIterator[pb.JoinResponse]:
-        """Take an agent's reports, send it steps."""
+        """Receive an agent's reports, and send it steps."""
         planner, first = self._planner, await _first(request_iterator)
-        await self._joining.next()  # a fleet must not hold up the loop
+        await self._joining.next()  # a joining fleet must not block the loop
         if first.HasField("node"):
             node = JoinedNode(first.node.name, first.node.zone, first.address)
             await planner.membership.admit(node, caller())
@@ -287,7 +288,7 @@ class PlannerServicer(PlannerServiceServicer):
             async for response in session.responses():
                 yield response
             if reading.done():
-                reading.result()  # what ended the reports ends the call
+                reading.result()  # the error that ended the reports ends the call
         finally:
             planner.agents.leave(session)
             reading.cancel()
@@ -296,7 +297,7 @@ class PlannerServicer(PlannerServiceServicer):
     async def ReportLoad(
         self, request_iterator: AsyncIterator[pb.ReportLoadRequest], context: Any
     ) -> pb.ReportLoadResponse:
-        """Take a router's reports."""
+        """Receive a router's reports."""
         planner, link = self._planner, RouterSession()
         try:
             await until(self._draining, self._read_load(link, request_iterator))
@@ -317,7 +318,7 @@ class PlannerServicer(PlannerServiceServicer):
             session.close()
 
     def _is_released(self, node: str) -> bool:
-        """Return whether an agent that leaves need not wait: all was moved, or nothing can be."""
+        """Return whether a leaving agent need not wait: all was moved, or nothing can be."""
         fleet, plan = self._planner.state.fleet, self._planner.publisher.board.value.plan
         now_s = self._planner.state.clock.monotonic()
         if not self._planner.routers.served:

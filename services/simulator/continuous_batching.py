@@ -1,8 +1,8 @@
-"""A language model on a GPU that batches continuously, by its profile.
+"""Continuous batching of a language model on a GPU, from its profile.
 
-From one event to the next (a prompt is taken in, an answer ends, the clock changes) every step
-gives the same answers a token each, so it takes a fixed time more than the step before. Such a
-*run* of steps is begun and ended as one; where an event comes before its end, it is cut.
+Between two events (a prompt is admitted, an answer ends, the clock changes) every step gives the
+same answers a token each, and takes a fixed time longer than the step before. Such a *run* of steps
+is begun and ended as one; an event before its end cuts it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from services.router.core.prefix_cache import PrefixCache
 
 CHUNK_TOKENS: Final = 512
 BLOCK_TOKENS: Final = 512
-"""Of a prompt's blocks, as in Mooncake's trace."""
+"""Tokens per block of a prompt, as in Mooncake's trace."""
 
 _MEMORY_SHARE: Final = 0.9
-"""Of a slice's memory for weights and contexts: vLLM's default `gpu_memory_utilization`."""
+"""Share of a slice's memory for weights and contexts: vLLM's default `gpu_memory_utilization`."""
 
 
 @dataclass(slots=True)
@@ -34,14 +34,14 @@ class Text:
     """A request for text.
 
     Attributes:
-        arrived_s: Virtual time, s.
-        input_tokens: Of its prompt.
-        output_tokens: Of its answer.
+        input_tokens: Tokens of its prompt.
+        output_tokens: Tokens of its answer.
+        first_s, ended_s: Times of its first and its last token, virtual time, s; 0: not yet.
         first_s, ended_s: When its first and its last token came; 0: not yet.
         blocks: Names of its prompt's blocks.
-        number: Names it to its owner.
-        deadline_s: When its caller stops waiting.
-        energy_j: Its tokens' shares of the steps they were computed in, once it has ended, J.
+        number: Its number, unique at its owner.
+        deadline_s: Time at which its caller stops waiting, virtual time, s.
+        energy_j: Its tokens' shares of their steps' energy, once it has ended, J.
     """
 
     arrived_s: float
@@ -61,12 +61,12 @@ class Text:
 
     @property
     def ttft_s(self) -> float:
-        """Time to the first token."""
+        """Time to the first token, s."""
         return self.first_s - self.arrived_s
 
     @property
     def tpot_s(self) -> float:
-        """Mean time between tokens."""
+        """Mean time between tokens, s."""
         return (self.ended_s - self.first_s) / max(self.output_tokens - 1, 1)
 
 
@@ -78,17 +78,17 @@ class Step(NamedTuple):
 
 
 _NO_STEP: Final = Step(0.0, 0.0)
-_FEW: Final = 9  # values that are added one by one
+_FEW: Final = 9  # number of values that are added one by one
 _ROUNDING: Final = 1e-11
 
 
 class StepCosts:
-    """What a step takes and draws.
+    """Time and energy of steps.
 
     Args:
-        profile: The model's.
-        shape: The slice, of a GPU type that the profile knows.
-        slowdown: Time and energy over the profile's.
+        profile: The model's profile.
+        shape: The slice, of a GPU type in the profile.
+        slowdown: Factor on the profile's time and energy.
     """
 
     def __init__(self, profile: LanguageProfile, shape: SliceShape, slowdown: float = 1.0) -> None:
@@ -100,13 +100,13 @@ class StepCosts:
         self._ratios: dict[float, tuple[float, float, float]] = {}
 
     def step(self, clock: float, sequences: float, context: float, prompt: float) -> Step:
-        """Return what a step takes.
+        """Return the cost of a step.
 
         Args:
             clock: SM clock over the highest.
-            sequences: Answers that get a token.
-            context: Mean tokens of each of them.
-            prompt: Tokens of prompts that are taken in.
+            sequences: Number of answers that get a token.
+            context: Their mean context, tokens.
+            prompt: Tokens of prompts computed in the step.
         """
         decode, prefill, power = self._ratios.get(clock) or self._at(clock)
         steps = self._steps
@@ -117,19 +117,19 @@ class StepCosts:
         return Step(time_s * self._slowdown, power_w * power * time_s * self._slowdown)
 
     def time_s(self, clock: float, sequences: float, context: float, prompt: float) -> float:
-        """Return how long a step takes, s; see `step`."""
+        """Return the time of a step, s; see `step`."""
         decode, prefill, _ = self._ratios.get(clock) or self._at(clock)
         time_s = step_s(self._steps, sequences, context) * decode
         return (time_s + self._steps.prompt_token_s * prompt * prefill) * self._slowdown
 
     def energy_j(self, clock: float, sequences: float, context: float, count: int) -> float:
-        """Return the energy of steps without prompts, each with a token of context more.
+        """Return the energy of steps without prompts, each with a token of context more, J.
 
         Args:
-            clock: As of `step`.
-            sequences: As of `step`.
-            context: Mean tokens of each answer in the first step.
-            count: How many.
+            clock: See `step`.
+            sequences: See `step`.
+            context: Mean context of the answers in the first step, tokens.
+            count: Number of steps.
         """
         steps = self._steps
         decode, _, power = self._ratios.get(clock) or self._at(clock)
@@ -141,7 +141,7 @@ class StepCosts:
         return _sum(fast_j, context, count) * decode * power * self._slowdown
 
     def longer_s(self, clock: float, sequences: float) -> float:
-        """Return how much longer a step takes where each answer has a token of context more, s."""
+        """Return the additional time of a step when each answer has a token of context more, s."""
         decode, _, _ = self._ratios.get(clock) or self._at(clock)
         return sequences * self._steps.context_token_s * decode * self._slowdown
 
@@ -158,8 +158,8 @@ class StepCosts:
 def _sum(function: Callable[[float], float], first: float, count: int) -> float:
     """Return the sum of a function's values at `first`, `first` + 1, and so on, `count` in all.
 
-    Many values are halved until Simpson's rule has the same sum for both halves as for the whole:
-    it is exact for cubics, and power, which has a limit, may have a kink.
+    Long ranges are halved until Simpson's rule gives the same sum for both halves as for the whole:
+    it is exact for cubics, but power, which has a limit, may have a kink.
     """
     if count <= _FEW:
         return sum(function(first + number) for number in range(count))
@@ -188,14 +188,14 @@ def kv_tokens(profile: LanguageProfile, shape: SliceShape, processes: int = 1) -
 
 @dataclass(slots=True)
 class Waiting:
-    """A prompt that was not yet computed. Attributes: request, tokens left of its prompt."""
+    """A prompt that waits to be computed. Attributes: request, tokens left of its prompt."""
 
     request: Text
     left: int
 
 
 class RunEnd(NamedTuple):
-    """What a run brought. Attributes: first (whose first token came), ended (whose last did)."""
+    """Outcome of a run. Attributes: first (texts whose first token came), ended (texts)."""
 
     first: list[Text]
     ended: list[Text]
@@ -203,26 +203,26 @@ class RunEnd(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Replica:
-    """One process with continuous batching; prompts are taken in in order, by chunks.
+    """One process with continuous batching; prompts are computed in order, in chunks.
 
     Attributes:
-        engine: What its steps take.
+        engine: Costs of its steps.
         clock_at: Returns the clock of its next steps.
-        slots: Answers that are generated at a time, at most.
+        slots: Largest number of answers at a time.
         kv_tokens: Tokens of context that fit.
-        chunk: Tokens of prompts that a step takes in at most.
+        chunk: Most tokens of prompts in a step.
         cache: Prefixes that need not be computed again.
-        beside: Returns the answers that other processes of its slice generate meanwhile; when that
-            changes, the run is cut.
+        beside: Returns the number of answers in other processes of its slice; a change cuts the
+            run.
         context: Tokens of all open answers together.
-        kept: Tokens of context that its requests will need, of those that are open or were begun.
-        steps: That ended.
-        active_j: Their energy.
-        busy_s: Their time.
-        present: The step that runs, or ran last.
-        began_s: When it began.
+        kept: Tokens of context reserved for its open or begun requests.
+        steps: Number of steps that ended.
+        active_j: Their active energy, J.
+        busy_s: Their time, s.
+        present: The current step, or the last one.
+        began_s: Its start, virtual time, s.
         left: Steps of the run that have not ended; 0: none runs.
-        cached: Tokens of prompts that were not computed.
+        cached: Tokens of prompts found in the cache.
     """
 
     engine: StepCosts
@@ -254,29 +254,29 @@ class Replica:
 
     @property
     def requests(self) -> int:
-        """Requests that it has."""
+        """Number of its requests."""
         return len(self.waiting) + len(self.open) + len(self.begun)
 
     @property
     def ends_s(self) -> float:
-        """When the run ends."""
+        """End of the run, virtual time, s."""
         return self.began_s + self._time_of(self.left)
 
     def mean_context(self, now_s: float) -> float:
-        """Return the tokens of an open answer's context, of the steps that have ended by now."""
+        """Return the mean context of open answers over the steps ended so far, tokens."""
         if not self.open:
             return 0.0
         return self.context / len(self.open) + (self._ended_by(now_s) if self.left > 1 else 0)
 
     def add(self, request: Text, now_s: float) -> None:
-        """Queue a request; the step after the present one may take it in."""
+        """Queue a request; the next step may admit it."""
         self.waiting.append(Waiting(request, request.input_tokens))
         self.waiting_tokens += request.input_tokens
         if len(self.waiting) == 1 and self._fits(request):
             self.cut(now_s)
 
     def drop(self, request: Text) -> None:
-        """Forget a request that has not ended; only between runs."""
+        """Drop a request that has not ended; only between runs."""
         waiting = next((each for each in self.waiting if each.request is request), None)
         if waiting is not None:
             self.waiting.remove(waiting)
@@ -290,7 +290,7 @@ class Replica:
         request.energy_j += self._token_j
 
     def begin(self, now_s: float) -> None:
-        """Begin a run: one step, where there are prompts to take in; else up to an answer's end."""
+        """Begin a run: one step if there are prompts to compute; else up to an answer's end."""
         prompt = self._take_prompts()
         self._clock, until_s = self.clock_at(self, now_s)
         self._others, self.began_s, self.left = self.beside(), now_s, 1
@@ -301,12 +301,12 @@ class Replica:
             self.cut(until_s)
 
     def cut(self, at_s: float) -> None:
-        """Let the run end with the step that runs at a time."""
+        """End the run with the step that runs at a time."""
         if self.left > 1 and at_s < self.ends_s:
             self.left = min(self._ended_by(at_s) + 1, self.left)
 
     def catch_up(self, now_s: float) -> None:
-        """Count the steps that have ended by now; the last one of the run goes on until its end."""
+        """Count the steps ended so far; the last one of the run continues to its end."""
         ended = min(self._ended_by(now_s), self.left - 1) if self.left > 1 else 0
         if ended:
             self.began_s += self._count(ended)
@@ -340,11 +340,11 @@ class Replica:
         return count * (self.present.time_s + self._longer_s * (count - 1) / 2)
 
     def _ended_by(self, now_s: float) -> int:
-        """Return how many steps of the run have ended by now that have not been counted."""
+        """Return the number of steps of the run that have ended but are not counted."""
         return bisect_right(range(1, self.left + 1), now_s - self.began_s, key=self._time_of)
 
     def _count(self, ended: int) -> float:
-        """Count steps without prompts; return their time."""
+        """Count steps without prompts; return their time, s."""
         own, energy_j = len(self.open), self.present.energy_j
         if ended > 1:
             energy_j = self.engine.energy_j(
@@ -356,7 +356,7 @@ class Replica:
         return time_s
 
     def _count_prompts(self) -> None:
-        """Count a step that took in prompts; each token of prompts or answers has as much of it."""
+        """Count a step with prompts; its energy is split evenly over all tokens."""
         time_s, energy_j = self.present
         token_j = energy_j / (len(self.open) + sum(taken for _, taken in self._taken))
         for request, taken in self._taken:
@@ -377,7 +377,7 @@ class Replica:
         return count < self.slots and (not count or self.kept + request.tokens <= self.kv_tokens)
 
     def _reuse(self, first: Waiting) -> None:
-        """Take from a prompt that begins what is cached; the last token is always computed."""
+        """Skip the cached part of a prompt that begins; the last token is always computed."""
         request = first.request
         if self.cache is not None and first.left == request.input_tokens:
             found = min(self.cache.matched(request.blocks) * BLOCK_TOKENS, first.left - 1)
@@ -386,7 +386,7 @@ class Replica:
             self.cached += found
 
     def end(self, now_s: float) -> RunEnd:
-        """End the run: every open answer has one token more of each of its steps."""
+        """End the run: every open answer gets a token per step."""
         if self._taken:
             self._count_prompts()
         else:
@@ -416,4 +416,4 @@ class Replica:
 
 
 ClockAt = Callable[[Replica, float], tuple[float, float]]
-"""Returns the clock of a replica's next steps, over the highest, and until when it holds, s."""
+"""Returns the clock of a replica's next steps, over the highest, and the end of that clock, s."""

@@ -15,16 +15,16 @@ from services.planner.core.model import GpuType
 
 @dataclass(slots=True)
 class Ledger:
-    """A worker's account, by the rules of the live one (`services.gpuagent.core.worker_slot`).
+    """A worker's energy account, as the live one's (`services.gpuagent.core.worker_slot`).
 
-    That one is frozen, which costs more than all else of a batch.
+    The live one is frozen, which would cost more than all else in a batch.
 
     Attributes:
         requests: Requests answered.
         batches: Batches that ended.
         active_j: Energy of all batches that ended, J.
         busy_s: Time of all batches that ended, s.
-        busy: A batch runs.
+        busy: Whether a batch runs.
     """
 
     requests: int = 0
@@ -42,7 +42,7 @@ class Ledger:
         self._power_w, self._batch_j = power_w, energy_j
 
     def end(self, now_s: float, requests: int) -> None:
-        """End the batch, which answered so many requests."""
+        """End the batch, which answered a number of requests."""
         self.busy_s += now_s - self._since_s
         self.active_j += self._batch_j
         self.requests += requests
@@ -50,14 +50,14 @@ class Ledger:
         self.busy = False
 
     def energy_at(self, now_s: float) -> float:
-        """Return the energy up to `now_s`, the present batch's part included, J."""
+        """Return the energy up to `now_s`, including part of the current batch, J."""
         if not self.busy:
             return self.active_j
         return self.active_j + min(self._power_w * (now_s - self._since_s), self._batch_j)
 
 
 class WorkerProcess(Protocol):
-    """A worker as the GPU under it sees it."""
+    """A worker as its GPU sees it."""
 
     @property
     def model(self) -> str:
@@ -70,7 +70,7 @@ class WorkerProcess(Protocol):
         ...
 
     def clock_changes(self) -> None:
-        """Note that the GPU's clock is about to change."""
+        """Prepare for a change of the GPU's clock."""
         ...
 
 
@@ -79,12 +79,12 @@ class Device:
     """One GPU.
 
     Attributes:
-        uuid: Its identity.
-        node: Where it is.
-        type: What it is.
-        parks: It draws no power while no segment is on it.
+        uuid: UUID of the GPU.
+        node: Node of the GPU.
+        type: GPU type.
+        parks: Whether it draws no power while it has no segment.
         slices: Slices that exist.
-        clock_mhz: What its SM clock is held at, MHz; 0: not held.
+        clock_mhz: SM clock that it is locked at, MHz; 0: not locked.
     """
 
     uuid: str
@@ -105,7 +105,7 @@ class Device:
         return self.clock_mhz / highest_mhz if self.clock_mhz and highest_mhz else 1.0
 
     def lock_clock(self, clock_mhz: int) -> None:
-        """Hold the SM clock, MHz; 0: release it."""
+        """Lock the SM clock, MHz; 0: unlock it."""
         for worker in self._workers:
             worker.clock_changes()
         self.clock_mhz = clock_mhz
@@ -126,16 +126,16 @@ class Device:
         self.slices -= {placement}
 
     def join(self, workers: Iterable[WorkerProcess], now_s: float) -> None:
-        """Let workers begin on it, at `now_s` of virtual time."""
+        """Add workers at `now_s` of virtual time."""
         if not self._workers:
             self._used_since_s = now_s
         self._workers += workers
 
     def leave(self, workers: Iterable[WorkerProcess], now_s: float) -> None:
-        """Let workers end; what they used stays in the account.
+        """Remove workers; their use stays in the account.
 
         Args:
-            workers: They run no batch.
+            workers: The workers; they run no batch.
             now_s: Virtual time, s.
         """
         for worker in workers:
@@ -146,13 +146,13 @@ class Device:
             self._used_s += now_s - self._used_since_s
 
     def idle_j(self, now_s: float) -> float:
-        """Return the energy without computing up to `now_s` of virtual time, J."""
+        """Return the energy without computation up to `now_s` of virtual time, J."""
         used_s = self._used_s + (now_s - self._used_since_s if self._workers else 0.0)
         powered_s = used_s if self.parks else now_s
         return powered_s * self.type.idle_power_w + used_s * self.type.use_power_w
 
     def active_j(self, request_time_s: float) -> dict[str, float]:
-        """Return the active energy by model, batches that run counted in part, J.
+        """Return the active energy by model, including part of running batches, J.
 
         Args:
             request_time_s: Requests' time, s (`services.simulator.timeline`).
@@ -166,7 +166,7 @@ class Device:
 
 @lru_cache
 def gpu_type(name: str) -> GpuType:
-    """Return a GPU type in the planner's words, as a simulated node reports it.
+    """Return a GPU type as a simulated node reports it.
 
     Raises:
         NotFound: There is none.

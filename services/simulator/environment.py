@@ -1,4 +1,4 @@
-"""What happens to the suite from outside, in virtual time: requests, and the grid."""
+"""Inputs of the suite in virtual time: requests, and the grid."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
@@ -18,13 +18,13 @@ _CHUNK = 4096
 
 
 def send(model: str, times_s: NDArray[np.float64], timeline: Timeline, router: Router) -> Waiting:
-    """Send a model's requests; those that arrive while time stands still are not sent.
+    """Send a model's requests; those that arrive while time stands still are skipped.
 
     Args:
-        model: Its name.
-        times_s: When they arrive, virtual time, s, in order.
+        model: Name of the model.
+        times_s: Arrivals, virtual time, s, in order.
         timeline: Requests' time.
-        router: Where they go.
+        router: Router that receives them.
     """
     env, infer = timeline.env, router.infer
     first = 0
@@ -41,13 +41,13 @@ def send(model: str, times_s: NDArray[np.float64], timeline: Timeline, router: R
 
 
 class Grid:
-    """The carbon service in virtual time: its own monitors, and their forecasts.
+    """The carbon service in virtual time: its monitors, and their forecasts.
 
     Args:
         carbon: The service's settings; their speed-up is grid seconds per second of virtual time.
-        sources: By zone.
+        sources: Source by zone.
         start: Grid time at the start.
-        horizon: How far forecasts look; with a length of 0 there are none.
+        horizon: Length and step of forecasts; length 0: none.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Grid:
         }
 
     def at(self, now_s: float) -> dict[str, float]:
-        """Return the intensity in force by zone, gCO2e/kWh; zones without a value are left out.
+        """Return the intensity in force by zone, gCO2e/kWh, without unknown zones.
 
         Args:
             now_s: Virtual time, s, not before that of the last call.
@@ -81,17 +81,17 @@ class Grid:
         return found
 
     def intensity(self, zone: str) -> float | None:
-        """Return the intensity in force at the last call of `at`, gCO2e/kWh; None: not known."""
+        """Return the intensity in force at the last call of `at`, gCO2e/kWh; None: unknown."""
         latest = self._monitors[zone].latest if zone in self._monitors else None
         return None if latest is None else latest.sample.intensity_gco2e_per_kwh
 
     def ratio(self, zone: str) -> float | None:
-        """Return the same over its average (CIR); None: not known."""
+        """Return its ratio to the average (CIR); None: unknown."""
         latest = self._monitors[zone].latest if zone in self._monitors else None
         return None if latest is None else latest.ratio
 
     def forecast(self, now_s: float) -> tuple[Period, ...]:
-        """Return what is expected from now on, as the planner takes it in."""
+        """Return the forecast from now on in the planner's form."""
         if not self._horizon.length_s:
             return ()
         when, length = self._when(now_s), timedelta(seconds=self._horizon.length_s)
@@ -116,7 +116,7 @@ class Grid:
         while (change := self._next_change()) is not None:
             at_s = (change - self._start).total_seconds() / self._speedup
             yield env.timeout(max(at_s - env.now, 0.0))
-            self.at(at_s)  # monitors take the change in, whatever rounding made of its time
+            self.at(at_s)  # monitors see the change despite rounding of its time
             learn(at_s)
 
     def _when(self, now_s: float) -> datetime:

@@ -1,10 +1,10 @@
-"""When requests arrive: a rate over time, and how they follow one another at that rate.
+"""Arrivals of requests: a rate over time, and the process at that rate.
 
 Arrivals are a renewal process in operational time: with L(t) the requests expected up to t, the
-times L(t_k) have gaps of mean 1, drawn from the arrivals' distribution. Mapping them back through
-L gives a Poisson process of that rate for exponential gaps (exactly), and the same burstiness at
-every rate for others. Source: Gerhardt and Nelson, "Transforming renewal processes for simulation
-of nonstationary arrival processes", INFORMS J. Computing 21(4), 2009.
+times L(t_k) have gaps of mean 1, drawn from the arrivals' distribution. Mapped back through L,
+exponential gaps give exactly a Poisson process of that rate, and others the same burstiness at
+every rate. Source: Gerhardt and Nelson, "Transforming renewal processes for simulation of
+nonstationary arrival processes", INFORMS J. Computing 21(4), 2009.
 """
 
 import math
@@ -36,7 +36,7 @@ class Rate:
     """A rate that is constant within steps.
 
     Attributes:
-        edges_s: Begin of each step and end of the last, s, shape (steps + 1,).
+        edges_s: Start of each step and end of the last, s, shape (steps + 1,).
         rps: Rates, req/s, shape (steps,).
     """
 
@@ -50,12 +50,12 @@ class Rate:
 
 
 def rate(load: Load, column: Numbers | None, duration_s: float, hour: float) -> Rate:
-    """Return the rate that a load's settings mean.
+    """Return the rate of a load's settings.
 
     Args:
         load: The settings; not recorded ones, which are arrivals already.
         column: Rates of a trace, req/s.
-        duration_s: How long, s.
+        duration_s: Length, s.
         hour: Hour of the day (UTC) at the start.
     """
     match load:
@@ -73,11 +73,11 @@ def rate(load: Load, column: Numbers | None, duration_s: float, hour: float) -> 
 
 
 def arrivals(steps: Rate, process: Arrivals, rng: Generator) -> Numbers:
-    """Return when requests arrive, s from the start, in order, within the steps.
+    """Return arrivals within the steps, s from the start, in order.
 
     Args:
         steps: The rate.
-        process: How requests follow one another.
+        process: Arrival process.
         rng: Random numbers.
     """
     expected = steps.expected
@@ -92,8 +92,8 @@ def text_lengths(
 
     Args:
         texts: The settings.
-        usual: Means of prompts and of answers where the settings have none.
-        count: Of requests.
+        usual: Means of prompts and of answers if the settings have none.
+        count: Number of requests.
         rng: Random numbers.
     """
     means = (texts.prompt_tokens or usual[0], texts.answer_tokens or usual[1])
@@ -109,7 +109,7 @@ def _edges(duration_s: float, step_s: float) -> Numbers:
 
 
 def _gaps(process: Arrivals, rng: Generator) -> Callable[[int], Numbers]:
-    """Return a function from a number to so many gaps of mean 1."""
+    """Return a function from a count to gaps of mean 1."""
     match process.kind:
         case "regular":
             return np.ones

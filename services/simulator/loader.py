@@ -1,4 +1,4 @@
-"""From a scenario file to a setting that can run; the only module here that reads files."""
+"""Loading of a scenario file and everything it names; the only module here that reads files."""
 
 import csv
 import math
@@ -40,16 +40,16 @@ Numbers = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Setting:
-    """A scenario with everything read that it names.
+    """A scenario with everything that it names.
 
     Attributes:
-        scenario: What the file says.
+        scenario: The scenario of the file.
         deployment: The deployment, with the scenario's carbon sources.
         models: Its models, with their profiles.
         start: Grid time at the start.
         sources: Carbon intensity by zone.
-        columns: Rates (req/s) or arrivals (s) by model, where a file has them.
-        lengths: Tokens of prompts and answers by model, shape (requests, 2), where a file has them.
+        columns: Rates (req/s) or arrivals (s) by model, if from a file.
+        lengths: Tokens of prompts and answers by model, shape (requests, 2), if from a file.
     """
 
     scenario: schema.Scenario
@@ -65,8 +65,8 @@ def read(path: Path) -> Setting:
     """Read a scenario and all that it refers to; relative paths are relative to the file.
 
     Raises:
-        ConfigError: The scenario, its deployment or a trace cannot be used; names the line.
-        InvalidArgument: A profile's table cannot be used.
+        ConfigError: The scenario, its deployment or a trace is invalid; names the line.
+        InvalidArgument: A profile's table is invalid.
     """
     data, tree = document(path)
     try:
@@ -114,7 +114,7 @@ def _refuse(path: Path, tree: yaml.Node | None, findings: Iterable[Finding]) -> 
 
 
 def _unservable(models: tuple[Model, ...], deployment: Deployment) -> Iterator[Finding]:
-    """Yield models that no variant can serve on the GPUs that are simulated."""
+    """Yield models that no variant can serve on the simulated GPUs."""
     names = {name for node in deployment.nodes.values() for name in node.simulated or ()}
     planner, gpus = deployment.planner, map(gpu_type, sorted(names))
     for where, text in unservable(models, gpus, planner.objective, planner.batch_sizes):
@@ -167,7 +167,7 @@ def read_column(path: Path, column: str) -> Numbers:
     """Return one column of a CSV file with a header.
 
     Raises:
-        ConfigError: The file cannot be read, lacks the column, or holds something else there than
+        ConfigError: The file cannot be read, lacks the column, or has values in it other than
             finite numbers >= 0.
     """
     try:

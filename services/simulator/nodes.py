@@ -1,4 +1,4 @@
-"""The nodes in virtual time: what agents do to GPUs and workers, and what they report."""
+"""Nodes in virtual time: their agents' actions on GPUs and workers, and their reports."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class Running:
     state: SegmentState = SegmentState.READY
 
     def report(self) -> Segment:
-        """Return it as its agent reports it."""
+        """Return the segment as its agent reports it."""
         endpoints = tuple(worker.job.instance.endpoint for worker in self.workers)
         return Segment(self.spec, self.state, endpoints)
 
@@ -70,10 +70,10 @@ class Nodes:
         self._slowdown = scenario.slowdown
         self._segments: dict[str, Running] = {}
 
-    # ---- what is -------------------------------------------------------------------------------
+    # ---- state ---------------------------------------------------------------------------------
 
     def report(self, name: str, fleet: Fleet) -> None:
-        """Report what a node has and runs, as its agent does after each change."""
+        """Report a node's GPUs and segments, as its agent does after each change."""
         gpus = [device for device in self.devices.values() if device.node == name]
         uuids = {gpu.uuid for gpu in gpus}
         segments = (s for s in self._segments.values() if s.spec.gpu_uuid in uuids)
@@ -100,7 +100,7 @@ class Nodes:
         return Meters(idle_j, active_j)
 
     def counters(self) -> Mapping[str, Mapping[str, SegmentCounters]]:
-        """Return what each segment has done since it began, by node and segment id."""
+        """Return the counters of each segment since it began, by node and segment id."""
         found: dict[str, dict[str, SegmentCounters]] = {}
         for name, segment in self._segments.items():
             ledgers = [worker.ledger for worker in segment.workers]
@@ -115,12 +115,12 @@ class Nodes:
     # ---- steps ---------------------------------------------------------------------------------
 
     def perform(self, action: Action, grace_s: float, timing: Timing) -> Waiting:
-        """Do what a step says, in the time that takes.
+        """Carry out a step, in the time that it takes.
 
         Args:
             action: The step.
-            grace_s: Time that accepted requests get when a segment stops, s.
-            timing: How long steps take.
+            grace_s: Time for accepted requests when a segment stops, s.
+            timing: Durations of steps.
         """
         wait = self._time.env.timeout
         match action:
@@ -180,7 +180,7 @@ class Nodes:
             yield TextWorker(text, device, self._time, results, lengths, link_s)
 
     def _stop(self, segment_id: str, grace_s: float, timing: Timing) -> Waiting:
-        """Let a segment's workers finish what they hold; at the end of its grace it is lost."""
+        """Stop a segment's workers once their requests end; after its grace these are lost."""
         env, running = self._time.env, self._segments[segment_id]
         running.state = SegmentState.DRAINING
         idle = env.all_of([self._router.closed(worker.job.instance) for worker in running.workers])

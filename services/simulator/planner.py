@@ -1,8 +1,8 @@
-"""The planner in virtual time: what its decision cycle acts through, as simulated things.
+"""Environment of the planner's decision cycle in virtual time.
 
-The cycle itself is the planner's own (`services.planner.core.cycle`). What it awaits live of
-asyncio, a database, agents and routers, it awaits here of virtual time, a list, simulated nodes
-and the simulated router.
+The cycle itself is the planner's own (`services.planner.core.cycle`). Live it awaits asyncio, a
+database, agents and routers; here it awaits virtual time, a list, simulated nodes and the simulated
+router.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from services.simulator.stats.run_record import PlanRecord
 from services.simulator.timeline import Waiting
 
 _TICK_S = 1e-6
-"""Less would not advance a clock that counts in floats."""
+"""Smallest time step that advances a clock in floats, s."""
 
 _AT_ONCE = Timing(**dict.fromkeys(Timing.model_fields, 0.0))
 
@@ -61,7 +61,7 @@ def _ends(work: Waiting) -> Waiting:
 
 
 class PlannerClock:
-    """Virtual time as the planner reads it."""
+    """Virtual time as the planner's clock."""
 
     def __init__(self, env: Environment, start: datetime) -> None:
         self._env = env
@@ -88,7 +88,7 @@ class VirtualChangeEvent:
         self._changed = env.event()
 
     def notify(self) -> None:
-        """Wake every waiter: something has changed."""
+        """Wake every waiter after a change."""
         self.count += 1
         self._changed.succeed()
         self._changed = self._env.event()
@@ -124,12 +124,12 @@ class PlanLog:
         fixed: FixedInputs | None = None,
         pin: str | None = None,
     ) -> Plan:
-        """Keep a new plan and return it with its version; other arguments are not needed again."""
+        """Store a new plan and return it with its version; other arguments are not needed."""
         self._plans.append(replace(plan, version=len(self._plans) + 1))
         return self._plans[-1]
 
     async def set_state(self, version: int, state: PlanState, failure: str = "") -> None:
-        """Note where a plan stands."""
+        """Store the state of a plan."""
         self._plans[version - 1] = replace(self._plans[version - 1], state=state, failure=failure)
 
     async def plan(self, version: int = 0) -> Plan:
@@ -137,27 +137,26 @@ class PlanLog:
         return self._plans[version - 1]
 
     async def save_beliefs(self, beliefs: Beliefs) -> None:
-        """Keep nothing: no simulation begins with what another one was taught."""
+        """Store nothing: every simulation begins without beliefs."""
 
 
 @dataclass(eq=False)
 class VirtualEnvironment:
-    """What the decision cycle acts through in virtual time; its log and its metrics, too.
+    """Environment of the decision cycle in virtual time, including its log and its metrics.
 
     Attributes:
-        deployment: What is simulated.
+        deployment: The simulated deployment.
         env: Virtual time.
         state: The planner's view of the cluster.
         nodes: Carry out steps.
-        router: Uses the routes.
-        timing: How long things take. The first plan is in force at once: it is where a scenario
-            begins.
-        disturb: Called before and after what requests would notice.
-        store: Plans.
-        records: All plans, as reports contain them.
-        busy: A rollout is under way.
-        decisions: Times that a strategy decided.
-        problem: Why there is no plan; empty: nothing hinders it.
+        router: Router that uses the routes.
+        timing: Durations of steps. The first plan is in force at once: a scenario begins with it.
+        disturb: Called before and after changes that affect requests.
+        store: Store of plans.
+        records: All plans, as in reports.
+        busy: Whether a rollout is under way.
+        decisions: Number of the strategy's decisions.
+        problem: Reason why there is no plan; empty: none.
     """
 
     deployment: Deployment
@@ -180,16 +179,16 @@ class VirtualEnvironment:
     # ---- strategies ----------------------------------------------------------------------------
 
     def new_id(self) -> str:
-        """Return a segment id that was never used."""
+        """Return an unused segment id."""
         return f"s-{next(self._ids)}"
 
     async def think(self, strategy: str, work: Callable[[], T]) -> T:
-        """Run a strategy's work, and let the time pass that deciding takes."""
+        """Run a strategy's computation, and pass the time that deciding takes."""
         await _happens(self.env.timeout(self._now_timing.decide_s))
         return work()
 
     async def together(self, works: Iterable[Coroutine[Any, Any, T]]) -> Sequence[T]:
-        """Run coroutines at the same time; return their results, in order."""
+        """Run coroutines concurrently; return their results, in order."""
         processes = [self.env.process(process_of(work)) for work in works]
         done = await _happens(self.env.all_of(processes))
         return [done[each] for each in processes]
@@ -198,11 +197,11 @@ class VirtualEnvironment:
 
     @property
     def shares(self) -> Mapping[str, float]:
-        """Share of its model's load that each serving segment has now, by segment id."""
+        """Current share of its model's load of each serving segment, by segment id."""
         return {segment.spec.segment_id: segment.share for segment in self._serving}
 
     async def serve(self, plan_version: int, segments: Iterable[PlannedSegment]) -> int:
-        """Send requests to these segments, with these shares, and to no others."""
+        """Route requests to these segments with these shares, and to no others."""
         self._serving = tuple(segments)
         self._revision += 1
         found = routes(self.deployment, self._serving, self.state.fleet.routed)
@@ -218,7 +217,7 @@ class VirtualEnvironment:
     # ---- rollouts ------------------------------------------------------------------------------
 
     async def perform(self, change: NodeChange) -> None:
-        """Have a node carry out its part of a stage."""
+        """Run a node's part of a stage."""
         timing = self._now_timing
         for group in change.groups:
             await self.together(self._step(action, grace_s, timing) for action, grace_s in group)
@@ -232,7 +231,7 @@ class VirtualEnvironment:
         """Record a plan, or its new state.
 
         Raises:
-            RuntimeError: Its rollout failed, which simulated nodes give no reason for.
+            RuntimeError: Its rollout failed, which simulated nodes never cause.
         """
         now_s = float(self.env.now)
         match plan.state:
@@ -263,10 +262,10 @@ class VirtualEnvironment:
         return self
 
     def info(self, event: str, **details: Any) -> None:
-        """Log nothing: reports say what happened."""
+        """Log nothing: reports have all events."""
 
     def warning(self, event: str, **details: Any) -> None:
-        """Keep why there is no plan."""
+        """Record the reason why there is no plan."""
         self.problem = str(details.get("error", self.problem))
 
     def count_decision(self, draft: Draft) -> None:

@@ -1,7 +1,7 @@
-"""The router in virtual time: its own core and executor of decisions, between simulated ends.
+"""The router in virtual time: its own core and decision executor, between simulated ends.
 
 Live, callers wait on an event loop and workers are reached over gRPC; here requests come from a
-list of arrivals, and workers are simulated, with the delay of the way as a number.
+list of arrivals, and workers are simulated, with the link's delay as a number.
 """
 
 from collections import Counter, deque
@@ -29,7 +29,7 @@ from services.simulator.timeline import Timeline, Waiting
 from services.simulator.worker import Worker
 
 _DEADLINE = "DEADLINE"
-_TOKEN_BYTES = 4  # of a prompt's text
+_TOKEN_BYTES = 4  # per token of a prompt
 
 Lengths = Mapping[str, NDArray[np.int64]]
 """Tokens of each request's prompt and of its answer, by language model, shape (requests, 2)."""
@@ -40,9 +40,9 @@ class _WorkerStream(NamedTuple):
 
     Attributes:
         instance: The worker's entry in the routing table.
-        closed: Happens when it holds nothing and is in no table any more.
+        closed: Event: it holds nothing and is in no table any more.
         send: Delivers a request.
-        withdraw: Withdraws a request, by its number, whose caller has gone.
+        withdraw: Withdraws a request whose caller has gone, by its number.
     """
 
     instance: Instance
@@ -59,16 +59,16 @@ class Router:
     """One router.
 
     Args:
-        deployment: What is simulated.
-        registry: The core.
+        deployment: The simulated deployment.
+        registry: The router's core.
         timeline: Requests' time.
-        recorder: Records how each request ended.
-        link_s: Router to worker or back, s.
-        request_bytes: Size of each request, the prompts of language models apart.
-        lengths: Of their texts.
+        recorder: Records the end of each request.
+        link_s: Delay from router to worker or back, s.
+        request_bytes: Size of each request, without language models' prompts, bytes.
+        lengths: Lengths of texts.
 
     Attributes:
-        workers: Workers that can be dialled.
+        workers: Workers that can be connected.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917  # one argument per collaborator, all made in run.py
@@ -109,11 +109,11 @@ class Router:
     # ---- callers -------------------------------------------------------------------------------
 
     def infer(self, model: str, index: int) -> None:
-        """Take a request.
+        """Accept a request.
 
         Args:
-            model: What it names.
-            index: Which of the model's arrivals it is.
+            model: Name of the model.
+            index: Position among the model's arrivals.
         """
         now_s = self._time.monotonic()
         dispatcher = self._registry.model(model)
@@ -142,19 +142,19 @@ class Router:
 
     @property
     def backlog(self) -> Mapping[str, int]:
-        """Requests that wait for an instance, by model."""
+        """Number of requests that wait for an instance, by model."""
         return {dispatcher.routes.model: dispatcher.queue_depth for dispatcher in self._registry}
 
     @property
     def open(self) -> Mapping[str, int]:
-        """Requests that have not ended, by model."""
+        """Number of requests that have not ended, by model."""
         return Counter(
             dict.fromkeys(self._arrived, 0)
             | Counter(request.model for request in self._requests.values())
         )
 
     def overload(self) -> Mapping[str, OverloadWindow]:
-        """Return the overload of each model since this was last called."""
+        """Return the overload of each model since the last call."""
         now_s = self._time.monotonic()
         return {each.routes.model: each.overload.roll(now_s) for each in self._registry}
 
@@ -166,12 +166,12 @@ class Router:
         self._executor.swap(table)
 
     def closed(self, instance: InstanceId) -> Event:
-        """Return what happens when an instance holds nothing and is in no table any more."""
+        """Return the event that an instance holds nothing and is in no table any more."""
         stream = self._streams.get(instance)
         return stream.closed if stream else self._time.env.timeout(0)
 
     def broken(self, instance: InstanceId) -> None:
-        """Note that a worker was ended although it may hold requests."""
+        """Record that a worker was ended although it may hold requests."""
         stream = self._streams.get(instance)
         if stream is not None and not stream.closed.triggered:
             self._executor.broken(stream.instance, ())
@@ -179,7 +179,7 @@ class Router:
     # ---- workers -------------------------------------------------------------------------------
 
     def results(self, instance: InstanceId, results: Sequence[Result]) -> None:
-        """Take a worker's results: answers, first tokens of texts, what was not begun in time."""
+        """Process a worker's results: answers, first tokens of texts, expired requests."""
         self._executor.results(self._streams[instance].instance, results)
 
     def text_lengths(self, number: int) -> tuple[int, int]:
@@ -189,7 +189,7 @@ class Router:
     # ---- inside --------------------------------------------------------------------------------
 
     def _end(self, number: int, ended: Ended) -> bool:
-        """Record how a request ended, once."""
+        """Record the end of a request, once."""
         request = self._requests.pop(number, None)
         self._of_text.pop(number, None)
         if request is None:
@@ -205,7 +205,7 @@ class Router:
         return True
 
     def _hedge(self, dispatcher: Dispatcher, pending: PendingRequest, after_s: float) -> Waiting:
-        """Let a second worker try after a while, where the request has not ended."""
+        """Send the request to a second worker after a while, if it has not ended."""
         yield from self._time.wait(after_s)
         self._executor.execute(dispatcher.hedge(pending, self._time.monotonic()))
 

@@ -1,4 +1,4 @@
-"""Wires the services' cores together in virtual time: the simulator's composition root."""
+"""Composition root of the simulator: wires the services' cores together in virtual time."""
 
 from collections.abc import Callable
 
@@ -35,11 +35,11 @@ _TURN_S = 60.0
 _STEPS = 200
 
 Progress = Callable[[float], None]
-"""Called with the part that is done, 0..1."""
+"""Called with the progress, 0..1."""
 
 
 def draw_arrivals(setting: Setting) -> Arrivals:
-    """Return when requests arrive, s, by model; every policy gets the same."""
+    """Return arrivals by model, s; every policy gets the same."""
     scenario, start = setting.scenario, setting.start
     hour = start.hour + start.minute / 60 + start.second / 3600
     found = {}
@@ -62,7 +62,7 @@ def draw_lengths(setting: Setting, requests: Arrivals) -> Lengths:
 
     Args:
         setting: The scenario.
-        requests: As `draw_arrivals` returns them.
+        requests: Arrivals from `draw_arrivals`.
     """
     found = {}
     for number, model in enumerate(setting.models):
@@ -92,9 +92,9 @@ def simulate(
 
     Args:
         setting: The scenario.
-        policy: How to decide.
-        requests: As `draw_arrivals` returns them.
-        progress: Called with the part that is done.
+        policy: The policy.
+        requests: Arrivals from `draw_arrivals`.
+        progress: Called with the progress, 0..1.
     """
     suite = _Suite(setting, policy, requests)
     env = suite.timeline.env
@@ -115,7 +115,7 @@ def simulate(
 
 
 class _Suite:
-    """Every object of one simulation, made once."""
+    """All objects of one simulation."""
 
     def __init__(self, setting: Setting, policy: Policy, requests: Arrivals) -> None:
         scenario = setting.scenario
@@ -171,7 +171,7 @@ class _Suite:
             env.process(process)
 
     def _change_grid(self, at_s: float) -> None:
-        """Put a new intensity in force, if it is one."""
+        """Put a new intensity in force, if it has changed."""
         intensity = self._grid.at(at_s)
         if intensity != self.recorder.intensity_gco2e_per_kwh:
             self._sampler.disturb(0.0)
@@ -184,7 +184,7 @@ class _Suite:
         self._state.update_intensity(self._grid.at(at_s))
 
     def _report(self) -> Waiting:
-        """Report to the planner what has arrived, whatever is simulated of it, and its cost."""
+        """Report all arrivals to the planner, simulated or not, with their cost."""
         env, interval_s = self.timeline.env, self.deployment.router.report_interval_s
         while True:
             yield env.timeout(interval_s)
@@ -210,7 +210,7 @@ class _Suite:
             self._sampler.watch(seen, _LOOKBACK_S)
 
     def _latency_s(self, lately: Lately) -> dict[str, float]:
-        """Return the latency at each objective's percentile of the lately answered, s."""
+        """Return the latency of recent answers at each objective's percentile, s."""
         models = self.deployment.models
         return {
             name: float(np.percentile(latency_s, models[name].slo.percentile))
@@ -218,7 +218,7 @@ class _Suite:
         }
 
     def _turn(self) -> Waiting:
-        """Cut the time into intervals although all of it is simulated."""
+        """Divide the time into intervals although all of it is simulated."""
         while True:
             yield self.timeline.env.timeout(_TURN_S)
             self.recorder.turn(self.timeline.env.now)

@@ -1,4 +1,4 @@
-"""A scenario file: a deployment, and what shall happen to it, as types.
+"""Types of a scenario file: a deployment, and the events of its simulation.
 
 Unknown keys are refused, as in `cinquefoil.yaml`; units are part of the names.
 """
@@ -26,7 +26,7 @@ from services.kit.config.carbon_sources import Source
 
 
 class ConstantLoad(Section):
-    """One rate for ever."""
+    """A constant rate."""
 
     kind: Literal["constant"]
     rate_rps: NonNegative
@@ -48,14 +48,14 @@ class DailyLoad(Section):
 
 
 class TraceLoad(Section):
-    """A rate per step, from a CSV file with a header; it repeats where it is too short.
+    """A rate per step, from a CSV file with a header; it repeats if it is too short.
 
     Attributes:
-        path: The file.
+        path: Path of the file.
         column: Header of the rates, req/s.
         step_s: Time from one row to the next, s.
         first_row: Rows to skip.
-        scale: Every rate is multiplied by it.
+        scale: Factor on every rate.
     """
 
     kind: Literal["trace"]
@@ -67,13 +67,13 @@ class TraceLoad(Section):
 
 
 class RecordedLoad(Section):
-    """The requests themselves: a CSV file whose rows are arrivals, oldest first.
+    """Recorded requests: a CSV file whose rows are arrivals, oldest first.
 
     Attributes:
-        path: The file.
+        path: Path of the file.
         column: Header of the arrivals, s from the start of the simulation.
-        prompt_column, answer_column: Of a language model: headers of the tokens of prompts and of
-            answers. Empty: drawn, as `texts` says.
+        prompt_column, answer_column: Headers of the tokens of a language model's prompts and
+            answers. Empty: drawn as in `texts`.
     """
 
     kind: Literal["recorded"]
@@ -93,7 +93,7 @@ Load = Annotated[ConstantLoad | DailyLoad | TraceLoad | RecordedLoad, Field(disc
 
 
 class Arrivals(Section):
-    """How requests follow one another at a given rate.
+    """Arrival process at a given rate.
 
     Attributes:
         kind: "poisson"; "gamma": a renewal process with gaps of that distribution; "regular".
@@ -106,11 +106,11 @@ class Arrivals(Section):
 
 
 class Texts(Section):
-    """Lengths of a language model's prompts and answers: log-normal, each request's drawn.
+    """Lengths of a language model's prompts and answers: log-normal, drawn for each request.
 
     Attributes:
         prompt_tokens, answer_tokens: Means. None: those of the profile of the first variant.
-        prompt_cv, answer_cv: Standard deviation over mean; 0: all alike. Defaults: of Azure's
+        prompt_cv, answer_cv: Standard deviation over mean; 0: all equal. Defaults: Azure's
             conversations (AzureLLMInferenceTrace_conv, 2023).
     """
 
@@ -124,17 +124,17 @@ class Texts(Section):
 
 
 class Policy(Section):
-    """A way to decide; what is not given is the deployment's. A bare name is a strategy.
+    """A policy; settings without a value are the deployment's. A bare name is a strategy.
 
     Attributes:
-        name: What reports call it; the strategy's name where empty.
-        strategy: Who decides.
+        name: Name in reports; empty: the strategy's name.
+        strategy: Name of the strategy.
         carbon_weight: CLOVER's lambda.
         accuracy_floor: Least mean accuracy of a model, relative to its best variant.
-        discipline: Of the router: which request is the next.
-        instance_choice: Of the router: who takes it.
-        default_deadline_s: Of every model's requests, s.
-        horizon_s: How far ahead a plan looks, s.
+        discipline: Queue discipline of the router.
+        instance_choice: Instance choice of the router.
+        default_deadline_s: Deadline of every model's requests, s.
+        horizon_s: Horizon of plans, s.
     """
 
     name: str = ""
@@ -148,7 +148,7 @@ class Policy(Section):
 
     @property
     def label(self) -> str:
-        """What reports call it."""
+        """Name in reports."""
         return self.name or self.strategy
 
     def applied(self, deployment: Deployment) -> Deployment:
@@ -178,13 +178,13 @@ class Timing(Section):
     """Durations that no profile contains, s. Defaults: measured on the live suite.
 
     Attributes:
-        decide_s: From a cause to a decision.
-        acknowledge_s: From a new routing table to every router's use of it.
-        create_slice_s, destroy_slice_s, lock_clock_s: One such step.
-        start_worker_s: From a start to the first answer, beside the variant's `load_s`.
-        stop_worker_s: From the last answer to the end of the process.
-        link_s: Router to worker or back: the frame, its parsing, and waking up.
-        client_s: Client to router and back.
+        decide_s: Time from a trigger to a decision.
+        acknowledge_s: Time from a new routing table to its use by every router.
+        create_slice_s, destroy_slice_s, lock_clock_s: Time of one such step.
+        start_worker_s: Time from a start to the first answer, without the variant's `load_s`.
+        stop_worker_s: Time from the last answer to the end of the process.
+        link_s: Time from router to worker or back: frame, parsing, and wake-up.
+        client_s: Time from client to router and back.
     """
 
     decide_s: NonNegative = 0.05
@@ -199,14 +199,14 @@ class Timing(Section):
 
 
 class Sampling(Section):
-    """Which stretches of time are simulated request by request, unless all are.
+    """Stretches of time that are simulated request by request; by default all are.
 
     Attributes:
-        window_s: A stretch of steady state that is.
-        period_s: From one to the next, s.
-        settle_s: Time after a change of plan that still is.
-        least_requests: A window lasts until so many have arrived, too.
-        load_change: A stretch that is skipped ends where the load has changed by so much.
+        window_s: Length of a simulated stretch of steady state.
+        period_s: Time from one to the next.
+        settle_s: Time after a change of plan that is also simulated.
+        least_requests: Least number of requests in a window.
+        load_change: Relative change of load that ends a skipped stretch.
     """
 
     window_s: Positive = 10.0
@@ -229,33 +229,32 @@ def _form(value: object) -> str:
 Described = Annotated[
     Annotated[Path, Tag("file")] | Annotated[Deployment, Tag("sections")], Discriminator(_form)
 ]
-"""A deployment: its file, or what such a file says."""
+"""A deployment: its file, or the contents of one."""
 
 
 class Scenario(Section):
-    """The whole file.
+    """A whole scenario file.
 
     Attributes:
-        deployment: A deployment file, relative to this one, or its sections themselves. Every node
-            must say which GPUs it simulates.
-        duration_s: How long, s of virtual time.
-        start: Grid time at the start; None: as the carbon service would choose, midnight of
-            2026-01-01 where nothing but the machine's clock gives one.
+        deployment: A deployment file, relative to this one, or its sections. Every node must list
+            the GPUs it simulates.
+        duration_s: Length, virtual time, s.
+        start: Grid time at the start; None: as the carbon service chooses, or midnight of
+            2026-01-01 where it would use the machine's clock.
         grid_speedup: Grid seconds per second; in place of the deployment's.
-        seed: Of arrivals and of strategies that draw numbers.
+        seed: Seed of arrivals and of strategies that draw random numbers.
         detail: "full": every request is simulated; "sampled": see `sampling`.
-        policies: What to compare, each with the same arrivals.
+        policies: Policies to compare, each with the same arrivals.
         carbon: Sources of zones, in place of the deployment's.
-        load: Load by model; a model without: constant, its `demand_rps`.
-        arrivals: How requests follow one another; recorded ones as they were.
-        texts: Lengths of texts by language model; a model without: `Texts`' defaults.
-        request_kib: Size of each request, KiB: what the queues' bounds of bytes count. Prompts of
-            language models come on top.
-        slowdown: Time and energy of a batch, or of a language model's step, over its profile's, by
-            model; a model without: 1. Plans are made from the profiles, so that they are wrong by
-            so much.
-        timing: How long other things take.
-        sampling: What is simulated request by request.
+        load: Load by model; default: constant, its `demand_rps`.
+        arrivals: Arrival process; recorded arrivals stay as they are.
+        texts: Lengths of texts by language model; default: those of `Texts`.
+        request_kib: Size of each request, KiB, as counted by the queues' byte limits. Prompts of
+            language models are added.
+        slowdown: Factor on the profile's time and energy of a batch, or of a language model's step,
+            by model; default 1. Plans use the profiles, and are wrong by this factor.
+        timing: Durations of other steps.
+        sampling: Stretches of time that are simulated request by request.
     """
 
     version: Literal["v1"]

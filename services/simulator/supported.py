@@ -1,7 +1,8 @@
-"""What of a deployment cannot be simulated: it is refused by name, never ignored.
+"""Parts of a deployment that cannot be simulated: they are refused by name, never ignored.
 
-Settings that matter only where something fails, on the wire, or to files are not looked at: nothing
-fails in a simulation, and there are no wires and no files.
+Settings that matter only for failures, on the wire, or for files are not checked: nothing fails in
+    a
+simulation, and there are no wires and no files.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,7 +18,7 @@ from services.kit.hardware import gpu_types
 from services.simulator.scenario import Scenario
 
 Finding = tuple[tuple[int | str, ...], str]
-"""Path of a setting, and what is wrong with it."""
+"""Path of a setting, and the reason to refuse it."""
 
 _DISCIPLINES = {
     "ssjf": "needs the lengths of answers, and a scenario's requests have none; use fcfs or edf",
@@ -29,11 +30,11 @@ _CHOICES = {
     "predicted_tokens": "needs predictions of lengths, and a simulation has no predictor;"
     " use shares or consolidated",
 }
-"""Choices of the instance that cannot be simulated for language models."""
+"""Instance choices that cannot be simulated for language models."""
 
 
 def unsupported(scenario: Scenario, deployment: Deployment) -> Iterator[Finding]:
-    """Yield what of a scenario and its deployment cannot be simulated."""
+    """Yield the parts of a scenario and its deployment that cannot be simulated."""
     for where, problem in _deployment(scenario, deployment):
         yield ("deployment", *where), problem
     for index, policy in enumerate(scenario.policies):

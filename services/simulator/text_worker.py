@@ -1,8 +1,8 @@
-"""A worker of a language model in virtual time: slots that batch continuously.
+"""Worker of a language model in virtual time: slots with continuous batching.
 
-What a server of the OpenAI API, or llama.cpp in the worker, does live: requests take slots in
-order of arrival, prompts are taken in by chunks, and every open answer has a token of each step. A
-slot is free again after the step in which its request ended, was withdrawn, or ran out of time.
+As a server of the OpenAI API, or llama.cpp in the worker, does live: requests take slots in order
+of arrival, prompts are computed in chunks, and every open answer has a token of each step. A slot
+is free again after the step in which its request ended, was withdrawn, or expired.
 """
 
 from collections import deque
@@ -31,15 +31,15 @@ _RESPONSE = b"response"
 
 @dataclass(frozen=True, slots=True)
 class TextJob:
-    """What a worker is.
+    """Job of a worker.
 
     Attributes:
         instance: Its identity in the routing table.
-        model: What it serves.
-        slots: Answers that are generated at a time.
-        costs: What a step takes.
+        model: Name of its model.
+        slots: Number of answers generated at a time.
+        costs: Costs of steps.
         kv_tokens: Tokens of context that fit.
-        context_tokens: Of a prompt and its answer at most; None: any.
+        context_tokens: Most tokens of a prompt and its answer; None: no limit.
     """
 
     instance: InstanceId
@@ -54,7 +54,7 @@ class TextWorker:
     """A worker process.
 
     Attributes:
-        job: What it is.
+        job: Its job.
         device: The GPU it is on.
         peers: All workers of its segment, itself included; set by the node that starts them.
     """
@@ -82,11 +82,11 @@ class TextWorker:
             job.kv_tokens,
             beside=self._beside,
         )
-        self._texts: dict[int, Text] = {}  # that have not ended
+        self._texts: dict[int, Text] = {}  # open ones
         self._by_arrival: deque[Text] = deque()
         self._gone: list[Text] = []  # to drop after the present step
         self._answered = 0
-        self._wake: Event | None = None  # what it sleeps on
+        self._wake: Event | None = None  # event that it waits for
 
     @property
     def model(self) -> str:
@@ -95,7 +95,7 @@ class TextWorker:
 
     @property
     def ledger(self) -> Ledger:
-        """Its account up to now; a batch is a step."""
+        """Its current energy account; a batch is a step."""
         replica = self._replica
         replica.catch_up(self._time.now_s)
         account = Ledger(self._answered, replica.steps, replica.active_j, replica.busy_s)
@@ -106,17 +106,17 @@ class TextWorker:
 
     @property
     def hello(self) -> Hello:
-        """What it says when a router connects; its model's KV cache as vLLM and SGLang do."""
+        """Its message to a router that connects; it has a KV cache, as in vLLM and SGLang."""
         slots = self.job.slots
         return Hello(slots, b"", kv_tokens_per_credit=self.job.kv_tokens // slots)
 
     @property
     def answering(self) -> int:
-        """Answers that are generated now."""
+        """Number of answers that are generated now."""
         return len(self._replica.open)
 
     def deliver(self, request: Request) -> None:
-        """Take in a request; it begins when a slot, and memory for its context, is free."""
+        """Queue a request; it begins once a slot, and memory for its context, is free."""
         prompt, answer = self._lengths(request.number)
         limit = self.job.context_tokens
         if limit is not None:
@@ -138,18 +138,18 @@ class TextWorker:
         self._rouse()
 
     def withdraw(self, number: int) -> None:
-        """Drop a request whose caller has gone; its slot is free after the present step."""
+        """Drop a request whose caller has gone; its slot is free after the current step."""
         text = self._texts.pop(number, None)
         if text is not None:
             self._gone.append(text)
             self.cut()
 
     def clock_changes(self) -> None:
-        """Note that the GPU's clock is about to change: the next step runs at the new one."""
+        """Prepare for a change of the GPU's clock: the next step runs at the new one."""
         self.cut()
 
     def cut(self) -> None:
-        """Let what follows the present step be decided at its end."""
+        """End the run with the current step."""
         if self._replica.left:
             self._replica.cut(self._time.now_s)
             self._rouse()
@@ -202,13 +202,13 @@ class TextWorker:
             self._wake = None
 
     def _cut_peers(self) -> None:
-        """Cut the runs of the others of its segment: their steps depend on its answers."""
+        """Cut the runs of other workers of its segment: their steps depend on its answers."""
         for other in self.peers:
             if other is not self:
                 other.cut()
 
     def _drop(self) -> None:
-        """Drop those that were withdrawn or are out of time; none is in a step now."""
+        """Drop withdrawn and expired requests; none is in a step now."""
         while self._by_arrival and (
             self._by_arrival[0].number not in self._texts
             or self._by_arrival[0].deadline_s <= self._time.now_s
@@ -228,7 +228,7 @@ class TextWorker:
         return Result(text.number, response=_RESPONSE, cost=self._cost(text))
 
     def _cost(self, text: Text) -> Cost:
-        """Return what a request took that has ended, or was dropped."""
+        """Return the cost of a request that has ended, or was dropped."""
         now_s = self._time.now_s
         done = text.output_tokens if text.ended_s else 0
         first_s = text.ttft_s + self._link_s if done else 0.0
@@ -240,6 +240,6 @@ class TextWorker:
         return sum(other.answering for other in self.peers if other is not self)
 
     def _send(self, results: Sequence[Result]) -> None:
-        """Send results on their way; the next step does not wait for it."""
+        """Send results in the background; the next step does not wait for it."""
         sent = self._time.env.timeout(self._link_s)
         sent.callbacks.append(lambda _: self._results(self.job.instance, results))

@@ -8,18 +8,18 @@ from simpy import Environment, Event
 Waiting = Generator[Event, Any, None]
 
 ROUNDING_S = 1e-9
-"""A wait that is no longer is over, s."""
+"""Longest wait that counts as over, s."""
 
 
 class Timeline:
-    """The clock of requests and workers, beside the environment's.
+    """Clock of requests and workers, beside the environment's.
 
-    What is in flight when time stops continues where it was when time is resumed.
+    Work in flight when time stops continues at the same point when time is resumed.
 
     Attributes:
-        env: The whole simulation's events and time.
-        going: Requests are simulated now.
-        resumed: Happens when time that stands still is resumed.
+        env: Events and time of the whole simulation.
+        going: Whether requests are simulated now.
+        resumed: Event: stopped time is resumed.
     """
 
     def __init__(self, env: Environment) -> None:
@@ -39,18 +39,18 @@ class Timeline:
         return self.now_s
 
     def stop(self) -> None:
-        """Let time stand still."""
+        """Stop time."""
         self.going, self._stopped_s = False, self.env.now
         self.resumed = self.env.event()
 
     def go(self) -> None:
-        """Let time go on."""
+        """Resume time."""
         self._skipped_s += self.env.now - self._stopped_s
         self.going = True
         self.resumed.succeed()
 
     def wait(self, duration_s: float) -> Waiting:
-        """Wait for so much of this clock's time, s."""
+        """Wait for an amount of this clock's time, s."""
         env, left_s = self.env, duration_s
         end_s = self.now_s + duration_s
         while left_s > ROUNDING_S:

@@ -1,7 +1,7 @@
-"""One worker process of a segment in virtual time: batches as the real one forms and times them.
+"""Worker process of a segment in virtual time, with the batches and times of the real one.
 
-What `services.gpuagent.worker` does with asyncio, ONNX Runtime and a clock, this does in virtual
-time: the same batcher decides what runs together, and the same table says what a batch costs.
+It replaces asyncio, ONNX Runtime and the clock of `services.gpuagent.worker` by virtual time: the
+same batcher forms the batches, and the same table gives their costs.
 """
 
 from collections.abc import Sequence
@@ -34,13 +34,13 @@ class _Waiting(Queued):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a worker is.
+    """Job of a worker.
 
     Attributes:
         instance: Its identity in the routing table.
-        model: What it serves.
+        model: Name of its model.
         batch_size: Largest batch.
-        costs: What a batch takes.
+        costs: Costs of batches.
     """
 
     instance: InstanceId
@@ -53,9 +53,9 @@ class Worker:
     """A worker process.
 
     Attributes:
-        job: What it is.
+        job: Its job.
         device: The GPU it is on.
-        ledger: Its account.
+        ledger: Its energy account.
         peers: All workers of its segment, itself included; set by the node that starts them.
     """
 
@@ -70,7 +70,7 @@ class Worker:
         self._results = results
         self._link_s = link_s
         self._batcher: Batcher[_Waiting] = Batcher(job.batch_size, bound=2 * job.batch_size)
-        self._work: Event | None = None  # what it sleeps on
+        self._work: Event | None = None  # event that it waits for
 
     @property
     def model(self) -> str:
@@ -79,24 +79,24 @@ class Worker:
 
     @property
     def hello(self) -> Hello:
-        """What it says when a router connects."""
+        """Its message to a router that connects."""
         return Hello(self.job.batch_size, b"", in_batches=self.job.batch_size > 1)
 
     def deliver(self, request: Request) -> None:
-        """Take in a request; the batcher decides when it runs."""
+        """Queue a request; the batcher decides when it runs."""
         self._batcher.add(_Waiting(_ONE_KIND, 1, request.deadline_s, request.number))
         if self._work is not None:
             self._work.succeed()
             self._work = None
 
     def withdraw(self, number: int) -> None:
-        """Drop a request whose caller has gone, unless it is in a batch already."""
+        """Drop a request whose caller has gone, unless it is already in a batch."""
         dropped = self._batcher.remove(lambda waiting: waiting.number == number)
         if dropped:
             self._answer([number], None)
 
     def clock_changes(self) -> None:
-        """Note that the GPU's clock is about to change: the next batch runs at the new one."""
+        """Prepare for a change of the GPU's clock: the next batch runs at the new one."""
 
     def run(self) -> Waiting:
         """Run batches for ever."""
@@ -121,11 +121,11 @@ class Worker:
         self._answer(numbers, used)
 
     def _answer(self, numbers: Sequence[int], cost: Cost | None) -> None:
-        """Send an answer on its way; the next batch does not wait for it.
+        """Send an answer in the background; the next batch does not wait for it.
 
         Args:
-            numbers: The requests.
-            cost: Of each; None: they were not begun in time.
+            numbers: Numbers of the requests.
+            cost: Cost of each; None: they expired before they began.
         """
         late = DeadlineExceeded.status if cost is None else ""
         results = [Result(each, late, response=_RESPONSE, cost=cost) for each in numbers]

@@ -1,4 +1,4 @@
-"""The open streams of agents: they send reports and results, and receive steps."""
+"""Open streams of agents, which send reports and results and receive steps."""
 
 import asyncio
 from collections import deque
@@ -43,10 +43,10 @@ _LONGEST_DIGEST: Final = 64
 
 _BOOKED_PER_S: Final = 25.0
 _BOOKED_AT_ONCE: Final = 50
-"""Nodes whose energy is booked in a second, and together: in large fleets it takes turns."""
+"""Nodes whose energy is booked per second, and together; large fleets are booked in turns."""
 
 _Unbooked = dict[str, tuple[inventory_pb2.GpuEnergy, datetime]]
-"""The last accounts of a node's GPUs by UUID, and when they came."""
+"""Latest accounts of a node's GPUs by UUID, and their arrival times."""
 
 RecordEnergy = Callable[[str, Mapping[str, energy.EnergyCounters]], None]
 """Takes a node's name and the energy counters of its GPUs, by UUID."""
@@ -87,13 +87,13 @@ class AgentSession:
         return answer
 
     def resolve(self, result: steps_pb2.StepResult) -> None:
-        """Take in the result of a step; the result of an older rollout's step is dropped."""
+        """Deliver the result of a step; that of an older rollout's step is dropped."""
         waiting = self._pending.get(result.step_id)
         if waiting is not None and not waiting.done():
             waiting.set_result(result)
 
     def close(self, error: ServiceError | None = None) -> None:
-        """End the stream, with `error` where there is one; steps in flight fail."""
+        """End the stream, with `error` if given; steps in flight fail."""
         if self._closed:
             return
         self._closed, self._error = True, error
@@ -103,14 +103,14 @@ class AgentSession:
                 waiting.set_exception(Unavailable(f"the agent of node {self.node} went away"))
 
     def release(self) -> None:
-        """Notify an agent that leaves that nothing more will be moved off its node."""
+        """Notify a leaving agent that its segments have been moved as far as possible."""
         self._responses.put_nowait(planner_pb2.JoinResponse(released=True))
 
     async def responses(self) -> AsyncIterator[planner_pb2.JoinResponse]:
-        """Yield what to send until the stream is closed.
+        """Yield the responses to send until the stream is closed.
 
         Raises:
-            ServiceError: What it was closed with.
+            ServiceError: The error that it was closed with.
         """
         while (response := await self._responses.get()) is not None:
             yield response
@@ -120,12 +120,12 @@ class AgentSession:
 
 @dataclass(frozen=True, slots=True)
 class AgentReport:
-    """The newest report of an agent, as it was sent.
+    """The newest report of an agent, as received.
 
     Attributes:
         node: Hardware and segments of the node.
-        energy: One account per GPU.
-        drifts: Profiles that are wrong on this node.
+        energy: One energy account per GPU.
+        drifts: Profiles that have drifted on this node.
         config_digest: Of the agent's deployment file; "": not known.
     """
 
@@ -139,11 +139,11 @@ class AgentSessions:
     """Every agent's session and last report; feeds the fleet, the account and the online search."""
 
     def __init__(self, state: ClusterState, account: RecordEnergy) -> None:
-        """Take the sessions of agents.
+        """Start without sessions.
 
         Args:
-            state: Learns what nodes report, and what their segments count.
-            account: Takes their energy.
+            state: Receives nodes' reports, and their segments' counters.
+            account: Receives their energy.
         """
         self._state = state
         self._fleet = state.fleet
@@ -169,13 +169,13 @@ class AgentSessions:
         """Open a session with the first request of a stream; the agent's older session ends.
 
         Args:
-            first: The request.
-            agent: Who calls.
-            host: Where the call comes from.
+            first: First request of the stream.
+            agent: The calling agent.
+            host: Host that the call comes from.
 
         Raises:
-            InvalidArgument: The request carries no node, or one that cannot be.
-            FailedPrecondition: The node or its zone is not the deployment file's.
+            InvalidArgument: The request has no node, or an invalid one.
+            FailedPrecondition: The node or its zone differs from the deployment file.
             PermissionDenied: The caller is another node's agent, or another agent has joined.
             ResourceExhausted: The node has joined too often in the last seconds.
         """
@@ -183,7 +183,7 @@ class AgentSessions:
             raise InvalidArgument.at("node", "required in the first request")
         session = AgentSession(first.node.name, agent.name or host)
         older = self._sessions.get(session.node)
-        if self._nodes.in_file(session.node):  # of others their admission has checked it
+        if self._nodes.in_file(session.node):  # admission has checked the others
             _check_identity(session, agent)
         _check_owner(session, older)
         self._check_rate(session.node)
@@ -196,7 +196,7 @@ class AgentSessions:
         return session
 
     def take(self, session: AgentSession, request: planner_pb2.JoinRequest) -> None:
-        """Take in a later request of a stream.
+        """Process a later request of a stream.
 
         Raises:
             InvalidArgument: It reports another node than the first.
@@ -212,7 +212,7 @@ class AgentSessions:
         self._take_rest(session, request)
 
     def leave(self, session: AgentSession) -> None:
-        """A stream ended; harmless where a newer one has taken its place."""
+        """Remove a stream that ended; without effect once a newer one has replaced it."""
         session.close()
         if self._sessions.get(session.node) is session:
             del self._sessions[session.node]
@@ -221,10 +221,10 @@ class AgentSessions:
             self._state.changed.notify()
 
     async def perform(self, node: str, step: steps_pb2.Step, timeout_s: float) -> None:
-        """Have a node carry out a step.
+        """Send a step to a node and wait for its result.
 
         Raises:
-            Unavailable: The node is away, or went away before it answered.
+            Unavailable: The node is unreachable, or became so before it answered.
             DeadlineExceeded: It did not answer in `timeout_s`.
             ServiceError: The step failed; status and message are the agent's.
         """
@@ -241,10 +241,10 @@ class AgentSessions:
             raise from_status(result.status, message)
 
     def book(self) -> None:
-        """Book the energy that agents have reported, of so many nodes as may be booked by now.
+        """Book reported energy, of as many nodes as are due by now.
 
-        Counters only grow, so that the last report of each GPU says what all of them say; reading
-        and booking cost several times as much as receiving.
+        Counters only grow: the last report of each GPU covers all earlier ones, and booking costs
+        several times as much as receiving.
         """
         now_s = self._clock.monotonic()
         self._may_book += _BOOKED_PER_S * (now_s - self._booked_s)
@@ -256,13 +256,13 @@ class AgentSessions:
             self._book(node)
 
     def book_each(self) -> Iterator[None]:
-        """Book all energy that agents have reported, one node at each step."""
+        """Book all reported energy, one node at each step."""
         for node in {**self._unbooked, **self._unread}:
             self._book(node)
             yield
 
     def book_all(self) -> None:
-        """Book all energy that agents have reported, at once."""
+        """Book all reported energy at once."""
         for _ in self.book_each():
             pass
 
@@ -272,7 +272,7 @@ class AgentSessions:
             self._account(node, counters_from(waiting.values(), self._state.level.aims))
 
     def forget(self, node: str) -> None:
-        """Drop what a node has reported, once it is booked."""
+        """Drop a node's reports, once they are booked."""
         self._unread.pop(node, None)
         self._unbooked.pop(node, None)
         if (report := self._reports.pop(node, None)) is not None:
@@ -285,7 +285,7 @@ class AgentSessions:
             session.close()
 
     def _check_rate(self, node: str) -> None:
-        """Refuse a node that joins again and again: each time routes and plans are considered."""
+        """Refuse a node that joins repeatedly: each time routes and plans are recomputed."""
         if node not in self._nodes:
             return  # not the deployment's: refused below
         now_s = self._clock.monotonic()
@@ -299,7 +299,7 @@ class AgentSessions:
         joined_s.append(now_s)
 
     def _check_endpoints(self, message: inventory_pb2.Node) -> None:
-        """Refuse workers that are not where the deployment file has the node's workers."""
+        """Refuse workers outside the deployment file's host of the node."""
         node = self._nodes.get(message.name)
         host = None if node is None else node.worker_host
         for segment in message.segments:
@@ -333,7 +333,7 @@ class AgentSessions:
             self._take_energy(session.node, request.energy)
 
     def _take_energy(self, node: str, energy: Sequence[inventory_pb2.GpuEnergy]) -> None:
-        """Take in a report, to be read with the next booking if the one after it says the same."""
+        """Store a report, to be processed at the next booking unless a later one covers it."""
         before = self._unread.get(node)
         if before is not None and not _goes_on(before[0], energy):
             self._read(node)
@@ -346,10 +346,10 @@ class AgentSessions:
             self._read(node)
 
     def _read(self, node: str, *, raises: bool = False) -> None:
-        """Read a node's newest report; the stream of one that cannot be ends.
+        """Process a node's newest report; the stream of an invalid one is closed.
 
         Raises:
-            InvalidArgument: It cannot be, and `raises`.
+            InvalidArgument: It is invalid, and `raises`.
         """
         energy, at = self._unread.pop(node, ((), None))
         if at is None:
@@ -370,7 +370,7 @@ class AgentSessions:
         self._state.readings.metered(node, _counters(energy))
 
     def _keep(self, node: str, energy: Iterable[inventory_pb2.GpuEnergy], at: datetime) -> None:
-        """Keep a report until it is booked; the first and last of an account are booked now."""
+        """Keep a report until it is booked; the first and last of an account are booked at once."""
         waiting = self._unbooked.setdefault(node, {})
         for gpu in energy:
             known = waiting.get(gpu.gpu_uuid)
@@ -381,7 +381,7 @@ class AgentSessions:
                 self._account(node, counters_from([(gpu, at)], self._state.level.aims))
                 self._begun.add(gpu.gpu_uuid)
             elif known is not None and gpu.total_j < known[0].total_j:
-                continue  # it came late
+                continue  # a late report
             waiting[gpu.gpu_uuid] = (gpu, at)
 
     def _note(self, node: str, **news: Any) -> None:
@@ -408,7 +408,7 @@ def _check_owner(session: AgentSession, older: AgentSession | None) -> None:
 def _goes_on(
     before: Sequence[inventory_pb2.GpuEnergy], after: Sequence[inventory_pb2.GpuEnergy]
 ) -> bool:
-    """Return whether a report says all that the one before it says: counters have only grown."""
+    """Return whether a report covers the one before it: counters have only grown."""
     return len(before) == len(after) and all(
         was.gpu_uuid == now.gpu_uuid and was.since == now.since and was.total_j <= now.total_j
         for was, now in zip(before, after, strict=True)

@@ -1,4 +1,4 @@
-"""Follows the carbon service; while it is away the last values stand."""
+"""Client of the carbon service; the last values hold while it is away."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def follow(
     state: ClusterState,
     clock: Clock,
 ) -> NoReturn:
-    """Hand every new intensity to `state`, after what is expected to follow, for ever.
+    """Pass every new intensity to `state`, preceded by its forecast, for ever.
 
     Forecasts are in grid time, which under replay runs faster than `clock`.
 
@@ -32,8 +32,8 @@ async def follow(
         carbon: Stub of the carbon service.
         zones: Zones of the deployment's nodes.
         horizon: Length and step of the forecast; length 0: no forecast.
-        state: The cluster's.
-        clock: To wait with before dialling again.
+        state: State of the cluster.
+        clock: Source of time for the wait before another attempt.
     """
     connection = Reconnector("carbon", clock)
     forecasts: dict[str, tuple[forecast_periods.Step, ...]] = {}

@@ -1,4 +1,4 @@
-"""The deployment's models in the planner's words."""
+"""Loading of the deployment's models as the planner's records."""
 
 import math
 
@@ -53,7 +53,7 @@ def _context_tokens(variant: config.Variant) -> int | None:
 
 
 def _pipeline(variant: config.Variant) -> tuple[tuple[PipelineStage, Profile], ...]:
-    """Return the stages of a variant; each may take a part of the latency as large as its own."""
+    """Return the stages of a variant; each gets a part of the latency in proportion to its own."""
     profiles = load_stages(variant)
     budgets = latency_shares(profiles) if profiles else ()
     stages = (

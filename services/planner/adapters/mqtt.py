@@ -1,4 +1,4 @@
-"""The planner as an MQTT client: it publishes the newest plan."""
+"""MQTT client of the planner: it publishes the newest plan."""
 
 import math
 from collections.abc import Coroutine, Iterable, Iterator
@@ -13,7 +13,7 @@ from services.kit.mqtt import BrokerConnection
 from services.planner.core.routing_table import Announcement
 
 _LONGEST: Final = 2000
-"""Sentences are cut there, characters: a broker is no archive."""
+"""Longest sentence, characters: longer ones are cut, as a broker is no archive."""
 
 
 def record_of(plan: Plan) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def record_of(plan: Plan) -> dict[str, Any]:
 
 
 def _variants(segments: Iterable[PlannedSegment]) -> dict[str, Any]:
-    """Return, by variant, how many segments run it and the share of the load they take."""
+    """Return the number of segments and the share of the load by variant."""
     found: dict[str, Any] = {}
     for segment in segments:
         entry = found.setdefault(segment.spec.variant, {"segments": 0, "share": 0.0})
@@ -57,28 +57,28 @@ def _variants(segments: Iterable[PlannedSegment]) -> dict[str, Any]:
 
 
 def _number(value: float) -> float | None:
-    """Return a number that JSON has; None where there is none, as the latency of no requests."""
+    """Return a number for JSON; None if it has none, as the latency of no requests."""
     return value if math.isfinite(value) else None
 
 
 def broker_tasks(
     settings: Mqtt | None, board: Broadcast[Announcement], clock: Clock
 ) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-    """Yield the loops that talk with the broker, each with its name; none without a broker.
+    """Yield the loops that publish to the broker, each with its name; none without a broker.
 
     Args:
         settings: The broker; None: there is none.
-        board: Has the newest plan.
-        clock: Time.
+        board: Announcements, with the newest plan.
+        clock: Source of time.
     """
     if settings is not None:
         broker = BrokerConnection(settings, "planner", clock)
-        yield "mqtt.plans", _tell(board, broker)
+        yield "mqtt.plans", _publish_plans(board, broker)
         yield "mqtt.connection", broker.run()
 
 
-async def _tell(board: Broadcast[Announcement], broker: BrokerConnection) -> None:
-    """Have the broker keep the newest plan, until the board is closed."""
+async def _publish_plans(board: Broadcast[Announcement], broker: BrokerConnection) -> None:
+    """Publish the newest plan as a retained message, until the board is closed."""
     async for announcement in board.follow():
         if announcement.plan is not None:
             broker.retain(broker.topic("plan"), record_of(announcement.plan))

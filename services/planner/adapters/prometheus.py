@@ -1,4 +1,4 @@
-"""What Prometheus sees of the planner."""
+"""Prometheus metrics of the planner."""
 
 from prometheus_client import Counter, Gauge, Histogram
 

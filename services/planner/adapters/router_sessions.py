@@ -1,4 +1,4 @@
-"""The routers that are connected: what they see, and which routing table they use."""
+"""Connected routers: their reports, and the routing table that each uses."""
 
 import math
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _RETURN_S: Final = 2.0
 """Time in which routers find a planner that takes over, s; they try every second."""
 
 _RESTART_S: Final = 10.0
-"""Time in which the last router that left may be back, s; a restart takes 2 to 9 s."""
+"""Time in which the last router that left may return, s; a restart takes 2 to 9 s."""
 
 _log = logs.get("routers")
 
@@ -27,12 +27,13 @@ class RouterSession:
     """One router's open stream.
 
     Attributes:
-        router_id: Its name; "" before its first report.
+        router_id: Name of the router; "" before its first report.
         revision: Revision of the routing table it uses.
-        covered_s: Up to when its windows reach, monotonic, s; at most a second behind.
-        tokens: In that report, by model.
-        answers: In its newest window, by model: how many, and their latency at the percentile, s.
-        clamped: Whether a report of it could not be true.
+        covered_s: End of its last window, monotonic, s; at most a second ago.
+        tokens: Tokens in the last report, by model.
+        answers: Number of answers and their latency at the percentile, s, in its newest window, by
+            model.
+        clamped: Whether one of its reports was cut.
     """
 
     router_id: str = ""
@@ -51,27 +52,27 @@ class RouterSessions:
         self._links: set[RouterSession] = set()
         self._sums: dict[
             str, tuple[int, float]
-        ] = {}  # over all windows: answers, latency x answers
+        ] = {}  # sums over windows: answers, latency x answers
         self._return_by_s = self._restart_by_s = -math.inf
 
     def expect(self) -> None:
-        """Expect those of the planner before this one, as if they had just left."""
+        """Expect the routers of the planner before this one, as if they had just left."""
         self._return_by_s = self._state.clock.monotonic() + _RETURN_S
 
     @property
     def served(self) -> bool:
-        """Whether any router is connected, or may be about to come back."""
+        """At least one router is connected, or may be about to return."""
         by_s = max(self._return_by_s, self._restart_by_s)
         return bool(self._links) or self._state.clock.monotonic() < by_s
 
     def report(self, link: RouterSession, report: LoadReport) -> LoadReport:
-        """Take in a report, as far as it can be true; the first one makes the router known.
+        """Process the plausible part of a report; the first one makes the router known.
 
         Returns:
-            The report as it was taken in.
+            The report as processed.
 
         Raises:
-            InvalidArgument: The stream is another router's.
+            InvalidArgument: The stream belongs to another router.
             ResourceExhausted: Too many routers are connected.
         """
         if link not in self._links and len(self._links) >= _MOST_ROUTERS:
@@ -85,7 +86,7 @@ class RouterSessions:
             prometheus.CLAMPED.labels(name).inc()
         if clamped and not link.clamped:
             _log.warning(
-                "a router reports what cannot be; it is cut to what can", router=report.router_id,
+                "a router reports implausible figures; they are cut", router=report.router_id,
                 fields=clamped,
             )  # fmt: skip
         link.clamped = link.clamped or bool(clamped)
@@ -108,7 +109,7 @@ class RouterSessions:
         return {model: total_s / count for model, (count, total_s) in self._sums.items() if count}
 
     def leave(self, link: RouterSession) -> None:
-        """A stream ended. A router that has another one open keeps its load."""
+        """Remove a stream that ended. A router that has another one open keeps its load."""
         if self._links == {link}:
             self._restart_by_s = self._state.clock.monotonic() + _RESTART_S
         self._links.discard(link)
@@ -121,7 +122,7 @@ class RouterSessions:
         self._state.changed.notify()
 
     def _add(self, model: str, answers: tuple[int, float], sign: int) -> None:
-        """Add a window to the sums over all routers, or take it away again."""
+        """Add a window to the sums over all routers, or remove it."""
         (known, weighted_s), (count, latency_s) = self._sums.get(model, (0, 0.0)), answers
         known += sign * count
         self._sums[model] = (known, weighted_s + sign * count * latency_s if known else 0.0)
@@ -130,7 +131,7 @@ class RouterSessions:
         """Wait until every connected router uses `revision` or a later one.
 
         Returns:
-            False: `timeout_s` passed first. Without routers there is nothing to wait for.
+            False: timeout. Without routers there is nothing to wait for.
         """
         changed = self._state.changed
         if (left_s := self._return_by_s - self._state.clock.monotonic()) > 0:

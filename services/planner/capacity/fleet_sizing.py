@@ -1,4 +1,4 @@
-"""Capacity planning without a running suite: what would these services take?"""
+"""Capacity planning without a running suite: the GPUs that given services take."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -29,7 +29,7 @@ from services.planner.core.problem.score import score
 from services.planner.core.strategies.parvagpu.strategy import allocate, single
 
 LARGEST_FLEET = 20_000
-"""GPUs that an open-ended question may take."""
+"""Largest number of GPUs in an answer without a limit."""
 
 FEWEST_GPUS = Goals(clover=0.0, fewest_gpus=1.0)
 GPUS_PER_NODE = 8
@@ -38,10 +38,10 @@ TAIL_PERCENTILE = 95.0
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What is to be served.
+    """A model to serve.
 
     Attributes:
-        model: Its name, and its profile's.
+        model: Name of the model and of its profile.
         rate_rps: Request rate, req/s.
         latency_s: Latency objective, s.
     """
@@ -53,16 +53,16 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a good plan is, and what it may use.
+    """Objective and limits of capacity planning.
 
     Attributes:
-        goals: What counts. The tables hold no power, so that carbon cannot.
-        gpus: GPUs; None: as many as it takes.
-        latency_share: Share of the latency objective that a batch may take; the rest is for
-            waiting (ParvaGPU, SC'24, section IV-A).
+        goals: Weights of the goals. Carbon has none: the tables lack power.
+        gpus: Number of GPUs; None: as many as needed.
+        latency_share: Share of the latency objective that a batch may take; the rest is for waiting
+            (ParvaGPU, SC'24, section IV-A).
         max_utilisation: Share of a segment's throughput that may be used.
         max_processes: Most MPS processes per segment.
-        time_limit_s: Longest a strategy may think, s.
+        time_limit_s: Limit of the strategy's time, s.
     """
 
     goals: Goals = FEWEST_GPUS
@@ -75,12 +75,12 @@ class Terms:
 
 @dataclass(frozen=True)
 class Capacity:
-    """An answer.
+    """Result of capacity planning.
 
     Attributes:
-        problem: The question.
-        configuration: What should run.
-        segments: Where.
+        problem: The problem.
+        configuration: The configuration to run.
+        segments: Its segments at their places.
     """
 
     problem: Problem
@@ -89,12 +89,12 @@ class Capacity:
 
     @cached_property
     def score(self) -> Score:
-        """What it is worth."""
+        """Score of the configuration."""
         return score(self.problem, self.configuration)
 
     @cached_property
     def layouts(self) -> Mapping[str, Layout]:
-        """The slices in use of each GPU in use, by uuid."""
+        """Slices in use on each GPU in use, by UUID."""
         found: dict[str, Layout] = {}
         for segment in self.segments:
             found[segment.gpu_uuid] = (*found.get(segment.gpu_uuid, ()), segment.placement)
@@ -102,13 +102,13 @@ class Capacity:
 
     @cached_property
     def gpcs(self) -> int:
-        """GPCs in use."""
+        """Number of GPCs in use."""
         geometry = self.problem.gpus[0].pool.type.geometry
         return sum(geometry.kind(each.placement.profile).compute_slices for each in self.segments)
 
     @property
     def unallocated(self) -> float:
-        """Share of the GPCs of GPUs in use that no segment has."""
+        """Share of the GPCs of GPUs in use without a segment."""
         geometry = self.problem.gpus[0].pool.type.geometry
         owned = len(self.layouts) * most_gpcs(geometry)
         return 1 - self.gpcs / owned if owned else 0.0
@@ -120,10 +120,10 @@ def pose(
     """Return the problem of serving `services` on GPUs of one type.
 
     Args:
-        services: What is to be served.
-        profiles: Measured on `gpu`, by model.
+        services: Services to serve.
+        profiles: Profiles measured on `gpu`, by model.
         gpu: The GPU type.
-        terms: What a good plan is.
+        terms: Objective and limits.
 
     Raises:
         InvalidArgument: A service has no profile, or no segment that keeps its latency.
@@ -174,7 +174,7 @@ def _model(service: Service, profiles: Mapping[str, TableProfile]) -> Model:
 
 
 def _batch_sizes(profiles: Iterable[TableProfile]) -> tuple[int, ...]:
-    """Return the batch sizes that were measured."""
+    """Return the measured batch sizes."""
     return tuple(
         sorted(
             {
@@ -188,7 +188,7 @@ def _batch_sizes(profiles: Iterable[TableProfile]) -> tuple[int, ...]:
 
 
 def _hopeless(model: Model, pool: Pool, batch_sizes: tuple[int, ...], terms: Terms) -> str:
-    """Say why a model has no segment."""
+    """Return the reason why a model has no segment."""
     points = (
         point
         for kind in pool.type.geometry.kinds
@@ -211,7 +211,7 @@ def _words(kind: SegmentKind) -> str:
 
 
 def _enough(problem: Problem, pool: Pool) -> int:
-    """Return a fleet that no heuristic outgrows: what one takes at its worst."""
+    """Return a fleet large enough for any heuristic at its worst."""
     slowest_rps: dict[str, float] = {}
     for kind in problem.catalog:
         rps = problem.objective.max_utilisation * kind.throughput_rps

@@ -1,4 +1,4 @@
-"""What capacity planning reads.
+"""Input files of capacity planning: services and profiles.
 
 Services, in one of two forms:
 
@@ -27,7 +27,7 @@ from services.kit.profiles.table import TableProfile
 from services.planner.capacity.fleet_sizing import Service
 
 NOMINAL_GMACS = 1.0
-"""Arithmetic per item, 1e9: the tables lack it, so that energy means nothing here."""
+"""Nominal arithmetic per item, 1e9: the tables lack it, and energies are meaningless."""
 
 ABSENT = "N/A"
 PROFILE_SUFFIXES = (".csv", ".parquet")
@@ -37,7 +37,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class _Row(BaseModel):
-    """A service in our format."""
+    """A service in Cinquefoil's format."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -50,11 +50,11 @@ def read_profiles(folder: Path, gpu: str) -> dict[str, TableProfile]:
     """Return the profiles in a folder by model, in order of file name.
 
     Args:
-        folder: Files named after their models.
-        gpu: GPU type of rows that name none.
+        folder: Folder with files named after their models.
+        gpu: GPU type of rows without one.
 
     Raises:
-        InvalidArgument: There is no profile, or one is wrong; the message names file and row.
+        InvalidArgument: There is no profile, or one is invalid; the message names file and row.
     """
     if not folder.is_dir():
         raise InvalidArgument(f"{folder}: no such folder", field="profiles")
@@ -67,10 +67,10 @@ def read_profiles(folder: Path, gpu: str) -> dict[str, TableProfile]:
 
 
 def read_services(path: Path) -> tuple[Service, ...]:
-    """Return the services of a file in our format.
+    """Return the services of a file in Cinquefoil's format.
 
     Raises:
-        InvalidArgument: The file cannot be read, or a row is wrong; the message names the row.
+        InvalidArgument: The file cannot be read, or a row is invalid; the message names the row.
     """
     rows = _yaml(path) if path.suffix in YAML_SUFFIXES else _csv(path)
     services = tuple(_service(path, number, row) for number, row in rows.items())
@@ -88,13 +88,13 @@ def read_scenario(
     """Return the services of one row of ParvaGPU's files.
 
     Args:
-        rates: Requests/s.
-        latencies: Latency objectives, ms.
-        scenario: Row, 1 for the first.
+        rates: File with request rates, req/s.
+        latencies: File with latency objectives, ms.
+        scenario: Number of the row, from 1.
         models: Names of the columns.
 
     Raises:
-        InvalidArgument: A file cannot be read, has no such row, or a number is wrong; the message
+        InvalidArgument: A file cannot be read, lacks the row, or has an invalid number; the message
             names file, row and model.
     """
     found_rps = _scenario(rates, scenario, models)
@@ -169,7 +169,7 @@ def _csv(path: Path) -> dict[int, Mapping[str, Any]]:
 
 
 def _cells(path: Path) -> list[list[str]]:
-    """Return the rows of a CSV file; a byte order mark, as spreadsheets write it, is no text."""
+    """Return the rows of a CSV file, without a byte order mark, as spreadsheets write it."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             return [[cell.strip() for cell in row] for row in csv.reader(file)]

@@ -1,4 +1,4 @@
-"""Accumulates the fleet's account and the active plan's outcome, and writes both as they grow."""
+"""Accumulation of the fleet's account and the active plan's outcome, and their periodic writing."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
@@ -26,12 +26,12 @@ _COLLECT_INTERVAL_S = 0.5
 _SAVE_INTERVAL_S = 2.0
 _MAX_SAVE_INTERVAL_S = 10.0
 _SAVE_SHARE = 0.03
-"""Of the time, that saving may take, so that the account of many nodes leaves room for the rest."""
+"""Share of the time that writing may take: the account of many nodes must leave room."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Sheet:
-    """What is written at once. Attributes: page, and a plan's version and outcome."""
+    """Page of the account with a plan's version and outcome, written together."""
 
     page: Page
     version: int
@@ -42,9 +42,9 @@ class AccountingWriter:
     """Totals of the fleet and of the active plan, and the account by hour.
 
     Attributes:
-        collect: Has what was reported booked, by `read`; called before figures are read or written.
-            In a large fleet it books some of it, so that others need not wait.
-        collect_each: Has all of it booked, a node at each step.
+        collect: Books pending reports through `book`; called before figures are read or written. In
+            a large fleet it books only some, so that others need not wait.
+        collect_each: Books all pending reports, one node at each step.
         active_version: Version of the active plan; 0: none.
     """
 
@@ -67,24 +67,24 @@ class AccountingWriter:
         self.active_version = 0
         self._outcome = Outcome(since=clock.now())
         self._writing = asyncio.Lock()
-        self._unwritten: _Sheet | None = None  # begun; nobody knows whether it was written
+        self._unwritten: _Sheet | None = None  # begun; unknown whether it was written
         self._purged: datetime | None = None
-        self._clamped: set[str] = set()  # nodes that reported what cannot be
+        self._clamped: set[str] = set()  # nodes with implausible reports
 
     @property
     def total(self) -> Spent:
-        """What the fleet has spent since its account began."""
+        """Energy and carbon of the fleet since its account began."""
         self.collect()
         return self._accountant.account.total
 
     def outcome(self) -> Outcome:
-        """Return what was seen of the active plan so far."""
+        """Return the outcome of the active plan so far."""
         self.collect()
         active_s = (self._clock.now() - self._outcome.since).total_seconds()
         return replace(self._outcome, active_s=max(active_s, self._outcome.active_s))
 
     async def restore(self, active: Plan | None) -> None:
-        """Go on where the last process stopped."""
+        """Continue the account where the last process stopped."""
         self._accountant = Accountant(self._sites, await self._store.pages.account())
         prometheus.FLEET_ENERGY.inc(self.total.energy_j)
         prometheus.FLEET_CARBON.inc(self.total.carbon_gco2e)
@@ -93,9 +93,9 @@ class AccountingWriter:
             prometheus.PLAN_VERSION.set(active.version)
 
     def book(self, node: str, reported: Mapping[str, EnergyCounters]) -> None:
-        """Take in the counters of a node's GPUs, by UUID.
+        """Book the counters of a node's GPUs, by UUID.
 
-        Before the zone's intensity is known nothing is booked: the counters keep it for later.
+        Until the zone's intensity is known nothing is booked: the next report covers the gap.
         """
         reported, clamped = self._accountant.bounded(node, reported, self._clock.monotonic())
         for name in clamped:
@@ -103,7 +103,7 @@ class AccountingWriter:
         if clamped and node not in self._clamped:
             self._clamped.add(node)
             _log.warning(
-                "an agent reports energy that cannot be; it is cut to what can",
+                "an agent reports implausible energy; it is cut",
                 node=node,
                 fields=clamped,
             )
@@ -117,16 +117,16 @@ class AccountingWriter:
         )
 
     def rate(self, rates: BaselineRates) -> None:
-        """Take in what BASE draws for a request from now on."""
+        """Set BASE's energy per request from now on."""
         self._accountant.rate(rates)
 
     def answered(self, report: LoadReport) -> None:
-        """Take in what a router answered: how many requests, how fast, and how accurately."""
+        """Add a router's answers: their number, latency and accuracy."""
         self._accountant.count(report.router_id, report.tokens, self._clock.now())
         self._outcome = _with_answers(self._outcome, report, self._aims)
 
     async def activate(self, version: int) -> None:
-        """Write the outcome of the plan before, and begin that of `version`, now active."""
+        """Write the outcome of the previous plan, and begin that of `version`, now active."""
         async with self._writing:
             await self._finish()
             await self._collect_all()
@@ -137,13 +137,13 @@ class AccountingWriter:
         prometheus.PLAN_VERSION.set(version)
 
     async def save(self) -> None:
-        """Write all down."""
+        """Write everything that is not written yet."""
         async with self._writing:
             await self._collect_all()
             await self._save()
 
     async def keep(self) -> None:
-        """Write what is booked every two seconds, for ever; where that takes long, every ten."""
+        """Write booked entries every two seconds, for ever; every ten where writing is slow."""
         pause_s = _SAVE_INTERVAL_S
         while True:
             for _ in range(round(pause_s / _COLLECT_INTERVAL_S)):
@@ -155,12 +155,12 @@ class AccountingWriter:
                     await self._save()
                 took_s = self._clock.monotonic() - began_s
                 pause_s = min(max(took_s / _SAVE_SHARE, _SAVE_INTERVAL_S), _MAX_SAVE_INTERVAL_S)
-            except Unavailable as error:  # the meters keep it for later
+            except Unavailable as error:  # the next page covers it
                 _log.warning("the account was not written", error=error.message)
 
     async def _collect_all(self) -> None:
         for _ in self.collect_each():
-            await asyncio.sleep(0)  # the planner of a large fleet has more to do
+            await asyncio.sleep(0)  # gives way to other work in a large fleet
 
     async def _save(self) -> None:
         await self._finish()
@@ -171,25 +171,25 @@ class AccountingWriter:
         return _Sheet(self._accountant.page(), self.active_version, self.outcome())
 
     async def _finish(self) -> None:
-        """Write the sheet whose writing failed; where it had been written after all, once more."""
+        """Write the sheet whose writing failed, which may have been written after all."""
         if self._unwritten is not None:
             await self._write(self._unwritten)
 
     async def _rewind(self) -> None:
-        """Go on from what is written of the account and of the active plan."""
+        """Return to the written state of the account and of the active plan."""
         self._accountant.rewind(await self._store.pages.account())
         plan = await self._store.active()
         written = plan.outcome if plan is not None and plan.version == self.active_version else None
         self._outcome = written or Outcome(since=self._outcome.since)
 
     async def _write(self, sheet: _Sheet) -> None:
-        """Write a sheet, and once an hour forget what is too old.
+        """Write a sheet, and once an hour delete old hours.
 
-        A sheet that the database refuses is dropped: it would refuse it for ever. The counters of
-        GPUs bring its energy again, from where the account was last written.
+        A sheet that the database rejects is dropped, as it always would be. Its energy is booked
+        again: the GPUs' counters continue from where the account was last written.
 
         Raises:
-            Unavailable: It is the next to be written, then.
+            Unavailable: The sheet was not written, and is the next to write.
         """
         self._unwritten = sheet
         hour = hour_of(self._clock.now())
@@ -199,13 +199,13 @@ class AccountingWriter:
             _count(sheet.page)
         except Rejected as error:
             prometheus.DROPPED_SHEETS.inc()
-            _log.error("a sheet of the account is dropped: it is refused", error=str(error))
+            _log.error("a sheet of the account was rejected and dropped", error=str(error))
             await self._rewind()
         self._unwritten, self._purged = None, hour
 
 
 def _count(page: Page) -> None:
-    """Add the models' entries of a page that is written to the metrics."""
+    """Add the models' entries of a written page to the metrics."""
     for key, figures in page.entries.items():
         if key.model != NO_MODEL:
             prometheus.MODEL_CARBON.labels(key.model).inc(max(figures.carbon_gco2e, 0.0))

@@ -1,4 +1,4 @@
-"""Keeps what BASE would draw for a request up to date."""
+"""Periodic update of BASE's energy per request."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,15 +15,15 @@ _log = logs.get("counterfactual")
 
 _EVERY_S: Final = 60.0
 _PAUSE: Final = 9.0
-"""At most a tenth of the time is spent on it, while the nodes of a large fleet join."""
+"""Pause as a multiple of the time spent, while the nodes of a large fleet join."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Counterfactual:
-    """Poses BASE's problem for the fleet and demand of now, again and again.
+    """Solves BASE's problem for the current fleet and demand, periodically.
 
     Attributes:
-        _state: The cluster's; its settings have the batch sizes that BASE may choose from.
+        _state: State of the cluster; its settings have BASE's batch sizes.
         _receive: Receives the rates.
     """
 
@@ -31,7 +31,7 @@ class Counterfactual:
     _receive: Callable[[BaselineRates], None]
 
     async def keep(self) -> None:
-        """Do so for ever: when the fleet changes, and every minute."""
+        """Update the rates for ever: when the fleet changes, and every minute."""
         state, clock = self._state, self._state.clock
         seen: frozenset[tuple[str, str]] = frozenset()
         looked_at, due_s = -1, 0.0

@@ -1,4 +1,4 @@
-"""The deployment in force: what the file says, and what operators changed at run time."""
+"""The deployment in force: the deployment file with operators' overrides."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
@@ -23,12 +23,12 @@ _log = logs.get("settings")
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """A deployment that was checked.
+    """A validated deployment.
 
     Attributes:
-        file: What the file says.
-        overrides: What operators changed, by path.
-        deployment: Both together.
+        file: Deployment of the file.
+        overrides: Operators' changes by path.
+        deployment: The file with the overrides.
         models: Its models, with their profiles.
     """
 
@@ -41,15 +41,15 @@ class InForce:
     async def of(
         cls, file: Deployment, overrides: Mapping[str, ChangedSetting], *, may_add: bool = False
     ) -> "InForce":
-        """Check a deployment; reads profiles.
+        """Validate a deployment; reads profiles.
 
         Args:
-            file: What the file says.
-            overrides: What operators change, by path.
-            may_add: Whether that may be a model that the file lacks.
+            file: Deployment of the file.
+            overrides: Operators' changes by path.
+            may_add: Whether these may contain a model that the file lacks.
 
         Raises:
-            InvalidArgument: An override cannot be.
+            InvalidArgument: An override is invalid.
             ConfigError, ServiceError: A profile cannot be read.
         """
         values = {path: each.value for path, each in overrides.items()}
@@ -59,11 +59,11 @@ class InForce:
 
     @classmethod
     async def restored(cls, file: Deployment, store: Store) -> "InForce":
-        """Return the deployment at the start: overrides of before, as far as the file allows."""
+        """Return the deployment at the start: earlier overrides as far as the file allows."""
         return await cls.of(file, _kept(file, await store.overrides()))
 
     def changed(self, new: "InForce") -> tuple[str, ...]:
-        """Return the paths of settings that another one changes."""
+        """Return the paths of settings that differ in another one."""
         return differences(self.deployment, new.deployment)
 
 
@@ -71,13 +71,13 @@ class DeploymentChanges:
     """Changes the deployment in force: by reload of its file, or by order of an operator.
 
     Args:
-        now: In force at the start.
-        store: Keeps what operators change.
-        clock: Time.
-        use: Has all that uses the deployment take it over; also gets the operator's identity.
+        now: Deployment in force at the start.
+        store: Stores the overrides.
+        clock: Source of time.
+        use: Applies the deployment to all its users; also gets the operator's identity.
 
     Attributes:
-        now: In force.
+        now: Deployment in force.
     """
 
     def __init__(
@@ -91,10 +91,10 @@ class DeploymentChanges:
         self._zones = now.deployment.node_zones
 
     async def reload(self, file: Deployment) -> None:
-        """Take over a changed file; what operators changed stays, as far as the file allows.
+        """Apply a changed file; overrides stay as far as the file allows.
 
         Raises:
-            ConfigError, ServiceError: It cannot be used; nothing has changed.
+            ConfigError, ServiceError: The file is invalid; nothing has changed.
         """
         for name, node in file.nodes.items():
             if node.zone not in self._zones:
@@ -124,17 +124,17 @@ class DeploymentChanges:
         *,
         may_add: bool = False,
     ) -> InForce:
-        """Return the deployment with some settings changed; nothing is stored or touched.
+        """Return the deployment with some settings changed; nothing is stored or applied.
 
         Args:
             values: New values by path; None removes a model or variant.
-            reset: Paths whose value shall be the file's again, with all below.
+            reset: Paths to reset to the file's values, including everything below.
             principal: Identity of the operator.
             may_add: Whether a value may be the section of a model that the file lacks.
 
         Raises:
             InvalidArgument: A setting does not exist, cannot be changed at run time, or may not
-                have the value; or what is to be reset was not changed.
+                have the value; or a setting to reset was not changed.
         """
         kept = dict(self.now.overrides)
         for path in reset:
@@ -157,7 +157,7 @@ class DeploymentChanges:
     async def change(
         self, values: Mapping[str, JsonValue], reset: Collection[str], principal: str
     ) -> tuple[str, ...]:
-        """Change settings now, over restarts too; return the paths that changed.
+        """Change settings now and over restarts; return the paths that changed.
 
         Raises:
             InvalidArgument: As for `proposed`; nothing has changed.
@@ -179,5 +179,5 @@ def _kept(file: Deployment, overrides: Mapping[str, ChangedSetting]) -> dict[str
     """Return the overrides that a file still allows; others are logged."""
     kept, dropped = still_valid(file, overrides)
     for path, why in dropped.items():
-        _log.warning("a change made at run time holds no longer", setting=path, why=why)
+        _log.warning("a run-time change no longer applies", setting=path, why=why)
     return kept

@@ -11,17 +11,17 @@ from services.planner.core.cycle.environment import Clock
 
 LIFETIME_S = 600.0
 MAX_DRY_RUNS = 256
-"""The oldest go first: plans of large fleets take megabytes."""
+"""Number of plans kept, the newest: plans of large fleets take megabytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """What a proposal was made for.
+    """State that a proposal was made for.
 
     Attributes:
         version: The active plan; 0: none.
         gpus: GPU type by (node, GPU UUID).
-        segments: What ran.
+        segments: Segments that ran.
     """
 
     version: int
@@ -37,7 +37,7 @@ class _StoredPlan:
 
 
 class DryRuns:
-    """Proposed plans by id, each for LIFETIME_S."""
+    """Proposed plans by id, each kept for LIFETIME_S."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -54,12 +54,12 @@ class DryRuns:
         """Return a plan that may be applied.
 
         Args:
-            proposal_id: As `keep` returned it.
-            now: What is now.
+            proposal_id: Id from `keep`.
+            now: Current state.
 
         Raises:
-            NotFound: There is no such proposal, or it is too old.
-            FailedPrecondition: It was made for something else than what is now.
+            NotFound: There is no such proposal, or it has expired.
+            FailedPrecondition: The state has changed since it was made.
         """
         self._forget()
         kept = self._kept.get(proposal_id)

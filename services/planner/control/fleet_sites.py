@@ -1,4 +1,4 @@
-"""The nodes as the account sees them: zone, PUE, intensity, and who holds which part of a GPU."""
+"""Nodes as sites of the account: zone, PUE, intensity, and the models' shares of each GPU."""
 
 from typing import Final
 
@@ -9,16 +9,16 @@ from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.model import GpuType
 
 _PACKAGES_W: Final = 2000.0
-"""The meter of CPU cores may be that of all packages of the machine, whichever are offered."""
+"""Power limit of CPU cores' meter, which may count all packages of the machine, W."""
 
 
 def site_of(state: ClusterState, embodied: config.Embodied | None, name: str) -> Site | None:
-    """Return a node as it is now; None: unknown node, or unknown intensity of its zone.
+    """Return a node's current site; None: unknown node, or unknown intensity of its zone.
 
     Args:
-        state: The cluster's.
-        embodied: How embodied carbon is counted; None: it is not.
-        name: The node's.
+        state: State of the cluster.
+        embodied: Settings of embodied carbon; None: it is not counted.
+        name: Name of the node.
     """
     settings, node = state.fleet.settings.get(name), state.fleet.node(name)
     intensity = None if settings is None else state.intensity_gco2e_per_kwh.get(settings.zone)

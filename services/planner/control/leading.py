@@ -1,4 +1,4 @@
-"""The term of this planner: kept while it can be, and what may be done only in it."""
+"""Leadership of this planner: its lease is renewed, and it acts only while it is valid."""
 
 import asyncio
 import math
@@ -14,17 +14,17 @@ from services.planner.core.lease import EXPIRES_S, RENEW_S
 _log = logs.get("leadership")
 
 _LEAST_TURNS: Final = 50
-"""Turns of the loop in which the database has not answered, before it is taken for lost."""
+"""Turns of the loop without an answer after which the database counts as lost."""
 
 
 class Leading:
     """Keeps the lease of a planner that leads.
 
     Args:
-        store: Where the lease is.
-        clock: Time.
-        steps_down: Whether this planner gives way where it can neither renew in time nor read that
-            the lease is still its own: another may stand by. Else it waits until it can.
+        store: Store with the lease.
+        clock: Source of time.
+        steps_down: Whether this planner gives way when it can neither renew in time nor read that
+            the lease is still its own, because another may stand by. Else it waits until it can.
     """
 
     def __init__(self, store: Store, clock: Clock, *, steps_down: bool) -> None:
@@ -36,8 +36,8 @@ class Leading:
     async def keep(self) -> None:
         """Renew the lease for ever.
 
-        Where the disk is full, the database still says that no other planner has led since: this
-        one does not act (`may_act`), and goes on announcing what is stored.
+        With a full disk the database still shows that no other planner has led since: this one does
+        not act (`may_act`), but keeps announcing what is stored.
 
         Raises:
             Deposed: Another planner leads, or may soon.
@@ -84,7 +84,7 @@ class Leading:
         """Return whether the database can be read, and holds this planner's lease.
 
         Raises:
-            Deposed: It holds another's.
+            Deposed: It holds another planner's.
         """
         try:
             await _within(EXPIRES_S, self._store.check_lease())
@@ -99,7 +99,7 @@ class Leading:
 
 
 async def _within(limit_s: float, work: Coroutine[Any, Any, None]) -> None:
-    """Do `work`, in so much time and so many turns of the loop: of one held up, time says nothing.
+    """Do `work` within a time and a number of turns of the loop, as a blocked loop delays both.
 
     Raises:
         TimeoutError: It is not done.

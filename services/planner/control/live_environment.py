@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class LiveEnvironment:
-    """What the decision cycle acts through in the planner service; see `Environment`."""
+    """Environment of the decision cycle in the planner service; see `Environment`."""
 
     log = _log
 
@@ -50,36 +50,36 @@ class LiveEnvironment:
 
     @property
     def shares(self) -> Mapping[str, float]:
-        """Share of its model's load that each serving segment has now, by segment id."""
+        """Current share of its model's load of each serving segment, by segment id."""
         return self._publisher.shares
 
     def new_id(self) -> str:
-        """Return a segment id that was never used."""
+        """Return an unused segment id."""
         return f"s-{uuid.uuid4().hex[:12]}"
 
     async def think(self, strategy: str, work: Callable[[], T]) -> T:
-        """Run a strategy's work in a thread.
+        """Run a strategy's computation in a thread.
 
         Raises:
-            ServiceError: As the work raises it; Unavailable: it crashed.
+            ServiceError: Raised by the computation; Unavailable: it crashed.
         """
         try:
             return await asyncio.to_thread(work)
         except ServiceError:
             raise
         except Exception as error:
-            # The border to strategies: one that crashes must not take the routes down with it.
+            # Border to the strategies: a crash of one must not take the routes down.
             _log.error("strategy crashed", strategy=strategy, **_tracebacks.details(error))
             raise Unavailable(f"strategy {strategy} crashed: {error}") from error
 
     async def together(self, works: Iterable[Coroutine[Any, Any, T]]) -> Sequence[T]:
-        """Run coroutines at the same time; return their results, in order."""
+        """Run coroutines concurrently; return their results, in order."""
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(work) for work in works]
         return [task.result() for task in running]
 
     async def perform(self, change: NodeChange) -> None:
-        """Send a node its part of a stage, as one change where it is more than one action.
+        """Send a node its part of a stage, as one change if it has several actions.
 
         Nothing is sent while another planner may lead.
 

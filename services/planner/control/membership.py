@@ -1,4 +1,4 @@
-"""Which nodes there are, over restarts: nodes join, are taken out of use, and are forgotten."""
+"""Membership of nodes, over restarts: they join, are taken out of use, and are forgotten."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -28,11 +28,11 @@ _log = logs.get("nodes")
 _MOST_JOINED: Final = 10_000
 _LOOK_S: Final = 60.0
 _LOOKS: Final = 4
-"""How often a node is looked for before it is forgotten."""
+"""Checks of a node before it is forgotten."""
 
 
 class Membership:
-    """Admits nodes to the fleet and keeps what is ordered of them; all of it is written first."""
+    """Admits nodes to the fleet and records orders about them; everything is stored first."""
 
     def __init__(  # noqa: PLR0913, PLR0917 - one argument per collaborator, all made in assembly.py
         self,
@@ -45,17 +45,17 @@ class Membership:
         *,
         local: bool,
     ) -> None:
-        """Know the nodes of the deployment file.
+        """Start with the nodes of the deployment file.
 
         Args:
-            state: Learns who is admitted and what is ordered.
-            store: Keeps both.
-            clock: Time.
-            account_writer: Writes what a node has spent before it is forgotten.
-            zones: That nodes may join in.
-            forgotten: Called with the name of a node that is forgotten.
-            local: Callers have no identities because all of them are on this machine: so must be
-                the nodes, or any user of it could have routers send requests elsewhere.
+            state: Gets admitted nodes and orders.
+            store: Stores both.
+            clock: Source of time.
+            account_writer: Writes a node's energy before it is forgotten.
+            zones: Zones that nodes may join in.
+            forgotten: Called with the name of a forgotten node.
+            local: Callers have no identities because all of them are on this machine: nodes must
+                be, too, or any user could have routers send requests elsewhere.
         """
         self._fleet = state.fleet
         self._changed = state.changed
@@ -69,7 +69,7 @@ class Membership:
         self._writing = asyncio.Lock()
 
     async def restore(self) -> None:
-        """Take up the nodes and orders of before a restart."""
+        """Restore the nodes and orders from before a restart."""
         joined, orders = await self._store.nodes()
         for node in joined.values():
             self._fleet.settings.admit(node)
@@ -78,16 +78,16 @@ class Membership:
                 self._fleet.order(name, order)
 
     async def admit(self, node: JoinedNode, agent: Caller) -> None:
-        """Admit a node whose agent joins; one that the deployment file names needs no admission.
+        """Admit a node whose agent joins; one of the deployment file needs no admission.
 
         Args:
-            node: As its agent says it.
-            agent: Who calls.
+            node: The node as its agent reports it.
+            agent: The calling agent.
 
         Raises:
-            InvalidArgument: It cannot be so named, or says no address.
-            FailedPrecondition: The file lets no others join, or the zone is unknown.
-            PermissionDenied: The name or the caller may not join, or the name is another's.
+            InvalidArgument: The name is invalid, or the address is missing.
+            FailedPrecondition: The file lets no other nodes join, or the zone is unknown.
+            PermissionDenied: The name or the caller may not join, or the name belongs to another.
             ResourceExhausted: Too many have joined.
         """
         known = self._fleet.settings
@@ -157,7 +157,7 @@ class Membership:
         Args:
             name: The node.
             principal: Identity of the operator.
-            drain: Whether a plan without the node is made now; None: the node may be used again.
+            drain: Whether to plan without the node now; None: the node may be used again.
 
         Raises:
             NotFound: There is no such node.
@@ -172,7 +172,7 @@ class Membership:
         _log.info("node ordered", node=name, order=order, principal=principal)
 
     def check_known(self, name: str) -> None:
-        """Check that there is a node.
+        """Check that a node exists.
 
         Raises:
             NotFound: There is none.
@@ -182,7 +182,7 @@ class Membership:
             raise NotFound.at("node", f"no node {plain(name)!r}; there is {known}")
 
     async def forget(self, name: str) -> None:
-        """Forget a node that joined and is out of reach.
+        """Forget a node that joined and is unreachable.
 
         Raises:
             NotFound: There is no such node.
@@ -205,7 +205,7 @@ class Membership:
         _log.info("node forgotten", node=name)
 
     async def keep(self) -> None:
-        """Forget nodes that have been out of reach for too long, for ever."""
+        """Forget nodes that have been unreachable for too long, for ever."""
         while True:
             join = self._fleet.settings.join
             after_s = None if join is None else join.forget_after_s

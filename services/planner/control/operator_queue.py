@@ -1,4 +1,4 @@
-"""What operators order: taken one after the other, between two plans of the planner's own."""
+"""Operators' orders, carried out one after another between two plans of the planner's own."""
 
 import asyncio
 from collections import deque
@@ -13,11 +13,11 @@ from services.planner.core.cycle.environment import ChangeEvent
 T = TypeVar("T")
 
 Begin = Callable[[], Awaitable[tuple[T, Work | None]]]
-"""Carries an order out as far as its caller waits for it; with what is left to do: the rollout."""
+"""Starts an order; returns its reply and the rollout still to run."""
 
 
 class OperatorQueue:
-    """Orders that wait for their turn. Attributes: changed (notified when one comes)."""
+    """Queue of orders. Attributes: changed (notified when one arrives)."""
 
     def __init__(self, changed: ChangeEvent) -> None:
         self.changed = changed
@@ -28,34 +28,34 @@ class OperatorQueue:
         return len(self._waiting)
 
     async def give(self, begin: Begin[T]) -> T:
-        """Give an order; return its answer.
+        """Queue an order; return its reply.
 
         Raises:
             ServiceError: It cannot be carried out.
         """
         if self._closed:
-            raise Unavailable("the planner stops")
+            raise Unavailable("the planner is stopping")
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting.append((begin, answer))
         self.changed.notify()
         return await answer
 
     def take(self) -> Work | None:
-        """Return what carries out the order whose turn it is."""
+        """Return the work of the next order; None: none waits."""
         return partial(_carry_out, *self._waiting.popleft()) if self._waiting else None
 
     def close(self) -> None:
-        """Refuse all that wait, and all that come."""
+        """Refuse all waiting and future orders."""
         self._closed = True
         while self._waiting:
-            _refuse(self._waiting.popleft()[1], Unavailable("the planner stops"))
+            _refuse(self._waiting.popleft()[1], Unavailable("the planner is stopping"))
 
 
 async def _carry_out(begin: Begin[T], answer: asyncio.Future[T]) -> None:
-    """Begin an order, answer it, and do what is left to do.
+    """Start an order, send its reply, and run its rollout.
 
-    An order that cannot be carried out is answered with the reason, and nothing has changed. One
-    whose caller has gone is not begun.
+    An order that cannot be carried out gets the reason, and nothing has changed. One whose caller
+    has gone is not started.
     """
     if answer.done():
         return

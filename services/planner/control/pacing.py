@@ -1,4 +1,4 @@
-"""How often work may be done that costs more the larger the fleet is."""
+"""Pacing of work whose cost grows with the fleet."""
 
 import asyncio
 from collections import deque
@@ -13,13 +13,13 @@ _MOST_IN_A_TURN: Final = 32
 
 
 class Pacing:
-    """At most a fifth of the time is spent on the work, or it is done every half second.
+    """Limits work to a fifth of the time, or to once every half second.
 
-    Some of it is done at once, though: a change that comes alone is not kept waiting by the one
-    before it. Time is the processor's, so that other processes' work does not lengthen the pauses.
+    Some of it starts at once, so that a single change does not wait for the one before it. Time is
+    the processor's, so that other processes' work does not lengthen the pauses.
 
     Args:
-        clock: Time.
+        clock: Source of time.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -28,7 +28,7 @@ class Pacing:
         self._since_s = clock.monotonic()
 
     def pause_s(self, spent_s: float) -> float:
-        """Return how long to pause after work that took `spent_s` of the processor, s."""
+        """Return the pause after work that took `spent_s` of the processor, s."""
         now_s = self._clock.monotonic()
         owed_s = max(0.0, self._owed_s - (now_s - self._since_s)) + spent_s / _SHARE
         self._owed_s, self._since_s = min(owed_s, _AT_ONCE_S + _MAX_PAUSE_S), now_s
@@ -36,13 +36,13 @@ class Pacing:
 
 
 class Turns:
-    """Work that many callers bring at once is begun a little in each turn of the event loop.
+    """Spreads work of many callers over turns of the event loop.
 
-    Whatever else there is to do in a turn, some of it is begun: a busy loop does not starve it,
-    and it does not hold up the loop.
+    Each turn starts some of it, whatever else there is to do: a busy loop does not starve it, and
+    it does not block the loop.
 
     Args:
-        most: How much is begun in a turn.
+        most: Number of pieces started per turn.
     """
 
     def __init__(self, most: int = _MOST_IN_A_TURN) -> None:
@@ -50,7 +50,7 @@ class Turns:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def next(self) -> None:
-        """Return when it is the caller's turn: the first who came is the first."""
+        """Wait for the caller's turn, first come, first served."""
         loop = asyncio.get_running_loop()
         turn = loop.create_future()
         self._waiting.append(turn)
@@ -61,7 +61,7 @@ class Turns:
     def _begin(self) -> None:
         for _ in range(min(self._most, len(self._waiting))):
             turn = self._waiting.popleft()
-            if not turn.done():  # whoever waited may have gone
+            if not turn.done():  # the waiting caller may have gone
                 turn.set_result(None)
         if self._waiting:
             asyncio.get_running_loop().call_soon(self._begin)

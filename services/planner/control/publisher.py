@@ -27,16 +27,15 @@ _log = logs.get("publisher")
 
 _CONDITIONS_PAUSE_S = 0.002
 _MAX_PAUSE_S = 0.5
-"""For each node, and at most: all subscribers are sent what changes as each one joins."""
+"""Pause per node, and its limit: each joining node changes what all subscribers get, s."""
 
 
 class Publisher:
-    """The one writer of the routing table. A table is on the disk before anybody reads it.
+    """The only writer of the routing table, which is on disk before any subscriber sees it.
 
     Attributes:
-        routed_before: What the table of before the restart has of nodes, by name.
-        conditions: Returns what keeps the deployment from working now; subscribers learn it a
-            little later.
+        routed_before: Nodes' contribution to the table from before the restart, by name.
+        conditions: Returns the current conditions; subscribers get them a little later.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - one argument per collaborator, all made in assembly.py
@@ -48,14 +47,14 @@ class Publisher:
         conditions: Callable[[], tuple[Condition, ...]],
         term: Callable[[], int],
     ) -> None:
-        """Publish nothing yet.
+        """Start without a table.
 
         Args:
             deployment: The deployment.
-            store: Keeps the table.
-            fleet: What agents report.
-            policies: How models are served.
-            conditions: Returns what keeps the deployment from working now.
+            store: Stores the table.
+            fleet: Nodes as reported by agents.
+            policies: Serving policies of the models.
+            conditions: Returns the current conditions.
             term: Returns the term in which this planner leads.
         """
         self._deployment = deployment.model_copy(update={"nodes": fleet.settings})
@@ -74,7 +73,7 @@ class Publisher:
         self.board: Broadcast[Announcement] = Broadcast(Announcement(None, table))
 
     def use(self, deployment: Deployment) -> None:
-        """Take over changed models and nodes; removed variants are routed to while they serve."""
+        """Apply changed models and nodes; removed variants are routed to while they serve."""
         known = self._deployment.models
         models = {
             name: model.model_copy(update={"variants": {**known[name].variants, **model.variants}})
@@ -87,10 +86,10 @@ class Publisher:
         )
 
     async def restore(self, plans: Iterable[Plan]) -> None:
-        """Serve the routing table of before the restart until agents report.
+        """Serve the routing table from before the restart until agents report.
 
         Args:
-            plans: Those whose segments the table may name, the newest plan first.
+            plans: Plans whose segments the table may name, the newest first.
         """
         plans = tuple(plans)
         for plan in plans:
@@ -112,27 +111,27 @@ class Publisher:
 
     @property
     def shares(self) -> dict[str, float]:
-        """Share of its model's load that each serving segment has now, by segment id."""
+        """Current share of its model's load of each serving segment, by segment id."""
         return {segment.spec.segment_id: segment.share for segment in self._serving}
 
     def announce(self, plan: Plan) -> None:
-        """Publish a plan, or its new state; it must be written already."""
+        """Publish a plan, or its new state, after it was stored."""
         _note(plan)
         self.board.publish(
             replace(self.board.value, plan=plan, conditions=_noted(self.conditions()))
         )
 
     async def serve(self, plan_version: int, segments: Iterable[PlannedSegment]) -> int:
-        """Send requests to these segments, with these shares, and to no others.
+        """Route requests to these segments with these shares, and to no others.
 
         Returns:
-            The revision of the routing table that says so.
+            The revision of the routing table.
         """
         self._plan_version, self._serving = plan_version, tuple(segments)
         return await self.refresh()
 
     async def refresh(self) -> int:
-        """Bring the table up to date with what the agents report; return its revision."""
+        """Update the table from the agents' reports; return its revision."""
         async with self._publishing:
             self._routed = self._fleet.routed_revision
             now = self.board.value.routing
@@ -153,7 +152,7 @@ class Publisher:
         return table.revision
 
     async def _publish(self, table: RoutingTable) -> None:
-        """Write the next table, and have subscribers see it."""
+        """Write the next table, and show it to subscribers."""
         try:
             await self._store.save_routing(table)
         except BaseException:
@@ -162,7 +161,7 @@ class Publisher:
         self.board.publish(replace(self.board.value, routing=table))
 
     async def _follow_nodes(self) -> None:
-        """Bring the table up to date with the nodes whose routes have changed since it was made."""
+        """Update the table for the nodes whose routes have changed since it was made."""
         async with self._publishing:
             nodes, now = self._fleet.rerouted(self._routed), self.board.value.routing
             if nodes is not None:
@@ -178,7 +177,7 @@ class Publisher:
         await self.refresh()
 
     async def follow(self, changed: ChangeEvent) -> None:
-        """Keep table and conditions up to date, for ever; changes in between go out together."""
+        """Keep table and conditions up to date, for ever; changes in between are sent together."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow_conditions(changed), name="planner.conditions")
             await self._follow_routes(changed)
@@ -211,7 +210,7 @@ class Publisher:
 
 
 def _note(plan: Plan) -> None:
-    """Measure a plan: its state, and of an active one what it provides, leaves empty, and lacks."""
+    """Set a plan's metrics: its state, and of an active one its load, empty GPUs and shortage."""
     if plan.state is not PlanState.SUPERSEDED:
         for state in PlanState:
             prometheus.PLAN_STATE.labels(state.name.lower()).set(state is plan.state)
@@ -244,7 +243,7 @@ def _note_promises(plan: Plan) -> None:
 
 
 def _noted(conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:
-    """Measure conditions, and return them."""
+    """Set the conditions' metrics, and return the conditions."""
     prometheus.CONDITION.clear()
     for each in conditions:
         prometheus.CONDITION.labels(each.kind.name, each.subject, each.setting).set(1)
@@ -252,11 +251,11 @@ def _noted(conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:
 
 
 def _of_nodes(table: RoutingTable, planned: Mapping[str, PlannedSegment]) -> dict[str, NodeRoutes]:
-    """Return what agents had reported, by node, when a table was made.
+    """Return the agents' reports, by node, behind a table.
 
     Args:
         table: The table.
-        planned: The segments that it may name, by id.
+        planned: Segments that it may name, by id.
     """
     pues: dict[str, float] = {}
     idle_power_w: dict[str, dict[str, float]] = {}

@@ -35,13 +35,13 @@ from services.planner.core.triggers import Observation
 from services.planner.core.what_if import alter, of_another_world
 
 BRIEF_S: Final = 1.0
-"""Longest that a strategy searches while a person waits, s."""
+"""Longest search of a strategy while a person waits, s."""
 MAX_WEIGHTS: Final = 32
 _STRETCH: Final = timedelta(days=1)
 
 
 class Queries:
-    """Answers them. Nothing here changes what runs, but `apply`; solving runs in a thread."""
+    """Answers queries. Only `apply` changes what runs; solving runs in a thread."""
 
     def __init__(
         self,
@@ -55,18 +55,18 @@ class Queries:
         self._account_writer = account_writer
         self._reconciler = reconciler
         self._dry_runs = DryRuns(state.clock)
-        self._thinking = asyncio.Lock()  # questions must not take the threads of plans that count
+        self._thinking = asyncio.Lock()  # queries must not starve plans of threads
 
     async def dry_run(self, changes: WhatIf, *, brief: bool = False) -> DryRunResponse:
-        """Return what would be decided under other circumstances, and why.
+        """Return the decision under other circumstances, with its explanation.
 
-        A plan for other wishes (objective, strategy) can be applied; one for another world
-        (demand, grid, fleet) cannot.
+        A plan for other wishes (objective, strategy) can be applied; one for other facts (demand,
+        grid, fleet) cannot.
 
         Args:
-            changes: The circumstances.
-            brief: Somebody waits: the strategy searches for at most BRIEF_S, and nothing is said
-                of what else there was.
+            changes: Changes to the circumstances.
+            brief: Whether a person waits: the strategy searches for at most BRIEF_S, and no
+                alternatives are given.
 
         Raises:
             InvalidArgument: A change is out of range, or names what does not exist.
@@ -81,10 +81,10 @@ class Queries:
     async def sweep(
         self, changes: WhatIf, carbon_weights: Sequence[float]
     ) -> AsyncIterator[tuple[float, Prediction]]:
-        """Yield what would be promised for each weight of carbon, as soon as it is decided.
+        """Yield the prediction for each weight of carbon, as soon as it is decided.
 
         Args:
-            changes: The other circumstances.
+            changes: Other changes to the circumstances.
             carbon_weights: CLOVER's lambda, 0..1 each, at most MAX_WEIGHTS.
 
         Raises:
@@ -102,10 +102,10 @@ class Queries:
             yield weight, draft.plan.prediction
 
     async def dry_run_of(self, deployment: Deployment, models: tuple[Model, ...]) -> DryRunResponse:
-        """Return what would be decided with changed settings, and why; it cannot be applied.
+        """Return the decision with changed settings, with its explanation; it cannot be applied.
 
         Args:
-            deployment: The deployment as changed.
+            deployment: The changed deployment.
             models: Its models, with their profiles.
 
         Raises:
@@ -114,7 +114,7 @@ class Queries:
         return await self._answer(lambda now: self._state.reconfigured(now, deployment, models))
 
     async def dry_run_without(self, node: str) -> DryRunResponse:
-        """Return what would be decided if a node were drained, and why; it cannot be applied.
+        """Return the decision if a node were drained, with its explanation; it cannot be applied.
 
         Raises:
             FailedPrecondition: Nothing can be decided yet, or without the node.
@@ -145,10 +145,10 @@ class Queries:
         )
 
     async def explain(self, version: int) -> Explanation:
-        """Return why a plan is as it is, from what was known when it was made; 0: the newest.
+        """Return the explanation of a plan, from the snapshot stored with it; 0: the newest.
 
         Raises:
-            NotFound: There is no such plan, or what it was made from was not kept.
+            NotFound: There is no such plan, or its snapshot was not kept.
         """
         plan = await self._store.plan(version)
         snapshot = await self._store.snapshot(plan.version, self._state.models)
@@ -156,11 +156,11 @@ class Queries:
             return await asyncio.to_thread(_explain, plan, snapshot, self._state.settings)
 
     async def diff(self, from_version: int, to_version: int) -> PlanDiff:
-        """Return how two plans differ.
+        """Return the difference of two plans.
 
         Args:
-            from_version: 0: the active plan, or the newest where none is active.
-            to_version: 0: the newest plan.
+            from_version: First plan; 0: the active plan, or the newest if none is active.
+            to_version: Second plan; 0: the newest plan.
 
         Raises:
             NotFound: There is no such plan.
@@ -172,14 +172,14 @@ class Queries:
     async def account(
         self, since: datetime | None, until: datetime | None, by: Grouping
     ) -> AsyncIterator[list[tuple[EntryKey, Figures]]]:
-        """Yield the account's entries in order of hour, with all that was drawn up to now.
+        """Yield the account's entries in order of hour, with all energy drawn up to now.
 
-        A day's at a time: years of them never stand in memory at once.
+        They are read a day at a time, so that years of them are never in memory at once.
 
         Args:
-            since: In the first hour; None: the oldest that is kept.
-            until: In the last hour, or at its end; None: now.
-            by: What the entries of an hour are added up by.
+            since: A time in the first hour; None: the oldest hour.
+            until: A time in the last hour, or its end; None: now.
+            by: Column by which the entries of an hour are summed.
 
         Raises:
             InvalidArgument: `until` is not after `since`.
@@ -207,8 +207,8 @@ class Queries:
         """Carry out the plan of a dry run for an operator; return it with its version.
 
         Raises:
-            NotFound: There is no such proposal, or it is too old.
-            FailedPrecondition: What runs is no longer what it was made for.
+            NotFound: There is no such proposal, or it has expired.
+            FailedPrecondition: The state has changed since it was made.
         """
         return await self._reconciler.apply(
             self._dry_runs.plan(proposal_id, self._basis()), principal

@@ -1,4 +1,4 @@
-"""Runs the decision cycle live, with operators' orders, and over restarts."""
+"""The decision cycle in the planner service, with operators' orders, and over restarts."""
 
 import asyncio
 import math
@@ -31,17 +31,17 @@ _UNFINISHED = (PlanState.PROPOSED, PlanState.ROLLING)
 
 
 class Reconciler:
-    """Makes plans and makes them true, one at a time.
+    """Makes plans and carries them out, one at a time.
 
     Args:
-        state: The cluster's.
-        environment: What the cycle acts through.
+        state: State of the cluster.
+        environment: Environment that the cycle acts through.
         account_writer: Account of the fleet.
         publisher: Routing tables and plans for subscribers.
 
     Attributes:
         cycle: The decision cycle.
-        standing: Where the planner stands.
+        standing: The planner's current standing.
     """
 
     def __init__(
@@ -58,12 +58,12 @@ class Reconciler:
         self._orders = OperatorQueue(state.changed)
         self.cycle = DecisionCycle(state, environment, self._orders)
         self.standing = self.cycle.standing
-        self._proposing = asyncio.Lock()  # dry runs must not starve the plans that count
+        self._proposing = asyncio.Lock()  # dry runs must not starve plans
 
-    # ---- what operators order ------------------------------------------------------------------
+    # ---- operators' orders ---------------------------------------------------------------------
 
     async def freeze(self, freeze: Freeze) -> None:
-        """Replace only lost capacity until the freeze ends, over restarts too.
+        """Replace only lost capacity until the freeze ends, also over restarts.
 
         Raises:
             InvalidArgument: It ends in the past, or in more than a year.
@@ -76,17 +76,17 @@ class Reconciler:
         await self._orders.give(partial(self._set_freeze, freeze))
 
     async def unfreeze(self) -> None:
-        """End a freeze; the planner looks at once at what has changed meanwhile."""
+        """End a freeze; the planner considers all changes since at once."""
         await self._orders.give(partial(self._set_freeze, None))
 
     async def propose(
         self, alter: Callable[[Snapshot], Snapshot], limit_s: float = math.inf
     ) -> Draft:
-        """Return what would be decided under other circumstances; nothing is stored or touched.
+        """Return the decision under other circumstances; nothing is stored or changed.
 
         Args:
-            alter: Returns the present under those circumstances; its errors are passed on.
-            limit_s: Longest that the strategy may search, where that is less than the setting, s.
+            alter: Returns the snapshot under those circumstances; its errors are passed on.
+            limit_s: Limit of the strategy's search, if shorter than the setting, s.
 
         Raises:
             FailedPrecondition: Nothing can be decided yet.
@@ -104,7 +104,7 @@ class Reconciler:
             principal: Identity of the operator; "": identities are not checked.
 
         Raises:
-            InvalidArgument: The plan's numbers cannot be.
+            InvalidArgument: A number of the plan is invalid.
             FailedPrecondition: A plan is pinned, a freeze is on, or the fleet lacks what this plan
                 needs.
         """
@@ -112,7 +112,7 @@ class Reconciler:
         return await self._orders.give(partial(self._apply, plan, principal))
 
     async def rollback(self, version: int, principal: str = "") -> Plan:
-        """Carry an earlier plan out again as a new version, and hold it; arguments as for `pin`.
+        """Carry out an earlier plan again as a new version, and pin it; arguments as for `pin`.
 
         Raises:
             NotFound: There is no such plan.
@@ -126,10 +126,10 @@ class Reconciler:
         return await self._orders.give(begin)
 
     async def pin(self, version: int | None = None, principal: str = "") -> int:
-        """Hold the active plan until `unpin`, over restarts too; return its version.
+        """Hold the active plan until `unpin`, also over restarts; return its version.
 
         Args:
-            version: Must be the active plan's; None: whichever is active.
+            version: Version that must be active; None: any.
             principal: As for `apply`.
 
         Raises:
@@ -148,7 +148,7 @@ class Reconciler:
     # ---- life ----------------------------------------------------------------------------------
 
     async def restore(self) -> None:
-        """Take up the state of before a restart, so that subscribers are served at once."""
+        """Restore the state from before a restart, so that subscribers are served at once."""
         standing = self.standing
         found = await self._store.newest_first(1)
         newest = found[0] if found else None
@@ -180,10 +180,10 @@ class Reconciler:
         finally:
             self._orders.close()
 
-    # ---- orders, when it is their turn ---------------------------------------------------------
+    # ---- orders in their turn ------------------------------------------------------------------
 
     async def _apply(self, plan: Plan, principal: str) -> tuple[Plan, Work]:
-        """Begin a dry run's plan, unless another one is held."""
+        """Begin the plan of a dry run, unless another plan is pinned."""
         if self.standing.pinned is not None:
             raise FailedPrecondition(
                 f"plan {self.standing.pinned.version} is pinned; unpin first", reason="PINNED"

@@ -1,4 +1,4 @@
-"""How routers serve each model, where an operator wants it otherwise than the file says."""
+"""Serving policies of models, where operators override the deployment file."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -18,7 +18,7 @@ _CHOICES: Mapping[str, InstanceChoice] = {name: name for name in get_args(Instan
 
 
 class ServingPolicies:
-    """Policies set by operators; they outlive a restart. Attributes: ordered (by model)."""
+    """Policies set by operators; they survive a restart. Attributes: ordered (by model)."""
 
     def __init__(self, deployment: Deployment, store: Store) -> None:
         self.ordered: dict[str, ServingPolicy] = {}
@@ -26,13 +26,13 @@ class ServingPolicies:
         self._store = store
 
     def use(self, deployment: Deployment) -> None:
-        """Take over changed models; policies of those that are removed are not used."""
+        """Apply changed models; policies of removed ones are ignored."""
         self._deployment = deployment
         known = self.ordered.items()
         self.ordered = {name: each for name, each in known if name in deployment.models}
 
     async def restore(self) -> None:
-        """Take up what was ordered before a restart, as far as the deployment still allows it."""
+        """Restore policies from before a restart, as far as the deployment still allows them."""
         for model, (discipline, choice, threshold) in (await self._store.policies()).items():
             if model not in self._deployment.models:
                 continue
@@ -53,18 +53,18 @@ class ServingPolicies:
         *,
         reset: bool,
     ) -> ServingPolicy:
-        """Change how a model is served; return how it is by now.
+        """Change a model's policy; return the policy in force.
 
         Args:
-            model: Which.
-            discipline: Empty: unchanged.
-            instance_choice: Empty: unchanged.
+            model: Name of the model.
+            discipline: Queue discipline; empty: unchanged.
+            instance_choice: Instance choice; empty: unchanged.
             intensity_threshold: CARBONDIS' CIT; None: unchanged.
-            reset: What is not given is as the deployment says.
+            reset: Whether to reset everything not given to the deployment's.
 
         Raises:
             NotFound: No such model.
-            InvalidArgument: No such discipline, or choice, or a threshold that cannot be.
+            InvalidArgument: No such discipline or choice, or an invalid threshold.
             FailedPrecondition: It needs a predictor, and the deployment has none.
         """
         if model not in self._deployment.models:

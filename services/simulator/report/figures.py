@@ -1,4 +1,4 @@
-"""What a policy came to: the figures of a report. Field names are those of the JSON."""
+"""Figures of a report on a policy. Field names are those of the JSON."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -21,15 +21,15 @@ from services.simulator.supported import generates_text
 
 @dataclass(frozen=True, slots=True)
 class TextFigures:
-    """Texts of a language model; quantiles are of the answered, None: none was.
+    """Texts of a language model; quantiles are of answered ones, None: there are none.
 
     Attributes:
-        input_tokens, output_tokens: Of all prompts and of all answers.
-        output_tokens_per_s: Over all of the time.
-        active_j_per_token: Active energy of the model's GPUs over the tokens of answers, J.
+        input_tokens, output_tokens: Tokens of all prompts and of all answers.
+        output_tokens_per_s: Mean over all of the time.
+        active_j_per_token: Active energy of the model's GPUs per token of an answer, J.
         ttft_p50_s, ttft_p99_s: Time to the first token, s.
         tpot_p50_s, tpot_p99_s: Mean time between the tokens of an answer, s.
-        in_time: Share of the answered that met every objective, 0..1.
+        in_time: Share of answered texts that met every objective, 0..1.
     """
 
     input_tokens: int
@@ -49,17 +49,17 @@ class ModelFigures:
 
     Attributes:
         sent: Requests that arrived.
-        simulated: Of them, those that were simulated one by one.
-        answered, failed, open: What became of them at the end.
-        failures: The failed by reason.
-        late: Answered, but later than the objective.
+        simulated: Number of them simulated one by one.
+        answered, failed, open: Their state at the end.
+        failures: Failed requests by reason.
+        late: Requests answered later than the objective.
         accuracy: Mean stated accuracy of the answers.
-        p50_s, p95_s, p99_s: Latency of the answered, s; None: none was.
-        latency_s: The same at the objective's percentile.
-        latency_range_s: Its 95 % range; None where too few intervals show it.
+        p50_s, p95_s, p99_s: Latency of answered requests, s; None: there are none.
+        latency_s: Latency at the objective's percentile, s.
+        latency_range_s: Its 95 % range, s; None: too few intervals.
         slo_percentile, slo_latency_s: The objective.
-        slo_ttft_s, slo_tpot_s: Of a language model's tokens; None: any.
-        texts: Of a language model; None: it is none.
+        slo_ttft_s, slo_tpot_s: Objectives of a language model's tokens, s; None: none.
+        texts: Figures of a language model's texts; None: not a language model.
     """
 
     sent: int
@@ -92,18 +92,18 @@ class ModelFigures:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One policy.
+    """Figures of one policy.
 
     Attributes:
-        policy, strategy: Its name, and who decides.
-        energy_j: Of all GPUs: idle_j + active_j.
-        energy_error_j: How far it may be off, 95 %; None where too few intervals show it.
-        carbon_gco2e: Each joule at the intensity in force, PUE included.
-        models: By model.
+        policy, strategy: Names of the policy and its strategy.
+        energy_j: Energy of all GPUs, J: idle_j + active_j.
+        energy_error_j: Its 95 % error, J; None: too few intervals.
+        carbon_gco2e: Carbon of that energy at the intensities in force, gCO2e, PUE included.
+        models: Figures by model.
         decisions: Number of decisions by the strategy.
-        plans: Plans that came of it.
-        reconfigurations: Plans after the first that changed something on a GPU.
-        slice_changes: Slices created or destroyed by them.
+        plans: Number of plans.
+        reconfigurations: Number of plans after the first that changed something on a GPU.
+        slice_changes: Number of slices created or destroyed by them.
     """
 
     policy: str
@@ -121,33 +121,33 @@ class Figures:
 
     @property
     def sent(self) -> int:
-        """Requests of all models."""
+        """Number of requests of all models."""
         return sum(model.sent for model in self.models.values())
 
     @property
     def simulated(self) -> int:
-        """Requests that were simulated one by one."""
+        """Number of requests that were simulated one by one."""
         return sum(model.simulated for model in self.models.values())
 
     @property
     def still_open(self) -> int:
-        """Requests that had not ended at the end."""
+        """Number of requests that had not ended at the end."""
         return sum(model.open for model in self.models.values())
 
     @property
     def lost(self) -> int:
-        """Requests that failed."""
+        """Number of requests that failed."""
         return sum(model.failed for model in self.models.values())
 
 
 def spent(seen: RunRecord, weight: Mapping[str, Numbers]) -> Numbers:
-    """Return what each interval took, shape (3, intervals).
+    """Return the energy and carbon of each interval, shape (3, intervals).
 
     Idle energy, active energy, both in J, and carbon, gCO2e.
 
     Args:
-        seen: What came of the policy.
-        weight: Requests that each request of an interval stands for, by model.
+        seen: Record of the policy.
+        weight: Number of requests that each request of an interval represents, by model.
     """
     nodes, took = seen.deployment.nodes, []
     for index, interval in enumerate(seen.intervals):

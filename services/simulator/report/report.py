@@ -1,4 +1,4 @@
-"""All that came of a scenario, for people and for programs."""
+"""Report on a scenario, as text data and as JSON."""
 
 import math
 import multiprocessing
@@ -21,22 +21,22 @@ from services.simulator.stats.run_record import PlanRecord
 from services.simulator.stats.sampled_intervals import Arrivals
 
 Progress = Callable[[Policy, float], None]
-"""Called with a policy and how far it is, 0..1."""
+"""Called with a policy and its progress, 0..1."""
 
 
 _SPAWN: Final = multiprocessing.get_context("spawn")  # forks would inherit threads' locks
 _SHOW_EVERY_S: Final = 0.2
 
 Read = Callable[[], Setting]
-"""Reads the scenario. Each process calls it: a function of a module, or a partial of one."""
+"""Reads the scenario. Each process calls it: a module's function, or a partial of one."""
 
 Parts = SimpleQueue[tuple[Policy, float]]
-"""A policy, and the part of it that is done, 0..1."""
+"""A policy, and its progress, 0..1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of one policy. Attributes: figures, series (over time), plans (in order)."""
+    """Result of one policy. Attributes: figures, series (over time), plans (in order)."""
 
     figures: Figures
     series: Series
@@ -45,16 +45,16 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What came of a scenario.
+    """Results of a scenario.
 
     Attributes:
-        name: The scenario's.
+        name: Name of the scenario.
         start: Grid time at the start.
         duration_s: Length, s.
-        seed: Of everything drawn.
+        seed: Seed of all random numbers.
         detail: "full" or "sampled".
-        variants: Of each model, from the least accurate to the most.
-        results: By policy, in order.
+        variants: Variants of each model, from the least accurate to the most.
+        results: Results of the policies, in order.
     """
 
     name: str
@@ -66,13 +66,13 @@ class Report:
     results: Mapping[str, Result]
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON can hold it; the same scenario and seed give the same document."""
+        """Return it as values for JSON; the same scenario and seed give the same document."""
         found: dict[str, Any] = _plain(asdict(self))
         return found
 
 
 def run(name: str, setting: Setting, policies: Sequence[Policy], progress: Progress) -> Report:
-    """Simulate policies one after the other, each with the same requests."""
+    """Simulate policies one after another, each with the same requests."""
     requests = draw_arrivals(setting)
     results = {
         policy.label: result_of(setting, policy, requests, partial(progress, policy))
@@ -84,20 +84,20 @@ def run(name: str, setting: Setting, policies: Sequence[Policy], progress: Progr
 def result_of(
     setting: Setting, policy: Policy, requests: Arrivals, progress: Callable[[float], None]
 ) -> Result:
-    """Simulate one policy, and return what came of it.
+    """Simulate one policy, and return its result.
 
     Args:
         setting: The scenario.
-        policy: How to decide.
-        requests: As `draw_arrivals` returns them.
-        progress: Called with the part that is done, 0..1.
+        policy: The policy.
+        requests: Arrivals from `draw_arrivals`.
+        progress: Called with the progress, 0..1.
     """
     seen = simulate(setting, policy, requests, progress)
     return Result(figures(seen), series(seen), seen.plans)
 
 
 def report_of(name: str, setting: Setting, results: Mapping[str, Result]) -> Report:
-    """Return the report on a scenario, of what came of its policies, in order."""
+    """Return the report on a scenario from its policies' results, in order."""
     scenario = setting.scenario
     return Report(
         name=name,
@@ -116,14 +116,14 @@ def report_of(name: str, setting: Setting, results: Mapping[str, Result]) -> Rep
 def run_in_processes(
     name: str, read: Read, policies: Sequence[Policy], progress: Progress, processes: int
 ) -> Report:
-    """Simulate policies side by side, each in a process of its own; the report is that of `run`.
+    """Simulate policies in parallel, each in its own process; the report is that of `run`.
 
     Args:
-        name: The scenario's.
+        name: Name of the scenario.
         read: Returns the scenario.
-        policies: Those to simulate.
+        policies: Policies to simulate.
         progress: Called in this process.
-        processes: At most so many at a time, >= 1. With one, or one policy, no process is started.
+        processes: Largest number at a time, >= 1. With one, or one policy, no process is started.
 
     Raises:
         FailedPrecondition: A policy made no plan.
@@ -157,7 +157,7 @@ def _follow(futures: Iterable[Future[Result]], parts: Parts, progress: Progress)
 
 
 _worker: Any = None
-"""In a process of the pool: the scenario, its requests, and the queue of parts."""
+"""In a process of the pool: the scenario, its requests, and the queue of progress."""
 
 
 def _begin(read: Read, parts: Parts) -> None:
@@ -172,14 +172,14 @@ def _one(policy: Policy) -> Result:
 
 
 def chosen(setting: Setting, names: Sequence[str]) -> tuple[Policy, ...]:
-    """Return the policies to simulate: the scenario's, or those named.
+    """Return the policies to simulate: the scenario's, or the named ones.
 
     Args:
         setting: The scenario.
-        names: Names of its policies, or of strategies; none: all of its policies.
+        names: Names of its policies, or of strategies; empty: all of its policies.
 
     Raises:
-        InvalidArgument: There is neither a policy nor a strategy of a name.
+        InvalidArgument: A name is neither a policy nor a strategy.
     """
     known = {policy.label: policy for policy in setting.scenario.policies}
     strategies = get_args(Strategy)
@@ -189,8 +189,8 @@ def chosen(setting: Setting, names: Sequence[str]) -> tuple[Policy, ...]:
             raise InvalidArgument(f"no policy or strategy {name!r}; there are {have}")
     if not names:
         return setting.scenario.policies
-    asked = (known.get(name) or Policy.model_validate({"strategy": name}) for name in names)
-    return tuple({policy.label: policy for policy in asked}.values())
+    selected = (known.get(name) or Policy.model_validate({"strategy": name}) for name in names)
+    return tuple({policy.label: policy for policy in selected}.values())
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a policy did over time, in bins of equal length: what plots show."""
+"""Course of a policy over time, in bins of equal length, for plots."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _LEAST_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Means over bins; a list has one entry per bin, None where nothing was answered.
+    """Means over bins; a list has one entry per bin, None if nothing was answered.
 
     Attributes:
         bin_s: Length of a bin, s; the first begins at 0.
-        intensity_gco2e_per_kwh: By zone.
-        load_rps: By model.
-        power_w: Of all GPUs.
-        carbon_gco2e_per_h: Of all GPUs.
-        accuracy: Of the answers, by model.
-        latency_s: At the objective's percentile, by model.
-        shares: Of the answers, by model and variant.
+        intensity_gco2e_per_kwh: Intensity by zone.
+        load_rps: Load by model, req/s.
+        power_w: Power of all GPUs, W.
+        carbon_gco2e_per_h: Carbon of all GPUs, gCO2e/h.
+        accuracy: Accuracy of the answers, by model.
+        latency_s: Latency at the objective's percentile, by model, s.
+        shares: Share of the answers, by model and variant.
     """
 
     bin_s: float
@@ -43,14 +43,14 @@ class Series:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Bins:
-    """Which part of each interval lies in which bin. Attributes: bin_s, parts (bins, intervals)."""
+    """Overlap of intervals and bins. Attributes: bin_s, parts (bins, intervals)."""
 
     bin_s: float
     parts: Numbers
 
     @classmethod
     def of(cls, seen: RunRecord) -> _Bins:
-        """Cut the time into bins."""
+        """Divide the time into bins."""
         begin_s = np.array([interval.begin_s for interval in seen.intervals])
         end_s = np.array([interval.end_s for interval in seen.intervals])
         count = max(1, min(_BINS, int(end_s[-1] / _LEAST_S)))
@@ -59,7 +59,7 @@ class _Bins:
         return cls(float(edges_s[1, 0]), np.maximum(inside_s, 0.0) / (end_s - begin_s))
 
     def sums(self, values: Sequence[float] | Numbers) -> Numbers:
-        """Return what falls into each bin of quantities that intervals have."""
+        """Return the sums per bin of quantities per interval."""
         return np.asarray(self.parts @ np.asarray(values, dtype=np.float64))
 
 

@@ -1,10 +1,10 @@
-"""From what was simulated to what happened, and how sure that is.
+"""Estimates for all requests from the simulated ones, with their errors.
 
-What an interval skipped is represented by what was simulated of it: each of its requests that ended
-counts for `weight` requests, so that the counts sum to all that arrived. Errors come from the
+The skipped part of an interval is represented by its simulated part: each request that ended there
+counts for `weight` requests, so that the counts sum to all arrivals. Errors come from the
 differences between successive intervals of one plan, the estimator for systematic samples (Wolter,
-"Introduction to Variance Estimation", chapter 8); they hold trends for noise, and so are rather
-too large. The range of a quantile is Woodruff's (JASA 47, 1952).
+"Introduction to Variance Estimation", chapter 8); they take trends for noise, and so are rather too
+large. The range of a quantile is Woodruff's (JASA 47, 1952).
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from numpy.typing import NDArray
 from services.simulator.stats.sampled_intervals import SampledInterval
 
 _CONFIDENCE = 1.96
-"""Standard errors on each side that hold 95 %."""
+"""Standard errors on each side of a 95 % interval."""
 
 Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What holds the true value with 95 % confidence. Attributes: low, high."""
+    """A 95 % confidence interval. Attributes: low, high."""
 
     low: float
     high: float
 
 
 def weights(intervals: Sequence[SampledInterval], model: str) -> Numbers:
-    """Return for each interval how many requests each one that ended in it stands for.
+    """Return for each interval the number of requests that each one ended in it represents.
 
-    What nothing represents in its own interval is represented by the next one that can, at the
-    end by the last.
+    Requests without a representative in their own interval are represented by the next interval
+    with one, at the end by the last.
     """
     found = np.ones(len(intervals))
     carried, last = 0, -1
@@ -71,7 +71,7 @@ class Latencies:
 
     @classmethod
     def times(cls, by_interval: Sequence[Sequence[float]], weight: Numbers) -> Latencies:
-        """Return the times, s, that intervals have of their requests."""
+        """Return the latencies of a model's requests in intervals, s."""
         parts = [np.asarray(each) for each in by_interval]
         value_s = np.concatenate([*parts, np.zeros(0)])
         counts = [len(part) for part in parts]
@@ -80,7 +80,7 @@ class Latencies:
         return cls(value_s[order], rank / rank[-1] if len(rank) else rank)
 
     def quantile_s(self, share: float) -> float | None:
-        """Return a latency that a share of the requests stay within, s; None: there are none."""
+        """Return the latency within which a share of the requests stay, s; None: there are none."""
         if not len(self.rank):
             return None
         index = int(np.searchsorted(self.rank, share))
@@ -98,9 +98,9 @@ def quantile_range_s(
     """Return the range of a quantile, s; None: too few intervals.
 
     Args:
-        intervals: All of them.
-        latencies: What the quantile is of.
-        model: Whose.
+        intervals: All intervals.
+        latencies: Latencies with the quantile.
+        model: Name of the model.
         share: The quantile, 0..1.
     """
     limit_s = latencies.quantile_s(share)
@@ -123,7 +123,7 @@ def quantile_range_s(
 
 
 def active_error_j(intervals: Sequence[SampledInterval], model: str) -> float | None:
-    """Return how far a model's active energy may be off, J, 95 %; None: too few intervals."""
+    """Return the 95 % error of a model's active energy, J; None: too few intervals."""
     per_request_j = [
         interval.active_j(model) / max(interval.ended(model), 1) for interval in intervals
     ]
@@ -137,9 +137,9 @@ def _error_of_sum(
     """Return the standard error of a sum over all requests.
 
     Args:
-        intervals: All of them.
+        intervals: All intervals.
         per_request: Mean over the requests that ended in each interval.
-        model: Whose requests.
+        model: Name of the model.
     """
     skipped = [interval.skipped.get(model, 0) for interval in intervals]
     if not any(skipped):

@@ -1,4 +1,4 @@
-"""What came of one policy, before anything is made of it."""
+"""Raw record of one policy's run."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ from services.simulator.stats.sampled_intervals import SampledInterval
 
 @dataclass(frozen=True, slots=True)
 class PlanRecord:
-    """A plan and how it came true.
+    """A plan and its rollout.
 
     Attributes:
         version: 1, 2, ...
         decided_s, active_s: Virtual time, s; None: its rollout was under way at the end.
-        reason: What caused it.
-        degraded: What it cannot keep, and why.
+        reason: Reason of the plan.
+        degraded: Promises that it cannot keep, and why.
         shares: Share of each model's load by variant, as planned.
         slices: Segments by variant and slice.
-        objective, gap: As decided; gap None: nothing is proven.
-        latency_s: Predicted, by model.
-        power_w: Predicted, of all GPUs, W.
-        steps, slice_changes: Of its rollout.
-        starts, slices_created: Segments that its rollout starts, and slices that it creates.
+        objective, gap: Objective and gap at the decision; gap None: nothing is proven.
+        latency_s: Predicted latency by model, s.
+        power_w: Predicted power of all GPUs, W.
+        steps, slice_changes: Number of its rollout's steps, and of those on slices.
+        starts, slices_created: Number of segments that its rollout starts, and of slices it
+            creates.
         least_capacity: Least capacity over demand during its rollout, by model.
         demand_rps: Load that it provides for, by model.
     """
@@ -86,15 +87,15 @@ class PlanRecord:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunRecord:
-    """What came of a policy.
+    """Record of a policy's run.
 
     Attributes:
-        policy: It.
-        deployment: Under it.
-        intervals: The time, cut into pieces.
+        policy: The policy.
+        deployment: The deployment under it.
+        intervals: All intervals, in order.
         plans: Plans made.
         decisions: Number of decisions by the strategy.
-        open: Requests that had not ended at the end, by model.
+        open: Number of requests that had not ended at the end, by model.
     """
 
     policy: Policy

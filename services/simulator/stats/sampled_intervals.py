@@ -1,8 +1,8 @@
-"""The simulated time, cut into intervals.
+"""Intervals of simulated time.
 
-An interval is a stretch that was simulated request by request, and the stretch behind it that was
-skipped and that it stands for. Nothing that matters to a request changes within an interval's
-skipped stretch: neither plan nor carbon intensity, and the load only a little.
+An interval is a stretch that was simulated request by request, and the skipped stretch after it
+that it represents. Within the skipped stretch nothing changes that affects requests: neither plan
+nor carbon intensity, and the load only a little.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from services.planner.core.accounting.account import Tokens
 from services.router.core.model import Instance, ModelRoutes
 
 Arrivals = Mapping[str, NDArray[np.float64]]
-"""When requests arrive, s, in order, by model."""
+"""Arrivals by model, s, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +46,10 @@ class Texts:
     """Answered requests for text.
 
     Attributes:
-        input_tokens, output_tokens: Of all prompts and of all answers.
+        input_tokens, output_tokens: Tokens of all prompts and of all answers.
         first_token_s: Time to the first token of each, s.
         token_s: Mean time between tokens of each, s; 0: it had one.
-        late: Those that missed an objective.
+        late: Number of texts that missed an objective.
     """
 
     input_tokens: int = 0
@@ -69,19 +69,19 @@ class Texts:
 
 @dataclass(slots=True)
 class SampledInterval:
-    """A stretch of time; counts are of its part that was simulated unless stated otherwise.
+    """A stretch of time; counts are of its simulated part unless stated otherwise.
 
     Attributes:
-        begin_s, skip_s, end_s: Virtual time; from `skip_s` on it was skipped.
-        table: Revision of the routing table in use when it began.
-        intensity_gco2e_per_kwh: By zone.
-        arrived: Requests by model, in all of it.
-        skipped: Of them, those in its skipped part.
-        latency_s: Of the answered, by model.
+        begin_s, skip_s, end_s: Virtual time, s; skipped from `skip_s` on.
+        table: Revision of the routing table at its start.
+        intensity_gco2e_per_kwh: Intensity by zone.
+        arrived: Arrived requests by model, in all of it.
+        skipped: Number of them in its skipped part.
+        latency_s: Latencies of answered requests, by model, s.
         answers: Answered requests, by model and variant.
         failures: Requests that failed, by model and reason.
-        texts: Of the answered, by language model.
-        spent: Idle energy of all of it; active energy of the part that was simulated.
+        texts: Answered texts, by language model.
+        spent: Idle energy of all of it; active energy of the simulated part.
     """
 
     begin_s: float
@@ -98,23 +98,23 @@ class SampledInterval:
     spent: Meters = field(default_factory=Meters)
 
     def ended(self, model: str) -> int:
-        """Return how many requests of a model were answered or failed."""
+        """Return the number of a model's requests that were answered or failed."""
         failed = sum(count for (name, _), count in self.failures.items() if name == model)
         return len(self.latency_s[model]) + failed
 
     def active_j(self, model: str) -> float:
-        """Return the active energy that a model's requests took on all nodes, J."""
+        """Return the active energy of a model's requests on all nodes, J."""
         return sum(used_j for (_, name), used_j in self.spent.active_j.items() if name == model)
 
 
 @dataclass(slots=True)
 class Lately:
-    """What became of requests in a reporting window, as routers report it to the planner.
+    """Requests of a reporting window, as routers report them to the planner.
 
     Attributes:
-        late: Answered later than the objective, by model.
-        by_variant: Answered, by model, then by variant.
-        latency_s: Of the answered, by model.
+        late: Requests answered later than the objective, by model.
+        by_variant: Answered requests, by model, then by variant.
+        latency_s: Latencies of answered requests, by model, s.
     """
 
     latency_s: defaultdict[str, array[float]] = field(default_factory=_latencies)
@@ -124,15 +124,15 @@ class Lately:
 
 @dataclass(eq=False)
 class Recorder:
-    """Keeps intervals.
+    """Records intervals.
 
     Attributes:
-        arrivals: When requests arrive.
-        intensity_gco2e_per_kwh: By zone, now.
-        client_s: Client to router and back, s.
-        intervals: Those that have ended, oldest first.
+        arrivals: Arrivals by model.
+        intensity_gco2e_per_kwh: Current intensity by zone.
+        client_s: Time from client to router and back, s.
+        intervals: Completed intervals, oldest first.
         table: Revision of the routing table in use.
-        tokens: Since the start, by language model.
+        tokens: Tokens since the start, by language model.
     """
 
     arrivals: Arrivals
@@ -149,7 +149,7 @@ class Recorder:
         self._interval = self._open(0.0)
 
     def measure(self, meters: Callable[[], Meters]) -> None:
-        """Say how to read the meters."""
+        """Set the function that reads the meters."""
         self._meters = meters
 
     def answer(
@@ -158,10 +158,10 @@ class Recorder:
         """Count an answer.
 
         Args:
-            instance: It answered.
-            routes: The model's, with its objectives.
-            latency_s: From its arrival at the router to its answer, s.
-            usage: Its tokens, where it is a text.
+            instance: Instance that answered.
+            routes: Routes of its model, with its objectives.
+            latency_s: Time from its arrival at the router to its answer, s.
+            usage: Its tokens, if it is a text.
         """
         interval = self._interval
         if usage is not None:
@@ -184,16 +184,16 @@ class Recorder:
         self._interval.failures[model, reason] += 1
 
     def lately(self) -> Lately:
-        """Return what became of requests since the last call."""
+        """Return the requests that ended since the last call."""
         ended, self._lately = self._lately, Lately()
         return ended
 
     def skip(self, now_s: float) -> None:
-        """From now on time is skipped."""
+        """Skip time from now on."""
         self._interval.skip_s = now_s
 
     def turn(self, now_s: float) -> None:
-        """End the interval, and begin another that is simulated."""
+        """End the interval, and begin another one that is simulated."""
         interval = self._interval
         interval.end_s = now_s
         interval.skip_s = min(interval.skip_s, now_s)
@@ -207,11 +207,11 @@ class Recorder:
 
     @property
     def began_s(self) -> float:
-        """When the present interval began, s."""
+        """Start of the current interval, virtual time, s."""
         return self._interval.begin_s
 
     def arrived(self, begin_s: float, end_s: float) -> dict[str, int]:
-        """Return how many requests arrive in [begin_s, end_s), by model."""
+        """Return the number of requests that arrive in [begin_s, end_s), by model."""
         bounds = (begin_s, end_s)
         counts = {name: np.searchsorted(at_s, bounds) for name, at_s in self.arrivals.items()}
         return {name: int(last - first) for name, (first, last) in counts.items()}

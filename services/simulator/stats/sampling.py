@@ -1,8 +1,8 @@
-"""Which stretches of time are simulated request by request.
+"""Sampling of the stretches of time that are simulated request by request.
 
 After every disturbance (a change of plan, of carbon intensity or of load) requests are simulated
-until things have settled; then a window of steady state is, which stands for what follows, until
-the period is over or the next disturbance comes. While requests pile up nothing is skipped: then
+until the system has settled; then a window of steady state is simulated, which represents the time
+until the period ends or the next disturbance comes. While requests pile up nothing is skipped:
 there is no steady state. Systematic sampling, as in Cochran, "Sampling Techniques", chapter 8.
 """
 
@@ -22,7 +22,7 @@ _NOISE = 4.0
 _LOOK_S = 1.0
 _SAME_BACKLOG = 1.1
 _SHORT_QUEUE_S = 1.0
-"""Requests that wait are a backlog once they are more than arrive in so much time."""
+"""Arrivals, s, above which waiting requests are a backlog."""
 
 
 @dataclass(eq=False)
@@ -33,7 +33,7 @@ class Sampler:
         settings: How much to simulate.
         timeline: Requests' time.
         recorder: Records where intervals begin and end.
-        backlog: Returns how many requests wait, by model.
+        backlog: Returns the number of waiting requests by model.
         busy: Returns whether a rollout is under way.
     """
 
@@ -44,17 +44,17 @@ class Sampler:
     busy: Callable[[], bool]
     _disturbances: int = 0
     _wake: Event | None = None
-    # In the window that stands for what is skipped.
+    # In the window that represents skipped time.
     _rps: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._calm_at_s = self.settings.settle_s
 
     def disturb(self, settle_s: float | None = None) -> None:
-        """Something changes for requests now: simulate them until it has settled.
+        """Simulate requests from now until a change has settled.
 
         Args:
-            settle_s: How long that takes; None: as the settings say.
+            settle_s: Time to settle, s; None: that of the settings.
         """
         env = self.timeline.env
         settle_s = self.settings.settle_s if settle_s is None else settle_s
@@ -64,11 +64,11 @@ class Sampler:
         self.recorder.turn(env.now)
 
     def watch(self, counts: Mapping[str, int], window_s: float) -> None:
-        """Look whether the load is still the window's.
+        """Check that the load is still the window's.
 
         Args:
-            counts: Requests that have arrived lately, by model.
-            window_s: Time they arrived in, s.
+            counts: Recently arrived requests by model.
+            window_s: Length of their window, s.
         """
         if self.timeline.going:
             return

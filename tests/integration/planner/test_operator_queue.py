@@ -88,8 +88,8 @@ async def test_no_command_waits_for_a_loop_that_has_ended() -> None:
         await asyncio.sleep(0)
         orders.close()
 
-    assert waiting.result() == "the planner stops"
-    assert await _refused(orders) == "the planner stops"
+    assert waiting.result() == "the planner is stopping"
+    assert await _refused(orders) == "the planner is stopping"
 
 
 async def test_a_loop_that_crashes_in_an_order_answers_it_first() -> None:

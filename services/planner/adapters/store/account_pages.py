@@ -1,4 +1,4 @@
-"""The fleet's account: pages are added to what is written, hours are read added up."""
+"""The fleet's account in the database: pages are added, hours are read as sums."""
 
 import json
 import math
@@ -24,7 +24,7 @@ from services.planner.core.accounting.accountant import Page
 from services.planner.core.accounting.entries import NAMES, EntryKey, Figures, Grouping, values
 
 _KEY: Final = EntryKey._fields
-_TOLD: Final[Mapping[Grouping, tuple[str, ...]]] = {
+_COLUMNS: Final[Mapping[Grouping, tuple[str, ...]]] = {
     "": ("zone", "node", "model"),
     "model": ("model",),
     "node": ("zone", "node"),
@@ -33,7 +33,7 @@ _TOLD: Final[Mapping[Grouping, tuple[str, ...]]] = {
 
 
 class AccountPages:
-    """What is written of the account. Every method may raise Unavailable: the database is away.
+    """Pages of the account. Every method may raise Unavailable: the database is away.
 
     Attributes:
         connection: The connection to the database.
@@ -45,7 +45,7 @@ class AccountPages:
 
     @uncancellable
     async def account(self) -> Account:
-        """Return the account as last written; an empty one where there is none."""
+        """Return the account as last written; an empty one if there is none."""
         async with self.connection.transaction() as connection:
             value = await value_of(connection, "account")
         return Account() if value is None else rows.account_of(value)
@@ -54,26 +54,26 @@ class AccountPages:
     async def save(
         self, page: Page, version: int, outcome: Outcome, keep_from: datetime | None = None
     ) -> None:
-        """Write a page, and what was seen of a plan, together.
+        """Write a page, and the outcome of a plan, together.
 
-        Writing is idempotent: a caller that does not know whether a page was written, because the
+        Writing is idempotent: a caller that cannot know whether a page was written, because the
         connection broke during the commit, writes the page again.
 
         Args:
-            page: Of the account.
-            version: The plan's; 0: none.
-            outcome: What was seen of it.
-            keep_from: Forget the hours before; None: none.
+            page: Page of the account.
+            version: Version of the plan; 0: none.
+            outcome: Outcome of the plan.
+            keep_from: Delete earlier hours; None: none.
 
         Raises:
-            Rejected: A figure is not finite, or more than a column can hold: it would spoil every
-                sum that it is in.
+            Rejected: A figure is not finite, or too large for its column: it would spoil every sum
+                that it is in.
         """
-        told = [outcome.energy_j, outcome.carbon_gco2e, *outcome.latency_s.values()]
-        told += (value for figures in page.entries.values() for value in values(figures))
-        if not all(map(math.isfinite, told)):
+        numbers = [outcome.energy_j, outcome.carbon_gco2e, *outcome.latency_s.values()]
+        numbers += (value for figures in page.entries.values() for value in values(figures))
+        if not all(map(math.isfinite, numbers)):
             raise Rejected("planner.database: a figure of the account is not finite")
-        account = self._encode(page.account)  # before others have to wait
+        account = self._encode(page.account)  # before others wait for the connection
         async with self.connection.transaction() as connection:
             written = json.loads(await value_of(connection, "page") or "0")
             if written >= page.account.page:
@@ -89,7 +89,7 @@ class AccountPages:
 
     @uncancellable
     async def oldest(self) -> datetime | None:
-        """Return the oldest hour that is kept, if there is any."""
+        """Return the oldest hour that is kept, if any."""
         async with self.connection.transaction() as connection:
             hour: datetime | None = await connection.scalar(select(func.min(account_hours.c.hour)))
         return hour
@@ -98,25 +98,25 @@ class AccountPages:
     async def read(
         self, since: datetime, until: datetime, by: Grouping = ""
     ) -> list[tuple[EntryKey, Figures]]:
-        """Return the entries of the hours from `since` on and before `until`, in order of keys.
+        """Return the entries of the hours from `since` up to `until`, in order of keys.
 
         Args:
             since: The first hour.
             until: The hour after the last.
-            by: What the entries of an hour are added up by. Tokens are no zone's and no node's,
-                and left out where entries are added up by these.
+            by: Column by which the entries of an hour are summed. Tokens have no zone and node, and
+                are left out where these are the columns.
         """
-        told = [account_hours.c[name] for name in ("hour", *_TOLD[by])]
+        columns = [account_hours.c[name] for name in ("hour", *_COLUMNS[by])]
         key = [
-            account_hours.c[name] if name in ("hour", *_TOLD[by]) else literal("").label(name)
+            account_hours.c[name] if name in ("hour", *_COLUMNS[by]) else literal("").label(name)
             for name in _KEY
         ]
         figures = [account_hours.c[name] for name in NAMES]
         query = (
             select(*key, *(cast(func.sum(column), column.type) for column in figures))
             .where(account_hours.c.hour >= since, account_hours.c.hour < until)
-            .group_by(*told)
-            .order_by(*told)
+            .group_by(*columns)
+            .order_by(*columns)
         )
         if by in ("node", "zone"):
             query = query.where(account_hours.c.node != "")
@@ -126,7 +126,7 @@ class AccountPages:
 
 
 async def _add(connection: AsyncConnection, entries: Mapping[EntryKey, Figures]) -> None:
-    """Add entries to what is written already."""
+    """Add entries to those already written."""
     if not entries:
         return
     insert = insert_into(connection, account_hours)

@@ -1,4 +1,4 @@
-"""An SQLite database is as it was written, or the planner does not open it."""
+"""Integrity check of an SQLite database before it is used."""
 
 import threading
 from pathlib import Path
@@ -15,7 +15,7 @@ _PLANS: Final = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND nam
 _LARGE_BYTES: Final = 32 << 20
 _NEWEST: Final = 100
 _STEPS: Final = 10_000
-"""Of SQLite's virtual machine: how often a search looks whether it is to stop."""
+"""Instructions of SQLite's virtual machine between two checks whether to stop."""
 
 REMEDY: Final = (
     "restore a backup with `cinquefoil restore FILE`, or move the file away to start with an "
@@ -24,7 +24,7 @@ REMEDY: Final = (
 
 
 def is_large(path: Path) -> bool:
-    """Return whether looking at all of an SQLite database takes longer than a start may."""
+    """Return whether checking all of an SQLite database would delay a start too much."""
     return path.stat().st_size > _LARGE_BYTES
 
 
@@ -33,7 +33,7 @@ def damage(connection: Connection, *, newest: bool = False) -> str:
 
     Args:
         connection: To the database.
-        newest: Look at the newest rows of each table alone, and at no page without them.
+        newest: Check only the newest rows of each table, and no other page.
     """
     try:
         if not newest:
@@ -57,7 +57,7 @@ def damage_of(path: Path, stop: threading.Event | None = None) -> str:
 
     Args:
         path: The file.
-        stop: Ends the search; what is returned then means nothing.
+        stop: Ends the search; its result is then meaningless.
     """
     stopping = stop or threading.Event()
     engine = create_engine(URL.create("sqlite", database=str(path)), poolclass=NullPool)
@@ -78,14 +78,14 @@ def damage_of(path: Path, stop: threading.Event | None = None) -> str:
 
 
 def fill(connection: Connection) -> None:
-    """Give every row of an SQLite database its checksum, where its schema has some."""
+    """Write the checksum of every row of an SQLite database, if its schema has them."""
     for table in metadata.tables:
         if columns := _columns(connection, table):
             connection.exec_driver_sql(row_checksums.fill(table, columns))
 
 
 def keep(connection: Connection) -> None:
-    """Have this connection to an SQLite database keep the checksums of what it writes."""
+    """Maintain the checksums of rows that this connection to an SQLite database writes."""
     for table in metadata.tables:
         for statement in row_checksums.triggers(table, _columns(connection, table)):
             connection.exec_driver_sql(statement)

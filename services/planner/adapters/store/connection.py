@@ -1,7 +1,7 @@
-"""The one connection to the database: users take turns; a broken connection is opened again.
+"""The only connection to the database: users take turns; a broken one is opened again.
 
-One connection, because a reader must not see what is not committed yet, and because PostgreSQL's
-lock against a second planner lives and dies with it.
+There is one, because a reader must not see uncommitted rows, and because PostgreSQL's lock against
+a second planner lives and dies with it.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ _SESSION: Final = {
 }
 
 Prepare = Callable[[AsyncConnection], Awaitable[None]]
-"""Makes a new connection ready to use."""
+"""Prepares a new connection for use."""
 
 
 class Rejected(Exception):
@@ -51,10 +51,10 @@ class Rejected(Exception):
 
 
 class SharedConnection:
-    """A connection that heals.
+    """A connection that is reopened when it breaks.
 
     Attributes:
-        damaged: What each transaction raises from now on; None: nothing is known to be damaged.
+        damaged: Error of each transaction from now on; None: no damage is known.
     """
 
     def __init__(self, engine: AsyncEngine, prepare: Prepare, check: Prepare) -> None:
@@ -72,13 +72,13 @@ class SharedConnection:
         """Keep a connection while the block runs.
 
         Args:
-            url: Where to.
+            url: Address of the database.
             prepare: Called with each new connection.
-            check: Called at the beginning of each transaction; what it raises ends that.
+            check: Called at the beginning of each transaction; an error ends it.
 
         Raises:
-            Unavailable: There is no connection to be had.
-            ServiceError: What `prepare` raises.
+            Unavailable: No connection can be opened.
+            ServiceError: Raised by `prepare`.
         """
         engine = _engine(url)
         shared = cls(engine, prepare, check)
@@ -92,10 +92,10 @@ class SharedConnection:
             await engine.dispose()
 
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do `work` to its end, even where the caller is cancelled meanwhile.
+        """Do `work` to its end, even if the caller is cancelled meanwhile.
 
-        A statement that is cancelled leaves a connection in the middle of something, and closing
-        that would give up the lock: too high a price for a reader who hangs up.
+        Cancelling a statement leaves a connection in an undefined state, and closing it would give
+        up the lock: too high a price for a reader that hangs up.
         """
         task = asyncio.create_task(work, name="planner.store")
         self._work.add(task)
@@ -107,7 +107,7 @@ class SharedConnection:
         if not task.cancelled() and task.exception() is not None:
             _log.debug(
                 "not done", error=str(task.exception())
-            )  # who asked was told, if still there
+            )  # the caller has got it, if still there
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
@@ -117,7 +117,7 @@ class SharedConnection:
             Damaged: The file is not as it was written.
             Unavailable: The database is away, or cannot write now; nothing has changed, unless the
                 connection broke within the commit.
-            Rejected: A value is not one that a column can hold.
+            Rejected: A column cannot hold a value.
         """
         async with self._turn:
             if self.damaged:
@@ -163,7 +163,7 @@ class SharedConnection:
 
 
 class HasConnection(Protocol):
-    """What works over a connection. Attributes: connection."""
+    """Base of users of the connection. Attributes: connection."""
 
     connection: SharedConnection
 
@@ -171,7 +171,7 @@ class HasConnection(Protocol):
 def uncancellable(
     method: Callable[Concatenate[H, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[H, P], Coroutine[Any, Any, T]]:
-    """Have a method done to its end, even where its caller is cancelled meanwhile."""
+    """Run a method to its end, even if its caller is cancelled meanwhile."""
 
     @wraps(method)
     async def done(owner: H, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -215,6 +215,6 @@ def _sqlite_code(error: DBAPIError | OSError) -> int:
 
 
 def _words(error: BaseException) -> str:
-    """Return what the database says, without the driver's wrapping."""
+    """Return the database's message without the driver's wrapping."""
     said = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     return str(said.__cause__ or said)

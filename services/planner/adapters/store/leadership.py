@@ -1,8 +1,8 @@
-"""One planner at a time leads: a lock that goes with its process or session, and the stored lease.
+"""Leadership of one planner at a time: a lock held by its process or session, and the stored lease.
 
-The lock makes a switch-over quick: that of a process which died is free at once. A process that was
-stopped, or cut off, keeps it; when its lease has expired, another planner breaks the lock. A
-planner that has lost the lease cannot write any more: each transaction looks at the lease first.
+The lock makes a switch-over quick: that of a dead process is free at once. A process that was
+stopped, or cut off, keeps it; once its lease has expired, another planner breaks the lock. A
+planner that has lost the lease cannot write any more: each transaction checks the lease first.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ T = TypeVar("T")
 _LOCK: Final = 0x51F0  # ours among the advisory locks of a PostgreSQL database
 _POLL_S: Final = 0.1
 _AGAIN_S: Final = 5.0
-"""How long a planner that lost its session waits for the lock, which that may have, s."""
+"""Wait of a planner that lost its session, which may still have the lock, s."""
 
 _KEY: Final = "lease"
 
@@ -91,11 +91,11 @@ Lock = FileLock | SessionLock
 
 
 class Leadership:
-    """This planner's hold of the database.
+    """Hold of this planner on the database.
 
     Attributes:
         lease: As last written; before `take`, without a holder.
-        tenure: Until when this planner may act.
+        tenure: Time until which this planner may act.
     """
 
     def __init__(self, lock: Lock, shown: str, clock: Clock) -> None:
@@ -155,7 +155,7 @@ class Leadership:
                 vigil = Vigil()
                 continue
             if found.holder:
-                with suppress(DBAPIError):  # whoever leads hears of it
+                with suppress(DBAPIError):  # the leader gets the error
                     await _read_only(connection, meanwhile)
             await self._clock.sleep(_POLL_S)
 

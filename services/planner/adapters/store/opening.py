@@ -57,8 +57,8 @@ async def open_store(
             await leadership.take(connection, patience_s, stopping, ReadAhead())
             async with connection.begin():
                 await connection.run_sync(schema.migrate, shown(url))
-                asked_s = await leadership.claim(connection)
-            leadership.tenure.renewed(asked_s)
+                requested_s = await leadership.claim(connection)
+            leadership.tenure.renewed(requested_s)
 
         opened = SharedConnection.opened(url, prepare, leadership.check)
         shared = await held.enter_async_context(opened)
@@ -70,7 +70,7 @@ async def open_store(
 
 @asynccontextmanager
 async def _looked_at(path: Path, shared: SharedConnection) -> AsyncIterator[None]:
-    """Look at all of a large file while the block runs; its next transaction hears of damage."""
+    """Check all of a large file while the block runs; the next transaction reports damage."""
     if not await asyncio.to_thread(checks.is_large, path):
         yield
         return

@@ -1,7 +1,7 @@
-"""The routing table in force, as rows: a whole table, and the parts that have changed since.
+"""The routing table in force, as rows: a whole table, and the parts changed since.
 
-A worker that moves changes one part in dozens, and to write a large table for it takes longer than
-to send the change to all routers. A planner from before there were parts reads the whole table.
+A worker that moves changes one part in dozens; writing a whole large table for it would take longer
+than sending the change to all routers. Older planners, without parts, read the whole table.
 """
 
 from typing import Final, NamedTuple
@@ -18,18 +18,18 @@ from services.planner.adapters.wire.routing_bytes import EncodedTable, PartKey, 
 
 _KEY: Final = "routing"
 _MOST_CHANGED: Final = 0.25
-"""Share of the parts that are written one by one; of more, the whole table is."""
+"""Largest share of the parts that are written one by one; of more, the whole table is."""
 
 
 class _Stored(NamedTuple):
-    """What the rows say. Attributes: prefix: of the keys of parts; table: with those parts."""
+    """Contents of the rows. Attributes: prefix: of the keys of parts; table: with those parts."""
 
     prefix: str
     table: EncodedTable
 
 
 class RoutingRows:
-    """The rows of the table. Attributes: connection (to the database)."""
+    """Rows of the table. Attributes: connection (to the database)."""
 
     def __init__(self, connection: SharedConnection) -> None:
         self.connection = connection
@@ -38,7 +38,7 @@ class RoutingRows:
 
     @uncancellable
     async def save(self, table: RoutingTable) -> None:
-        """Write a table: of a large one, the parts that have changed."""
+        """Write a table: of a large one, only the changed parts."""
         encoded = self._encoder.encoded(table)
         before, self._stored = self._stored, None
         async with self.connection.transaction() as connection:
@@ -81,7 +81,7 @@ class RoutingRows:
 
 
 def _changed(before: _Stored | None, now: EncodedTable) -> list[PartKey] | None:
-    """Return which parts have changed; None: the table is better written as a whole."""
+    """Return the changed parts; None: the table is better written as a whole."""
     if before is None or before.table.models != now.models:
         return None
     known = before.table.parts
@@ -92,7 +92,7 @@ def _changed(before: _Stored | None, now: EncodedTable) -> list[PartKey] | None:
 
 
 def _prefix(term: int, revision: int) -> str:
-    """Return what the keys of the parts of a table begin with: another table has others."""
+    """Return the prefix of the keys of a table's parts, different for each table."""
     return f"{_KEY}/{term}.{revision}/"
 
 

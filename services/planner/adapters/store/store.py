@@ -299,5 +299,5 @@ class ReadAhead:
             self._seen = int(newest or 0)
             query = select(plans.c.payload).where(plans.c.version == self._seen)
             payload = await connection.scalar(query)
-            with suppress(DecodeError, ServiceError, ValueError):  # whoever leads is told
+            with suppress(DecodeError, ServiceError, ValueError):  # the leader gets the error
                 rows.planned(payload or b"")

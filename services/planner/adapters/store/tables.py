@@ -1,4 +1,4 @@
-"""The tables, as the newest migration leaves them, and how their rows are put there."""
+"""Tables as the newest migration leaves them, and functions that write their rows."""
 
 from dataclasses import asdict
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Announcements as the bytes of WatchResponse: one encoding, however many subscribers there are."""
+"""Announcements as bytes of WatchResponse, encoded once for all subscribers."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from services.planner.core.routing_table import Announcement
 _ROUTING: Final = planner_pb2.WatchResponse.DESCRIPTOR.fields_by_name["routing"].number
 _MAX_NODE_CONDITIONS = 8
 _PAIRS = 8
-"""Differences between two announcements that are kept: subscribers are rarely apart by more."""
+"""Number of differences between two announcements to keep: subscribers rarely lag further."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _RouterView:
-    """What a router needs of an announcement."""
+    """Part of an announcement that a router needs."""
 
     version: int
     state: PlanState | None
@@ -42,7 +42,7 @@ class _RouterView:
 
 
 class AnnouncementEncoder:
-    """Encodes each announcement once, and of it only what is new.
+    """Encodes each announcement once, and only what is new in it.
 
     Args:
         digest: Returns the digest of the deployment file.
@@ -57,7 +57,7 @@ class AnnouncementEncoder:
         self._difference = lru_cache(_PAIRS)(self._encoded_difference)
 
     def whole(self, said: Announcement) -> bytes:
-        """Return all of an announcement."""
+        """Return a whole announcement."""
         if self._whole[0] is not said:
             if said.plan is not None and self._plan[0] is not said.plan:
                 self._plan = said.plan, _encoded(plan=to_message(said.plan, plan_pb2.Plan))
@@ -69,9 +69,9 @@ class AnnouncementEncoder:
         return self._whole[1]
 
     def for_router(self) -> Callable[[Announcement], bytes | None]:
-        """Return what encodes announcements for one router: the table, and then what changes.
+        """Return an encoder of announcements for one router: the table first, then changes.
 
-        It returns None for an announcement that brings the router nothing new.
+        It returns None for an announcement without news for the router.
         """
         sent: _RouterView | None = None
 
@@ -86,7 +86,7 @@ class AnnouncementEncoder:
         return feed
 
     def _router_view(self, said: Announcement) -> _RouterView:
-        """Return what a router needs of an announcement: of many nodes' conditions a few."""
+        """Return the part of an announcement that a router needs: few of many nodes' conditions."""
         if self._view is None or self._view[0] is not said:
             plan, nodes, conditions = said.plan, 0, []
             for each in said.conditions:
@@ -123,5 +123,5 @@ class AnnouncementEncoder:
 
 
 def _encoded(**fields: Any) -> bytes:
-    """Return some fields of a response; encodings of different fields may be joined."""
+    """Return fields of a response as bytes; those of different fields may be joined."""
     return planner_pb2.WatchResponse(**fields).SerializeToString()

@@ -38,12 +38,12 @@ def routes_to(routes: ModelRoutes) -> plan_pb2.ModelRoutes:
 
 @lru_cache(maxsize=2**16)
 def instance_to(instance: Instance) -> plan_pb2.Instance:
-    """Return the message of an instance: the same one for all that are equal."""
+    """Return the message of an instance: one object for all equal ones."""
     return to_message(instance, plan_pb2.Instance)
 
 
 def values_from(messages: Mapping[str, Value]) -> dict[str, JsonValue]:
-    """Return values of settings, by path; whole numbers as such.
+    """Return values of settings by path; whole numbers as int.
 
     Raises:
         InvalidArgument: A value is not set.
@@ -68,7 +68,7 @@ def _plain(value: Any) -> JsonValue:
 def load_from(
     message: planner_pb2.ReportLoadRequest, percentiles: Mapping[str, float]
 ) -> LoadReport:
-    """Return what a router reports.
+    """Return a router's load report.
 
     Args:
         message: The report.

@@ -29,17 +29,17 @@ _GROUPINGS: dict[int, Grouping] = {
 def counters_from(
     energy: Iterable[tuple[inventory_pb2.GpuEnergy, datetime]], models: Collection[str]
 ) -> dict[str, EnergyCounters]:
-    """Return what an agent counted, by GPU.
+    """Return the counters of an agent by GPU.
 
     Args:
-        energy: The accounts of GPUs (see `check_energy`), and when they came.
-        models: Names of the deployment's models; what others used is no model's.
+        energy: Accounts of GPUs (see `check_energy`), and their arrival times.
+        models: Names of the deployment's models; use by others belongs to no model.
     """
     return {gpu.gpu_uuid: _counters(gpu, models, at) for gpu, at in energy}
 
 
 def check_energy(energy: Iterable[inventory_pb2.GpuEnergy]) -> None:
-    """Refuse accounts with a figure that cannot be.
+    """Refuse accounts with an invalid figure.
 
     Raises:
         InvalidArgument: An energy or time is negative or not finite; a name is missing or too long.
@@ -75,7 +75,7 @@ def instant(
     """Return an instant of a request; None: unset.
 
     Raises:
-        InvalidArgument: It is out of the years 1..9999.
+        InvalidArgument: It is outside the years 1..9999.
     """
     if not request.HasField(name):  # type: ignore[arg-type]  # "since" or "until"
         return None
@@ -90,7 +90,7 @@ def instant(
 def messages(
     entries: Iterable[tuple[EntryKey, Figures]],
 ) -> Iterator[planner_pb2.ReadAccountResponse]:
-    """Yield entries, as many in one message as it may have."""
+    """Yield messages of entries, each with as many as it may have."""
     response = planner_pb2.ReadAccountResponse()
     for key, figures in entries:
         entry = to_message(figures, planner_pb2.AccountEntry)

@@ -60,10 +60,10 @@ _FIELDS = {CreateSlice: "create_slice", DestroySlice: "destroy_slice", LockClock
 
 
 def node_from(message: inventory_pb2.Node) -> Node:
-    """Return a node as its agent reports it.
+    """Return a node from its agent's report.
 
     Raises:
-        InvalidArgument: It has no name, or a GPU, slice, segment or PUE that cannot be.
+        InvalidArgument: It has no name, or an invalid GPU, slice, segment or PUE.
     """
     check_name("node.name", message.name)
     _check_length("node.gpus", message.gpus, _MOST_GPUS)
@@ -104,7 +104,7 @@ def _gpu_from(message: inventory_pb2.Gpu) -> NodeGpu:
 
 @lru_cache(maxsize=_MOST_GPU_TYPES)
 def _gpu_type_from(encoded: bytes, mig_enabled: bool, clock_lockable: bool) -> GpuType:
-    """Return a GPU type: one object for all GPUs of it, which are soon compared and read once."""
+    """Return a GPU type: one object for all GPUs of it, so that it is converted once."""
     message = inventory_pb2.GpuType.FromString(encoded)
     _check_gpu_type(message)
     kinds = tuple(from_message(profile, SliceProfile) for profile in message.profiles)
@@ -126,7 +126,7 @@ def _gpu_type_from(encoded: bytes, mig_enabled: bool, clock_lockable: bool) -> G
 
 
 def _performance_from(message: inventory_pb2.GpuType) -> Performance | None:
-    """Return how fast a GPU is, as its agent reports it; of older agents: by the type's name."""
+    """Return a GPU's performance from its agent's report; of older agents: by the type's name."""
     known = gpu_types.names()
     if not message.HasField("performance"):
         return gpu_types.load(message.name).performance if message.name in known else None
@@ -136,7 +136,7 @@ def _performance_from(message: inventory_pb2.GpuType) -> Performance | None:
 
 
 def _check_gpu_type(message: inventory_pb2.GpuType) -> None:
-    """Refuse what no GPU is: plans for the whole fleet are computed with it."""
+    """Refuse implausible GPU types: plans for the whole fleet are computed with them."""
     check_name("node.gpus.type.name", message.name)
     _check_numbers("node.gpus.type", message, _OF_A_TYPE)
     at = "node.gpus.type.profiles"
@@ -172,7 +172,7 @@ def _check_length(field: str, values: Sized, most: int) -> None:
 
 
 def _whole(message: inventory_pb2.GpuType, kinds: tuple[SliceProfile, ...]) -> SliceProfile:
-    """Return the only slice of a GPU that could be cut but is not in MIG mode."""
+    """Return the only slice of a GPU that supports MIG but is not in MIG mode."""
     return SliceProfile(
         name=WHOLE,
         compute_slices=max(kind.compute_slices for kind in kinds),
@@ -207,11 +207,11 @@ def _running_from(
 
 
 def step_to(change: NodeChange, term: int) -> steps_pb2.Step:
-    """Return the step that has an agent carry out a change: of several actions all, or none.
+    """Return the step for an agent's change: of several actions all are done, or none.
 
     Args:
-        change: What to do.
-        term: Of the planner that leads.
+        change: The change.
+        term: Term of the planner that leads.
     """
     step = steps_pb2.Step(step_id=change.change_id, term=term)
     if sum(map(len, change.groups)) == 1:

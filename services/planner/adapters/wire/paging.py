@@ -13,21 +13,21 @@ _HIGHEST: Final = 2**63 - 1  # that a database can compare with
 _PREFIX: Final = b"plans-below:"
 
 
-def page_size(asked: int) -> int:
-    """Return how many plans to send; 0: the default.
+def page_size(requested: int) -> int:
+    """Return the number of plans to send; 0: the default.
 
     Raises:
         InvalidArgument: More than the most.
     """
-    if asked > MAX_SIZE:
+    if requested > MAX_SIZE:
         raise InvalidArgument.at(
-            "page_size", f"must be 0..{MAX_SIZE}, got {asked}; 0 gives {DEFAULT_SIZE}"
+            "page_size", f"must be 0..{MAX_SIZE}, got {requested}; 0 gives {DEFAULT_SIZE}"
         )
-    return asked or DEFAULT_SIZE
+    return requested or DEFAULT_SIZE
 
 
 def write_token(version: int) -> str:
-    """Return the token of the page after a plan: what lies below it, whatever comes above."""
+    """Return the token of the page after a plan, unaffected by newer plans."""
     return base64.urlsafe_b64encode(_PREFIX + str(version).encode()).decode()
 
 
@@ -35,7 +35,7 @@ def read_token(token: str) -> int | None:
     """Return the version below which a page starts; None: from the newest.
 
     Raises:
-        InvalidArgument: The token was not given out by `write_token`.
+        InvalidArgument: The token is not from `write_token`.
     """
     if not token:
         return None

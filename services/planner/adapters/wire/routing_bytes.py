@@ -1,4 +1,4 @@
-"""Routing tables as bytes: of a large one, only the parts that have changed are encoded again."""
+"""Routing tables as bytes: of a large one, only changed parts are encoded again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PART: Final = 128  # instances
 _MODELS: Final = plan_pb2.RoutingTable.DESCRIPTOR.fields_by_name["models"].number
 
 PartKey = tuple[str, int, int]
-"""Its model, the place of its first instance, and the one behind its last."""
+"""Model, position of the part's first instance, and position after its last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class EncodedTable:
 
 
 class RoutingEncoder:
-    """Encodes tables that hardly differ from one another."""
+    """Encodes tables that differ little from one another."""
 
     def __init__(self) -> None:
         self._known: dict[PartKey, tuple[tuple[Instance, ...], bytes]] = {}

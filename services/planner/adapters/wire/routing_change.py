@@ -1,4 +1,4 @@
-"""What changes from one routing table to the next, so that routers need not be sent all of it."""
+"""Changes from one routing table to the next, so that routers need not get all of it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _but_share = attrgetter(*(each.name for each in fields(Instance) if each.name !=
 
 
 def routing_change(before: RoutingTable, after: RoutingTable) -> plan_pb2.RoutingChange:
-    """Return what changes from one table to the next.
+    """Return the changes from one table to the next.
 
-    An instance that comes or goes changes the shares of all others of its stage by one factor. It
-    is left out: to apply the change, divide each share by the sum of its stage's.
+    An instance that comes or goes changes the shares of all others of its stage by one factor,
+    which is left out: to apply the change, divide each share by the sum of its stage's.
     """
     known = {routes.model: routes for routes in before.models}
     changes = (_model_change(known.pop(each.model, None), each) for each in after.models)
@@ -66,7 +66,7 @@ def _model_change(
 def _replaced(
     pairs: Iterable[tuple[Instance, Instance]], after: ModelRoutes
 ) -> plan_pb2.ModelRoutesChange:
-    """Return a change of which all instances but `pairs` stay, with their shares."""
+    """Return a change in which all instances but `pairs` stay, with their shares."""
     old = {(was.endpoint, was.segment_id): was for was, _ in pairs}
     changed = [now for _, now in pairs if old.pop((now.endpoint, now.segment_id), None) != now]
     return _change(after, changed, old)
@@ -79,9 +79,9 @@ def _change(
 
     Args:
         after: The model as it is now.
-        changed: Instances that are new or changed, with shares relative to those that the others
-            have in the table before.
-        removed: Endpoint and segment id of instances that are gone.
+        changed: New or changed instances, with shares relative to those of the others in the table
+            before.
+        removed: Endpoint and segment id of removed instances.
     """
     return plan_pb2.ModelRoutesChange(
         routes=routes_to(replace(after, instances=tuple(changed))),
@@ -93,7 +93,7 @@ def _change(
 
 
 def _factors(pairs: Iterable[tuple[Instance | None, Instance]]) -> dict[Queue, float]:
-    """Return by which factor the shares of most instances of each stage have changed."""
+    """Return the factor by which the shares of most instances of each stage have changed."""
     ratios: dict[Queue, Counter[float]] = {}
     for was, now in pairs:
         if was is not None and was.share > 0 and now.share > 0:

@@ -1,4 +1,4 @@
-"""Peers' streams: read no longer than this service lives, and sent without gaps."""
+"""Peers' streams: read only while this service runs, and sent without gaps."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
@@ -10,7 +10,7 @@ from services.planner.core.routing_table import Announcement
 
 
 async def until(closing: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
-    """Do `work` to its end, or until `closing` is set; what it raises is raised."""
+    """Run `work` to its end, or until `closing` is set; its errors are raised."""
     working = asyncio.create_task(work, name="streams.work")
     closed = asyncio.create_task(closing.wait(), name="streams.closing")
     try:
@@ -24,25 +24,24 @@ async def until(closing: asyncio.Event, work: Coroutine[Any, Any, None]) -> None
 
 
 PAGE = 100
-"""Plans fetched at a time; a reader that was away for weeks must not fill the memory."""
+"""Plans fetched at a time, so that a reader that was away for weeks does not fill the memory."""
 
 After = Callable[[int, int], Awaitable[Sequence[Plan]]]
-"""Returns at most so many stored plans above a version, in order of version."""
+"""Returns up to a number of stored plans above a version, in order of version."""
 
 
 async def without_gaps(
     announced: AsyncIterator[Announcement], after: After, seen: int
 ) -> AsyncIterator[Announcement]:
-    """Yield announcements, and before each the plans that lie between it and the last.
+    """Yield announcements, each preceded by the plans between it and the last one.
 
-    Versions never go back. Every plan is stored before it is announced, so that the store has all
-    that a slow reader, or one that was away, has missed; what is stored and not yet announced
-    waits for its announcement.
+    Versions never go back. Every plan is stored before it is announced: the store has all that a
+    slow reader, or one that was away, has missed; a stored plan waits here for its announcement.
 
     Args:
-        announced: The newest announcement, again and again; may leave plans out.
-        after: The stored plans.
-        seen: The newest version that the reader knows; 0: none.
+        announced: The newest announcement, repeatedly; may skip plans.
+        after: Returns stored plans.
+        seen: Newest version that the reader has; 0: none.
     """
     async for said in announced:
         newest = 0 if said.plan is None else said.plan.version

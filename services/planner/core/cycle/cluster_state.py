@@ -260,7 +260,7 @@ class ClusterState:
         self.level.need_more(models, why)
         self.changed.notify()
 
-    # ---- queries -----------------------------------------------------------------------------
+    # ---- queries -------------------------------------------------------------------------------
 
     def demand_rps(self) -> dict[str, float]:
         """Return the load to provide for, by model, req/s: more if requests were late."""
@@ -370,7 +370,7 @@ class ClusterState:
             ),
         )
 
-    # ---- consequences of decisions -- -----------------------------------------------------------
+    # ---- consequences of decisions -------------------------------------------------------------
 
     def believe(self, beliefs: Beliefs) -> None:
         """Record the results of live measurements: plans use corrected profiles."""
