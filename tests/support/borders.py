@@ -9,6 +9,7 @@ exception would end a stream with INTERNAL, or a service.
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -43,6 +44,8 @@ from services.kit.clock import RealClock
 from services.kit.config import carbon_sources
 from services.kit.config.loader import ConfigError
 from services.kit.errors import ServiceError
+from services.kit.h2.hpack import HeaderBlocks, HpackError
+from services.kit.h2.messages import MessageError, MessageReader
 from services.kit.mqtt.payload import Message as Payload
 from services.kit.mqtt.payload import Refused
 from services.kit.rpc import Caller
@@ -60,6 +63,8 @@ from services.planner.core.fleet import Fleet
 from services.planner.core.forecast.demand import Demand
 from services.planner.core.service_level import ServiceLevel, ServiceTarget
 from services.router.core.wire import read_head
+from services.router.edge import documents, openai_messages, tensor_json
+from services.router.edge.openai_messages import Chat, Completion
 from tests.support.carbon.provider_answers import CASES, NOW
 from tests.support.fake_agent import Agent
 
@@ -79,6 +84,7 @@ class Border:
     read: Callable[[bytes], object]
     seeds: Sequence[bytes]
     refuses: tuple[type[Exception], ...] = (ServiceError,)
+    units: Sequence[bytes] = ()
 
     def __call__(self, data: bytes) -> None:
         """Read bytes; raise only what is a bug."""
@@ -228,9 +234,94 @@ def _inference() -> bytes:
     return request.SerializeToString()
 
 
+_PROTOBUF_UNITS: Final = (
+    b"\x08\x01",  # a varint
+    b"\x2a\x00",  # an input without fields
+    b"\x22\x00",  # a parameter without fields
+    b"\x12\x00",
+)
 SIGNATURE: Final = Signature(
     (TensorSpec("x", "FP32", (-1, 4)),), (TensorSpec("y", "FP32", (-1, 4)),)
 )
+
+
+# ---- router ------------------------------------------------------------------------------------
+
+
+def http_infer(body: bytes) -> None:
+    """Have the router make a message of an inference over HTTP."""
+    wanted, tensors = tensor_json.read(body, None)
+    tensor_json.message(wanted, "digits", "", tensors)
+
+
+def http_text(kind: type[Chat | Completion], body: bytes) -> None:
+    """Have the router make a message of a request of the OpenAI API."""
+    openai_messages.infer_request(documents.parsed(kind, body))
+
+
+_HTTP_INFER: Final = (
+    (
+        b'{"id": "1", "inputs": [{"name": "x", "shape": [1, 4], "datatype": "FP32", "data":'
+        b' [[1, 2.5, 3e1, -4]]}], "outputs": [{"name": "y"}], "parameters": {"priority": 1}}'
+    ),
+    b'{"inputs": [{"name": "s", "shape": [2], "datatype": "BYTES", "data": ["a", "b"]}]}',
+)
+_HTTP_CHAT: Final = (
+    (
+        b'{"model": "chat", "messages": [{"role": "system", "content": "a"}, {"role": "user",'
+        b' "content": [{"type": "text", "text": "b"}]}], "stop": ["c"], "max_tokens": 5}'
+    ),
+)
+_JSON_UNITS: Final = (
+    b"{},",
+    b"[],",
+    b"1,",
+    b'"",',
+    b'"####":1,',
+    b"[[",
+    b'{"role":"user","content":""},',
+    b"9" * 18 + b",",
+    b"9",
+)
+
+
+def grpc_message(data: bytes) -> None:
+    """Take compressed messages of gRPC as they come, in eight times as much room."""
+    left = [8 * len(data)]
+
+    def reserve(size: int) -> bool:
+        left[0] -= size
+        return left[0] >= 0
+
+    taken: list[bytes | bytearray] = []
+    reader = MessageReader(taken.append, 16 * 2**20, "gzip", reserve)
+    reader.feed(memoryview(data), 0, len(data))
+
+
+def header_blocks(data: bytes) -> object:
+    """Read the header blocks of a connection, each after its size in two bytes."""
+    blocks = HeaderBlocks(
+        lambda fields: [(name.decode(), value.decode()) for name, value in fields], 16 * 2**10
+    )
+    position = 0
+    while position < len(data):
+        size = int.from_bytes(data[position : position + 2], "big")
+        blocks.read(data[position + 2 : position + 2 + size])
+        position += 2 + size
+    return blocks
+
+
+def _grpc_message(message: bytes) -> bytes:
+    packed = gzip.compress(message)
+    return b"\x01" + len(packed).to_bytes(4, "big") + packed
+
+
+def _sized(block: bytes) -> bytes:
+    return len(block).to_bytes(2, "big") + block
+
+
+_KEPT_FIELD: Final = _sized(b"\x40\x01a\x7f\xf9\x1d" + b"v" * 3960)  # a field for the table
+_FOUR_TIMES: Final = _sized(b"\x00\x01b\x04####" + b"\xbe" * 4)  # and 4 times what is there
 
 
 # ---- carbon ------------------------------------------------------------------------------------
@@ -273,8 +364,25 @@ def borders() -> dict[str, Border]:
     """Return every border by name."""
     tensors = partial(tensor_messages.parse, signature=SIGNATURE)
     return {
-        "request-head": Border(read_head, [_inference()]),
-        "tensors": Border(tensors, [_inference()]),
+        "request-head": Border(read_head, [_inference()], units=_PROTOBUF_UNITS),
+        "tensors": Border(tensors, [_inference()], units=_PROTOBUF_UNITS),
+        "http-infer": Border(http_infer, _HTTP_INFER, units=_JSON_UNITS),
+        "http-chat": Border(partial(http_text, Chat), _HTTP_CHAT, units=_JSON_UNITS),
+        "http-completion": Border(
+            partial(http_text, Completion), [b'{"model": "m", "prompt": ["a"]}'], units=_JSON_UNITS
+        ),
+        "http-object": Border(documents.parsed_object, [b'{"ready": true}'], units=_JSON_UNITS),
+        "grpc-message": Border(
+            grpc_message,
+            [_grpc_message(_inference()), _grpc_message(bytes(2**22))],
+            (MessageError,),
+        ),
+        "header-blocks": Border(
+            header_blocks,
+            [_KEPT_FIELD + _FOUR_TIMES],
+            (HpackError, UnicodeDecodeError),
+            units=[_FOUR_TIMES],
+        ),
         "join": Border(partial(parsed, planner_pb2.JoinRequest, join), _join_seeds()),
         "report-load": Border(
             partial(parsed, planner_pb2.ReportLoadRequest, report_load), [_load_seed()]

@@ -18,6 +18,7 @@ from services.kit.protobuf_wire import BYTES, FIXED64, VARINT, fields, read_vari
 _CHOICES = {1: VARINT, 2: VARINT, 3: BYTES, 4: FIXED64, 5: VARINT}
 _INTEGERS = (2, 5)
 
+_MAX_PIECES = 8  # fields of an entry of a map, which has two, and of a parameter, which has one
 _SIZE_BYTES = 4  # before an element of a BYTES tensor
 _DOUBLE = struct.Struct("<d")
 
@@ -146,7 +147,7 @@ def _first_element(data: bytes, start: int, end: int) -> tuple[int, int]:
 
 def _contents(parameter: bytes) -> bytes:
     """Return the contents of messages, a JSON list in a serialized InferParameter, together."""
-    for number, kind, first, last in fields(parameter, 0, len(parameter)):
+    for number, kind, first, last in fields(parameter, 0, len(parameter), _MAX_PIECES):
         if (number, kind) == (3, BYTES):
             try:
                 found = json.loads(parameter[first:last])
@@ -162,19 +163,19 @@ def _contents(parameter: bytes) -> bytes:
 
 def _entry_of(data: bytes, start: int, end: int) -> tuple[str, bytes]:
     """Return key and value, a serialized InferParameter, of an entry of `parameters`."""
-    key, parameter = "", b""
-    for number, kind, first, last in fields(data, start, end):
+    key, parameter = "", list[bytes]()
+    for number, kind, first, last in fields(data, start, end, _MAX_PIECES):
         if (number, kind) == (1, BYTES):
             key = data[first:last].decode()
         elif (number, kind) == (2, BYTES):
-            parameter += data[first:last]  # a submessage that occurs twice merges
-    return key, parameter
+            parameter.append(data[first:last])  # a submessage that occurs twice merges
+    return key, b"".join(parameter)
 
 
 def _number(parameter: bytes) -> float:
     """Return the value of a serialized InferParameter, an int or a float; NaN: it is no number."""
     value: float = math.nan
-    for number, kind, first, _ in fields(parameter, 0, len(parameter)):
+    for number, kind, first, _ in fields(parameter, 0, len(parameter), _MAX_PIECES):
         if _CHOICES.get(number) == kind:  # a oneof: the last choice is the value
             value = math.nan
             if kind == FIXED64:

@@ -1,0 +1,92 @@
+"""What reading costs: processor time and memory of a parser, as shares of what they may be.
+
+A byte from another costs at most 40 ns and 8 bytes, beside 20 ms and 4 MiB for the whole: a border
+that keeps to it holds the event loop for at most 50 ms with 700 KiB. (The densest honest document,
+`1,` in JSON as FP32, takes 24 ns a byte.)
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import time
+import tracemalloc
+from functools import cache
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from hypothesis import strategies as st
+
+from tests.support.borders import Border
+
+_CPU_S, _CPU_S_PER_BYTE = 0.020, 40e-9
+_MEMORY, _MEMORY_PER_BYTE = 4 * 2**20, 8
+_REFERENCE_S: Final = 0.012
+_TRIES: Final = 3
+_OPENS: Final = b"[{,"
+_OURS: Final = 30
+
+
+class Cost(NamedTuple):
+    """Shares of what an input may cost; above 1: too much. Attributes: cpu, memory."""
+
+    cpu: float
+    memory: float
+
+
+def cost(border: Border, data: bytes) -> Cost:
+    """Return what a border takes to read some bytes.
+
+    Processor time is the least of a few tries, and relative to what this machine takes for a
+    document of numbers: other processes make both longer.
+    """
+    may_s = (_CPU_S + _CPU_S_PER_BYTE * len(data)) * _slowness()
+    cpu_s = may_s + 1
+    for _ in range(_TRIES):
+        gc.collect()
+        started_s = time.process_time()
+        border(data)
+        cpu_s = min(cpu_s, time.process_time() - started_s)
+        if cpu_s <= may_s:
+            break
+    tracemalloc.start()
+    try:
+        border(data)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    return Cost(cpu_s / may_s, peak / (_MEMORY + _MEMORY_PER_BYTE * len(data)))
+
+
+@cache
+def _slowness() -> float:
+    document = json.dumps([0.25] * 200_000)
+    took_s = []
+    for _ in range(_TRIES):
+        started_s = time.process_time()
+        json.loads(document)
+        took_s.append(time.process_time() - started_s)
+    return max(1.0, min(took_s) / _REFERENCE_S)
+
+
+def repeated(border: Border) -> st.SearchStrategy[tuple[bytes, bytes, bytes]]:
+    """Draw a valid input cut in two, and what may come any number of times between.
+
+    The piece is one that the border names, or one of the input; it may take the place of another.
+    """
+    drawn = []
+    for seed in border.seeds:
+        cuts = sorted({0, len(seed), *(at + 1 for at, byte in enumerate(seed) if byte in _OPENS)})
+        ours = [seed[first:last] for first, last in pairwise(cuts)]
+        for unit in (*border.units, *ours[:_OURS]):
+            drawn += [(seed[:cut], unit, seed[cut:]) for cut in cuts[-_OURS:]]
+            drawn += [(seed[:cut], unit, seed[end:]) for cut, end in pairwise(cuts)][:_OURS]
+    return st.sampled_from(drawn)
+
+
+def filled(head: bytes, unit: bytes, tail: bytes, size: int) -> bytes:
+    """Return an input of about a size; "####" in the piece becomes its number."""
+    count = max(1, size // max(len(unit), 1))
+    return (
+        head + b"".join(unit.replace(b"####", b"%04x" % (at % 2**16)) for at in range(count)) + tail
+    )
