@@ -84,6 +84,9 @@ vendor: ## fetch what the console's pages take from others, as .ci/vendor.py lis
 fuzz-transport: $(VENV)/.dev ## damage 200,000 conversations with the transport (minutes)
 	CINQUEFOIL_FUZZ=200000 $(BIN)/pytest -q tests/rpc/kit/h2/test_fuzz.py
 
+fuzz-costs: $(VENV)/.dev ## search for inputs that cost more than their bytes allow (many minutes)
+	CINQUEFOIL_FUZZ=2000 $(BIN)/pytest -q tests/integration/test_costs.py
+
 lock: .venv-supply/.done ## write lock.txt: what images install, from constraints.txt, with the hashes of all its files
 	@mkdir -p out
 	{ $(COMPILE) --group all --group gpuagent-cuda --group generative --group build && $(COMPILE) --group weights --no-deps; } > out/lock.txt
@@ -150,4 +153,4 @@ GPU_PIP := env -u PIP_CONSTRAINT .venv-gpu/bin/pip install --quiet $(if $(WHEELS
 	.venv-supply/bin/pip install --quiet --group supply
 	@touch $@
 
-.PHONY: help docs demo up test test-unit fuzz fuzz-transport check format bench chaos gpu-report protos protos-fresh protos-compatible protos-released lock sbom wheels clean
+.PHONY: help docs demo up test test-unit fuzz fuzz-transport fuzz-costs check format bench chaos gpu-report protos protos-fresh protos-compatible protos-released lock sbom wheels clean

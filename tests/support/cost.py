@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 
 from tests.support.borders import Border
 
-_CPU_S, _CPU_S_PER_BYTE = 0.020, 40e-9
-_MEMORY, _MEMORY_PER_BYTE = 4 * 2**20, 8
+_CPU_S: Final = 0.020
+_MEMORY_BYTES: Final = 4 * 2**20
+_MEMORY_PER_BYTE: Final = 8
 _REFERENCE_S: Final = 0.012
 _TRIES: Final = 3
 _OPENS: Final = b"[{,"
@@ -40,7 +41,7 @@ def cost(border: Border, data: bytes) -> Cost:
     Processor time is the least of a few tries, and relative to what this machine takes for a
     document of numbers: other processes make both longer.
     """
-    may_s = (_CPU_S + _CPU_S_PER_BYTE * len(data)) * _slowness()
+    may_s = (_CPU_S + border.cpu_s_per_byte * len(data)) * _slowness()
     cpu_s = may_s + 1
     for _ in range(_TRIES):
         gc.collect()
@@ -55,7 +56,7 @@ def cost(border: Border, data: bytes) -> Cost:
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    return Cost(cpu_s / may_s, peak / (_MEMORY + _MEMORY_PER_BYTE * len(data)))
+    return Cost(cpu_s / may_s, peak / (_MEMORY_BYTES + _MEMORY_PER_BYTE * len(data)))
 
 
 @cache
