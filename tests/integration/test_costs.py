@@ -1,4 +1,4 @@
-"""What others send costs no more than its bytes allow, whatever it repeats."""
+"""Input of others costs no more than its bytes allow, whatever it repeats."""
 
 import os
 

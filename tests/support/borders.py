@@ -250,13 +250,13 @@ SIGNATURE: Final = Signature(
 
 
 def http_infer(body: bytes) -> None:
-    """Have the router make a message of an inference over HTTP."""
+    """Make a message of an inference over HTTP."""
     wanted, tensors = tensor_json.read(body, None)
     tensor_json.message(wanted, "digits", "", tensors)
 
 
 def http_text(kind: type[Chat | Completion], body: bytes) -> None:
-    """Have the router make a message of a request of the OpenAI API."""
+    """Make a message of a request of the OpenAI API."""
     openai_messages.infer_request(documents.parsed(kind, body))
 
 
@@ -287,13 +287,16 @@ _JSON_UNITS: Final = (
 
 
 def grpc_message(data: bytes) -> None:
-    """Take compressed messages of gRPC, with eight times as much room as they are large."""
+    """Take compressed messages of gRPC, with four times as much room as they are large."""
     taken: list[object] = []
+    room = 4 * len(data)
 
     def decompress(message: bytes | bytearray) -> None:
         packed = Compressed(message, "gzip", 16 * 2**20)
-        while not packed.done and len(packed.found) < 8 * len(data):
+        nonlocal room
+        while not packed.done and room > 0:
             packed.go_on(2**16)
+            room -= 2**16
         taken.append(packed)
 
     reader = MessageReader(taken.append, 16 * 2**20, take_compressed=decompress)

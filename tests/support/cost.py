@@ -1,4 +1,4 @@
-"""What reading costs: processor time and memory of a parser, as shares of what they may be.
+"""Costs of reading: processor time and memory of a parser, as shares of what they may be.
 
 A byte from another costs at most 40 ns and 8 bytes, beside 20 ms and 4 MiB for the whole: a border
 that keeps to it holds the event loop for at most 50 ms with 700 KiB. (The densest honest document,
