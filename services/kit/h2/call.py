@@ -34,6 +34,7 @@ class RequestHead:
         accepted: Encodings that the caller reads.
         refusal: Why this is not a call of gRPC: HTTP status and sentence.
         error: Why no handler could answer: gRPC's status and sentence.
+        size: 1, and one for each KiB of metadata.
         length: Of its DATA, where `content-length` has it.
         fault: Why the request is malformed (RFC 9113, 8.1 to 8.3); "" if it is not.
     """
@@ -47,6 +48,7 @@ class RequestHead:
     refusal: tuple[int, str] | None = None
     error: tuple[int, str] | None = None
     length: int | None = None
+    size: int = 1
     fault: str = ""
 
 

@@ -1,6 +1,6 @@
 """Rules for the headers of a request. Source: RFC 9113, 8.1 to 8.3."""
 
-import re
+import string
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -11,9 +11,8 @@ _PSEUDO: Final = frozenset({b":method", b":scheme", b":path", b":authority"})
 _OF_CONNECTIONS: Final = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
 )
-_NO_NAME: Final = re.compile(rb"[^!#$%&'*+\-.^_`|~0-9a-z:]")
-_NO_VALUE: Final = re.compile(rb"[\r\n\0]")
-_LENGTH: Final = re.compile(rb"[0-9]{1,18}")
+_OF_NAMES: Final = f"!#$%&'*+-.^_`|~:{string.digits}{string.ascii_lowercase}".encode()
+_LONGEST_LENGTH: Final = 18
 
 
 def fault_of(fields: Sequence[tuple[bytes, bytes]], by_name: Mapping[bytes, bytes]) -> str:
@@ -25,10 +24,14 @@ def fault_of(fields: Sequence[tuple[bytes, bytes]], by_name: Mapping[bytes, byte
     """
     names = [name for name, _ in fields]
     joined, method = b"".join(names), by_name.get(b":method")
+    values = b"".join([value for _, value in fields])
     pseudo, length = joined.count(b":"), by_name.get(b"content-length", b"0")
     rules = (
-        (_NO_NAME.search(joined) or b"" in names, "a header with a name that HTTP/2 lacks"),
-        (_NO_VALUE.search(b"".join([value for _, value in fields])), "CR, LF or NUL in a header"),
+        (
+            joined.translate(None, _OF_NAMES) or b"" in names,
+            "a header with a name that HTTP/2 lacks",
+        ),
+        (b"\r" in values or b"\n" in values or b"\0" in values, "CR, LF or NUL in a header"),
         (not pseudo, NO_PSEUDO_FIELDS),
         (
             len(_PSEUDO.intersection(names[:pseudo])) != pseudo,
@@ -37,7 +40,9 @@ def fault_of(fields: Sequence[tuple[bytes, bytes]], by_name: Mapping[bytes, byte
         (not _OF_CONNECTIONS.isdisjoint(names), "a header of HTTP/1 connections"),
         (by_name.get(b"te", b"trailers") != b"trailers", "te: only trailers"),
         (
-            _LENGTH.fullmatch(length) is None or names.count(b"content-length") > 1,
+            not length.isdigit()
+            or len(length) > _LONGEST_LENGTH
+            or names.count(b"content-length") > 1,
             "a content-length that is no number",
         ),
         (

@@ -61,7 +61,9 @@ _SLOWEST_BYTES_PER_S: Final = 16 * 1024
 _FIRST_PIECE_BYTES: Final = 64 * 1024
 """Size of what is decompressed on the event loop; the rest of a message is in a thread."""
 _PIECE_BYTES: Final = 2**20
+_DECOMPRESSING: Final = 4
 _HEADS_BYTES: Final = 16 * 2**20
+_HEAD_UNIT_BYTES: Final = 1024
 _CUT_SHORT: Final = 1024
 _OPENING_EACH: Final = 16
 """Calls of a connection whose message is not there yet, and that never are too many."""
@@ -91,8 +93,8 @@ class Limits:
         calls: Maximum number of calls at a time; further ones get RESOURCE_EXHAUSTED. A call
             counts once its message is there. Where identities are checked, one caller may have
             half of them, and an eighth is kept for operators; so with connections and bytes.
-        opening: Maximum number of calls whose message is not there yet; beyond it, a connection
-            may have its share of them.
+        opening: Maximum number of calls whose message is not there yet, or KiB of their metadata;
+            beyond it, a connection may have its share of them.
         handshake_s: Time that a connection has to speak HTTP/2, and TLS, s.
         dead_after_s: Time after which a silent client's calls end, s, >= 2.
         idle_s: Time after which a connection without calls is closed, s.
@@ -127,7 +129,8 @@ class ServerState:
         received: Room for the bytes of requests that come in pieces, or were compressed.
         unread: Room for the bytes of answers that callers have not taken.
         heads: Room for the bytes of headers that were parsed and may come again.
-        opening: Calls whose message is not there yet.
+        opening: Calls whose message is not there yet, with the KiB of their metadata.
+        decompressing: Bounds the large messages that are decompressed at a time.
     """
 
     handler: Callable[[str], Handler]
@@ -136,6 +139,9 @@ class ServerState:
     admit: Admit | None = None
     connections: set["ServerConnection"] = field(default_factory=set)
     opening: int = 0
+    decompressing: asyncio.Semaphore = field(
+        default_factory=lambda: asyncio.Semaphore(_DECOMPRESSING)
+    )
     draining: bool = False
 
     def __post_init__(self) -> None:
@@ -234,6 +240,7 @@ class ServerConnection(Connection[RequestHead, Call]):
             encoding,
             accepted,
             length=length,
+            size=1 + sum([len(value) for _, value in fields]) // _HEAD_UNIT_BYTES,
         )
 
     def head_received(self, number: int, head: RequestHead, ended: int) -> None:
@@ -297,8 +304,8 @@ class ServerConnection(Connection[RequestHead, Call]):
         ):
             self.end(call, _EXHAUSTED, "too many calls wait for their message")
         else:
-            server.opening += 1
-            self._opening += 1
+            server.opening += head.size
+            self._opening += head.size
             call.opening = True
             call.due_s = call.moved_s + min(_FIRST_MESSAGE_S, head.timeout_s or _FIRST_MESSAGE_S)
             if call.due_s < self._due_s:
@@ -511,6 +518,14 @@ class ServerConnection(Connection[RequestHead, Call]):
             raise MessageError("the server receives as much as it may at a time", too_large=True)
         call.reserved += size
 
+    async def _go_on(self, call: Call, message: Compressed) -> None:
+        """Decompress the rest of a message in a thread, a piece at a time."""
+        while not message.done and not call.over:
+            before = len(message.found)
+            await self.loop.run_in_executor(None, message.go_on, _PIECE_BYTES)
+            if not call.over:
+                self._reserve(call, len(message.found) - before)
+
     async def decompressed(self, call: Call, message: Compressed) -> bytearray:
         """Return a message decompressed, within the room of its caller, or refuse its call.
 
@@ -519,13 +534,12 @@ class ServerConnection(Connection[RequestHead, Call]):
         """
         try:
             while not message.done and not call.over:
-                before = len(message.found)
-                if before:
-                    await self.loop.run_in_executor(None, message.go_on, _PIECE_BYTES)
+                if message.found:
+                    async with self._server.decompressing:
+                        await self._go_on(call, message)
                 else:
                     message.go_on(_FIRST_PIECE_BYTES)
-                if not call.over:
-                    self._reserve(call, len(message.found) - before)
+                    self._reserve(call, len(message.found))
         except MessageError as error:
             try:
                 self.message_refused(call, error)
@@ -540,8 +554,8 @@ class ServerConnection(Connection[RequestHead, Call]):
             self.release(call, call.reserved)
         call.reader = call.message = None
         call.opening, call.due_s = False, math.inf
-        self._opening -= 1
-        self._server.opening -= 1
+        self._opening -= call.head.size
+        self._server.opening -= call.head.size
         if not self._server.calls.take(call.payer):
             self.end(call, _EXHAUSTED, _TOO_MANY)
             return
@@ -752,8 +766,8 @@ class ServerConnection(Connection[RequestHead, Call]):
             stream.counted = False
             self._server.calls.give_back(stream.payer)
         elif stream.opening:
-            self._opening -= 1
-            self._server.opening -= 1
+            self._opening -= stream.head.size
+            self._server.opening -= stream.head.size
         if stream.timer is not None:
             stream.timer.cancel()
         if stream.sent_all is not None and not stream.sent_all.done():

@@ -66,6 +66,16 @@ async def test_heads_without_messages_take_no_place_from_calls() -> None:
         await still_served(port)
 
 
+async def test_calls_that_wait_for_their_message_hold_little_metadata() -> None:
+    """Of 64 places a call with 12 kB takes twelve: 6 are open, and those of few bytes go on."""
+    async with echoing(Limits(opening=64)) as (_, port), wired(port) as wire:
+        wire.write(*(head(stream, PATH, ("x", b"y" * 12_000)) for stream in range(1, 101, 2)))
+        refused = [(await wire.until(HEADERS)).stream for _ in range(44)]
+        await still_served(port)
+
+    assert refused == list(range(13, 101, 2))
+
+
 async def test_a_call_whose_message_does_not_come_ends_by_its_deadline_or_after_3_s() -> None:
     """The deadline counts from HEADERS; a stream of requests may be silent for longer."""
     async with echoing() as (_, port), wired(port) as wire:
