@@ -99,7 +99,7 @@ class Leading:
 
 
 async def _within(limit_s: float, work: Coroutine[Any, Any, None]) -> None:
-    """Do `work` within a time and a number of turns of the loop, as a blocked loop delays both.
+    """Do `work` within a time and a number of loop turns: a blocked loop lets only time pass.
 
     Raises:
         TimeoutError: It is not done.

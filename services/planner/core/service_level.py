@@ -157,7 +157,7 @@ class ServiceLevel:
         self._short.update((model, why) for model in models if model in self.aims)
 
     def forget(self, changed_s: float | None = None) -> None:
-        """Discard what was observed: another plan is active.
+        """Discard all observations: another plan is active.
 
         Args:
             changed_s: Time when it changed what runs, s; None: it has changed nothing.

@@ -47,7 +47,7 @@ def restore(database: Path | str, backup: Path) -> Path | None:
 
     Args:
         database: `planner.database`.
-        backup: What `back_up` wrote.
+        backup: File written by `back_up`.
 
     Returns:
         Where the database that was there lies now; None: there was none.
@@ -91,7 +91,7 @@ def _file_of(database: Path | str, command: str, file: Path) -> Path:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy an SQLite database as of one moment, with what is in its log."""
+    """Copy an SQLite database as of one moment, including its log."""
     with closing(sqlite3.connect(source)) as reader, closing(sqlite3.connect(target)) as writer:
         reader.backup(writer)
         writer.execute("PRAGMA journal_mode = DELETE")  # one file, with nothing beside it

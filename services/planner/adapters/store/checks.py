@@ -29,7 +29,7 @@ def is_large(path: Path) -> bool:
 
 
 def damage(connection: Connection, *, newest: bool = False) -> str:
-    """Return what is damaged in an SQLite database; "": nothing.
+    """Return the damage of an SQLite database; "": none.
 
     Args:
         connection: To the database.
@@ -53,7 +53,7 @@ def damage(connection: Connection, *, newest: bool = False) -> str:
 
 
 def damage_of(path: Path, stop: threading.Event | None = None) -> str:
-    """Return what is damaged in the file of an SQLite database of a planner; "": nothing.
+    """Return the damage of the file of a planner's SQLite database; "": none.
 
     Args:
         path: The file.

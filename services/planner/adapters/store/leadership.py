@@ -163,7 +163,7 @@ class Leadership:
         """Write the lease, in the open transaction: a new term, unless this planner has led last.
 
         Returns:
-            When it was requested, monotonic, s: what the tenure renews by once it is committed.
+            Time of the request, monotonic, s, for the tenure once it is committed.
 
         Raises:
             Deposed: Another planner has led since this one did.
@@ -176,7 +176,7 @@ class Leadership:
         return requested_s
 
     async def check(self, connection: AsyncConnection) -> None:
-        """Make sure that this planner leads still, in the open transaction.
+        """Check that this planner still leads, in the open transaction.
 
         Raises:
             Deposed: It does not.
@@ -215,7 +215,7 @@ class Leadership:
 async def _read_only(
     connection: AsyncConnection, read: Callable[[AsyncConnection], Awaitable[T]]
 ) -> T:
-    """Return what `read` returns, in a transaction of its own for which no holder need wait."""
+    """Return the result of `read`, in its own transaction that blocks no holder."""
     await connection.execution_options(**{READS: True})
     try:
         async with connection.begin():

@@ -32,7 +32,7 @@ async def open_store(
 ) -> AsyncIterator[Store]:
     """Open the database while the block runs; tables are made, or migrated, where needed.
 
-    What a method of the store writes is on the disk when it returns: SQLite with a log that is
+    Writes of the store are on disk when its method returns: SQLite with a log that is
     synced at each commit, PostgreSQL with synchronous commits.
 
     Args:

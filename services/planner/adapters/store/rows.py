@@ -61,7 +61,7 @@ def _outcome_of(row: Row[Any]) -> Outcome | None:
 
 
 def node_row(joined: JoinedNode | None, order: NodeOrder | None) -> dict[str, Any]:
-    """Return the columns of what is known of a node, its name apart."""
+    """Return the columns of a node, without its name."""
     return {
         "zone": joined.zone if joined else "",
         "address": joined.address if joined else "",
@@ -72,7 +72,7 @@ def node_row(joined: JoinedNode | None, order: NodeOrder | None) -> dict[str, An
 
 
 def order_of(row: Row[Any]) -> NodeOrder:
-    """Return what is ordered of a node."""
+    """Return the order about a node."""
     return NodeOrder(row.ordered == "drain", row.principal, row.ordered_at)
 
 
@@ -81,7 +81,7 @@ _COUNTERS = TypeAdapter(EnergyCounters)
 
 
 class AccountEncoder:
-    """Encodes accounts that hardly differ: of a large fleet's, the counters that are others."""
+    """Encodes accounts that differ little: of a large fleet's, only the changed counters."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[EnergyCounters, bytes]] = {}

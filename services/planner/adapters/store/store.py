@@ -1,7 +1,7 @@
 """Plans, their outcomes and the planner's own state, in a database.
 
-What a method writes is on the disk when it returns: nothing is announced before it is written, and
-`kill -9` loses nothing that was announced.
+Writes are on disk when a method returns: nothing is announced before it is written, and `kill -9`
+loses nothing that was announced.
 """
 
 from collections.abc import Mapping, Sequence
@@ -59,7 +59,7 @@ class Stored(Generic[T]):
         connection: The connection to the database.
         key: Its key in the table.
         kind: Its type, with pydantic's annotations: it is written as JSON.
-        initial: What it is until it is written.
+        initial: Value until it is written.
     """
 
     def __init__(self, connection: SharedConnection, key: str, kind: Any, initial: T) -> None:
@@ -94,12 +94,12 @@ class Store:
         pages: The fleet's account.
         leadership: This planner's hold of the database.
         gpus: The fleet that the newest plan was made for: type by (node, GPU UUID).
-        fixed: The settings that the newest plan was made from; empty: they are not known.
-        pin: Which plan is held, and by whom.
-        freeze: The last freeze that was ordered, which may be over; None: none was.
-        overrides: What operators changed of the settings, by path.
-        policies: How models are served by order, by model.
-        beliefs: What live measurements taught.
+        fixed: The settings that the newest plan depends on; empty: unknown.
+        pin: The pinned plan, and its operator.
+        freeze: The last freeze ordered, which may have ended; None: none.
+        overrides: Settings changed by operators, by path.
+        policies: Serving policies ordered by operators, by model.
+        beliefs: Beliefs from live measurements.
         routing, save_routing: Return and write the routing table in force; None: there was none.
     """
 
@@ -134,7 +134,7 @@ class Store:
 
     @uncancellable
     async def check_lease(self) -> None:
-        """Make sure, without writing, that the stored lease is this planner's.
+        """Check, without writing, that the stored lease is this planner's.
 
         Raises:
             Deposed: Another planner leads.
@@ -159,8 +159,8 @@ class Store:
         Args:
             plan: The plan; its version is ignored.
             gpus: GPU type by (node, GPU UUID): the fleet it was made for.
-            snapshot: What it was made from, so that it can be explained later.
-            fixed: Settings that it was made from; None: they are not known.
+            snapshot: Snapshot that it was made from, for later explanations.
+            fixed: Settings that it depends on; None: unknown.
             pin: Who holds it from now on, "": not known; None: it is not held.
         """
         values = rows.plan_row(plan)
@@ -179,7 +179,7 @@ class Store:
 
     @uncancellable
     async def set_state(self, version: int, state: PlanState, failure: str = "") -> None:
-        """Write where a plan stands."""
+        """Write the state of a plan."""
         async with self.connection.transaction() as connection:
             await connection.execute(
                 update(plans).where(plans.c.version == version).values(state=state, failure=failure)
@@ -236,10 +236,10 @@ class Store:
 
     @uncancellable
     async def snapshot(self, version: int, models: Sequence[Model]) -> Snapshot:
-        """Return what a plan was made from.
+        """Return the snapshot that a plan was made from.
 
         Args:
-            version: The plan's.
+            version: Version of the plan.
             models: The deployment's models: profiles are not kept.
 
         Raises:
@@ -260,7 +260,7 @@ class Store:
     async def save_node(
         self, name: str, joined: JoinedNode | None, order: NodeOrder | None
     ) -> None:
-        """Write that a node joined, and what is ordered of it; both None: nothing is known."""
+        """Write a joined node and the order about it; both None: delete the node."""
         async with self.connection.transaction() as connection:
             if joined is None and order is None:
                 await connection.execute(delete(nodes).where(nodes.c.name == name))
@@ -269,7 +269,7 @@ class Store:
 
     @uncancellable
     async def nodes(self) -> tuple[dict[str, JoinedNode], dict[str, NodeOrder]]:
-        """Return the nodes that joined, and what is ordered of nodes, by name."""
+        """Return the nodes that joined, and the orders about nodes, by name."""
         async with self.connection.transaction() as connection:
             found = (await connection.execute(select(nodes))).all()
         return (

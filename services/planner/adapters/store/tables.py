@@ -35,12 +35,12 @@ class Utc(TypeDecorator[datetime]):
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Return what is written."""
+        """Return the value to write."""
         del dialect
         return None if value is None else value.astimezone(UTC)
 
     def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
-        """Return what was written."""
+        """Return the value as it was written."""
         del dialect
         return None if value is None else value.replace(tzinfo=value.tzinfo or UTC).astimezone(UTC)
 
@@ -141,7 +141,7 @@ async def put(connection: AsyncConnection, key: str, value: bytes) -> None:
 
 
 async def put_outcome(connection: AsyncConnection, version: int, outcome: Outcome) -> None:
-    """Write what was seen of a plan."""
+    """Write the outcome of a plan."""
     await upsert(connection, outcomes, {"version": version}, asdict(outcome))
 
 

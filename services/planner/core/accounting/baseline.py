@@ -4,7 +4,7 @@ BASE is CLOVER's reference (SC'23, section 5.1): each model's most accurate vari
 the same fleet, blind to carbon. It is posed with the same demand, as in `plan explain`; the account
 multiplies its active energy per request by the answered requests. Its batches are as full as the
 arriving load makes them (`batch_flows`): a plan equal to BASE saves nothing. GPUs, and therefore
-idle energy, are the same: the fleet's own idle energy is no saving.
+idle energy, are the same for both: plans do not decide on them.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -89,7 +89,7 @@ def _places(model: Model, pools: Sequence[Pool]) -> Iterator[Place]:
 def measure(
     place: Place, batch_sizes: Sequence[int], max_processes: int, *, clock_ratio: float = 1.0
 ) -> Iterator[SegmentKind]:
-    """Yield what the profile knows of a place at one clock, at any latency."""
+    """Yield the profile's segment kinds for a place at one clock, at any latency."""
     gpu = place.pool.type
     clock_mhz = 0 if clock_ratio >= 1.0 else round(clock_ratio * gpu.max_clock_mhz)
     limit = place.variant.max_batch

@@ -89,7 +89,7 @@ def score(
 
 
 def reconfiguration_points(known: Prices, segments: Mapping[SegmentKind, int]) -> float:
-    """Return the price of getting from what runs to `segments`.
+    """Return the price of the change from the running segments to `segments`.
 
     By counts, not places: segments beyond those that run of the same row, and slices beyond those
     that exist of the same kind, on each pool. Clocks change without a restart.

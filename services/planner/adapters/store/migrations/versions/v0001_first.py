@@ -13,7 +13,7 @@ REFUSED_BY_OLDER = "PRAGMA user_version = 2"
 
 
 def upgrade() -> None:
-    """Make the tables; move in what an older planner left."""
+    """Create the tables; copy the rows of an older planner."""
     older = sa.inspect(op.get_bind()).has_table("plans")
     if older:
         op.execute("DROP INDEX plans_by_state")

@@ -1,4 +1,4 @@
-"""By how much what was saved may be off, by source; of hours before, nothing is known."""
+"""Errors of savings by source; they are unknown for earlier hours."""
 
 import sqlalchemy as sa
 from alembic import op

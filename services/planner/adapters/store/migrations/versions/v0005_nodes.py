@@ -1,4 +1,4 @@
-"""Nodes that joined without the deployment file, and what operators ordered of nodes."""
+"""Nodes that joined without the deployment file, and operators' orders about nodes."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -24,5 +24,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop the table: nodes join again, and operators order again what they had ordered."""
+    """Drop the table: nodes join again, and operators repeat their orders."""
     op.drop_table("nodes")
