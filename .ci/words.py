@@ -1,18 +1,13 @@
 #!/usr/bin/env python3
 """Refuse words for which the glossary or plain English has a better one.
 
-    .ci/words.py [--all] [FILE or FOLDER ...]     # none given: every tracked file
-    .ci/words.py --shrink                         # drop mended files from .ci/words-unmended.txt
+    .ci/words.py [FILE or FOLDER ...]     # none given: every tracked file
 
 Read are the prose of Markdown (code left out), comments of protos, YAML, TOML and the Makefile,
 templates, and in Python comments, every string literal with a space in it (docstrings and f-strings
 included) and every name that is defined, word by word. A docstring begins with a verb or a noun
 phrase. Text between backticks is code. A line that ends in `words: ok` is left alone.
 docs/glossary.md says which words to use for the things of this project.
-
-Names, comments and openings of docstrings are read since later, and so are tests: the files that
-have not been mended since are listed in `.ci/words-unmended.txt`, which only shrinks. In those,
-they are passed over, but with `--all`.
 """
 
 import argparse
@@ -29,11 +24,9 @@ from typing import NamedTuple
 SKIPPED = (
     "protos/inference/",
     ".ci/words.py",
-    ".ci/words-unmended.txt",
     "LICENSE",
     "tests/integration/test_words_check.py",
 )
-UNMENDED = Path(__file__).with_name("words-unmended.txt")
 
 WORDS = {
     # Everyday verbs where the field has a precise one.
@@ -94,63 +87,46 @@ PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
 
 class Text(NamedTuple):
-    """A piece of what a file says.
+    """A piece of a file's text.
 
     Attributes:
-        line: Where it starts, from 1.
+        line: Its first line, from 1.
         text: The piece.
-        is_late: Of a kind that is read since later: passed over in unmended files.
-        is_docstring: Begins with a verb or a noun phrase.
+        is_docstring: Whether it must begin with a verb or a noun phrase.
     """
 
     line: int
     text: str
-    is_late: bool = False
     is_docstring: bool = False
 
 
 class Finding(NamedTuple):
-    """A word to replace, and by what."""
+    """A word to replace, and the better ones."""
 
     line: int
     word: str
     advice: str
-    is_late: bool
 
 
 def main() -> int:
     """Print each finding as `file:line: word: advice`; return 1 where there is any."""
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument("paths", nargs="*", type=Path, help="files or folders; none: all tracked")
-    parser.add_argument("--all", action="store_true", help="what unmended files have, too")
-    parser.add_argument("--shrink", action="store_true", help="drop mended files from the list")
     given = parser.parse_args()
-    if given.shrink and given.paths:
-        parser.error("--shrink reads every tracked file: name none")
     root = Path(_git("rev-parse", "--show-toplevel").strip())
-    listed = UNMENDED.read_text(encoding="utf-8").split() if UNMENDED.exists() else []
-    found: list[str] = []
-    unmended: set[str] = set()
-    for path in _files(root, [each.resolve() for each in given.paths] or [root]):
-        name = str(path.relative_to(root))
-        for line, word, advice, is_late in sorted(_findings(path, name.startswith("tests/"))):
-            if is_late:
-                unmended.add(name)
-            if given.all or not (is_late and name in listed):
-                found.append(f"{name}:{line}: '{word}': {advice}")
-    if given.shrink:
-        kept = [f"{name}\n" for name in listed if name in unmended]
-        UNMENDED.write_text("".join(kept), encoding="utf-8")
-        return 0
+    found = [
+        f"{path.relative_to(root)}:{line}: '{word}': {advice}"
+        for path in _files(root, [each.resolve() for each in given.paths] or [root])
+        for line, word, advice in sorted(_findings(path))
+    ]
     for each in found:
         print(each)
     if found:
         print(f"{len(found)} to replace (.ci/words.py has the list, docs/glossary.md the words);")
-        print("a file that moved unmended moves in .ci/words-unmended.txt, too")
     return 1 if found else 0
 
 
-def _findings(path: Path, is_test: bool) -> Iterator[Finding]:
+def _findings(path: Path) -> Iterator[Finding]:
     source = path.read_text(encoding="utf-8")
     allowed = [line.rstrip("-> ").endswith("words: ok") for line in source.splitlines()]
 
@@ -158,18 +134,18 @@ def _findings(path: Path, is_test: bool) -> Iterator[Finding]:
         line = start + text.count("\n", 0, place)
         return line, not allowed[min(line, len(allowed)) - 1]
 
-    for start, text, is_late, is_docstring in _texts(path, source):
+    for start, text, is_docstring in _texts(path, source):
         if is_docstring and (opening := OPENING.match(text)):
             line, counts = at(start, text, 0)
             if counts:
                 advice = "a docstring begins with a verb or a noun phrase"
-                yield Finding(line, f"{opening.group()} ...", advice, is_late=True)
+                yield Finding(line, f"{opening.group()} ...", advice)
         for match in PATTERN.finditer(_without_code(text)):
             line, counts = at(start, text, match.start())
             if counts:
                 word = " ".join(match.group().split())
                 advice = ADVICE[int((match.lastgroup or "w0")[1:])]
-                yield Finding(line, word, advice, is_late or is_test)
+                yield Finding(line, word, advice)
 
 
 def _files(root: Path, wanted: list[Path]) -> Iterator[Path]:
@@ -196,7 +172,7 @@ def _texts(path: Path, source: str) -> Iterator[Text]:
         yield from _parts(ast.parse(source))
         for token in tokenize.generate_tokens(io.StringIO(source).readline):
             if token.type == tokenize.COMMENT:
-                yield Text(token.start[0], token.string, is_late=True)
+                yield Text(token.start[0], token.string)
     elif path.suffix == ".md":
         yield Text(1, re.sub(r"^```.*?^```", _blank, source, flags=re.MULTILINE | re.DOTALL))
     else:
@@ -233,7 +209,7 @@ def _parts(tree: ast.Module) -> Iterator[Text]:
 
 
 def _name(line: int, name: str) -> Text:
-    return Text(line, " ".join(PART.findall(name)), is_late=True)
+    return Text(line, " ".join(PART.findall(name)))
 
 
 def _without_code(text: str) -> str:
@@ -241,7 +217,7 @@ def _without_code(text: str) -> str:
 
 
 def _blank(match: re.Match[str]) -> str:
-    """Return as many spaces, line for line, so that places stay what they were."""
+    """Return equally long blank text with the same line breaks, so that positions stay valid."""
     return re.sub(r"[^\n]", " ", match.group())
 
 
