@@ -47,6 +47,7 @@ _DIRECT_BYTES: Final = 32 * 1024  # from here a read goes straight to where its 
 _WRITE_BUFFER_BYTES: Final = 2**20
 _BLOCK_BYTES: Final = READ_BYTES // 2  # larger lists than we take are read, and discarded
 _CONTINUATIONS: Final = 16
+_HEADS_A_TURN: Final = 32  # calls that begin in one turn of the loop, before others have theirs
 _FAREWELL_S: Final = 0.5
 _LOOKS: Final = 3  # within `dead_after_s`: two silent ones end a connection
 # Frames that make work and bring nothing: so many at once, so many a second, and one per answer.
@@ -213,6 +214,18 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
         except HpackError as error:
             self.fail(ConnectionFault(frames.COMPRESSION_ERROR, str(error)))
 
+    def _pause(self) -> None:
+        """Give other connections a turn of the loop, before more calls of this one begin."""
+        self.transport.pause_reading()
+        self.loop.call_soon(self._go_on_reading)
+
+    def _go_on_reading(self) -> None:
+        if self._over or self.transport.is_closing():
+            return
+        self.transport.resume_reading()
+        _read_buffer.data[: len(self._left)] = self._left
+        self.buffer_updated(0)
+
     # ---- in
 
     def _read_direct(self, stream: Streams, count: int) -> None:
@@ -234,7 +247,7 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
         self.took(stream, count)
         self.data_ended(stream, ended=bool(not self._rest and self._rest_ends))
 
-    def _read_frames(self, end: int) -> None:
+    def _read_frames(self, end: int) -> None:  # noqa: C901 - the usual frames are taken inline
         view, position = _read_buffer.view, 0
         self._left = b""
         if self._preface_left:
@@ -244,8 +257,11 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
         if self._rest:
             position = min(self._rest, end)
             self._read_rest(view, position)
-        unpack = HEAD.unpack_from
+        unpack, heads = HEAD.unpack_from, 0
         while end - position >= HEAD_BYTES:
+            if heads > _HEADS_A_TURN:
+                self._pause()
+                break
             word, flags, number = unpack(view, position)
             kind, start = word & 0xFF, position + HEAD_BYTES
             stop = start + (word >> 8)
@@ -264,6 +280,7 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
             elif kind == HEADERS and flags & _PLAIN_HEADERS == END_HEADERS:
                 head = self._blocks.read(bytes(view[start:stop]))
                 self.head_received(number & frames.MAX_WINDOW, head, flags & END_STREAM)
+                heads += 1
             else:
                 self._control(kind, flags, number & frames.MAX_WINDOW, bytes(view[start:stop]))
             position = stop

@@ -541,6 +541,7 @@ class ServerConnection(Connection[RequestHead, Call]):
                     message.go_on(_FIRST_PIECE_BYTES)
                     self._reserve(call, len(message.found))
         except MessageError as error:
+            message.found = bytearray()  # the error may keep the message for a while
             try:
                 self.message_refused(call, error)
             except ConnectionFault as fault:

@@ -244,6 +244,22 @@ async def test_calls_end_with_their_callers_certificate(monkeypatch: pytest.Monk
         assert echo.running == 0
 
 
+async def test_who_begins_many_calls_at_once_leaves_others_their_turn() -> None:
+    """Of 1,000 calls in one packet some begin in a turn of the loop, and in the end all."""
+    async with echoing(Limits(streams=4_000)) as (echo, port), wired(port) as flood:
+        await flood.until(SETTINGS)
+        echo.free.clear()
+        flood.write(*(head(stream) + data(stream, b"x") for stream in range(1, 2_001, 2)))
+        await until(lambda: echo.running > 0)
+        begun = echo.running
+        await until(lambda: echo.running == 1_000)
+        echo.free.set()
+        await flood.until(DATA, 1_999)
+        await still_served(port)
+
+    assert begun < 200
+
+
 async def test_watches_of_health_are_few_on_a_connection_and_checks_go_on() -> None:
     """Watching is free for all, so that a thousand watches are refused but 16."""
     async with (
