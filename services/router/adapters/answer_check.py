@@ -23,7 +23,8 @@ MOST_TOKENS_PER_S: Final = 1e5
 MOST_ADDED_TOKENS: Final = 2**16
 """Tokens of a prompt beyond one a byte of its request: a template's."""
 
-MOST_ITEMS: Final = 2**20
+MOST_ITEMS: Final = 2**31 - 1
+"""Items of a batch: bytes of the largest request."""
 
 _MOST_SIZES: Final = 64
 _METHODS: Final = frozenset({"", *ENERGY_ERRORS})
