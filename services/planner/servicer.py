@@ -282,6 +282,7 @@ class PlannerServicer(PlannerServiceServicer):
             node = JoinedNode(first.node.name, first.node.zone, first.address)
             await planner.membership.admit(node, caller())
         session = planner.agents.join(first, caller(), host_of(context.peer()))
+        await planner.membership.keep_owners()
         await planner.leading.raise_to(first.term)
         reading = asyncio.create_task(self._read(session, request_iterator), name="planner.join")
         try:
@@ -310,6 +311,7 @@ class PlannerServicer(PlannerServiceServicer):
         try:
             async for request in requests:
                 agents.take(session, request)
+                await self._planner.membership.keep_owners()
                 if state.fleet.leaves(session.node) and self._is_released(session.node):
                     session.release()
                 for each in request.scale_out:

@@ -67,7 +67,11 @@ async def uncordon(node: Node, config: Config = DEPLOYMENT) -> None:
 
 @app.command()
 async def forget(node: Node, config: Config = DEPLOYMENT) -> None:
-    """Remove a node that joined and is unreachable; automatic after `join.forget_after_s`."""
+    """Remove an unreachable node, so that other nodes may have its GPUs.
+
+    One that joined is removed as a whole, also without this order after `join.forget_after_s`; one
+    that the deployment file names stays in it.
+    """
     from cinquefoil.planner.v1.planner_pb2 import ForgetNodeRequest
     from services.cli.plan.orders import give
 

@@ -66,13 +66,18 @@ class Membership:
         self._forgotten = forgotten
         self._local = local
         self._seen_s: dict[str, float] = {}
+        self._owners_kept = 0
         self._writing = asyncio.Lock()
 
     async def restore(self) -> None:
-        """Restore the nodes and orders from before a restart."""
+        """Restore the nodes, their GPUs and orders from before a restart."""
         joined, orders = await self._store.nodes()
         for node in joined.values():
             self._fleet.settings.admit(node)
+        owners = await self._store.owners()
+        self._fleet.owners = {
+            uuid: name for uuid, name in owners.items() if name in self._fleet.settings
+        }
         for name, order in orders.items():
             if name in self._fleet.settings:
                 self._fleet.order(name, order)
@@ -125,6 +130,20 @@ class Membership:
             await self._store.save_node(node.name, node, self._fleet.orders.get(node.name))
             known.admit(node)
         _log.info("node admitted", node=node.name, zone=node.zone, address=node.address)
+
+    async def keep_owners(self) -> None:
+        """Write whose each GPU is where that has changed; a database that is away gets it later."""
+        if self._owners_kept == self._fleet.owners_revision:
+            return
+        async with self._writing:
+            if self._owners_kept == (revision := self._fleet.owners_revision):
+                return  # written with another's
+            try:
+                await self._store.owners.save(dict(self._fleet.owners))
+            except Unavailable as error:
+                _log.warning("not written whose the GPUs are", error=error.message)
+            else:
+                self._owners_kept = revision
 
     def _check_may_join(self, node: JoinedNode, agent: Caller) -> None:
         known, join = self._fleet.settings, self._fleet.settings.join
@@ -182,17 +201,16 @@ class Membership:
             raise NotFound.at("node", f"no node {plain(name)!r}; there is {known}")
 
     async def forget(self, name: str) -> None:
-        """Forget a node that joined and is unreachable.
+        """Forget an unreachable node; of one that the deployment file names, its GPUs.
 
         Raises:
             NotFound: There is no such node.
-            FailedPrecondition: It is connected, or the deployment file names it.
+            FailedPrecondition: It is connected, or the deployment file names it and it has no GPU.
         """
         self.check_known(name)
         if name not in self._fleet.settings.joined:
-            raise FailedPrecondition.at(
-                "node", f"{name} is in the deployment file: remove it there"
-            )
+            await self._forget_gpus(name)
+            return
         await self._account_writer.save()
         async with self._writing:
             if self._fleet.connected(name):
@@ -201,8 +219,20 @@ class Membership:
             self._fleet.forget(name)
             self._forgotten(name)
             self._seen_s.pop(name, None)
+        await self.keep_owners()
         self._changed.notify()
         _log.info("node forgotten", node=name)
+
+    async def _forget_gpus(self, name: str) -> None:
+        """Release the GPUs of an unreachable node of the deployment file for others."""
+        if self._fleet.connected(name):
+            raise FailedPrecondition.at("node", f"{name} is connected: stop its agent first")
+        if not self._fleet.disown(name):
+            raise FailedPrecondition.at(
+                "node", f"{name} is in the deployment file and has no GPU: remove it there"
+            )
+        await self.keep_owners()
+        _log.info("GPUs of a node forgotten", node=name)
 
     async def keep(self) -> None:
         """Forget nodes that have been unreachable for too long, for ever."""

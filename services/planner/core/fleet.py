@@ -88,6 +88,8 @@ class Fleet:
         settings: Nodes of the deployment, those that joined without it, and removed ones with
             running segments.
         orders: Operators' orders about nodes, by name.
+        owners: The node of each GPU, by UUID: the first that reported it, until it is forgotten.
+        owners_revision: Increases with every change of them.
         revision: Increases with every change of a node, its GPUs or its segments.
         routed_revision: Increases with those changes that affect routes.
     """
@@ -100,6 +102,8 @@ class Fleet:
     ) -> None:
         self.settings = KnownNodes(settings, join)
         self.orders: dict[str, NodeOrder] = {}
+        self.owners: dict[str, str] = {}
+        self.owners_revision = 0
         self._removed: set[str] = set()
         self._settle_s = settle_s
         self._members: dict[str, _Member] = {}
@@ -142,6 +146,15 @@ class Fleet:
         self.orders.pop(name, None)
         self._drop(name)
 
+    def disown(self, name: str) -> bool:
+        """Release the GPUs of a node for others; return whether it had any."""
+        kept = {uuid: owner for uuid, owner in self.owners.items() if owner != name}
+        if len(kept) == len(self.owners):
+            return False
+        self.owners = kept
+        self.owners_revision += 1
+        return True
+
     def _let_go(self, name: str) -> None:
         """Drop a removed node if nothing runs there; the next plan moves its segments."""
         node = self.node(name)
@@ -151,6 +164,7 @@ class Fleet:
 
     def _drop(self, name: str) -> None:
         self._forget(self.node(name))
+        self.disown(name)
         self._members.pop(name, None)
         self.settings.drop(name)
         self._change()
@@ -209,6 +223,9 @@ class Fleet:
             return False
         self._check_identities(node)
         self._forget(self.node(node.name))
+        if gained := {gpu.uuid: node.name for gpu in node.gpus if gpu.uuid not in self.owners}:
+            self.owners |= gained
+            self.owners_revision += 1
         if before is not None and before.node is None:
             self._returned_s = now_s
         routed = self._routed(node)
@@ -236,11 +253,17 @@ class Fleet:
                 self._running.pop(identity, None)
 
     def _check_identities(self, node: Node) -> None:
-        """Refuse a segment of another node, and a GPU of another connected one."""
-        segments = {run.spec.segment_id for run in node.segments}
-        for identity in _identities(node):
-            name = self._nodes_of.get(identity, node.name)
-            if name != node.name and (identity in segments or self.connected(name)):
+        """Refuse GPUs and segments of another node, be it here or not."""
+        for gpu in node.gpus:
+            if (owner := self.owners.get(gpu.uuid, node.name)) != node.name:
+                raise FailedPrecondition.at(
+                    "node.gpus",
+                    f"{gpu.uuid} is of node {owner}; if it has moved: cinquefoil nodes forget "
+                    f"{owner}",
+                )
+        for run in node.segments:
+            identity = run.spec.segment_id
+            if (name := self._nodes_of.get(identity, node.name)) != node.name:
                 raise FailedPrecondition.at("node", f"{identity} is of node {name}")
 
     def leave(self, name: str, now_s: float) -> None:

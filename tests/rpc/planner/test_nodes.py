@@ -204,3 +204,57 @@ async def test_only_a_node_that_joined_and_left_is_forgotten_by_order(
         "nobody": (grpc.StatusCode.NOT_FOUND, "node"),
     }
     assert left == {"fixed"}
+
+
+async def test_no_agent_takes_the_gpu_of_a_node_that_is_away(tmp_path: Path, grid: Grid) -> None:
+    """Neither while its agent restarts nor after a restart of the planner; an operator permits."""
+    settings = open_deployment(tmp_path, grid)
+    thief = Agent("thief", ("GPU-mine",), "Z", address="127.0.0.1:9002")
+    mine = Agent("mine", ("GPU-mine",), "Z", address="127.0.0.1:9001")
+    async with planner(settings) as stub:
+        async with living(mine, stub):
+            await connected(stub, "mine")
+        async with living(thief, stub) as task:
+            error = await refused(task)
+    async with planner(settings) as stub:
+        async with living(thief, stub) as task:
+            again = await refused(task)
+        async with living(mine, stub):
+            await connected(stub, "mine")
+
+        async def away() -> bool:
+            return not (await nodes(stub))["mine"].connected
+
+        await eventually(away)
+        await stub.ForgetNode(pb.ForgetNodeRequest(node="mine"))
+        async with living(thief, stub):
+            await connected(stub, "thief")
+
+    for each in (error, again):
+        assert each.code() is grpc.StatusCode.FAILED_PRECONDITION
+        assert "GPU-mine is of node mine" in str(each.details())
+        assert "cinquefoil nodes forget mine" in str(each.details())
+
+
+async def test_the_gpus_of_a_node_of_the_file_are_forgotten_and_it_stays(
+    tmp_path: Path, grid: Grid
+) -> None:
+    """A card that moved to another machine of the file is taken there by an operator's order."""
+    names = ("node-a", "node-b")
+    settings = deployment(tmp_path, grid.port, names)
+    async with planner(settings) as stub:
+        async with living(Agent("node-a", ("GPU-a",)), stub):
+            await connected(stub, "node-a")
+            with pytest.raises(grpc.aio.AioRpcError, match="is connected"):
+                await stub.ForgetNode(pb.ForgetNodeRequest(node="node-a"))
+
+        async def away() -> bool:
+            return not (await nodes(stub))["node-a"].connected
+
+        await eventually(away)
+        await stub.ForgetNode(pb.ForgetNodeRequest(node="node-a"))
+        async with living(Agent("node-b", ("GPU-a",)), stub):
+            await connected(stub, "node-b")
+        with pytest.raises(grpc.aio.AioRpcError, match="has no GPU"):
+            await stub.ForgetNode(pb.ForgetNodeRequest(node="node-a"))
+        assert set(await nodes(stub)) == set(names)

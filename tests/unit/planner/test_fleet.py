@@ -138,13 +138,27 @@ def test_a_node_does_not_speak_for_anothers_segments_and_gpus() -> None:
     joined = fleet()
     joined.report(node("a", "Z", running("s-1", "GPU-a")), 0.0)
     stolen_gpu = replace(node("b"), gpus=node("a").gpus)
-    for stolen in (node("b", "Z", running("s-1", "GPU-b")), stolen_gpu):
-        with pytest.raises(FailedPrecondition, match="is of node a"):
-            joined.report(stolen, 0.0)
-    joined.leave("a", 1.0)
-    joined.report(stolen_gpu, 2.0)  # the card was moved
+    for _ in range(2):
+        for stolen in (node("b", "Z", running("s-1", "GPU-b")), stolen_gpu):
+            with pytest.raises(FailedPrecondition, match="is of node a"):
+                joined.report(stolen, 0.0)
+        joined.leave("a", 1.0)  # its agent restarts
 
     assert joined.segments()["s-1"].spec.gpu_uuid == "GPU-a"
+
+
+def test_a_gpu_is_its_nodes_until_that_is_forgotten() -> None:
+    """The refusal names the GPU, its owner and the command; then the card may have moved."""
+    joined = fleet()
+    joined.report(node("a"), 0.0)
+    joined.leave("a", 1.0)
+    moved = replace(node("b"), gpus=node("a").gpus)
+    with pytest.raises(FailedPrecondition, match=r"GPU-a is of node a.*nodes forget a"):
+        joined.report(moved, 2.0)
+    assert joined.disown("a")
+    joined.report(moved, 3.0)
+    assert joined.owners == {"GPU-a": "b"}
+    assert not joined.disown("a")
 
 
 def test_gpus_carry_zone_pue_and_intensity() -> None:

@@ -339,7 +339,7 @@ class PlannerServiceServicer:
 
         Errors:
         NOT_FOUND           there is no such node
-        FAILED_PRECONDITION the node is connected, or the deployment file names it
+        FAILED_PRECONDITION the node is connected, or the deployment file names it and it has no GPU
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

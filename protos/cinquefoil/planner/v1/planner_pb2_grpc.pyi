@@ -144,7 +144,7 @@ class PlannerServiceStub:
 
     Errors:
       NOT_FOUND           there is no such node
-      FAILED_PRECONDITION the node is connected, or the deployment file names it
+      FAILED_PRECONDITION the node is connected, or the deployment file names it and it has no GPU
     """
     ReadAccount: _grpc.UnaryStreamMultiCallable[_planner_pb2.ReadAccountRequest, _planner_pb2.ReadAccountResponse]
     """Reads the account of energy and carbon, hour by hour, the oldest first, up to the present.
@@ -321,7 +321,7 @@ class PlannerServiceAsyncStub(PlannerServiceStub):
 
     Errors:
       NOT_FOUND           there is no such node
-      FAILED_PRECONDITION the node is connected, or the deployment file names it
+      FAILED_PRECONDITION the node is connected, or the deployment file names it and it has no GPU
     """
     ReadAccount: _aio.UnaryStreamMultiCallable[_planner_pb2.ReadAccountRequest, _planner_pb2.ReadAccountResponse]  # type: ignore[assignment]
     """Reads the account of energy and carbon, hour by hour, the oldest first, up to the present.
@@ -597,7 +597,7 @@ class PlannerServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors:
           NOT_FOUND           there is no such node
-          FAILED_PRECONDITION the node is connected, or the deployment file names it
+          FAILED_PRECONDITION the node is connected, or the deployment file names it and it has no GPU
         """
 
     @_abc_1.abstractmethod

@@ -94,6 +94,7 @@ class Store:
         pages: The fleet's account.
         leadership: This planner's hold of the database.
         gpus: The fleet that the newest plan was made for: type by (node, GPU UUID).
+        owners: The node of each GPU, by UUID.
         fixed: The settings that the newest plan depends on; empty: unknown.
         pin: The pinned plan, and its operator.
         freeze: The last freeze ordered, which may have ended; None: none.
@@ -108,6 +109,7 @@ class Store:
         self.leadership = leadership
         self.pages = AccountPages(connection)
         self.gpus = Stored[dict[tuple[str, str], str]](connection, "gpus", rows.StoredGpus, {})
+        self.owners = Stored[Mapping[str, str]](connection, "gpu_owners", dict[str, str], {})
         self.fixed = Stored[FixedInputs](connection, "fixed", dict[str, str], {})
         self.pin = Stored[Pin | None](connection, "pinned", rows.StoredPin, None)
         self.freeze = Stored[Freeze | None](connection, "freeze", Freeze | None, None)
