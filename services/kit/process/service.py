@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 import uvloop
 
+from services.kit import descriptors
+from services.kit.clock import RealClock
 from services.kit.config import Deployment
 from services.kit.config.loader import ConfigError, config_path, load
 from services.kit.errors import ServiceError, leaves
@@ -64,6 +66,7 @@ def serve(service: str, run: Run, deployment: Deployment) -> None:
     logs.configure(service, level=deployment.log_level)
     logs.get("service").info("settings", settings=shown(deployment))
     collect_rarely()
+    descriptors.raise_limit()
     with export.exported(service):
         uvloop.run(_until_stopped(run, deployment))
 
@@ -84,7 +87,9 @@ async def _until_stopped(run: Run, deployment: Deployment) -> None:
     async with asyncio.TaskGroup() as tasks:
         signals = tasks.create_task(serve_until(stop), name="signals")
         reloading = tasks.create_task(reloads.follow_signal(), name="reload")
+        watching = tasks.create_task(descriptors.watch(RealClock()), name="descriptors")
         await run(deployment, stop, reloads=reloads)
         stop.set()
+        watching.cancel()
         reloading.cancel()
         await signals

@@ -17,6 +17,7 @@ from grpc_reflection.v1alpha import reflection
 from grpc_reflection.v1alpha.reflection_pb2_grpc import add_ServerReflectionServicer_to_server
 
 from services.kit import h2
+from services.kit.descriptors import check_room
 from services.kit.errors import FailedPrecondition
 from services.kit.h2 import Limits
 from services.kit.net import is_loopback, split_address
@@ -123,6 +124,7 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
     """
     if access is None and not is_loopback(address):
         _log.warning("every caller that reaches this address may do everything", address=address)
+    check_room(address, limits.connections)
     make = partial(_own if transport == "own" else _grpcio, shared=shared_port)
     server, bind = make(access, limits, compression)
     register(server)
