@@ -157,6 +157,7 @@ class _Router:
         dead_after_s, identity = self._settings.worker_dead_after_s, deployment.identity("router")
         link = links(
             identity,
+            principals=(deployment.principals or {}).get("worker", ()),
             dead_after_s=dead_after_s,
             message_bytes=self._settings.worker_message_bytes,
         )

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from services.kit.clock import Clock, RealClock
 from services.kit.errors import FailedPrecondition
-from services.kit.net import is_ip, split_address
+from services.kit.net import is_ip, matches, split_address
 from services.kit.telemetry import logs
 
 if TYPE_CHECKING:
@@ -206,20 +206,61 @@ def server_context(tls: Tls, protocol: str = "h2", *, required: bool = True) -> 
     return first
 
 
-def client_context(tls: Tls | ClientTls, *protocols: str) -> ssl.SSLContext:
+def names_of(certificate: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names in a verified certificate: SPIFFE ID, else SANs, else the common name.
+
+    Args:
+        certificate: As `ssl.SSLObject.getpeercert` gives it.
+    """
+    alternatives = certificate.get("subjectAltName", ())
+    ids = tuple(name for kind, name in alternatives if kind == "URI")
+    if ids:
+        return ids
+    if alternatives:
+        return tuple(name for _, name in alternatives)
+    subject = (pair for part in certificate.get("subject", ()) for pair in part)
+    return tuple(name for key, name in subject if key == "commonName")
+
+
+def _expecting(principals: Sequence[str]) -> type[ssl.SSLObject]:
+    """Return TLS whose handshake ends only with a server that is one of these."""
+
+    class Expecting(ssl.SSLObject):
+        def do_handshake(self) -> None:
+            super().do_handshake()
+            names = names_of(self.getpeercert() or {})
+            if not any(matches(pattern, name) for pattern in principals for name in names):
+                raise ssl.SSLCertVerificationError(
+                    f"the server is {', '.join(names) or 'nobody'}; access.roles permits "
+                    f"{', '.join(principals)}"
+                )
+
+    return Expecting
+
+
+def client_context(
+    tls: Tls | ClientTls, *protocols: str, principals: Sequence[str] = ()
+) -> ssl.SSLContext:
     """Return a client's TLS context, made of the files as they are now.
 
     Args:
         tls: The files; without an authority the system's are trusted.
         protocols: Protocols that are spoken over it, by their ALPN names; none: no ALPN.
+        principals: Patterns of identities that the server may have, beside its name; empty: any.
 
     Raises:
         FailedPrecondition: A file cannot be read.
     """
     files = CertificateFiles(tls)
-    if files.ca is None:
-        return _filled(ssl.create_default_context(), files, *protocols)
-    return _filled(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), files, *protocols)
+    made = ssl.create_default_context if files.ca is None else _bare_context
+    context = _filled(made(), files, *protocols)
+    if principals:
+        context.sslobject_class = _expecting(principals)
+    return context
+
+
+def _bare_context() -> ssl.SSLContext:
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def _filled(context: ssl.SSLContext, files: CertificateFiles, *protocols: str) -> ssl.SSLContext:

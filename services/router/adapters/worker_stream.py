@@ -36,11 +36,19 @@ OpenLink = Callable[[str, OnMessage, Callable[[], None]], Awaitable[ClientStream
 """Opens a call to a worker: its address, what takes its messages, what learns of room."""
 
 
-def links(tls: Tls | None, *, dead_after_s: float, message_bytes: int) -> OpenLink:
+def links(
+    tls: Tls | None,
+    *,
+    principals: Sequence[str] = (),
+    dead_after_s: float,
+    message_bytes: int,
+) -> OpenLink:
     """Return a function that opens calls to workers.
 
     Args:
         tls: Authority to trust, and the router's certificate; None: plaintext.
+        principals: Patterns of workers' identities; empty: every certificate of the authority is
+            a worker's.
         dead_after_s: Time after which a silent worker is given up, s.
         message_bytes: Maximum size of a worker's message.
     """
@@ -53,7 +61,7 @@ def links(tls: Tls | None, *, dead_after_s: float, message_bytes: int) -> OpenLi
             _EXECUTE,
             on_message,
             on_room,
-            context=None if tls is None else client_context(tls, "h2"),
+            context=None if tls is None else client_context(tls, "h2", principals=principals),
             server_name=None if tls is None else server_name(tls, endpoint),
             message_bytes=message_bytes,
             dead_after_s=dead_after_s,

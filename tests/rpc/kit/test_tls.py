@@ -111,6 +111,27 @@ async def test_so_may_a_worker_that_a_router_dials(pods: Tls, expected: str) -> 
             await opened(f"127.0.0.1:{at.port}", lambda *_: None, lambda: None)
 
 
+@pytest.mark.parametrize("bearer", ["worker/node-a", "client/app", "agent/node-a"])
+async def test_a_router_sends_requests_to_workers_only(tmp_path: Path, bearer: str) -> None:
+    """Another certificate of the authority with the worker's host ends the handshake."""
+    tls = issued(tmp_path, "router", bearer)
+    opened = links(
+        tls.of("router"),
+        principals=Settings().principals["worker"],
+        dead_after_s=5.0,
+        message_bytes=1024,
+    )
+    role, _, name = bearer.partition("/")
+    shown = tls.of(role, name)
+    async with serving(ADDRESS, lambda _: None, (), tls=shown, transport="own") as at:
+        if role == "worker":
+            link = await opened(f"127.0.0.1:{at.port}", lambda *_: None, lambda: None)
+            link.abort("seen")
+            return
+        with pytest.raises(ssl.SSLCertVerificationError, match=f"{bearer}; access.roles permits"):
+            await opened(f"127.0.0.1:{at.port}", lambda *_: None, lambda: None)
+
+
 def test_a_peer_that_is_dialled_by_name_must_show_that_name() -> None:
     tls = Tls(require_client_certificate=False, ip_server_name="agents")
 
