@@ -47,10 +47,23 @@ _COMMON: dict[str, Any] = {
     # To explain a failure traces every line: after a slow test it took longer than the suite.
     "phases": [phase for phase in Phase if phase is not Phase.explain],
 }
-settings.register_profile("cinquefoil", max_examples=12, **_COMMON)
-settings.load_profile("cinquefoil")
-# pytest --hypothesis-profile=thorough --timeout=3600 PATH: thousands of cases of each property.
-settings.register_profile("thorough", max_examples=3000, **_COMMON)
+settings.register_profile("pure", max_examples=100, **_COMMON)
+settings.register_profile("costly", max_examples=12, **_COMMON)
+settings.register_profile("thorough", max_examples=3000, **_COMMON)  # make thorough
+settings.load_profile("costly")
+
+# Of pure tests, those below get a dozen cases of each property, as tests with I/O do: in each case
+# they solve integer programs, or run thousands of requests. All others get a hundred.
+_COSTLY: Final = (
+    "unit/cli/test_plan_options.py",
+    "unit/planner/explain",
+    "unit/planner/forecast/test_horizon.py",
+    "unit/planner/problem/test_overload.py",
+    "unit/planner/solver",
+    "unit/planner/strategies",
+    "unit/router/dispatch",
+    "unit/simulator",
+)
 
 # As services log: rich's tracebacks with every local variable take longer than a loop may be held.
 structlog.configure(
@@ -195,6 +208,27 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         for each in zygotes.values():
             session.config.add_cleanup(each.close)
         session.config.add_cleanup(zygote.install(zygotes))
+
+
+def _choose_examples(path: Path, config: pytest.Config) -> None:
+    """Load the profile of a test file: decorators read it on import, and `trials` when it runs."""
+    if config.getoption("--hypothesis-profile", None):
+        return
+    place = path.relative_to(Path(__file__).parent)
+    pure = place.parts[0] == "unit" and not place.as_posix().startswith(_COSTLY)
+    settings.load_profile("pure" if pure else "costly")
+
+
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """Choose how many cases a module's properties get, before it is imported."""
+    if isinstance(collector, pytest.Module):
+        _choose_examples(collector.path, collector.config)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Choose how many cases a test tries that draws its own."""
+    _choose_examples(item.path, item.config)
 
 
 def _path(item: pytest.Item) -> Path:
