@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BORDER ?= join
 SECONDS ?= 60
+ROOM ?= tests/unit
 VENV := .venv
 BIN := $(VENV)/bin
 # pip reads the pins for builds too, so a build today is a build tomorrow.
@@ -38,6 +39,14 @@ test-browser: $(VENV)/.dev ## run the tests of the console in chromium, which th
 fuzz: $(VENV)/.dev ## fuzz a parser of what others send: BORDER=join SECONDS=60
 	$(BIN)/pip install --quiet --group fuzz
 	$(BIN)/python -m tests.fuzz $(BORDER) $(SECONDS)
+
+thorough: $(VENV)/.dev ## 3,000 cases of each property of the pure tests (once a release): ROOM=tests/unit/kit
+	$(BIN)/pytest -q --hypothesis-profile=thorough --timeout=3600 --numprocesses logical --dist worksteal $(ROOM)
+
+mutants: $(VENV)/.dev ## change a line of a core module and see that a test fails, for every line (an hour)
+	$(BIN)/pip install --quiet --group mutants
+	$(BIN)/mutmut run
+	$(BIN)/python .ci/mutants.py --survivors
 
 check: $(VENV)/.dev protos-fresh protos-compatible docs ## format, lint, words, links, types, import rules, protos, docs
 	$(BIN)/ruff format --check .
@@ -113,7 +122,7 @@ protos-released: $(VENV)/.dev ## at a release: write the descriptors that later 
 		-o out/$$version.txtpb && rm -f protos/released/* && mv out/$$version.txtpb protos/released/
 
 clean: ## remove what these targets made
-	rm -rf .venv .venv-gpu .venv-protos .venv-supply out dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-gpu .venv-protos .venv-supply out dist mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # ---- environments -----------------------------------------------------------------------------
 
@@ -153,4 +162,4 @@ GPU_PIP := env -u PIP_CONSTRAINT .venv-gpu/bin/pip install --quiet $(if $(WHEELS
 	.venv-supply/bin/pip install --quiet --group supply
 	@touch $@
 
-.PHONY: help docs demo up test test-unit fuzz fuzz-transport fuzz-costs check format bench chaos gpu-report protos protos-fresh protos-compatible protos-released lock sbom wheels clean
+.PHONY: help docs demo up test test-unit thorough mutants fuzz fuzz-transport fuzz-costs check format bench chaos gpu-report protos protos-fresh protos-compatible protos-released lock sbom wheels clean
