@@ -19,7 +19,7 @@ from services.planner.control.accounting_writer import AccountingWriter
 from services.planner.core.accounting.account import Account, Spent, Tokens
 from services.planner.core.accounting.accountant import Page
 from services.planner.core.accounting.counters import EnergyCounters, ModelEnergy
-from services.planner.core.accounting.entries import EntryKey, Figures
+from services.planner.core.accounting.entries import EntryKey, Figures, Grouping
 from services.planner.core.accounting.site import Site
 from services.planner.core.load_report import LoadReport
 from tests.support.planner.stored_plans import GPUS, PLAN
@@ -48,6 +48,7 @@ def page(number: int) -> Page:
 
 
 async def test_entries_come_back_as_they_were_and_pages_add_up(store: Store) -> None:
+    """An entry of two pages is the sum of both, in every figure."""
     for number in (1, 2):
         await store.pages.save(page(number), 0, OUTCOME)
 
@@ -80,6 +81,7 @@ async def test_a_page_written_twice_is_written_once(store: Store) -> None:
 async def test_what_no_column_can_hold_is_rejected_and_nothing_of_it_is_written(
     store: Store, figures: Figures, outcome: Outcome
 ) -> None:
+    """A page is written whole or not at all: one such figure would spoil every sum."""
     await store.add(PLAN, GPUS)
     key = EntryKey(HOUR, "Z", "a", "n")
 
@@ -122,6 +124,7 @@ def metered(total_j: float) -> dict[str, EnergyCounters]:
 
 
 async def test_hours_are_added_up_by_model_node_or_zone(store: Store) -> None:
+    """Tokens are no node's and no zone's, and left out there."""
     await store.pages.save(page(1), 0, OUTCOME)
 
     by_model = dict(await store.pages.read(HOUR, NEXT, "model"))
@@ -143,7 +146,33 @@ async def test_hours_are_added_up_by_model_node_or_zone(store: Store) -> None:
     assert {key.zone: each.energy_j for key, each in by_zone.items()} == {"Y": 2.5, "Z": 16.5}
 
 
+@pytest.mark.parametrize("by", ["", "model", "node", "zone"])
+async def test_entries_are_read_in_order_of_their_keys(store: Store, by: Grouping) -> None:
+    """Hours first, then what they are added up by: a reader may take a page at a time."""
+    late_first = Page(Account(page=1), dict(reversed(ENTRIES.items())))
+    await store.pages.save(late_first, 0, OUTCOME)
+
+    keys = [key for key, _ in await store.pages.read(HOUR, NEXT + timedelta(hours=1), by)]
+
+    assert keys == sorted(keys)
+    assert [key.hour for key in keys].count(NEXT) == 1
+
+
+async def test_entries_are_written_in_order_of_their_keys(tmp_path: Path) -> None:
+    """Two planners take the rows of an hour in one order, so that neither waits for the other."""
+    async with open_store(tmp_path / "planner.sqlite3") as store:
+        late_first = Page(Account(page=1), dict(reversed(ENTRIES.items())))
+        await store.pages.save(late_first, 0, OUTCOME)
+    with create_engine(f"sqlite:///{tmp_path / 'planner.sqlite3'}").connect() as connection:
+        rows_read = connection.execute(
+            text("SELECT zone, node, model FROM account_hours ORDER BY rowid")
+        ).all()
+
+    assert [tuple(row) for row in rows_read] == [key[1:] for key in sorted(ENTRIES)]
+
+
 async def test_hours_that_are_too_old_are_forgotten(store: Store) -> None:
+    """Hours before the retention go with the page that is written."""
     await store.pages.save(page(1), 0, OUTCOME)
     assert await store.pages.oldest() == HOUR
 

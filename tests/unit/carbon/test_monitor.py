@@ -67,6 +67,7 @@ def test_the_average_is_the_area_under_the_curve_over_the_window(
 
 @given(value=st.floats(0, 2000))
 def test_a_static_zone_has_a_ratio_of_one(value: float) -> None:
+    """A value that never changes is its own average."""
     intensity = latest(monitor(TraceSource("static", (Sample(START, value),), loop=False)))
 
     assert intensity.ratio == 1.0
@@ -74,12 +75,14 @@ def test_a_static_zone_has_a_ratio_of_one(value: float) -> None:
 
 
 def test_a_zone_without_carbon_for_a_day_has_no_finite_ratio_when_carbon_comes_back() -> None:
+    """A value over an average of 0 is infinite, not an error."""
     source = TraceSource("t", trace([(1, 0.0), (30, 10.0)]), loop=False)
 
     assert latest(monitor(source, START + 31 * HOUR)).ratio == float("inf")
 
 
 def test_before_any_history_the_average_is_the_value_itself() -> None:
+    """The first value has a ratio of 1."""
     source = TraceSource("t", trace([(1, 150.0), (1, 300.0)]), loop=False)
     first = latest(monitor(source, START + HOUR))
 
@@ -129,6 +132,7 @@ def test_advance_returns_only_news() -> None:
 
 
 def test_history_is_a_half_open_interval_in_order() -> None:
+    """A sample at the start belongs to it, one at the end does not."""
     watched = monitor(SyntheticSource(207.13, 69.23, seed=5, step=HOUR), START + DAY)
     past = watched.history(START, START + 3 * HOUR)
 

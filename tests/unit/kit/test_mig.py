@@ -1,7 +1,7 @@
 """MIG geometry on every kind of GPU: layouts never overlap, maximal ones contain all others."""
 
 from collections import Counter
-from itertools import combinations
+from itertools import combinations, permutations
 
 import pytest
 
@@ -39,10 +39,14 @@ A30 = Geometry(
     ),
 )
 NO_MIG = Geometry(1, kinds(("whole", 7, 1, (0,), 1)))
+A30_MEDIA = Geometry(4, (*kinds(("1g.6gb+me", 1, 1, (0, 1, 2, 3), 1)), *A30.kinds))
+"""The media engines go with one slice only, wherever it lies."""
 CORES = Geometry(5, kinds(*((f"{n}c", n, n, tuple(range(6 - n)), 5 // n) for n in range(1, 6))))
 
 every_gpu = pytest.mark.parametrize(
-    "gpu", [A100, A30, NO_MIG, CORES], ids=["a100", "a30", "no mig", "cores"]
+    "gpu",
+    [A100, A30, A30_MEDIA, NO_MIG, CORES],
+    ids=["a100", "a30", "a30 with media engines", "no mig", "cores"],
 )
 
 
@@ -59,7 +63,7 @@ def test_every_layout_is_valid_and_none_comes_twice(gpu: Geometry) -> None:
     assert () in found
     for layout in found:
         assert gpu.problem(layout) == ""
-        assert not any(gpu.overlap(one, other) for one, other in combinations(layout, 2))
+        assert not any(gpu.overlap(one, other) for one, other in permutations(layout, 2))
         assert all(gpu.span(placement).stop <= gpu.memory_slices for placement in layout)
         assert sum(gpu.kind(placement.profile).compute_slices for placement in layout) <= 7
 
@@ -91,6 +95,7 @@ def test_full_layouts_are_those_that_no_other_contains(gpu: Geometry) -> None:
 
 @every_gpu
 def test_a_maximal_layout_cannot_be_extended(gpu: Geometry) -> None:
+    """No slice of any kind fits beside it."""
     for layout in maximal_layouts(gpu):
         for kind in gpu.kinds:
             for start in kind.starts:
@@ -108,6 +113,7 @@ def test_every_layouts_slices_fit_into_a_maximal_one(gpu: Geometry) -> None:
 
 @every_gpu
 def test_no_maximal_multiset_is_inside_another(gpu: Geometry) -> None:
+    """Each is looked at once, and equal geometries have equal layouts."""
     maximal = [counts(layout) for layout in maximal_layouts(gpu)]
 
     assert not any(one <= other for one, other in combinations(maximal, 2))
@@ -135,9 +141,11 @@ def test_an_a30_has_the_maximal_layouts_that_nvidia_lists() -> None:
     ids=["unknown", "start", "overlap", "too many"],
 )
 def test_what_is_wrong_with_a_layout_is_said(layout: Layout, problem: str) -> None:
+    """The message names the slice, and what is allowed."""
     assert A100.problem(layout).startswith(problem)
 
 
 def test_an_unknown_kind_is_a_key_error() -> None:
-    with pytest.raises(KeyError):
+    """The error names the kind."""
+    with pytest.raises(KeyError, match=r"5g\.30gb"):
         A100.kind("5g.30gb")

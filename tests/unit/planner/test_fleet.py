@@ -36,10 +36,12 @@ def fleet() -> Fleet:
 
 
 def test_nothing_is_planned_before_anybody_has_joined() -> None:
+    """A planner without nodes waits."""
     assert fleet().unsettled_s(100.0) == math.inf
 
 
 def test_planning_starts_when_all_nodes_have_joined() -> None:
+    """The last node of the deployment ends the wait."""
     joined = fleet()
     joined.report(node("a"), 10.0)
     assert joined.unsettled_s(10.5) == 1.5
@@ -49,6 +51,7 @@ def test_planning_starts_when_all_nodes_have_joined() -> None:
 
 
 def test_planning_starts_without_late_nodes_when_the_first_has_waited_enough() -> None:
+    """One node that is away does not stop the others."""
     joined = fleet()
     joined.report(node("a"), 10.0)
 
@@ -82,6 +85,7 @@ def test_who_leaves_last_need_not_wait_for_nodes_that_said_that_they_leave() -> 
 
 
 def test_a_node_that_stays_away_is_given_up_well_before_its_workers_end() -> None:
+    """Its models are placed elsewhere while its workers still answer."""
     joined = fleet()
     joined.report(node("a"), 0.0)
     joined.report(node("b"), 0.0)
@@ -92,6 +96,7 @@ def test_a_node_that_stays_away_is_given_up_well_before_its_workers_end() -> Non
 
 
 def test_after_a_restart_the_nodes_of_the_plan_are_waited_for() -> None:
+    """A planner that starts again gives the nodes of its plan time to join."""
     joined = fleet()
     joined.expect(frozenset({"b", "unknown"}), 0.0)
     joined.report(node("a"), 1.0)
@@ -124,6 +129,7 @@ def test_a_fleet_that_is_coming_back_is_waited_for_within_bounds() -> None:
     ],
 )
 def test_nodes_that_the_deployment_does_not_name_are_refused(report: Node, message: str) -> None:
+    """Only nodes of the deployment may join."""
     with pytest.raises(FailedPrecondition, match=message):
         fleet().report(report, 0.0)
 
@@ -162,6 +168,7 @@ def test_a_gpu_is_its_nodes_until_that_is_forgotten() -> None:
 
 
 def test_gpus_carry_zone_pue_and_intensity() -> None:
+    """A plan weighs each GPU by the carbon of its place."""
     joined = fleet()
     joined.report(node("a"), 0.0)
 
@@ -240,6 +247,7 @@ def test_a_node_that_comes_back_as_the_stored_routes_have_it_changes_none(
 
 @pytest.mark.parametrize("state", SegmentState)
 def test_only_segments_with_workers_that_answer_serve(state: SegmentState) -> None:
+    """No request is routed to a segment that loads or failed."""
     spec = SegmentSpec("s-1", "digits", "small", 8, 1, "GPU-a", Placement(WHOLE, 0))
     answering = {SegmentState.READY, SegmentState.DEGRADED}
 
@@ -259,6 +267,7 @@ def test_a_node_that_may_only_be_read_is_not_planned_with() -> None:
 
 
 def test_a_node_leaves_when_all_its_gpus_are_wanted_and_another_may_take_over() -> None:
+    """A node leaves once every GPU of it is wanted back; one that stays can take over."""
     joined = fleet()
     leaving = node("a")
     leaving = replace(leaving, gpus=tuple(replace(gpu, wanted=True) for gpu in leaving.gpus))

@@ -43,6 +43,7 @@ def causes(values: list[tuple[float, float]], until_s: float) -> list[float]:
 
 
 def test_a_change_is_a_cause_when_it_has_lasted() -> None:
+    """A short peak of the grid starts no plan."""
     assert causes([(0, 100.0), (10, 120.0)], 200) == [0.0, 70.0]
 
 
@@ -69,6 +70,7 @@ def test_noise_to_both_sides_is_no_change() -> None:
 
 @given(values=st.lists(st.floats(1, 1000), min_size=1, max_size=20))
 def test_without_a_dwell_every_change_counts_at_once(values: list[float]) -> None:
+    """A dwell of 0 turns the wait off."""
     signal = GridSignal()
     for at, value in enumerate(values):
         signal.hear({"Z": value}, {}, at)
@@ -78,6 +80,7 @@ def test_without_a_dwell_every_change_counts_at_once(values: list[float]) -> Non
 
 
 def test_it_says_when_to_look_again() -> None:
+    """The planner sleeps until the dwell ends."""
     signal = GridSignal(DWELL_S)
     signal.hear({"Z": 100.0}, {}, 0.0)
     signal.hear({"Z": 120.0}, {}, 10.0)

@@ -10,6 +10,7 @@ DELAYS_S = st.floats(0.0, 3.0)
 
 
 def test_a_holder_that_renews_is_never_taken_for_gone() -> None:
+    """Whatever the clocks say, renewals in time keep the lease."""
     vigil, lease, now_s = Vigil(), Lease("a", 1), 0.0
     for _ in range(20):
         assert not vigil.expired(lease, now_s)
@@ -46,6 +47,7 @@ def test_the_holder_stops_acting_before_anybody_else_may_lead(
 
 
 def test_the_next_holder_leads_in_the_next_term() -> None:
+    """Terms only grow, so that an old leader is recognised."""
     first = Lease().taken("a").renewed().renewed()
     second = first.taken("b")
 

@@ -44,6 +44,7 @@ def reason(now: Observation, before: Observation | None = SEEN) -> str:
 
 
 def test_nothing_known_before_is_a_first_plan() -> None:
+    """The first observation is a cause of its own."""
     found = cause(None, SEEN, SETTINGS)
 
     assert found is not None
@@ -51,6 +52,7 @@ def test_nothing_known_before_is_a_first_plan() -> None:
 
 
 def test_no_change_is_no_cause() -> None:
+    """The same observation twice starts no plan."""
     assert cause(SEEN, SEEN, SETTINGS) is None
 
 
@@ -74,6 +76,7 @@ def test_intensity_causes_a_plan_exactly_above_the_threshold(before: float, chan
 
 
 def test_intensity_that_leaves_zero_is_a_cause() -> None:
+    """A relative threshold has no meaning at 0."""
     zero = replace(SEEN, intensity_gco2e_per_kwh={"Z": 0.0})
     some = replace(SEEN, intensity_gco2e_per_kwh={"Z": 10.0})
 
@@ -109,10 +112,12 @@ def test_intensity_that_leaves_zero_is_a_cause() -> None:
     ],
 )
 def test_every_cause_says_what_changed(now: Observation, sentence: str) -> None:
+    """A cause names the figure and its change."""
     assert reason(now) == sentence
 
 
 def test_causes_that_come_together_are_reported_together_the_most_urgent_first() -> None:
+    """One plan answers all of them."""
     now = replace(SEEN, intensity_gco2e_per_kwh={"US-CAL": 300.0}, carbon_weight=1.0)
     found = cause(SEEN, now, SETTINGS)
 
@@ -124,6 +129,7 @@ def test_causes_that_come_together_are_reported_together_the_most_urgent_first()
 
 
 def test_a_pinned_plan_is_disturbed_by_its_fleet_alone() -> None:
+    """Load and intensity do not unpin a plan."""
     other = replace(
         SEEN,
         intensity_gco2e_per_kwh={"US-CAL": 900.0},
@@ -145,6 +151,7 @@ def test_a_pinned_plan_is_disturbed_by_its_fleet_alone() -> None:
 
 @pytest.mark.parametrize("kind", Kind)
 def test_only_first_plans_retries_and_objectives_skip_the_interval(kind: Kind) -> None:
+    """Other causes wait until the interval since the last plan has passed."""
     exempt = {Kind.FIRST, Kind.RETRY, Kind.OBJECTIVE}
 
     assert wait_s(Trigger(kind, ""), 10.0, SETTINGS) == (0.0 if kind in exempt else 20.0)
@@ -161,6 +168,7 @@ FIXED = {
 
 
 def test_other_settings_are_a_cause_that_names_them() -> None:
+    """A changed deployment file is planned for, and the cause says why."""
     before = replace(SEEN, fixed=FIXED)
     now = {**FIXED, "models.digits.slo.latency_s": "0.2", "models.digits.variants.small": "0000"}
     del now["models.digits.variants.old"]
@@ -176,6 +184,7 @@ def test_other_settings_are_a_cause_that_names_them() -> None:
 
 
 def test_settings_of_a_plan_from_before_they_were_kept_are_no_cause() -> None:
+    """An upgrade re-plans nothing."""
     assert cause(SEEN, replace(SEEN, fixed=FIXED), SETTINGS) is None
 
 
@@ -221,6 +230,7 @@ MORE = {**SEEN.gpus, ("node-b", "GPU-b"): "t4"}
     ],
 )
 def test_nothing_but_lost_capacity_is_a_cause_while_plans_are_held_back(now: Observation) -> None:
+    """An operator who holds plans back sees none but for lost GPUs."""
     assert loss(SEEN, now, SETTINGS, short=False) is None
 
 
@@ -234,6 +244,7 @@ def test_nothing_but_lost_capacity_is_a_cause_while_plans_are_held_back(now: Obs
     ],
 )
 def test_lost_capacity_is_a_cause_although_plans_are_held_back(now: Observation) -> None:
+    """Requests without an instance matter more than the hold."""
     found = loss(SEEN, now, SETTINGS, short=False)
 
     assert found is not None
@@ -241,6 +252,7 @@ def test_lost_capacity_is_a_cause_although_plans_are_held_back(now: Observation)
 
 
 def test_gpus_that_come_back_count_where_the_plan_falls_short() -> None:
+    """Capacity that returns is used where some is missing."""
     found = loss(SEEN, replace(SEEN, gpus=MORE), SETTINGS, short=True)
 
     assert found is not None

@@ -52,6 +52,7 @@ def test_what_is_represented_is_all_that_arrived(found: list[SampledInterval]) -
 def test_a_quantile_of_equal_weights_splits_the_requests(
     latency_s: list[float], share: float
 ) -> None:
+    """Without skipped time, a quantile is that of the list."""
     found = [interval(latency_s)]
     latencies = Latencies.of(found, weights(found, "m"), "m")
 
@@ -64,6 +65,7 @@ def test_a_quantile_of_equal_weights_splits_the_requests(
 
 
 def test_a_request_that_stands_for_nine_others_counts_tenfold() -> None:
+    """Weights are those of the requests that were not simulated."""
     found = [interval([0.1] * 10), interval([0.9], skipped=9)]
     latencies = Latencies.of(found, weights(found, "m"), "m")
 
@@ -73,6 +75,7 @@ def test_a_request_that_stands_for_nine_others_counts_tenfold() -> None:
 
 
 def test_without_answers_nothing_is_said() -> None:
+    """No answers have no quantile."""
     latencies = Latencies.of([interval([])], np.ones(1), "m")
 
     assert latencies.quantile_s(0.5) is None
@@ -108,6 +111,7 @@ def test_cells_of_different_plans_are_not_compared() -> None:
 
 
 def test_the_range_of_a_quantile_holds_it() -> None:
+    """The interval has the estimate and the true quantile in it, and is narrow."""
     rng = np.random.default_rng(0)
     found = [interval(rng.exponential(0.1, 200).tolist(), skipped=1800) for _ in range(40)]
     latencies = Latencies.of(found, weights(found, "m"), "m")

@@ -44,6 +44,7 @@ def load(rps: float, end_s: float = 500.0) -> np.ndarray[tuple[int], np.dtype[np
 
 
 def test_after_a_start_and_a_window_the_rest_of_the_period_is_skipped() -> None:
+    """A steady state is simulated once a period."""
     assert Stage(load(10)).skipped(225) == [(30, 120), (130, 220)]
 
 
@@ -53,6 +54,7 @@ def test_a_window_lasts_until_enough_requests_have_arrived() -> None:
 
 
 def test_a_change_of_plan_ends_a_skip_and_is_simulated_until_it_has_settled() -> None:
+    """No transient is skipped."""
     stage = Stage(load(10))
     stage.env.run(until=50)
     stage.sampler.disturb()
@@ -61,6 +63,7 @@ def test_a_change_of_plan_ends_a_skip_and_is_simulated_until_it_has_settled() ->
 
 
 def test_nothing_is_skipped_during_a_rollout() -> None:
+    """A rollout is simulated whole."""
     stage = Stage(load(10), rolling=True)
 
     assert stage.skipped(200) == []
@@ -68,6 +71,7 @@ def test_nothing_is_skipped_during_a_rollout() -> None:
 
 @pytest.mark.parametrize(("waiting", "skips"), [(5, True), (300, False)])
 def test_nothing_is_skipped_while_requests_pile_up(waiting: int, skips: bool) -> None:
+    """A queue that grows is no steady state."""
     stage = Stage(load(10))
     stage.env.run(until=25)
     stage.waiting["m"] = waiting
@@ -76,12 +80,14 @@ def test_nothing_is_skipped_while_requests_pile_up(waiting: int, skips: bool) ->
 
 
 def test_a_full_queue_that_stays_full_is_a_steady_state() -> None:
+    """Overload that does not change may be skipped."""
     stage = Stage(load(10), waiting={"m": 1000})
 
     assert stage.skipped(120) == [(30, 120)]
 
 
 def test_another_load_ends_a_skip() -> None:
+    """A changed load is simulated from its first request."""
     stage = Stage(load(10))
     stage.env.run(until=60)
     stage.sampler.watch({"m": 104}, 10.0)

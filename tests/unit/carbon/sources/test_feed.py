@@ -50,6 +50,7 @@ def test_the_order_in_which_values_come_is_of_no_matter(
     "value", [-1.0, -1e-9, 5000.1, 1e12, math.inf, -math.inf, math.nan], ids=str
 )
 def test_an_absurd_value_is_left_out_with_its_reason_and_the_others_are_kept(value: float) -> None:
+    """One bad sample costs the zone no good one."""
     feed = Feed("x")
     update = feed.add(Reading((sample(2, 100.0), sample(1, value))), NOW)
 
@@ -59,6 +60,7 @@ def test_an_absurd_value_is_left_out_with_its_reason_and_the_others_are_kept(val
 
 
 def test_a_rank_above_a_hundred_is_absurd() -> None:
+    """Percentiles have a range of their own."""
     feed = Feed("x", maximum=100.0)
     feed.add(Reading((sample(2, 100.0), sample(1, 101.0))), NOW)
 
@@ -76,6 +78,7 @@ def test_what_lies_in_the_future_is_no_fact_yet() -> None:
 
 
 def test_a_revision_counts_and_says_since_when_the_past_is_another() -> None:
+    """Readers of history know from which sample on to read again."""
     feed = fed(sample(3, 30.0), sample(2, 20.0, "estimated"), sample(1, 10.0, "forecast"))
     update = feed.add(Reading((sample(2, 21.0), sample(1, 10.0, "forecast"))), NOW)
 
@@ -84,6 +87,7 @@ def test_a_revision_counts_and_says_since_when_the_past_is_another() -> None:
 
 
 def test_what_was_measured_is_not_overruled_by_what_had_been_forecast() -> None:
+    """A measured sample stays when a forecast of its time comes later."""
     feed = fed(sample(1, 10.0))
     update = feed.add(Reading((sample(1, 99.0, "forecast"),)), NOW)
 
@@ -135,6 +139,7 @@ def test_an_instant_is_the_same_in_every_zone_of_time() -> None:
 
 
 def test_a_forecast_with_an_absurd_value_is_left_out_as_a_whole() -> None:
+    """A forecast with a hole would be planned by."""
     good = Outlook((sample(0, 1.0, "forecast"),), HOUR, NOW)
     bad = Outlook((sample(0, 1.0, "forecast"), sample(-1, -5.0, "forecast")), HOUR, NOW)
     feed = Feed("x")

@@ -67,6 +67,7 @@ def chosen(state: State, *crowd: Partition, at_s: float = 0.0) -> Move:
 def test_only_clocks_within_the_bounds_are_ever_used(
     data: st.DataObject, allowed: Bounds, looks: Sequence[Sequence[Partition]]
 ) -> None:
+    """Whatever happens, the clock is one of the GPU between floor and ceiling."""
     state = State(data.draw(st.sampled_from(allowed.clocks_mhz)))
     for at_s, crowd in enumerate(looks):
         look = Observation(crowd, allowed, float(at_s))
@@ -78,6 +79,7 @@ def test_only_clocks_within_the_bounds_are_ever_used(
 def test_up_is_up_and_down_is_down_unless_there_is_no_further(
     allowed: Bounds, data: st.DataObject
 ) -> None:
+    """A decision moves the clock in its direction, or the clock is at that end."""
     clock_mhz = data.draw(st.sampled_from(allowed.clocks_mhz))
     above, below = allowed.above(clock_mhz), allowed.below(clock_mhz)
 
@@ -91,6 +93,7 @@ def test_up_is_up_and_down_is_down_unless_there_is_no_further(
 def test_the_plans_ceiling_binds_before_the_floor(
     supported: list[int], ceiling_mhz: int, floor: float
 ) -> None:
+    """Where the two cross, the plan wins."""
     allowed = bounds(supported, ceiling_mhz, floor)
 
     assert set(allowed.clocks_mhz) <= set(supported)
@@ -100,6 +103,7 @@ def test_the_plans_ceiling_binds_before_the_floor(
 
 
 def test_a_gpu_without_clocks_has_no_bounds() -> None:
+    """A GPU that cannot be clocked is left alone."""
     with pytest.raises(InvalidArgument, match="supported_mhz"):
         bounds((), 0, 0.5)
 
@@ -108,6 +112,7 @@ def test_a_gpu_without_clocks_has_no_bounds() -> None:
 def test_one_that_wants_up_prevails_over_all_others(
     crowd: list[Partition], late: Partition, clock_mhz: int
 ) -> None:
+    """Latency of one partition counts more than energy of all."""
     wanting = replace(late, proven_s=late.segment.objective_s * 0.96)
 
     assert chosen(State(clock_mhz), *crowd, wanting) is Move.UP
@@ -127,6 +132,7 @@ def test_down_takes_the_consent_of_all(crowd: list[Partition], clock_mhz: int) -
 def test_a_longer_latency_never_leads_to_a_lower_clock(
     crowd: list[Partition], index: int, more_s: float, clock_mhz: int
 ) -> None:
+    """The decision is monotone in latency."""
     before = chosen(State(clock_mhz), *crowd)
     longer = [
         replace(
@@ -144,6 +150,7 @@ def test_a_longer_latency_never_leads_to_a_lower_clock(
 def test_a_less_sensitive_partition_tolerates_at_least_as_much(
     one: Partition, clock_mhz: int, sensitivity: float
 ) -> None:
+    """The decision is monotone in sensitivity."""
     state, lower_mhz = State(clock_mhz), FREE.below(clock_mhz)
     least = min(sensitivity, one.segment.sensitivity)
     duller = replace(one, segment=replace(one.segment, sensitivity=least))
@@ -158,12 +165,14 @@ def test_where_no_requests_come_the_clock_stays() -> None:
 
 
 def test_a_partition_without_requests_does_not_hold_the_others_up() -> None:
+    """Silence is consent to a lower clock."""
     quiet = partition(0.0, "quiet", rate_rps=0.0)
 
     assert chosen(State(1380), quiet, partition(0.02)) is Move.DOWN
 
 
 def test_a_clock_that_failed_is_not_tried_again_until_the_load_is_lighter_or_long_after() -> None:
+    """The loop does not swing between a clock and the one that missed its latency."""
     state = State(750, (Failure(700, "a", rate_rps=100.0, at_s=0.0),))
     calm = partition(0.02)
 
@@ -176,6 +185,7 @@ def test_a_clock_that_failed_is_not_tried_again_until_the_load_is_lighter_or_lon
 
 
 def test_wanting_more_than_the_highest_clock_is_counted_while_it_lasts() -> None:
+    """A planner that scales out learns for how long."""
     state = State(1380)
     late = Observation((partition(0.2),), FREE, 0.0)
     for _ in range(3):
@@ -210,6 +220,7 @@ def test_a_steady_load_finds_a_steady_clock(
 
 
 def test_the_clock_comes_down_to_where_a_further_step_would_cost_too_much() -> None:
+    """The steps down end where the next one would miss the latency."""
     clocks = _run(FREE, lambda clock_mhz: 0.04 * 1380 / clock_mhz, seconds=60)
 
     assert clocks[0] == 1380

@@ -17,6 +17,7 @@ from services.gpuagent.energy.core.attribution import (
     EnergyWindow,
     IdleShare,
     attribute,
+    error_ratio,
     share_idle,
     steered_w,
 )
@@ -39,6 +40,7 @@ RULES: tuple[IdleShare, ...] = ("none", "by_slice", "by_busy")
 
 @given(WINDOWS)
 def test_the_parts_of_a_window_sum_to_the_whole(window: EnergyWindow) -> None:
+    """No joule is lost or made, and no part is negative."""
     parts = attribute(window)
 
     whole = math.fsum((parts.idle_j, parts.unattributed_j, *parts.active_j.values()))
@@ -48,6 +50,7 @@ def test_the_parts_of_a_window_sum_to_the_whole(window: EnergyWindow) -> None:
 
 @given(WINDOWS)
 def test_active_energy_is_in_proportion_to_activity(window: EnergyWindow) -> None:
+    """Of two segments, the one of twice the activity drew twice the energy."""
     parts = attribute(window)
 
     for one, one_j in parts.active_j.items():
@@ -75,6 +78,7 @@ def test_the_parts_of_an_account_sum_to_its_whole(
 
 
 def test_idle_energy_comes_first_and_is_bounded_by_all_there_is() -> None:
+    """A meter that shows less than idle power leaves nothing for the segments."""
     assert attribute(EnergyWindow(30.0, 50.0, {"a": 1.0})).idle_j == 30.0
     assert attribute(EnergyWindow(80.0, 50.0, {"a": 1.0, "b": 3.0})).active_j == {
         "a": 7.5,
@@ -83,14 +87,20 @@ def test_idle_energy_comes_first_and_is_bounded_by_all_there_is() -> None:
 
 
 def test_energy_without_activity_is_unattributed() -> None:
+    """Where no segment was active, none is charged."""
     parts = attribute(EnergyWindow(80.0, 50.0, {"a": 0.0}))
 
     assert (parts.unattributed_j, dict(parts.active_j)) == (30.0, {})
 
 
 def test_a_meter_that_went_back_is_refused() -> None:
-    with pytest.raises(InvalidArgument, match=">= 0"):
-        EnergyWindow(-1.0, 0.0)
+    """No figure of a window is negative; zero is a figure."""
+    EnergyWindow(0.0, 0.0, {"a": 0.0}, {"a": 0.0})
+    for figures in ((-1.0, 0.0), (0.0, -1.0), (0.0, 0.0, {"a": 1.0, "b": -1.0})):
+        with pytest.raises(InvalidArgument, match=">= 0, got EnergyWindow"):
+            EnergyWindow(*figures)
+    with pytest.raises(InvalidArgument, match=">= 0, got EnergyWindow"):
+        EnergyWindow(0.0, 0.0, held={"a": -1.0})
 
 
 @examples(0.5)
@@ -98,6 +108,7 @@ def test_a_meter_that_went_back_is_refused() -> None:
 def test_merging_ended_segments_keeps_energy_counts_and_those_that_run(
     ended: int, running: int
 ) -> None:
+    """However many segments ended, the account stays small and its sums are the same."""
     names = [f"s-{number}" for number in range(ended + running)]
     account = Account()
     for number, name in enumerate(names):
@@ -117,7 +128,7 @@ def test_merging_ended_segments_keeps_energy_counts_and_those_that_run(
 
 
 def test_merging_keeps_the_stages_of_a_pipeline_apart() -> None:
-    """Counts of requests include those of stage 0 alone."""
+    """Requests are counted at stage 0 alone, so stages must not merge."""
     account = Account()
     for number in range(KEPT_ENDED + 4):
         account = account.opened(SegmentEnergy(f"s-{number}", "m", "v", stage=number % 2))
@@ -135,6 +146,7 @@ def test_merging_keeps_the_stages_of_a_pipeline_apart() -> None:
 def test_shared_idle_energy_is_never_more_than_there_is(
     window: EnergyWindow, rule: IdleShare
 ) -> None:
+    """Whatever the rule, shares are positive and sum to idle energy at most."""
     idle_j = attribute(window).idle_j
     shares = share_idle(replace(window, idle_share=rule), idle_j)
 
@@ -144,6 +156,7 @@ def test_shared_idle_energy_is_never_more_than_there_is(
 
 @given(WINDOWS, st.sampled_from(RULES))
 def test_sharing_idle_energy_changes_no_other_figure(window: EnergyWindow, rule: IdleShare) -> None:
+    """Shares of idle energy stand beside the parts."""
     account = Account().opened(unused("a")).opened(unused("b"))
     without = account.after(window)
     shared = account.after(replace(window, idle_share=rule))
@@ -155,7 +168,8 @@ def test_sharing_idle_energy_changes_no_other_figure(window: EnergyWindow, rule:
         assert shared.segments[name].active_j == entry.active_j
 
 
-def test_idle_energy_follows_held_slices_or_busy_time() -> None:
+def test_idle_energy_goes_by_slices_held_or_by_activity() -> None:
+    """By slice, the part that no segment holds is shared with none; by activity, all is shared."""
     window = EnergyWindow(100.0, 80.0, {"a": 1.0, "b": 3.0}, {"a": 0.5, "b": 0.25, "c": 0.125})
 
     by_slice, by_busy = (replace(window, idle_share=rule) for rule in RULES[1:])
@@ -170,13 +184,39 @@ def test_idle_energy_follows_held_slices_or_busy_time() -> None:
 def test_a_receipt_is_steered_towards_what_is_owed_and_only_so_far(
     power_w: float, owed_j: float, drawn_j: float
 ) -> None:
+    """The correction has the sign of the debt, and is a fifth of the power at most."""
     steered = steered_w(power_w, owed_j, drawn_j)
 
     assert abs(steered / power_w - 1) <= MOST_STEERED + 1e-9
     assert (steered - power_w) * owed_j >= 0
 
 
+def test_a_quarter_of_what_receipts_lack_is_made_good_in_the_next_window() -> None:
+    """Of 20 J drawn, 8 J are owed: the next 20 J are stated as 22 J."""
+    assert steered_w(100.0, 8.0, 20.0) == pytest.approx(110.0)
+    assert steered_w(100.0, -8.0, 20.0) == pytest.approx(90.0)
+
+
+def test_shares_of_slices_that_hold_more_than_the_gpu_are_scaled_down() -> None:
+    """Segments that share slices hold more than one GPU together; idle energy stays one GPU's."""
+    window = EnergyWindow(10.0, 8.0, held={"a": 1.0, "b": 1.0}, idle_share="by_slice")
+
+    assert share_idle(window, 8.0) == {"a": 4.0, "b": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("parts_j", "total_j", "ratio"),
+    [(90.0, 100.0, 0.1), (110.0, 100.0, 0.1), (0.0, 0.0, 0.0), (3.0, 0.0, 3.0), (0.5, 0.5, 0.0)],
+)
+def test_the_error_of_parts_is_their_distance_from_the_total(
+    parts_j: float, total_j: float, ratio: float
+) -> None:
+    """As a share of the total; of nothing, the joules themselves."""
+    assert error_ratio(parts_j, total_j) == pytest.approx(ratio)
+
+
 def test_a_part_that_gets_lost_shows_in_the_self_check() -> None:
+    """An account without its segments lacks their share of the energy."""
     account = Account().opened(unused("a")).after(EnergyWindow(10.0, 4.0, {"a": 1.0}))
     lossy = replace(account, segments={})
 

@@ -52,6 +52,7 @@ def test_requests_go_where_base_hosts_the_model() -> None:
 
 
 def test_a_model_for_which_base_has_no_gpu_left_is_hosted_alone() -> None:
+    """Its requests are compared with a whole GPU of their own."""
     models = [model(name, demand_rps=rps) for name, rps in (("big", 50.0), ("small", 0.0))]
     found = baseline_rates(problem(fleet((pool(), 1)), models), {"big": 0.0})
 
@@ -59,10 +60,12 @@ def test_a_model_for_which_base_has_no_gpu_left_is_hosted_alone() -> None:
 
 
 def test_without_a_gpu_nothing_is_known() -> None:
+    """A fleet without GPUs has no rates, and no error."""
     assert baseline_rates(Problem((), (model(),), (), problem((), ()).objective)) == {"vision": ()}
 
 
 def test_a_gpus_making_is_spread_over_its_lifetime() -> None:
+    """Five years of its rate are what making it cost."""
     board = embodied_carbon(Embodied(lifetime_y=5.0, kgco2e={"v100": 100.0}), gpu_type("v100"), ())
 
     assert board.embodied_gco2e_per_s * 5 * YEAR_S == pytest.approx(100e3)
@@ -70,6 +73,7 @@ def test_a_gpus_making_is_spread_over_its_lifetime() -> None:
 
 
 def test_published_figures_hold_where_none_is_given() -> None:
+    """A figure of the deployment comes first; a type without any costs nothing."""
     making = Embodied(lifetime_y=1.0, kgco2e={"a100-40gb": 7.0})
     found = {
         name: embodied_carbon(making, gpu_type(name), ()).embodied_gco2e_per_s * YEAR_S / 1e3

@@ -171,6 +171,7 @@ def test_what_nodes_drew_is_booked_once(steps: list[Step]) -> None:
 
 @given(STEPS)
 def test_every_window_sums_to_the_same_by_model_node_and_zone(steps: list[Step]) -> None:
+    """Each hour adds up to one sum, whatever it is added up by."""
     world = after(steps)
 
     for hour in {key.hour for key, _ in world.entries}:
@@ -184,6 +185,7 @@ def test_every_window_sums_to_the_same_by_model_node_and_zone(steps: list[Step])
 def test_what_no_model_used_is_idle_or_unattributed_and_base_draws_it_too(
     steps: list[Step],
 ) -> None:
+    """Idle energy is nothing that a plan saves."""
     idle = after(steps).sum(model="")
 
     assert idle.energy_j == pytest.approx(idle.idle_j + idle.unattributed_j, abs=1e-6)
@@ -193,6 +195,7 @@ def test_what_no_model_used_is_idle_or_unattributed_and_base_draws_it_too(
 
 @given(STEPS)
 def test_the_total_is_what_the_entries_sum_to(steps: list[Step]) -> None:
+    """The account and its pages agree."""
     world = after(steps)
     total, entries = world.accountant.account.total, world.sum()
 

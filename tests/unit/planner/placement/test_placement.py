@@ -57,6 +57,7 @@ def test_what_is_placed_is_the_configuration_on_valid_layouts(
 def test_the_same_configuration_changes_nothing_in_whatever_order_gpus_come(
     wanted: Configuration, draw: random.Random
 ) -> None:
+    """A plan that is in force needs no action."""
     fresh = ids()
     placed = place(PROBLEM, wanted, lambda: next(fresh))
     problem = after(PROBLEM, placed)
@@ -148,6 +149,7 @@ def test_parking_gathers_segments_on_the_fewest_gpus() -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
+    """No configuration is placed in part."""
     kind = kinds_for(POOLS[0], "7g.40gb")[0]
     with pytest.raises(FailedPrecondition, match="fit"):
         place(PROBLEM, Configuration({kind: 4}, {kind: 1.0}), lambda: "s")

@@ -96,6 +96,7 @@ def test_what_is_new_goes_beside_what_is_like_it() -> None:
 @examples(0.5)
 @given(st.dictionaries(st.sampled_from(sorted(SENSITIVITIES)), st.integers(1, 2), min_size=1))
 def test_it_places_just_what_the_configuration_says(counts: dict[str, int]) -> None:
+    """No segment is lost or made up for the sake of power."""
     posed = problem("power_aware", gpus=4)
     segments = placed(posed, wanted(posed, counts))
     kinds: Counter[SegmentKind] = Counter(segment.kind for segment in segments)

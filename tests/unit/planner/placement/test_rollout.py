@@ -212,6 +212,7 @@ def test_a_swap_breaks_first_where_both_do_not_fit_in_memory() -> None:
 
 
 def test_a_repartition_drains_destroys_creates_and_starts_in_this_order() -> None:
+    """Each step finds what it needs from the one before."""
     half, quarters = Placement("3g.20gb", 0), (Placement("2g.10gb", 0), Placement("2g.10gb", 2))
     other = Placement("3g.20gb", 4)
     stays = segment("stays", "v0", other)
@@ -261,6 +262,7 @@ def test_as_many_gpus_change_at_a_time_as_the_demand_spares() -> None:
 
 
 def test_gpus_change_one_at_a_time_where_the_demand_spares_none() -> None:
+    """Two GPUs of a model that needs both are never away together."""
     gpus, old = many(4, "7g.40gb", "v1", "old")
     _, new = many(4, "4g.20gb", "v1", "new")
     model = replace(MODELS[0], demand_rps=10 * old[0].kind.throughput_rps)
@@ -269,6 +271,7 @@ def test_gpus_change_one_at_a_time_where_the_demand_spares_none() -> None:
 
 
 def test_nothing_to_do_is_an_empty_rollout() -> None:
+    """A fleet that is as desired is left alone."""
     gpus, segments = many(3, "7g.40gb", "v0", "s")
     rollout = plan_rollout(gpus, segments, segments, MODELS[:1])
     assert rollout.stages == ()
@@ -277,6 +280,7 @@ def test_nothing_to_do_is_an_empty_rollout() -> None:
 
 
 def test_a_model_without_demand_has_capacity_to_spare() -> None:
+    """It holds up no step of a rollout."""
     gpus, segments = many(1, "7g.40gb", "v0", "s")
     idle = replace(MODELS[0], demand_rps=0.0)
     assert plan_rollout(gpus, segments, [], [idle]).least_capacity == {"one": math.inf}

@@ -34,6 +34,7 @@ REQUESTS = st.lists(
 def test_what_stays_comes_out_in_order_of_arrival_however_it_went_in(
     order: list[int], removed: set[int], returned: set[int]
 ) -> None:
+    """Pushes, removals and returns in any order change no order of service."""
     queue = RequestQueue(by_arrival)
     requests = {number: request(number) for number in order}
     for number in order:
@@ -82,6 +83,7 @@ def test_another_order_loses_and_doubles_nothing(
 def test_how_many_go_before_a_request_is_known_before_it_waits(
     requests: list[PendingRequest],
 ) -> None:
+    """The rank that admission sees is the rank that the request gets."""
     queue = RequestQueue(by_deadline)
     for each in requests[1:]:
         queue.push(each)
@@ -92,6 +94,81 @@ def test_how_many_go_before_a_request_is_known_before_it_waits(
     queue.push(requests[0])
 
     assert queue.clear().index(requests[0]) == ahead
+
+
+@pytest.mark.parametrize(
+    ("waiting", "client", "ahead"),
+    [
+        ("abbbbbccccc", "a", 5),
+        ("abbbbbccccc", "d", 3),
+        ("aabbb", "a", 5),
+        ("abc", "b", 3),
+        ("", "a", 0),
+    ],
+)
+def test_where_clients_take_turns_at_most_so_many_turns_go_before_a_request(
+    waiting: str, client: str, ahead: int
+) -> None:
+    """Each client gets as many turns as the request's own one needs, and no more than wait."""
+    queue = RequestQueue()
+    queue.arrange(by_arrival, fair=True)
+    for number, each in enumerate(waiting):
+        queue.push(request(number, client=each))
+
+    assert queue.ahead(request(99, client=client)) == ahead
+
+
+@given(REQUESTS)
+def test_where_clients_take_turns_no_more_go_before_a_request_than_was_known(
+    requests: list[PendingRequest],
+) -> None:
+    """The bound that admission sees is kept, whatever the others' keys are."""
+    queue = RequestQueue()
+    queue.arrange(by_deadline, fair=True)
+    for each in requests[1:]:
+        queue.push(each)
+    if not requests:
+        return
+    ahead = queue.ahead(requests[0])
+    queue.push(requests[0])
+
+    assert queue.clear().index(requests[0]) <= ahead
+
+
+@given(REQUESTS, st.booleans())
+def test_the_last_request_of_the_client_that_has_the_most_makes_room(
+    requests: list[PendingRequest], fair: bool
+) -> None:
+    """One of another client only where that client keeps as many; of the same, the later one."""
+    queue = RequestQueue()
+    queue.arrange(by_deadline, fair=fair)
+    for each in requests[1:]:
+        queue.push(each)
+    if not requests:
+        return
+    new, flows = requests[0], dict[str, list[PendingRequest]]()
+    for each in sorted(requests[1:], key=lambda one: (by_deadline(one), one.order)):
+        flows.setdefault(each.client() if fair else "", []).append(each)
+    mine = flows.get(new.client() if fair else "", [])
+    most = max(map(len, flows.values()), default=0)
+
+    found = queue.behind(new)
+
+    if most > len(mine) + 1:
+        assert found in [flow[-1] for flow in flows.values() if len(flow) == most]
+    elif mine and (by_deadline(mine[-1]), mine[-1].order) >= (by_deadline(new), new.order):
+        assert found is mine[-1]
+    else:
+        assert found is None
+
+
+def test_a_priority_of_zero_is_the_default_of_a_hundred() -> None:
+    """Triton's clients send 0 for none; lower numbers go first."""
+    queue = RequestQueue(DISCIPLINES["priority"])
+    for number, priority in enumerate((101, 0, 99, 1)):
+        queue.push(request(number, priority=priority))
+
+    assert [each.request.number for each in queue.clear()] == [3, 2, 1, 0]
 
 
 @given(st.lists(st.sampled_from("abcd"), min_size=1, max_size=60), st.integers(1, 60))
@@ -113,6 +190,7 @@ def test_no_client_that_waits_is_more_than_one_request_behind_another(
 
 
 def test_turns_are_not_saved_up_by_a_client_that_was_away() -> None:
+    """A client that comes late shares from then on, and no more."""
     queue = RequestQueue()
     queue.arrange(by_arrival, fair=True)
     for number in range(10):
@@ -126,6 +204,7 @@ def test_turns_are_not_saved_up_by_a_client_that_was_away() -> None:
 
 
 def test_a_full_queue_makes_room_at_the_expense_of_the_client_that_has_the_most() -> None:
+    """The last request of the longest flow goes, never one of a modest client."""
     queue = RequestQueue()
     queue.arrange(by_arrival, fair=True)
     for number in range(5):
