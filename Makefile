@@ -121,6 +121,10 @@ protos-released: $(VENV)/.dev ## at a release: write the descriptors that later 
 	version=$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml) && $(BIN)/buf build protos --exclude-source-info \
 		-o out/$$version.txtpb && rm -f protos/released/* && mv out/$$version.txtpb protos/released/
 
+# Set the version first (.ci/release.py set 0.3.0), and give the changelog's section its date.
+release-check: $(VENV)/.dev ## prove that this version is fit to be released (about four minutes)
+	$(BIN)/python .ci/release.py check
+
 clean: ## remove what these targets made
 	rm -rf .venv .venv-gpu .venv-protos .venv-supply out dist mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
@@ -162,4 +166,4 @@ GPU_PIP := env -u PIP_CONSTRAINT .venv-gpu/bin/pip install --quiet $(if $(WHEELS
 	.venv-supply/bin/pip install --quiet --group supply
 	@touch $@
 
-.PHONY: help docs demo up test test-unit thorough mutants fuzz fuzz-transport fuzz-costs check format bench chaos gpu-report protos protos-fresh protos-compatible protos-released lock sbom wheels clean
+.PHONY: help docs demo up test test-unit thorough mutants fuzz fuzz-transport fuzz-costs check format bench chaos gpu-report protos protos-fresh protos-compatible protos-released release-check lock sbom wheels clean
