@@ -317,7 +317,7 @@ def header_blocks(data: bytes) -> object:
 
 
 def _grpc_message(message: bytes) -> bytes:
-    packed = gzip.compress(message)
+    packed = gzip.compress(message, mtime=0)
     return b"\x01" + len(packed).to_bytes(4, "big") + packed
 
 

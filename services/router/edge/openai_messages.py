@@ -45,7 +45,7 @@ def _listed(given: object) -> object:
 
 
 _Number = Annotated[float, Field(strict=True)]
-_Texts = Annotated[tuple[StrictStr, ...], BeforeValidator(_listed)]
+_Texts = Annotated[tuple[StrictStr, ...], FailFast(), BeforeValidator(_listed)]
 """Texts; a single one may stand by itself."""
 
 
