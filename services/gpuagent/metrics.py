@@ -97,7 +97,7 @@ _DCGM: Final = ("UUID", "GPU_I_ID", "GPU_I_PROFILE")
 """Labels of NVIDIA's dcgm-exporter, so that its metrics can be joined with ours."""
 
 Rows = Iterable[tuple[Sequence[str], Any]]
-"""Values, or what has them, by labels."""
+"""Values, or their owners, by labels."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

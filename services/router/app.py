@@ -91,7 +91,7 @@ async def run_one(
     access, health = Access.of(deployment, tokens), HealthServicer()
     router = _Router(deployment)
     if reloads is not None:
-        used = USED if settings.processes == 1 else ()  # else the parent of all says it
+        used = USED if settings.processes == 1 else ()  # else the parent process logs it
         reloads.serve(used, LIVE, router.reload)
     async with (
         exposed(

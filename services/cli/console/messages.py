@@ -30,7 +30,7 @@ Field = Any
 
 Words = Callable[[Any], str]
 Cell = str | Callable[[Any], RenderableType]
-"""A field's path, or what makes a cell of a message."""
+"""A field's path, or a function from a message to a cell."""
 
 _UNITS: Final[Mapping[str, Words]] = {
     "_gco2e_per_kwh": "{:.1f} gCO2e/kWh".format,

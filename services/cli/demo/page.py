@@ -74,7 +74,7 @@ def rates(
     Returns:
         Grid times at the middle of each window, and the account's growth per `per` seconds.
     """
-    # Agents report at their own pace: a reading that brought nothing new is no measurement.
+    # Agents report at their own pace: an unchanged reading is not a measurement.
     news = [later for earlier, later in pairwise(samples) if account(later) != account(earlier)]
     step = min(_SMOOTH, len(news) - 1)
     if step < 1:

@@ -82,7 +82,7 @@ async def demo(
 
 
 async def _start(stack: AsyncExitStack, setting: deployment_files.DemoFiles) -> dict[str, SuiteRun]:
-    # The files hold what the environment said; two suites cannot share its ports.
+    # The files include the environment's overrides; two suites cannot share its ports.
     clean = {key: val for key, val in os.environ.items() if not key.startswith(ENV_PREFIX)}
     services = ("planner", "router", *(f"gpuagent-{n}" for n in load(setting.carbon).nodes))
     carbon = Suite.of(

@@ -34,7 +34,7 @@ SHOWN: Final = 4
 """Solved questions in each prompt, of those that do not count."""
 
 SLOTS: Final = 8
-"""Questions that a variant has at a time."""
+"""Questions in flight at a variant."""
 
 UNIT: Final = "multiple choice"
 """The accuracies' unit in the deployment file."""

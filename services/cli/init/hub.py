@@ -89,7 +89,7 @@ def download(wanted: Wanted, folder: Path, say: Callable[[str], object]) -> tupl
             f"{f'@{wanted.revision}' if wanted.revision else ''}, or shows it to others only "
             "(HF_TOKEN)"
         ) from error
-    except ServiceError:  # of what was found
+    except ServiceError:  # of the files found
         raise
     except Exception as error:  # errors of the hub's client share no base class
         raise Unavailable(f"--hf: {wanted.repository} at {api.endpoint}: {error}") from error
@@ -162,5 +162,5 @@ def _verify(path: Path, expected: Any) -> None:
     try:
         require_sha256(path, expected.lfs.sha256)
     except FailedPrecondition:
-        path.unlink(missing_ok=True)  # nothing that was changed on its way is examined
+        path.unlink(missing_ok=True)  # a file that was changed on its way is not examined
         raise

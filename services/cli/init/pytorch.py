@@ -91,7 +91,7 @@ def export(module: Module, target: Path, example: Example) -> Path:
             external_data=False,
             verbose=False,
         )
-    except Exception as error:  # whatever the code of the module raises, or torch of it
+    except Exception as error:  # any error of the module's code, or of torch
         target.unlink(missing_ok=True)
         cause = error.__cause__ or error
         said = str(cause).strip().partition("\n")[0]  # pages of advice follow
@@ -112,7 +112,7 @@ def _torch() -> Any:
 
 
 def _made(torch: Any, module: Module) -> Any:
-    sys.path.insert(0, str(module.file.parent.resolve()))  # what lies beside it can be imported
+    sys.path.insert(0, str(module.file.parent.resolve()))  # modules beside it can be imported
     try:
         code = ModuleType(f"user_{module.file.stem}")  # no name that a library has
         code.__file__ = str(module.file.resolve())
@@ -122,7 +122,7 @@ def _made(torch: Any, module: Module) -> Any:
         made = found if isinstance(found, torch.nn.Module) else found()
         if module.weights is not None:
             made.load_state_dict(torch.load(module.weights, map_location="cpu", weights_only=True))
-    except Exception as error:  # whatever the user's code raises
+    except Exception as error:  # any error of the user's code
         raise InvalidArgument(
             f"{module.file}:{module.name}: {type(error).__name__}: {error}"
         ) from error

@@ -133,7 +133,7 @@ def proposal(
     ]
     if plan.degraded:
         parts.append(Text(f"degraded: {plan.degraded}", style="yellow"))
-    # What changes leads; why follows.
+    # The changes lead; the reasons follow.
     if answer.HasField("diff"):
         parts.append(difference(answer.diff, plan.segments, gpus))
     else:

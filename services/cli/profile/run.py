@@ -99,7 +99,7 @@ async def _measure(
     points = grid(request, deployment.planner, rig.gpu)
     profiler = Profiler(rig, request.effort, RealClock(), deployment.identity("operator"))
     with ExitStack() as stack, Progress(console) as bars:
-        # All of them now: what stands in the way is reported before the first hour, not after it.
+        # All of them now: errors are reported before the first hour, not after it.
         books = [stack.enter_context(_book(target, request, rig)) for target in wanted]
         for target, book in zip(wanted, books, strict=True):
             own = grid_of_texts(request, points) if target.texts else points

@@ -25,7 +25,7 @@ Row = SimpleNamespace
 """An object of the document; `json.dumps(..., default=vars)` writes it."""
 
 
-def document(  # noqa: PLR0913  # one argument per service, and what they say
+def document(  # noqa: PLR0913  # one argument per service
     *,
     zones: Iterable[Intensity] = (),
     fleet: GetFleetResponse | None = None,

@@ -21,7 +21,7 @@ _STOPPED_S: Final = 2.0
 """Time without a change after which a condition that stops something ends the waiting."""
 
 _PASSING_S: Final = 30.0
-"""The same, where what is wrong may pass by itself."""
+"""The same for a condition that may pass by itself."""
 
 
 @dataclass(frozen=True, slots=True)

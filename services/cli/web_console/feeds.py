@@ -78,7 +78,7 @@ class Feeds:
                         _put(page, document)
         except ServiceError as error:
             ended = error
-        finally:  # whatever it was, no page waits for what never comes
+        finally:  # in any case no page waits in vain
             self._end(key, feed)
             for page in feed.pages:
                 _put(page, ended)

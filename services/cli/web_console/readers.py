@@ -209,7 +209,7 @@ class ServiceReaders:
             if plan.state in _RAN:
                 found.append(_placed(plan))
                 if plan.created_at.ToDatetime(UTC) < began:
-                    break  # what ran when the window began
+                    break  # the plan in force at the window's start
         return {"plans": found[::-1]}
 
     async def _read_forecasts(self) -> Document:

@@ -24,7 +24,7 @@ _MAX_CONNECTIONS: Final = 256
 
 async def run(deployment: Deployment, stop: asyncio.Event, *, reloads: Reloads) -> None:
     """Serve the console of a deployment until the event is set."""
-    del reloads  # nothing of it changes at run time
+    del reloads  # none of its settings changes at run time
     settings = deployment.console
     if not settings.listen:
         raise InvalidArgument('console.listen: empty; give "host:port"', field="console.listen")
@@ -48,7 +48,7 @@ async def serve(
         stop: Ends it; open event streams end within a second.
     """
     host, _ = split_address(listen)
-    # A loopback address has these names; what a deployment puts elsewhere has names of its own.
+    # Names of a loopback address; a console elsewhere has names of its own.
     hosts = ("localhost", "127.0.0.1", "[::1]", host) if is_loopback(listen) else ("*",)
     async with serving_http(
         listen,

@@ -11,7 +11,7 @@ NO_METER: Final = "NO_METER"
 """Reason of the error of a device that reports neither energy nor power, and never will."""
 
 IN_USE: Final = "NVML_IN_USE"
-"""Reason of the error that says: a process still uses it, which may be over in a moment."""
+"""Reason of errors of a device that a process still uses, perhaps only for a moment."""
 
 
 @dataclass(frozen=True, slots=True)

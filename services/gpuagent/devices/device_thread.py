@@ -11,7 +11,7 @@ from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.kit.errors import ServiceError
 
 Devices = NvmlGpus | CpuCores
-"""The devices of one node, by UUID; what each method means and raises, `NvmlGpus` says."""
+"""The devices of one node, by UUID; `NvmlGpus` documents the methods and their errors."""
 
 _READING_S: Final = 2.0
 """Maximum wait of a scrape for a driver."""

@@ -153,7 +153,7 @@ class NvmlGpus:
         """
         handle, mode = self._changeable(gpu_uuid), "on" if enabled else "off"
         with translated(f"switch {mode} MIG mode of {gpu_uuid}"):
-            # A request for the mode in force withdraws what is pending.
+            # A request for the mode in force withdraws the pending one.
             if reading.mig_mode(handle) != (enabled, enabled):
                 # That it is not in force yet, and why, NVML returns as the call's value.
                 status = pynvml.nvmlDeviceSetMigMode(handle, int(enabled))

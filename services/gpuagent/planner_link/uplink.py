@@ -174,7 +174,7 @@ class Uplink:
                 for request in (report, *results):
                     await call.write(request)
                 self._joined = True
-            except asyncio.InvalidStateError:  # the stream has ended; who reads it knows why
+            except asyncio.InvalidStateError:  # the stream has ended; its reader gets the error
                 return
 
     async def _execute(self, step: steps_pb2.Step, stream: int) -> None:

@@ -26,7 +26,7 @@ from services.kit.mig import WHOLE
 
 NO_ANSWER: Final = "NO_ANSWER"
 _PAUSES_S: Final = (0.1, 0.2, 0.4, 0.8)
-"""Between tries of what a driver still has in use: it lets go of a process after its end."""
+"""Delay before retrying a GPU in use: drivers release a process some time after its end."""
 
 
 @dataclass(slots=True)
@@ -42,8 +42,8 @@ class Actions:
     node: ManagedNode
     config_builder: WorkerConfigBuilder
     modes: MigModes
-    # What is on a GPU is looked at and changed by one action at a time; waiting for workers to
-    # answer or to drain happens outside.
+    # One action at a time reads and changes a GPU; it waits for workers to answer or drain
+    # outside the lock.
     _locks: defaultdict[str, asyncio.Lock] = field(
         default_factory=lambda: defaultdict(asyncio.Lock), init=False
     )

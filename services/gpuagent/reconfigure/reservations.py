@@ -147,7 +147,7 @@ class Reservations:
     async def _restore(self, before: DesiredGpu) -> None:
         try:
             await self.transactions.apply([before], dry_run=False, allow_gap=True)
-        except ServiceError as error:  # the planner makes of it what it needs
+        except ServiceError as error:  # the planner will reconfigure it
             _log.warning("GPU is not as before", gpu=before.gpu_uuid, error=error.message)
         self._taken.discard(before.gpu_uuid)
         _log.info("GPU is given back", gpu=before.gpu_uuid)

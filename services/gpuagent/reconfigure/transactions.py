@@ -180,7 +180,7 @@ class Transactions:
             then = transaction_rules.before(rest, node)
             try:
                 await asyncio.to_thread(self.journal.save, then)
-            except Unavailable as error:  # disk full: nothing was changed, and nothing may be
+            except Unavailable as error:  # disk full: no change is made
                 raise error.because("; nothing was changed") from error
             failures = await self._forward(rest, gone)
             lost = await self._back(then) if failures else ()
@@ -243,6 +243,6 @@ async def _tried(work: Awaitable[None]) -> ServiceError | None:
         await work
     except ServiceError as error:
         return error
-    except OSError as error:  # the disk does not take what must be remembered
+    except OSError as error:  # the journal cannot be written
         return Unavailable(str(error))
     return None

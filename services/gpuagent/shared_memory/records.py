@@ -50,8 +50,8 @@ class Record:
         for _ in range(_TRIES):
             first, second = self._copies()
             sequence, payload = max(first, second)
-            # With one copy torn, the whole one may be of long ago: a writer can pass a reader who
-            # was put to sleep between the two. Found twice, it is the newest there is.
+            # With one copy torn, the whole one may be stale: a writer can pass a reader that was
+            # descheduled between the two. Found twice, it is the newest.
             if sequence and ((first[0] and second[0]) or sequence == seen):
                 return self._layout.unpack(payload)
             if not sequence and self._blank():

@@ -104,7 +104,7 @@ class WorkerAllocator:
             raise ResourceExhausted(f"{uuid} has {len(free)} free worker slots of {SLOTS}")
         for slot in free[: config.spec.processes]:
             self._next_slot[uuid] = slot + 1
-            # What its last holder drew says nothing of the new one.
+            # The power of its last holder does not apply to the new one.
             counters.set_grant(slot, Grant(idle_power_w=config.idle_power_w))
             yield address_of(self.host, self._port()), slot
 

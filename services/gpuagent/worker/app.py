@@ -220,7 +220,7 @@ def launch(path: Path) -> int:
     try:
         with opened(spec.ledger) as counters:
             spec = with_secrets(spec)
-            # What only the agent may read is read or open by now.
+            # Files that only the agent may read are read or open by now.
             starts_programs = isinstance(spec.runtime, ServerRuntime) and bool(spec.runtime.command)
             confine(starts_programs=starts_programs, user=spec.user)
             _bind(spec.cores)

@@ -120,7 +120,7 @@ class ExternalModel(Model[Forwarded]):
         request = tensor_messages.decode(data)
         sizes = (tensor.shape[0] for tensor in request.inputs if tensor.shape)
         items = max(sizes, default=1)
-        # Of one kind: the server itself decides what may share a batch.
+        # Of one kind: the server itself forms batches.
         return Forwarded(data, deadline_s, id=request.id, items=items, kind="any")
 
     async def compute(self, requests: Sequence[Forwarded], send: SendPart) -> Answers:

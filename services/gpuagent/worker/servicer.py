@@ -87,7 +87,7 @@ class WorkerServicer:
                     self._executor.submit(session, work, body, now_s)
                 if frame.cancelled_ids:
                     self._executor.cancel(session, frame.cancelled_ids)
-                await session.room()  # what is not read waits at its router, by flow control
+                await session.room()  # unread messages wait at their router, by flow control
         finally:
             session.end_input()
 

@@ -12,7 +12,7 @@ from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from services.kit.protobuf_wire import taken_out
 
 LARGE_BYTES: Final = 64 * 1024
-"""From this size on a message is read in Python: protobuf's classes copy what they read."""
+"""From this size on a message is read in Python: protobuf's classes would copy it."""
 
 Body: TypeAlias = bytes | memoryview
 """A serialized ModelInferRequest."""

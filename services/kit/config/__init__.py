@@ -132,7 +132,7 @@ class Router(Endpoint, DispatchRules):
     listen: Address = "127.0.0.1:8464"
     http_listen: Address = "127.0.0.1:8466"
     processes: Annotated[int, Field(ge=1, le=256)] = 1
-    # 2 GiB is gRPC's limit for a message: a request and what the router says of it.
+    # 2 GiB is gRPC's limit for a message: a request and the router's fields.
     max_request_bytes: Annotated[int, Field(ge=1024, le=2046 * 2**20)] = 16 * 2**20
     max_stream_requests: Annotated[int, Field(ge=1)] = 256
     compression: Literal["none", "deflate", "gzip"] = "none"

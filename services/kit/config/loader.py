@@ -19,10 +19,10 @@ from services.kit.config.validation_messages import worded
 ENV_PREFIX = "CINQUEFOIL_"
 ENV_FILE = "CINQUEFOIL_CONFIG"
 DEFAULT_FILE = Path("cinquefoil.yaml")
-# Say where files are: the deployment, and what `cinquefoil data` fetched.
+# Paths of files: the deployment, and those that `cinquefoil data` fetched.
 _NO_SETTINGS = (ENV_FILE, "CINQUEFOIL_DATA")
 
-# What a kubelet sets in every pod for a Service whose name begins with "cinquefoil".
+# Variables that a kubelet sets in every pod for a Service named "cinquefoil...".
 _SERVICE_LINK = re.compile(
     ENV_PREFIX
     + r"([A-Z0-9]+_)*"
@@ -245,7 +245,7 @@ def resolved(section: AnySection, base: Path) -> AnySection:
         if isinstance(value, tuple):
             return tuple(walk(entry) for entry in value)
         if isinstance(value, Section):
-            given = value.model_fields_set  # what is not, may have no path at all
+            given = value.model_fields_set  # the others may have no path at all
             return value.model_copy(
                 update={
                     name: walk(entry)

@@ -27,7 +27,7 @@ REFERENCE = "a100-40gb"
 """The type whose SM has speed 1 in the analytic profile."""
 
 CONSUMER = "p4"
-"""The type whose clock curve GPUs have of which nothing is known: it promises least."""
+"""The type whose clock curve unknown GPUs get: it promises least."""
 
 OFFERED = re.compile(r"\d+g\.\d+gb")
 """Slice kinds that agents report: "1g.5gb+me" (media engines) or "+gfx" hold what inference does

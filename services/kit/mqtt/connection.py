@@ -121,7 +121,7 @@ class BrokerConnection:
     def _client(self, tls: ssl.SSLContext | None, password: str | None) -> aiomqtt.Client:
         host, port = split_address(self._settings.broker)
         properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call] # paho's
-        properties.MaximumPacketSize = 2 * MAX_BYTES  # the broker drops what is longer
+        properties.MaximumPacketSize = 2 * MAX_BYTES  # the broker drops longer ones
         return aiomqtt.Client(
             host,
             port,
@@ -149,7 +149,7 @@ class BrokerConnection:
         while True:
             while self._unsent:
                 topic = next(iter(self._unsent))
-                del self._unsent[topic]  # before: what changes meanwhile is sent again
+                del self._unsent[topic]  # before: a payload that changes meanwhile is sent again
                 await client.publish(topic, self._retained[topic], _QOS, retain=True)
                 raise_if_cancelled()
                 _PUBLISHED.labels(self._service).inc()

@@ -16,7 +16,7 @@ from services.kit.operators.shape_trace import Tracer
 from services.kit.segment import require_printable
 
 _PROBES: Final = (Sizes(2, 7), Sizes(3, 11))
-"""Two runs that differ in every free size that is not given show which inner sizes are free."""
+"""Two runs that differ in every free size that is not given reveal the free inner sizes."""
 
 
 def load(file: Path) -> onnx.ModelProto:

@@ -34,7 +34,7 @@ BUILD.info({"version": version("cinquefoil")})
 
 _MAX_CONNECTIONS: Final = 16
 _SILENT_S: Final = 5.0
-"""Time after which a connection that says nothing is closed, s."""
+"""Time after which an idle connection is closed, s."""
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from services.kit.telemetry import logs
 _log = logs.get("reload")
 
 Apply = Callable[[Deployment], Awaitable[None]]
-"""Takes a changed deployment over, all of it or, with an error, nothing."""
+"""Applies a changed deployment, all of it or, with an error, nothing."""
 
 
 async def _nothing(_deployment: Deployment) -> None:

@@ -115,7 +115,7 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {METRICS: _SEE} | {
 """Roles by method, "/package.Service/Method"."""
 
 ON_BEHALF_OF: Final = "cinquefoil-on-behalf-of"
-"""Metadata of an operator's order: who gave it to the operator's program, percent-encoded."""
+"""Metadata of an operator's order: name of the person who gave it, percent-encoded."""
 
 _LONGEST_PERSON: Final = 100
 _MOST_KNOWN: Final = 4096
@@ -155,7 +155,7 @@ _CALLER: ContextVar[Caller] = ContextVar("caller", default=ANYBODY)
 
 
 caller: Final = _CALLER.get
-"""Returns who made the call that is being answered."""
+"""Returns the caller of the call that is being answered."""
 
 
 class Access:
@@ -258,7 +258,7 @@ class Access:
             if matches(pattern, name) and (role != "agent" or self._is_ours(name))
         ]
         roles = frozenset(role for role, _ in matched)
-        if names and names[0].startswith(_BEARER):  # who issues tokens lets clients in, no services
+        if names and names[0].startswith(_BEARER):  # issuers of tokens admit clients, not services
             roles = roles & _BY_TOKEN | {"client"}
         nodes = [name.rpartition("/")[2] for role, name in matched if role in ("agent", "worker")]
         name = matched[0][1] if matched else next(iter(names), "")

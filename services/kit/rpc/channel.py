@@ -24,7 +24,7 @@ DEAD_AFTER_S = 10.0
 _OPTIONS = (
     # grpc's own reconnect delay grows to 2 minutes by default: our peers restart in seconds.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    # How long an attempt may take at least: a busy server shakes a thousand hands in turn.
+    # Minimum timeout of an attempt: a busy server handles a thousand handshakes in turn.
     ("grpc.min_reconnect_backoff_ms", 2_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
     # One connection per channel, so that a closed channel really closes it.

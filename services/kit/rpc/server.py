@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _log = logs.get("rpc")
 
 ADDRESS_TAKEN = "ADDRESS_TAKEN"
-"""Reason of the error of a server whose address somebody else has."""
+"""Reason of the error of a server whose address is in use."""
 
 _COMPRESSIONS = {
     "none": grpc.Compression.NoCompression,

@@ -191,9 +191,9 @@ class WorkerStream:
         except (WrongAnswer, DecodeError) as error:
             self._end_liar(stream, error)
             return
-        if response.draining:  # before the results: what is refused must not come back here
+        if response.draining:  # before the results: refused requests must not come back here
             self._listener.draining(self._instance)
-        if response.credits:  # before the results: what they free may no longer be there to take
+        if response.credits:  # before the results: the credits they free may have been withdrawn
             self._listener.credits(self._instance, min(response.credits, MOST_BATCH))
         if results:
             self._listener.results(self._instance, results)

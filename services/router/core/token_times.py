@@ -11,7 +11,7 @@ HEADROOM: Final = 0.85
 99.9 % of the first window of each trace (docs/measurements/language-models.md)."""
 
 _DEVIATIONS: Final = 2.0  # above the line: a time that can be counted on
-_GROWTH: Final = 2  # times the most answers at a time that were measured
+_GROWTH: Final = 2  # times the largest measured number of concurrent answers
 
 
 class TokenObjective(NamedTuple):
@@ -104,7 +104,7 @@ class TokenTimes:
             return True
         if held.answers > _GROWTH * self._most:
             return False
-        # Each prompt that waits may take longer than the line says: the more wait, the later.
+        # Each waiting prompt may take longer than the line predicts, so deviations add up.
         usual_bytes = self._first.line.size
         more = max(held.prompt_bytes / usual_bytes, 1.0) if usual_bytes else 1.0
         first_token_s = self._first.likely_s(held.prompt_bytes, more)

@@ -18,7 +18,7 @@ from services.gpuagent.shared_memory.latency_counters import (
 )
 
 LONGEST_S: Final = 10.0
-"""Older samples say nothing of now."""
+"""Older samples are ignored."""
 
 PATIENCE_S: Final = 60.0
 """Where requests are few, the clock stays for so long at first: a few seconds say nothing."""
@@ -95,7 +95,7 @@ class LatencyRecord:
         rank = 1
         while _upper_bound(rank) <= self.allowed * self._answered:
             rank += 1
-        # Half a request less: what is remembered weighs less with every request that follows.
+        # Half a request less: remembered requests decay with every request that follows.
         return stretch * largest_s(self._at_full, rank - 0.5)
 
 

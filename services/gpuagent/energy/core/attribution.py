@@ -15,7 +15,7 @@ IdleShare = Literal["none", "by_slice", "by_busy"]
 """Sharing of idle energy beside active energy: not at all, by SMs held, or by activity."""
 
 GAIN: Final = 0.25
-"""Part of what receipts lack that the next window makes good."""
+"""Part of the energy missing from receipts that the next window adds."""
 
 MOST_STEERED: Final = 0.2
 """Most that a receipt is steered off the measured power."""

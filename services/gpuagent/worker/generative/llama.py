@@ -21,7 +21,7 @@ from services.kit.errors import FailedPrecondition, InvalidArgument
 from services.kit.package_data import package_file
 
 _PROMPT_BATCH: Final = 64
-"""Tokens of a prompt between two looks at who has gone, and for which other slots wait."""
+"""Tokens of a prompt per step: between checks for cancellation, while other slots wait."""
 
 _ALL_LAYERS: Final = 999
 _SILENT: Final = -1
@@ -75,7 +75,7 @@ class LanguageModel(TextModel):
         params.ui = params.endpoint_slots = False
         try:
             self._server = _library().Server(params)
-        except Exception as error:  # xllamacpp raises what it likes
+        except Exception as error:  # xllamacpp's errors share no base class
             raise RuntimeError(f"{found}: {error}") from error
 
     async def generate(self, prompt: Prompt, generation: Generation) -> str:

@@ -34,7 +34,7 @@ _GENERATE: Final = aiohttp.ClientTimeout(total=None, sock_connect=5.0)  # deadli
 _MOST_LINE_BYTES: Final = 2**20
 _MOST_ERROR_BYTES: Final = 64 * 2**10
 _DEFAULT_CONTEXT_TOKENS: Final = 131_072
-"""Of a server that does not state its context: the server refuses what is too long."""
+"""Context of a server that states none: the server refuses longer prompts itself."""
 
 _FULL_KV_CACHE: Final = 0.95
 _BYTES_PER_TOKEN: Final = 4

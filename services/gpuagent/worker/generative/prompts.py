@@ -22,7 +22,7 @@ from services.kit.config import TextRuntime
 from services.kit.errors import InvalidArgument
 
 MOST_BYTES_PER_TOKEN: Final = 64
-"""Of prompts; what is longer cannot fit its context, and is not even cut into tokens."""
+"""Maximum of prompts; a longer one cannot fit its context, and is not tokenized."""
 
 _OUTPUTS: Final = (TensorSpec("text_output", "BYTES", (1,)),)
 _SIGNATURES: Final = {

@@ -15,7 +15,7 @@ from services.router.core.model import Instance
 
 MOST_WATCHERS: Final = 32
 MOST_KEPT: Final = 256
-"""Receipts that wait for a watcher; what comes meanwhile is left out, and counted."""
+"""Receipts that wait for a watcher; further ones are left out, and counted."""
 
 
 class Receipt(NamedTuple):

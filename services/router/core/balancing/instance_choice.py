@@ -132,6 +132,6 @@ CHOICES: Mapping[InstanceChoice, Choose] = {
     "shares": by_shares,
     "least_expected_completion": least_expected_completion,
     "predicted_tokens": fewest_tokens_left,
-    "consolidated": idle_longest,  # where nothing is promised, or the request is not known yet
+    "consolidated": idle_longest,  # without an objective, or before the request is known
     "prefix": idle_longest,  # where the request is not known yet, or has no prompt
 }

@@ -24,7 +24,7 @@ from services.router.core.model import Instance, InstanceId
 from services.router.core.pending_request import PendingRequest
 from services.router.core.token_times import Held, TokenObjective
 
-_RATE_AGE = 0.01  # of the objective: how old an estimate may be
+_RATE_AGE = 0.01  # of the objective: maximum age of an estimate
 _ANY = TokenObjective(math.inf, math.inf)
 
 

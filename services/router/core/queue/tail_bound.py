@@ -24,7 +24,7 @@ _STEPS = 50
 _MAX_EXPONENT = 500.0
 
 Counts = Sequence[float]
-"""Requests by how long they kept the server."""
+"""Requests by the time that they kept the server."""
 
 
 @dataclass(frozen=True)
