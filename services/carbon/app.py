@@ -77,7 +77,9 @@ async def run(
                 (_SERVICE,),
                 tls=tls,
                 access=access,
-                limits=Limits(message_bytes=_MAX_MESSAGE_BYTES),
+                limits=Limits(
+                    message_bytes=_MAX_MESSAGE_BYTES, streams=settings.max_connection_requests
+                ),
                 ready=False,
                 probes=settings.health,
                 health_servicer=health,

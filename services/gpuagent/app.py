@@ -22,7 +22,7 @@ from services.kit.errors import FailedPrecondition
 from services.kit.lock_file import LockFile
 from services.kit.process import metrics
 from services.kit.process.reload import Reloads
-from services.kit.rpc import Access, HealthServicer, dial, serving
+from services.kit.rpc import Access, HealthServicer, Limits, dial, serving
 
 _SERVICES = (gpuagent_pb2.DESCRIPTOR.services_by_name["GpuAgentService"].full_name,)
 _LIVE: Final = ("models.*",)
@@ -129,6 +129,7 @@ async def _served(
             tls=tls,
             access=access,
             grace_s=_GRACE_S,
+            limits=Limits(streams=place.settings.max_connection_requests),
             probes=place.settings.health,
             health_servicer=health,
         ) as server,

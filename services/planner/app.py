@@ -168,7 +168,9 @@ def _served(
         _SERVICES,
         tls=deployment.identity("planner"),
         access=Access.of(deployment),
-        limits=Limits(message_bytes=_MAX_MESSAGE_BYTES),
+        limits=Limits(
+            message_bytes=_MAX_MESSAGE_BYTES, streams=deployment.planner.max_connection_requests
+        ),
         grace_s=_GRACE_S,
         ready=False,
         transport=deployment.rpc.transport,

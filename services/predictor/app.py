@@ -100,7 +100,9 @@ async def run(
                 tls=tls,
                 access=access,
                 grace_s=_GRACE_S,
-                limits=Limits(message_bytes=_MAX_MESSAGE_BYTES),
+                limits=Limits(
+                    message_bytes=_MAX_MESSAGE_BYTES, streams=settings.max_connection_requests
+                ),
                 probes=settings.health,
                 health_servicer=health,
             ) as server,

@@ -119,8 +119,6 @@ class Router(Endpoint, DispatchRules):
         max_requests: Largest number of calls at a time; further ones get RESOURCE_EXHAUSTED. One
             ModelStreamInfer call counts once.
         max_connections: Largest number of connections; further ones are closed.
-        max_connection_requests: Largest number of calls at a time on one connection; further ones
-            wait.
         quotas: By client: its identity, or a prefix that ends in "*" (the longest counts). Without
             certificates the identity is "id:" and its `x-client-id`, or "ipv4:" and its host.
         token_listen: A second port, for inference clients that show a token (access.tokens)

@@ -81,6 +81,8 @@ class Endpoint(Section):
         metrics: "host:port" of the Prometheus endpoint, and of /livez and /readyz; empty: none.
         health: "host:port" where grpc.health.v1 is answered in plaintext to every caller, for
             probes: "liveness" and "readiness". Nothing else is. Empty: none.
+        max_connection_requests: Largest number of calls at a time on one connection; further ones
+            wait.
     """
 
     several: ClassVar[bool] = False
@@ -90,6 +92,7 @@ class Endpoint(Section):
     address: Address | Annotated[tuple[Address, ...], Field(min_length=1)] = ""
     metrics: Address = ""
     health: Address = ""
+    max_connection_requests: Annotated[int, Field(ge=1)] = 1000
 
     @property
     def dials(self) -> tuple[str, ...]:

@@ -105,7 +105,7 @@ class Limits:
     message_bytes: int = 2**20
     receiving_bytes: int = 2**28
     connections: int = 4096
-    streams: int = 128
+    streams: int = 1000
     calls: int = 8192
     opening: int = 8192
     handshake_s: float = 10.0

@@ -127,6 +127,8 @@ NO_MEANING = {
         carbon.address nodes.address planner.address
         router.address router.token_listen router.quotas rpc.transport
         node router.max_requests router.max_connections router.max_connection_requests
+        carbon.max_connection_requests nodes.max_connection_requests
+        planner.max_connection_requests
         models.accuracy_unit mqtt console.listen console.allow_changes
     """,
     "files": """
