@@ -6,6 +6,7 @@ could be carried out there.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -18,6 +19,9 @@ from services.kit.errors import FailedPrecondition
 from services.kit.segment import plain, some_of
 from services.planner.core.known_nodes import KnownNodes, NodeRoutes
 from services.planner.core.model import Gpu, GpuType, Pool
+
+MAX_OWNED_GPUS = 1024
+"""GPUs that are one node's, present ones and replaced ones: a report of ever new ones ends."""
 
 _LOST_SHARE = 1 / 6
 """Share of a node's orphan timeout after which the planner plans without it."""
@@ -253,7 +257,14 @@ class Fleet:
                 self._running.pop(identity, None)
 
     def _check_identities(self, node: Node) -> None:
-        """Refuse GPUs and segments of another node, be it here or not."""
+        """Refuse GPUs and segments of another node, be it here or not, and GPUs without end."""
+        gained = sum(gpu.uuid not in self.owners for gpu in node.gpus)
+        if gained and gained + Counter(self.owners.values())[node.name] > MAX_OWNED_GPUS:
+            raise FailedPrecondition.at(
+                "node.gpus",
+                f"node {node.name} has reported more than {MAX_OWNED_GPUS} different GPUs since it"
+                f" was last forgotten; if they were replaced: cinquefoil nodes forget {node.name}",
+            )
         for gpu in node.gpus:
             if (owner := self.owners.get(gpu.uuid, node.name)) != node.name:
                 raise FailedPrecondition.at(

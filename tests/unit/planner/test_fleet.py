@@ -15,7 +15,7 @@ from cinquefoil.gpuagent.v1.records import (
 from services.kit import config
 from services.kit.errors import FailedPrecondition
 from services.kit.mig import WHOLE, Geometry
-from services.planner.core.fleet import Fleet, Node, NodeGpu, serves
+from services.planner.core.fleet import MAX_OWNED_GPUS, Fleet, Node, NodeGpu, serves
 from services.planner.core.known_nodes import NodeRoutes
 from services.planner.core.model import GpuType
 
@@ -165,6 +165,18 @@ def test_a_gpu_is_its_nodes_until_that_is_forgotten() -> None:
     joined.report(moved, 3.0)
     assert joined.owners == {"GPU-a": "b"}
     assert not joined.disown("a")
+
+
+def test_a_node_that_reports_ever_new_gpus_is_refused() -> None:
+    """The planner keeps whose each GPU is, and no agent makes it keep them without end."""
+    joined, (gpu,) = fleet(), node("a").gpus
+    for number in range(MAX_OWNED_GPUS):
+        joined.report(replace(node("a"), gpus=(replace(gpu, uuid=f"GPU-{number}"),)), 0.0)
+
+    with pytest.raises(FailedPrecondition, match=r"more than 1024 different GPUs.*nodes forget a"):
+        joined.report(replace(node("a"), gpus=(replace(gpu, uuid="GPU-new"),)), 0.0)
+    assert len(joined.owners) == MAX_OWNED_GPUS
+    joined.report(replace(node("a"), gpus=(replace(gpu, uuid="GPU-0"),)), 0.0)
 
 
 def test_gpus_carry_zone_pue_and_intensity() -> None:
