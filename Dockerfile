@@ -83,7 +83,7 @@ ENV PATH=/opt/cinquefoil/bin:$PATH \
 RUN groupadd --gid 10001 cinquefoil \
     && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /var/lib/cinquefoil cinquefoil \
     && for folder in "" models state pki pki/carbon pki/planner pki/agent pki/worker pki/predictor \
-        pki/router pki/operator pki/client; do \
+        pki/router pki/operator pki/client pki/client/front; do \
         install --directory --owner 10001 --group 10001 "/var/lib/cinquefoil/${folder}"; done
 USER 10001:10001
 WORKDIR /var/lib/cinquefoil

@@ -71,3 +71,46 @@ def test_the_deployments_of_containers_check_identities(name: str) -> None:
     assert deployment.principals is not None
     aliases = SERVICES["gpuagent"]["networks"]["node"]["aliases"]
     assert [node.worker_host for node in deployment.nodes.values()] == aliases
+
+
+FRONT = yaml.safe_load((ROOT / "deploy/compose/front.yaml").read_text())
+
+
+def test_the_front_is_limited_and_between_its_clients_and_the_router_alone() -> None:
+    """No key but its own; what it publishes is this machine's until somebody says otherwise."""
+    front, issuer, router = (FRONT["services"][each] for each in ("front", "pki-front", "router"))
+    for settings in (front, issuer):
+        assert {"mem_limit", "pids_limit"} <= settings.keys()
+        assert settings["cap_drop"] == ["ALL"]
+        assert settings["read_only"]
+    assert front["ports"] == ["${FRONT:-127.0.0.1:8443}:8443"]
+    assert front["networks"] == ["open", "front"]
+    assert router["networks"] == ["front"]
+    assert FRONT["networks"]["front"]["internal"]
+    mounted = {each.rpartition(":")[0] for each in front["volumes"]}
+    assert mounted == {
+        "./deploy/helm/cinquefoil/files/front:/etc/front/config",
+        "pki-front:/etc/front/tls",
+        "pki-front:/etc/front/router",
+    }
+    chart = yaml.safe_load((ROOT / "deploy/helm/cinquefoil/values.yaml").read_text())
+    assert front["image"] == f"${{ENVOY:-{chart['front']['image']}}}"
+
+
+def test_the_router_behind_the_front_takes_tokens_where_the_front_sends_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The environment completes the same deployment file, at the ports that Envoy's file has."""
+    for name, value in FRONT["services"]["router"]["environment"].items():
+        monkeypatch.setenv(name, value)
+    envoy = yaml.safe_load((ROOT / "deploy/helm/cinquefoil/files/front/envoy.yaml").read_text())
+    router = load(ROOT / "deploy/compose/cinquefoil.yaml").router
+    places = [
+        each["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["endpoint"]["address"]
+        for each in envoy["static_resources"]["clusters"]
+    ]
+    assert [each["socket_address"]["address"] for each in places] == ["router", "router"]
+    assert [f"0.0.0.0:{each['socket_address']['port_value']}" for each in places] == [
+        router.token_listen,
+        router.http_listen,
+    ]

@@ -28,6 +28,7 @@ CUSTOM = {"ServiceMonitor"}  # kinds that Kubernetes does not define
 OLDEST = {"claim-values.yaml": "1.34"}  # else what the chart says; the first with ResourceClaims
 NEWEST = kubernetes_validate.latest_version()
 HEALTH_PORT = 8471
+ADDRESSES = "listen", "metrics", "http_listen", "token_listen"
 
 Object = dict[str, Any]
 
@@ -69,6 +70,12 @@ def pods(objects: list[Object]) -> Iterator[tuple[str, Object, Object]]:
             yield labels["app.kubernetes.io/component"], labels, pod["spec"]
 
 
+def component_of(found: Object) -> str:
+    """Return the component that an object is of."""
+    component: str = found["metadata"]["labels"]["app.kubernetes.io/component"]
+    return component
+
+
 def of_kind(objects: list[Object], kind: str) -> list[Object]:
     return [each for each in objects if each["kind"] == kind]
 
@@ -95,9 +102,8 @@ def test_every_object_is_valid_for_the_oldest_and_the_newest_kubernetes(
 @pytest.mark.parametrize("name", CASES)
 def test_the_rendered_deployment_passes_config_check(name: str, tmp_path: Path) -> None:
     """With mutual TLS unless the values say otherwise."""
-    (config,) = of_kind(objects_of(name), "ConfigMap")
     file = tmp_path / "cinquefoil.yaml"
-    file.write_text(config["data"]["cinquefoil.yaml"])
+    file.write_text(yaml.safe_dump(config_of(name)))
     result = CliRunner().invoke(app, ["config", "check", "--no-files", str(file)])
     assert result.exit_code == 0, result.output
 
@@ -167,6 +173,7 @@ def test_each_pod_mounts_its_own_certificates_only() -> None:
         )
         for component, labels, spec in pods(objects_of("cpu-values.yaml"))
     }
+    assert mounted.pop(("front", "")) == []  # at /etc/front
     assert mounted == {
         ("carbon", ""): ["carbon"],
         ("planner", ""): ["planner"],
@@ -188,8 +195,7 @@ def test_each_pod_mounts_its_own_certificates_only() -> None:
 def test_workers_bind_a_name_that_their_pod_knows() -> None:
     """Kubernetes writes <pod>.<subdomain>.<namespace>.svc.<domain> into the pod's /etc/hosts."""
     objects = objects_of("cpu-values.yaml")
-    (config,) = of_kind(objects, "ConfigMap")
-    nodes = yaml.safe_load(config["data"]["cinquefoil.yaml"])["nodes"]
+    nodes = config_of("cpu-values.yaml")["nodes"]
     for each in of_kind(objects, "StatefulSet"):
         node = each["spec"]["template"]["metadata"]["labels"].get("cinquefoil.io/node")
         if node is None:  # the planner
@@ -217,7 +223,7 @@ def test_an_agent_is_not_killed_while_it_leaves(leave_timeout_s: float, least_s:
 def test_services_start_as_in_compose(name: str) -> None:
     """Commands and images are compose's, so that one build and one set of documents fits both."""
     for component, labels, spec in pods(objects_of(name)):
-        if component == "test":
+        if component in {"test", "front"}:
             continue
         container = spec["containers"][0]
         started = " ".join(container["args"]).replace("--join", "--node joined")
@@ -231,8 +237,9 @@ def test_services_start_as_in_compose(name: str) -> None:
 
 def config_of(name: str) -> Object:
     """Return the deployment file of an example."""
-    (config,) = of_kind(objects_of(name), "ConfigMap")
-    found: Object = yaml.safe_load(config["data"]["cinquefoil.yaml"])
+    maps = of_kind(objects_of(name), "ConfigMap")
+    (config,) = (each["data"] for each in maps if "cinquefoil.yaml" in each["data"])
+    found: Object = yaml.safe_load(config["cinquefoil.yaml"])
     return found
 
 
@@ -241,7 +248,7 @@ def test_the_kubelet_probes_where_the_service_answers_in_plaintext(name: str) ->
     """Of every service; the console has pages only."""
     config = config_of(name)
     for component, labels, spec in pods(objects_of(name)):
-        if component in {"test", "console"}:
+        if component in {"test", "console", "front"}:
             continue
         node = labels.get("cinquefoil.io/node", "")
         section = config.get(component) or config["nodes"].get(node) or config["join"]
@@ -439,8 +446,14 @@ def test_models_come_from_where_the_values_say(
 def test_policies_let_in_callers_and_no_others(name: str) -> None:
     """The ports are those that the deployment file has."""
     config = config_of(name)
-    for each in of_kind(objects_of(name), "NetworkPolicy"):
-        component = each["metadata"]["labels"]["app.kubernetes.io/component"]
+    policies = of_kind(objects_of(name), "NetworkPolicy")
+    served = {component for component, _, _ in pods(objects_of(name))} - {"test"}
+    assert {component_of(each) for each in policies} == served
+    for each in policies:
+        component = component_of(each)
+        if component == "front":
+            assert each["spec"]["ingress"] == [{"ports": [{"port": 8443}]}]
+            continue
         section = config["join"] if component == "agent" and "join" in config else None
         section = section or config.get(component) or next(iter(config["nodes"].values()))
         ports = {
@@ -449,9 +462,69 @@ def test_policies_let_in_callers_and_no_others(name: str) -> None:
             for port in rule["ports"]
             if "endPort" not in port
         }
-        addresses = {section.get(key, "") for key in ("listen", "metrics", "http_listen")} - {""}
+        addresses = {section.get(key, "") for key in ADDRESSES} - {""}
         assert ports == {int(address.rpartition(":")[2]) for address in addresses}
         assert each["spec"]["policyTypes"] == ["Ingress"]
+
+
+def test_the_front_stands_before_the_port_of_tokens_and_knows_the_router() -> None:
+    """The router's headless Service and identity; the router's key stays the router's."""
+    objects = objects_of("cpu-values.yaml")
+    (found,) = (
+        each["data"] for each in of_kind(objects, "ConfigMap") if "envoy.yaml" in each["data"]
+    )
+    envoy = yaml.safe_load(found["envoy.yaml"])
+    (names,) = yaml.safe_load(found["authority.yaml"])["resources"][0]["validation_context"][
+        "match_typed_subject_alt_names"
+    ]
+    places = [
+        each["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["endpoint"]["address"]
+        for each in envoy["static_resources"]["clusters"]
+    ]
+    (pod,) = (spec for component, _, spec in pods(objects) if component == "front")
+    volumes = {each["name"]: each for each in pod["volumes"]}
+    router = config_of("cpu-values.yaml")["router"]
+
+    assert {each["socket_address"]["address"] for each in places} == {
+        "green-cinquefoil-router-headless"
+    }
+    assert [f"0.0.0.0:{each['socket_address']['port_value']}" for each in places] == [
+        router["token_listen"],
+        router["http_listen"],
+    ]
+    assert names["matcher"]["exact"] == "spiffe://cinquefoil/router"
+    assert set(found) == {"envoy.yaml", "certificate.yaml", "authority.yaml"}
+    assert volumes["tls"]["secret"]["secretName"] == "green-cinquefoil-front-tls"  # noqa: S105
+    assert volumes["router"]["secret"]["items"] == [{"key": "ca.crt", "path": "ca.crt"}]
+    limit = pod["containers"][0]["resources"]["limits"]["memory"]
+    (heap,) = (
+        each["typed_config"]["max_heap_size_bytes"]
+        for each in envoy["overload_manager"]["resource_monitors"]
+        if each["name"].endswith("fixed_heap")
+    )
+    assert (limit, heap) == ("512Mi", 384 * 2**20)
+
+
+def test_the_port_of_tokens_is_the_front_s_or_where_there_is_none_the_clients() -> None:
+    """By Services and by policies."""
+
+    def reached(values: Object) -> tuple[bool, bool]:
+        objects = rendered(values)
+        (service,) = (
+            each
+            for each in of_kind(objects, "Service")
+            if each["metadata"]["name"] == "green-cinquefoil-router"
+        )
+        (policy,) = (e for e in of_kind(objects, "NetworkPolicy") if component_of(e) == "router")
+        clients = next(
+            rule for rule in policy["spec"]["ingress"] if rule["from"] == [{"podSelector": {}}]
+        )
+        ports = {each["port"] for each in service["spec"]["ports"]}
+        return 8474 in ports, {"port": 8474} in clients["ports"]
+
+    values = CASES["cpu-values.yaml"]
+    assert reached(values) == (False, False)
+    assert reached({**values, "front": {"enabled": False}}) == (True, True)
 
 
 @pytest.mark.parametrize(
@@ -462,6 +535,7 @@ def test_policies_let_in_callers_and_no_others(name: str) -> None:
         ({"agent": {"access": "all"}}, "/agent/access"),
         ({"config": {"noodles": {}}}, "noodles"),
         ({"config": {"nodes": {"Rack_7": {"zone": "DE"}}}}, "Rack_7"),
+        ({"config": {"access": {}}}, "say so in config: {access: {insecure: true}}"),
         ({"planner": {"replicas": 2}}, "give planner.database.existingSecret"),
         ({"config": {"nodes": {"n" * 40: {"zone": "DE"}}}}, "is longer than 52 characters"),
         (
@@ -472,7 +546,7 @@ def test_policies_let_in_callers_and_no_others(name: str) -> None:
 )
 def test_wrong_values_are_refused_with_their_place(change: Object, sentence: str) -> None:
     values = CASES["simulated-values.yaml"]
-    (key, changed) = next(iter(change.items()))
+    ((key, changed),) = change.items()
     with pytest.raises(helm().HelmError) as caught:
         rendered({**values, key: {**values.get(key, {}), **changed}})
     assert sentence in str(caught.value)

@@ -1,7 +1,7 @@
 """Peers of a router under test: real gRPC servers whose words the test decides."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -15,8 +15,8 @@ from cinquefoil.planner.v1 import plan_pb2, planner_pb2_grpc
 from cinquefoil.router.v1 import router_pb2
 from cinquefoil.router.v1.router_pb2_grpc import RouterServiceStub
 from inference import grpc_service_pb2 as pb
-from services.kit.config import Deployment
-from services.kit.rpc import Limits, serving
+from services.kit.config import Deployment, Tls
+from services.kit.rpc import Limits, dial, serving
 from services.router.app import run
 from tests.support.router.router_peers import ScriptedCarbon, ScriptedPlanner
 
@@ -171,13 +171,18 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
 
 @dataclass
 class World:
-    """A running router and its peers."""
+    """A running router and its peers.
+
+    Attributes:
+        tls: Certificates of all of them and of an operator "test"; None: plaintext.
+    """
 
     planner: ScriptedPlanner
     stack: AsyncExitStack
     planner_stack: AsyncExitStack = field(default_factory=AsyncExitStack)
     carbon_stack: AsyncExitStack = field(default_factory=AsyncExitStack)
     planner_port: int = 0
+    tls: Tls | None = None
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     port: int = 0
     http: str = ""
@@ -188,6 +193,10 @@ class World:
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
+    def of(self, role: str, name: str = "") -> Tls | None:
+        """Return the certificate of a bearer."""
+        return None if self.tls is None else self.tls.of(role, name)
+
     async def planner_returns(self) -> None:
         """Start the planner, on the port it had."""
         server = await self.planner_stack.enter_async_context(
@@ -197,6 +206,7 @@ class World:
                     self.planner, server
                 ),
                 (),
+                tls=self.of("planner"),
                 grace_s=0,
             )
         )
@@ -216,6 +226,7 @@ class World:
                 "127.0.0.1:0",
                 lambda server: worker_pb2_grpc.add_WorkerServiceServicer_to_server(made, server),
                 (),
+                tls=self.of("worker", "one"),
                 grace_s=0,
                 limits=Limits(message_bytes=128 * 2**20),
             )
@@ -285,9 +296,10 @@ def deployment(
     default_deadline_s: float | None = None,
     hedge_after_s: float | None = None,
     predictor: str = "",
+    sections: Mapping[str, Any] | None = None,
     **router: Any,
 ) -> Deployment:
-    """A file with one model, "digits"."""
+    """A file with one model, "digits", and further sections."""
     profile = {"kind": "analytic", "gmacs_per_item": 1.0}
     return Deployment.model_validate(
         {
@@ -310,30 +322,33 @@ def deployment(
             },
             "router": {"listen": "127.0.0.1:0", **router},
             "predictor": {"address": predictor} if predictor else None,
+            **(sections or {}),
         }
     )
 
 
 @asynccontextmanager
 async def running(
-    *, intensity_gco2e_per_kwh: float | None = 1000.0, **settings: Any
+    *, intensity_gco2e_per_kwh: float | None = 1000.0, tls: Tls | None = None, **settings: Any
 ) -> AsyncIterator[World]:
     """Run a router between a scripted planner and a scripted carbon service.
 
     Args:
         intensity_gco2e_per_kwh: Of the carbon service; None: it sends nothing.
+        tls: Certificates, as of `World`; `settings` has the deployment's section.
         settings: As of `deployment`.
     """
     planner = ScriptedPlanner()  # type: ignore[abstract]  # a router calls nothing else
     carbon = ScriptedCarbon(intensity_gco2e_per_kwh)  # type: ignore[abstract]  # as above
     async with AsyncExitStack() as stack:
-        world = World(planner, stack)
+        world = World(planner, stack, tls=tls)
         stack.push_async_callback(world.carbon_stack.aclose)
         carbon_server = await world.carbon_stack.enter_async_context(
             serving(
                 "127.0.0.1:0",
                 lambda s: carbon_pb2_grpc.add_CarbonServiceServicer_to_server(carbon, s),
                 (),
+                tls=world.of("carbon"),
                 grace_s=0,
             )
         )
@@ -345,7 +360,11 @@ async def running(
         await asyncio.wait((world.task, started), return_when=asyncio.FIRST_COMPLETED)
         world.port = started.result()
         world.http = made.router.http_listen
-        world.channel = grpc.aio.insecure_channel(world.address)
+        world.channel = (
+            grpc.aio.insecure_channel(world.address)
+            if tls is None
+            else dial(world.address, world.of("operator", "test"))
+        )
         try:
             yield world
         finally:

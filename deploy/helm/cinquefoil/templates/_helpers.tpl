@@ -29,6 +29,16 @@ labels: {{- include "cinquefoil.labels" . | nindent 2 }}
 {{ printf "%s-agent-%s-0.%s-agent.%s.svc.%s" $full .node $full .root.Release.Namespace .root.Values.clusterDomain }}
 {{- end }}
 
+{{/* Not empty: clients may show tokens. */}}
+{{- define "cinquefoil.tokens" -}}
+{{- if dig "access" "tokens" "" .Values.config }}yes{{ end }}
+{{- end }}
+
+{{/* Not empty: Envoy stands before the port of tokens. */}}
+{{- define "cinquefoil.front" -}}
+{{- if and .Values.front.enabled (include "cinquefoil.tokens" .) }}yes{{ end }}
+{{- end }}
+
 {{/* cinquefoil.yaml: values.config, and what only the chart can know. */}}
 {{- define "cinquefoil.config" -}}
 {{- $full := include "cinquefoil.fullname" . -}}
@@ -56,6 +66,7 @@ labels: {{- include "cinquefoil.labels" . | nindent 2 }}
   {{- $_ := set $set.planner "standby" true }}
 {{- end }}
 {{- $_ := set $set.router "http_listen" "0.0.0.0:8466" -}}
+{{- if include "cinquefoil.tokens" . }}{{ $_ := set $set.router "token_listen" "0.0.0.0:8474" }}{{ end -}}
 {{- $_ := set $set.router "routing_file" (printf "%s/routes.json" $state) -}}
 {{- with $set.predictor }}{{ $_ := set . "cache" (dict "file" (printf "%s/predictor.sqlite3" $state)) }}{{ end -}}
 {{- $nodes := dict -}}
@@ -85,8 +96,8 @@ labels: {{- include "cinquefoil.labels" . | nindent 2 }}
     "key_file" (printf "%s/tls.key" $folder) "ca_file" (printf "%s/ca.crt" $folder)) }}
   {{- if $join }}{{ $_ := set $set.tls "ip_server_name" (printf "%s-agent" $full) }}{{ end }}
   {{- if not .Values.config.access }}{{ $_ := set $set "access" (dict "trust_domain" "cinquefoil") }}{{ end }}
-{{- else }}
-  {{- $_ := set $set "access" (dict "insecure" true) }}
+{{- else if not (dig "access" "insecure" false .Values.config) }}
+  {{- fail "tls.enabled: false lets every pod that reaches a service do everything: say so in config: {access: {insecure: true}}, or leave tls.enabled true" }}
 {{- end }}
 {{- toYaml (mergeOverwrite (deepCopy .Values.config) $set) }}
 {{- end }}
@@ -163,6 +174,9 @@ ports:
   - {name: health, containerPort: 8471}
   {{- if eq .component "router" }}
   - {name: http, containerPort: 8466}
+  {{- if include "cinquefoil.tokens" .root }}
+  - {name: tokens, containerPort: 8474}
+  {{- end }}
   {{- end }}
 {{- /* Plaintext, at a port that says nothing else: the kubelet's gRPC probe shows no certificate. */}}
 startupProbe:
@@ -222,5 +236,8 @@ volumeMounts:
 - {name: metrics, port: {{ add .port 1000 }}, targetPort: metrics}
 {{- if eq .component "router" }}
 - {name: http, port: 8466, targetPort: http}
+{{- if and (include "cinquefoil.tokens" .root) (not .root.Values.front.enabled) }}
+- {name: tokens, port: 8474, targetPort: tokens}
+{{- end }}
 {{- end }}
 {{- end }}
