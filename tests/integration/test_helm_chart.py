@@ -494,7 +494,7 @@ def test_the_front_stands_before_the_port_of_tokens_and_knows_the_router() -> No
     ]
     assert names["matcher"]["exact"] == "spiffe://cinquefoil/router"
     assert set(found) == {"envoy.yaml", "certificate.yaml", "authority.yaml"}
-    assert volumes["tls"]["secret"]["secretName"] == "green-cinquefoil-front-tls"  # noqa: S105
+    assert volumes["tls"]["secret"]["secretName"] == "green-cinquefoil-front-tls"
     assert volumes["router"]["secret"]["items"] == [{"key": "ca.crt", "path": "ca.crt"}]
     limit = pod["containers"][0]["resources"]["limits"]["memory"]
     (heap,) = (
