@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from services.kit import proxies
 from services.kit.errors import (
     FailedPrecondition,
     ResourceExhausted,
@@ -82,14 +83,22 @@ class Source:
 
 
 def client() -> httpx.Client:
-    """Return a client for `Source`; proxies apply, and credentials of the file $NETRC."""
+    """Return a client for `Source`; proxies apply, and credentials of the file $NETRC.
+
+    Raises:
+        FailedPrecondition: A proxy that the environment names cannot be used.
+    """
     netrc = os.environ.get("NETRC")
-    return httpx.Client(
-        auth=httpx.NetRCAuth(netrc) if netrc else None,
-        follow_redirects=True,
-        timeout=_TIMEOUT_S,
-        event_hooks={"request": [_refuse_other_schemes]},
-    )
+    try:
+        return httpx.Client(
+            auth=httpx.NetRCAuth(netrc) if netrc else None,
+            follow_redirects=True,
+            timeout=_TIMEOUT_S,
+            event_hooks={"request": [_refuse_other_schemes]},
+            mounts=proxies.LOOPBACK_DIRECT,
+        )
+    except (ImportError, ValueError, httpx.InvalidURL) as error:  # SOCKS, for example
+        raise proxies.unusable(error) from error
 
 
 def _refuse_other_schemes(request: httpx.Request) -> None:
@@ -110,13 +119,15 @@ def _from_web(uri: str, http: httpx.Client, start: int) -> Iterator[Stream]:
                 yield Stream(start, start, iter(()))  # it is here; its digest is compared
                 return
             if answer.is_error:
-                raise Unavailable(f"{uri}: {answer.status_code} {answer.reason_phrase}")
+                said = f"{answer.status_code} {answer.reason_phrase}{proxies.note(uri)}"
+                raise Unavailable(f"{uri}: {said}")
             begin = start if answer.status_code == httpx.codes.PARTIAL_CONTENT else 0
             length = answer.headers.get("Content-Length", "")
             size = begin + int(length) if length.isdecimal() else None
             yield Stream(begin, size, answer.iter_raw())
     except httpx.TransportError as error:
-        raise Interrupted(str(error) or type(error).__name__) from error
+        why = str(error) or type(error).__name__
+        raise Interrupted(f"{why}{proxies.note(uri)}") from error
     except httpx.HTTPError as error:  # too many redirects
         raise Unavailable(f"{uri}: {error}") from error
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
+from services.kit import proxies
 from services.kit.errors import (
     FailedPrecondition,
     InvalidArgument,
@@ -92,7 +93,8 @@ def download(wanted: Wanted, folder: Path, say: Callable[[str], object]) -> tupl
     except ServiceError:  # of the files found
         raise
     except Exception as error:  # errors of the hub's client share no base class
-        raise Unavailable(f"--hf: {wanted.repository} at {api.endpoint}: {error}") from error
+        why = f"{error}{proxies.note(api.endpoint)}"
+        raise Unavailable(f"--hf: {wanted.repository} at {api.endpoint}: {why}") from error
     return tuple(target / each.rfilename for each in chosen if each.rfilename.endswith(".onnx"))
 
 

@@ -14,10 +14,12 @@ from inference import grpc_service_pb2 as oip
 from services.cli.client import connected
 from services.cli.console.output import condition_line, condition_lines, table
 from services.cli.up.waiting import until_ready
+from services.kit import proxies
 from services.kit.conditions import control_off
 from services.kit.config import Deployment
 from services.kit.config.loader import DEFAULT_FILE, load
 from services.kit.errors import ServiceError
+from services.kit.net import split_address
 from services.local.demo import demo_models
 from services.local.endpoints import endpoints
 from services.local.up.ports import refuse_taken
@@ -154,7 +156,11 @@ def hints(config: Path, deployment: Deployment, described: oip.ModelMetadataResp
         client = _client(deployment.router.dial, described)
     else:
         return f"\nTry: {follow}"
-    return f"\nTry, after pip install 'tritonclient[grpc]':\n\n{client}\nor: {follow}"
+    direct = ""
+    host = split_address(deployment.router.dial)[0]
+    if variable := proxies.grpc_variable(host):
+        direct = f"\nIt would call the proxy of {variable}: export no_grpc_proxy={host}\n"
+    return f"\nTry, after pip install 'tritonclient[grpc]':\n\n{client}{direct}\nor: {follow}"
 
 
 def _client(router: str, described: oip.ModelMetadataResponse) -> str:

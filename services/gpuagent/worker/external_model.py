@@ -24,6 +24,7 @@ from services.gpuagent.worker.external_server import Server, started
 from services.gpuagent.worker.model_port import Answers, Model, ModelFailed, Request, SendPart, Text
 from services.gpuagent.worker.tensor_messages import VERSION
 from services.gpuagent.worker.work_messages import Body
+from services.kit import proxies
 from services.kit.clock import Clock
 from services.kit.config import ExternalRuntime, Tls
 from services.kit.errors import Cancelled, ServiceError, Unavailable, from_status
@@ -69,6 +70,7 @@ async def external_model(
             tls,
             dead_after_s=None,
             message_bytes=spec.message_bytes,
+            direct=not proxies.variable_for(f"grpc://{server.address}"),
         ) as channel,
     ):
         model = ExternalModel(spec, runtime, channel, server, clock)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 import grpc
 
 from services.kit.net import split_address
+from services.kit.proxies import DIRECT
 from services.kit.rpc.certificates import CertificateFiles, server_name
 from services.kit.rpc.failover import FailoverChannel
 from services.kit.rpc.tracing_channel import TracedChannel
@@ -42,6 +43,7 @@ def dial(
     *,
     dead_after_s: float | None = DEAD_AFTER_S,
     message_bytes: int = MAX_MESSAGE_BYTES,
+    direct: bool = True,
 ) -> grpc.aio.Channel:
     """Return a channel to `address` that propagates traces; plaintext unless `tls` is given.
 
@@ -53,6 +55,7 @@ def dial(
             servers accept a ping a second. None: no pings, for other servers, which may treat
             them as an attack.
         message_bytes: Largest message in either direction.
+        direct: Proxies of the environment are ignored, as between the suite's own services.
 
     Raises:
         FailedPrecondition: A file of `tls` cannot be read.
@@ -67,6 +70,7 @@ def dial(
         ("grpc.max_send_message_length", message_bytes),
         ("grpc.max_receive_message_length", message_bytes),
         *_OPTIONS,
+        *((DIRECT,) if direct else ()),
         *(() if dead_after_s is None else keepalive(dead_after_s)),
     )
     if tls is None:

@@ -14,8 +14,9 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Timer
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
+from services.kit import proxies
 from services.kit.telemetry import tracing
 
 if TYPE_CHECKING:
@@ -42,10 +43,21 @@ def enabled(signal: Signal) -> bool:
     """Return whether the environment enables the export of spans ("traces") or metrics."""
     kind = signal.upper()
     return (
-        any(os.environ.get(name) for name in (f"OTEL_EXPORTER_OTLP_{kind}_ENDPOINT", ENDPOINT))
+        bool(_endpoint(signal))
         and os.environ.get(f"OTEL_{kind}_EXPORTER", "otlp") == "otlp"
         and os.environ.get("OTEL_SDK_DISABLED", "").lower() != "true"
     )
+
+
+def _endpoint(signal: Signal) -> str:
+    names = (f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT", ENDPOINT)
+    return next((found for name in names if (found := os.environ.get(name))), "")
+
+
+def _options(signal: Signal) -> tuple[tuple[str, Any], ...]:
+    """Return options of the channel to the collector: one on this machine is called directly."""
+    address = _endpoint(signal).rpartition("://")[2]
+    return () if proxies.variable_for(f"grpc://{address}") else (proxies.DIRECT,)
 
 
 @contextmanager
@@ -74,7 +86,7 @@ def exported(service: str) -> Iterator[None]:
         from services.kit.telemetry.otel_spans import OtelRecorder  # noqa: PLC0415 - the same
     provider, exporter = (
         TracerProvider(resource=_resource(service), shutdown_on_exit=False),
-        OTLPSpanExporter(),
+        OTLPSpanExporter(channel_options=_options("traces")),
     )
     provider.add_span_processor(BatchSpanProcessor(exporter))
     try:
@@ -106,7 +118,7 @@ def pushed(service: str, registry: CollectorRegistry) -> Iterator[None]:
         )
 
         from services.kit.telemetry.otel_metrics import reader  # noqa: PLC0415 - the same
-    exporter = OTLPMetricExporter()
+    exporter = OTLPMetricExporter(channel_options=_options("metrics"))
     reading = reader(registry, exporter, _resource(service))
     try:
         yield

@@ -13,6 +13,7 @@ from services.cli.main import app
 from services.kit.config.loader import load
 from services.kit.download import Source, client, complete
 from services.kit.errors import Unavailable
+from services.kit.proxies import VARIABLES
 from tests.support.file_server import CUT, Site, file_server
 
 CONTENT = bytes(range(256)) * 4096  # 1 MiB
@@ -180,3 +181,28 @@ def test_an_object_of_a_store_is_read_from_where_a_part_ends(tmp_path: Path) -> 
     assert came[0] == CUT
     with pytest.raises(Unavailable, match="no such file"):
         complete(Source(f"{uri}.1", client()), part, DIGEST, lambda _: None, came.append)
+
+
+@pytest.mark.parametrize("proxy", ["http://127.0.0.1:1", "socks5://a:s3cret@c:1"])
+def test_a_proxy_in_the_way_is_named_by_its_variable(
+    proxy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is dead, and one of a kind that the client does not speak."""
+    for name in (*VARIABLES, "no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("https_proxy", proxy)
+
+    said = fetch(config(tmp_path, "https://models.example/net.onnx"))
+
+    assert said.exit_code != 0
+    assert "https_proxy" in said.output
+    assert "s3cret" not in said.output
+
+
+def test_a_server_on_this_machine_is_called_past_every_proxy(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in VARIABLES:
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+
+    assert fetch(config(tmp_path, site.url)).exit_code == 0

@@ -22,6 +22,7 @@ from services.gpuagent.worker.generative.generation import DecodeStep, Generatio
 from services.gpuagent.worker.generative.prompts import Prompt
 from services.gpuagent.worker.generative.server_load import ServerLoad, parse
 from services.gpuagent.worker.model_port import ModelFailed
+from services.kit import proxies
 from services.kit.config import ClientTls, OpenAiRuntime
 from services.kit.errors import FailedPrecondition, InvalidArgument, ServiceError, Unavailable
 from services.kit.rpc.certificates import client_context
@@ -64,11 +65,13 @@ async def openai_model(
     """
     async with started(spec, runtime) as server:
         scheme = "http" if runtime.tls is None else "https"
+        url = f"{scheme}://{server.address}"
         async with aiohttp.ClientSession(
-            f"{scheme}://{server.address}",
+            url,
             connector=aiohttp.TCPConnector(limit=0, ssl=_context(runtime.tls)),
             headers={"Authorization": f"Bearer {server.api_key}"} if server.api_key else {},
             read_bufsize=_MOST_LINE_BYTES,
+            proxy=_proxy(url),
         ) as session:
             model = OpenAiModel(session, server, runtime, report)
             await server.until_ready(model.ready)
@@ -290,6 +293,13 @@ def _refusal(status: int, message: str) -> ServiceError:
     if status in _TRY_ELSEWHERE:
         return Unavailable(f"the model's server answered {status}: {message}")
     return ModelFailed(f"the model's server answered {status}: {message}")
+
+
+def _proxy(url: str) -> str | None:
+    try:
+        return proxies.proxy_for(url)
+    except FailedPrecondition as error:
+        raise RuntimeError(str(error)) from error
 
 
 def _context(tls: ClientTls | None) -> ssl.SSLContext | bool:
