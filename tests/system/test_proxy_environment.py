@@ -23,6 +23,15 @@ __all__ = ["config", "digits_models", "whole"]
 pytestmark = [pytest.mark.system, pytest.mark.timeout(150)]
 
 
+@pytest.fixture
+def console(config: Path) -> str:
+    """The address of a console, which is added to the deployment."""
+    document = yaml.safe_load(config.read_text())
+    address = f"127.0.0.1:{free_port()}"
+    config.write_text(yaml.safe_dump(document | {"console": {"listen": address}}))
+    return address
+
+
 @asynccontextmanager
 async def proxied() -> AsyncIterator[tuple[dict[str, str], list[str]]]:
     """Yield an environment whose every proxy is a server that never answers, and its callers."""
@@ -34,7 +43,7 @@ async def proxied() -> AsyncIterator[tuple[dict[str, str], list[str]]]:
         writer.close()
 
     async with await asyncio.start_server(swallow, "127.0.0.1", 0) as server:
-        at = "http://127.0.0.1:{}".format(server.sockets[0].getsockname()[1])
+        at = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         named = {name: at for each in VARIABLES for name in (each, each.upper())}
         rest = {k: v for k, v in os.environ.items() if k.lower() != "no_proxy"}
         yield rest | named, callers
@@ -59,13 +68,10 @@ async def said(environment: dict[str, str], *words: object) -> str:
 
 
 async def test_the_suite_and_its_commands_call_one_another_directly(
-    config: Path, tmp_path: Path
+    config: Path, console: str, tmp_path: Path
 ) -> None:
     """`up`, its agents, workers and pipelines, every kind of command, and the console's pages."""
     np.savez(tmp_path / "image.npz", image=np.ones((1, 64), np.float32))
-    document = yaml.safe_load(config.read_text())
-    document["console"] = {"listen": f"127.0.0.1:{free_port()}"}
-    config.write_text(yaml.safe_dump(document))
     async with proxied() as (environment, callers):
         up = await start(environment, "up", "-c", config, "--logs", tmp_path / "logs")
         assert up.stdout is not None
@@ -79,7 +85,7 @@ async def test_the_suite_and_its_commands_call_one_another_directly(
             answer = json.loads(await said(environment, *infer))
             for words in ("status", "plan show", "health router", "nodes list", "models list"):
                 assert await said(environment, *words.split(), *at)
-            assert await status_of(f"http://{document['console']['listen']}/") == 200
+            assert await status_of(f"http://{console}/") == 200
         finally:
             up.terminate()
             await up.communicate()
