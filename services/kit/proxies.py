@@ -29,7 +29,7 @@ def grpc_variable(host: str) -> str:
 
     For this machine too, unless `no_grpc_proxy` or `no_proxy` names it.
     """
-    excepted = os.environ.get("no_grpc_proxy") or os.environ.get("no_proxy", "")
+    excepted = next(filter(None, map(os.environ.get, ("no_grpc_proxy", "no_proxy"))), "")
     if proxy_bypass_environment(host, {"no": excepted}):
         return ""
     return next((name for name in _OF_GRPC if os.environ.get(name)), "")
