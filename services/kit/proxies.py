@@ -58,7 +58,7 @@ def proxy_for(url: str) -> str | None:
     """Return the URL of the HTTP proxy that requests to a URL go through; None: directly.
 
     Raises:
-        FailedPrecondition: It is no HTTP proxy.
+        FailedPrecondition: It is not an HTTP proxy.
     """
     if not (name := variable_for(url)):
         return None

@@ -5,10 +5,9 @@ Source: OpenAI, "API reference"; WHATWG, "HTML", section 9.2 (server-sent events
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -17,11 +16,9 @@ from aiohttp.typedefs import Handler
 from pydantic_core import to_json
 
 from inference import grpc_service_pb2 as pb
-from services.kit.errors import InvalidArgument, ResourceExhausted, ServiceError
-from services.kit.http.slow_clients import write
+from services.kit.errors import InvalidArgument, ServiceError
 from services.router.core.accounting.receipts import Answer
-from services.router.core.model import Instance
-from services.router.edge import openai_messages
+from services.router.edge import event_stream, openai_messages
 from services.router.edge.calls import Calls
 from services.router.edge.documents import off_loop, parsed
 from services.router.edge.guard import Guard
@@ -33,8 +30,6 @@ CHAT_PLATFORMS: Final = frozenset({"llama.cpp", "openai"})
 """Platforms of models that apply their chat template to `messages`, in the worker or its server."""
 
 _RPC: Final = "/inference.GRPCInferenceService/"
-_MAX_UNREAD: Final = 16 * 2**20
-"""Size of the parts of an answer that may wait for its client, bytes."""
 
 
 class OpenAiApi:
@@ -118,59 +113,15 @@ class OpenAiApi:
                 message = openai_messages.infer_request(wanted)
                 text = kind(wanted)
                 if wanted.stream:
-                    return await self._stream(request, message, text)
+                    infer = partial(self._calls.infer, request, message)
+                    return await event_stream.stream(request, infer, _Chunks(text, self._plan))
                 answer = await self._calls.infer(request, message)
             response = pb.ModelInferResponse.FromString(answer.body)
-            usage = openai_messages.usage(response, self._plan)
+            usage = openai_messages.usage(response, self._plan())
             return _json(text.answer(response, usage), self._calls.receipt(answer))
 
         return handler
 
-    async def _stream(
-        self, request: web.Request, message: bytes, text: _Text
-    ) -> web.StreamResponse:
-        """Send text as it is generated; what fails before the first piece has a status."""
-        pieces = _Pieces()
-        async with asyncio.TaskGroup() as tasks:
-            generating = tasks.create_task(
-                self._generate(request, message, pieces), name="router.http.generate"
-            )
-            first = await pieces.next()
-            if not isinstance(first, ServiceError):
-                response = web.StreamResponse(headers={"Cache-Control": "no-store"})
-                response.content_type = "text/event-stream"
-                try:
-                    await response.prepare(request)
-                    await self._send(response, first, pieces, text)
-                except ConnectionError:
-                    generating.cancel()
-                return response
-        raise first
-
-    async def _generate(self, request: web.Request, message: bytes, pieces: _Pieces) -> None:
-        try:
-            pieces.end(await self._calls.infer(request, message, pieces))
-        except ServiceError as error:
-            pieces.end(error)
-
-    async def _send(
-        self, response: web.StreamResponse, first: bytes | Answer, pieces: _Pieces, text: _Text
-    ) -> None:
-        piece: bytes | Answer | ServiceError = first
-        while isinstance(piece, bytes):
-            await write(response, _event(text.piece(pb.ModelInferResponse.FromString(piece))))
-            piece = await pieces.next()
-        if isinstance(piece, ServiceError):
-            await write(response, _event(error_form(piece)))
-            return
-        last = pb.ModelInferResponse.FromString(piece.body)
-        await write(response, _event(text.piece(last, openai_messages.finish_reason(last))))
-        if text.wanted.stream_options.include_usage:
-            usage = openai_messages.usage(last, self._plan)
-            await write(response, _event(text.chunk([], usage)))
-        await write(response, b"data: [DONE]\n\n")
-
-    @property
     def _plan(self) -> int:
         return self._engine.registry.table.plan_version
 
@@ -241,36 +192,30 @@ def _choice(text: Mapping[str, Any], reason: str | None) -> dict[str, Any]:
     return {"index": 0, "finish_reason": reason, "logprobs": None, **text}
 
 
-class _Pieces:
-    """The `ResponseReceiver` of a stream: parts of an answer on their way to the client."""
+class _Chunks:
+    """Writes an answer as chunks: `event_stream.Events`.
 
-    def __init__(self) -> None:
-        self._queue: asyncio.Queue[bytes | Answer | ServiceError] = asyncio.Queue()
-        self._waiting_bytes = 0
+    Args:
+        text: Writes them.
+        plan: Returns the version of the plan.
+    """
 
-    def receive_part(self, instance: Instance, response: bytes) -> None:  # noqa: ARG002 - protocol
-        if self._waiting_bytes > _MAX_UNREAD:
-            raise ResourceExhausted(
-                f"{self._waiting_bytes} bytes of the answer wait for the client to read them, and"
-                f" {_MAX_UNREAD} may",
-                reason="SLOW_CLIENT",
-            )
-        self._waiting_bytes += len(response)
-        self._queue.put_nowait(response)
+    def __init__(self, text: _Text, plan: Callable[[], int]) -> None:
+        self._text = text
+        self._plan = plan
 
-    def complete(self, response: bytes) -> bytes:
-        return response
+    def part(self, response: bytes) -> bytes:
+        return _event(self._text.piece(pb.ModelInferResponse.FromString(response)))
 
-    def end(self, ended: Answer | ServiceError) -> None:
-        """Put the end behind the parts."""
-        self._queue.put_nowait(ended)
+    def end(self, answer: Answer) -> Iterator[bytes]:
+        last = pb.ModelInferResponse.FromString(answer.body)
+        yield _event(self._text.piece(last, openai_messages.finish_reason(last)))
+        if self._text.wanted.stream_options.include_usage:
+            yield _event(self._text.chunk([], openai_messages.usage(last, self._plan())))
+        yield b"data: [DONE]\n\n"
 
-    async def next(self) -> bytes | Answer | ServiceError:
-        """Wait for the next part, or the end."""
-        piece = await self._queue.get()
-        if isinstance(piece, bytes):
-            self._waiting_bytes -= len(piece)
-        return piece
+    def failure(self, error: ServiceError) -> bytes:
+        return _event(error_form(error))
 
 
 def _takes_text(found: pb.ModelMetadataResponse) -> bool:
