@@ -7,7 +7,7 @@ Source: GNU Wget, "Proxies" (`http_proxy`, `https_proxy`, `no_proxy`); curl, "En
 import os
 from typing import Final
 from urllib.parse import urlsplit
-from urllib.request import proxy_bypass_environment
+from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # typeshed
 
 from services.kit.errors import FailedPrecondition
 from services.kit.net import is_loopback_host, without_password

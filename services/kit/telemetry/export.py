@@ -54,7 +54,7 @@ def _endpoint(signal: Signal) -> str:
     return next((found for name in names if (found := os.environ.get(name))), "")
 
 
-def _options(signal: Signal) -> tuple[tuple[str, Any], ...]:
+def _options(signal: Signal) -> Any:  # the exporters want less than gRPC takes
     """Return options of the channel to the collector: one on this machine is called directly."""
     address = _endpoint(signal).rpartition("://")[2]
     return () if proxies.variable_for(f"grpc://{address}") else (proxies.DIRECT,)
