@@ -143,16 +143,16 @@ class NodeConditions:
 
     def _fixed_batches(self) -> Iterator[Condition]:
         kinds = {
-            (each.spec.model, each.spec.variant): each.spec.batch_size
+            (each.spec.model, each.spec.variant): (each.spec.batch_size, each.alone_reason)
             for each in self.segments()
             if 0 < each.max_batch < each.spec.batch_size
         }
-        for (model, variant), batch_size in sorted(kinds.items()):
+        for (model, variant), (batch_size, why) in sorted(kinds.items()):
             yield Condition(
                 ConditionKind.FIXED_BATCH,
                 f"variant/{model}/{variant}",
-                f"{variant} of {model} takes one request at a time, but its segments are planned "
-                f"with batches of up to {batch_size}",
+                f"{variant} of {model} takes one request at a time{': ' * bool(why)}{why}; its "
+                f"segments are planned with batches of up to {batch_size}",
                 f"models.{model}.variants.{variant}.max_batch",
             )
 

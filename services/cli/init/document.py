@@ -53,8 +53,7 @@ class NewVariant:
     @classmethod
     def of(cls, network: Network, accuracy: Accuracy | None) -> NewVariant:
         """Return the variant of a network that workers load themselves."""
-        fixed = 1 if network.fixed_batch is not None else None
-        return cls(network, accuracy, network.gmacs_per_item, fixed)
+        return cls(network, accuracy, network.gmacs_per_item, 1 if network.alone else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,11 +148,7 @@ def _variant(variant: NewVariant, folder: Path) -> CommentedMap:
     if variant.max_batch is not None:
         section["max_batch"] = variant.max_batch
         if network is not None:
-            section.yaml_add_eol_comment(
-                f"FIXED_BATCH: the file takes {network.fixed_batch} items at a time; export it "
-                "with a free first dimension",
-                "max_batch",
-            )
+            section.yaml_add_eol_comment(f"FIXED_BATCH: {plain(network.alone)}", "max_batch")
     profile = CommentedMap(kind="analytic", gmacs_per_item=_significant(variant.gmacs_per_item))
     if network is not None:
         profile["memory_mib"] = math.ceil(_PROCESS_MIB + 2 * network.weights_mib)
@@ -238,7 +233,7 @@ def _planner(place: Place) -> CommentedMap:
 
 
 def _significant(value: float) -> float:
-    return float(f"{max(value, 1e-6):.3g}")
+    return float(f"{max(value, 1e-4):.3g}")  # smaller ones would be written with an exponent
 
 
 def _rounded_up(value: float) -> float:

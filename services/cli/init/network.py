@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from services.cli.samples import Array, Samples
 from services.kit.errors import InvalidArgument
+from services.kit.operators.batch_invariance import why_alone
 from services.kit.operators.onnx_reader import load, read
 from services.kit.operators.random_inputs import Sizes, drawn, free_items
 from services.kit.operators.shape_trace import session
@@ -22,6 +24,8 @@ ItemShapes = Callable[[Sequence[str]], Mapping[str, tuple[int, ...]]]
 
 TIMED_RUNS: Final = 20
 _CHUNK: Final = 64
+_LARGEST: Final = 8
+"""Batch up to which items are shown not to mix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,7 @@ class Network:
         weights_mib: Size of the weights, MiB.
         item_mib: Size of all inner tensors of an item, an upper bound of what it takes, MiB.
         fixed_batch: The first size of its inputs where it is fixed; None: it is free.
+        alone: Why requests may not share a batch; "": they may.
         latency_s: Slowest but one of 20 runs of one item on one core of this machine, s.
     """
 
@@ -58,6 +63,7 @@ class Network:
     weights_mib: float
     item_mib: float
     fixed_batch: int | None
+    alone: str
     latency_s: float
 
 
@@ -89,6 +95,7 @@ def examine(file: Path, item_shapes: ItemShapes) -> Network:
     inputs, outputs = _tensors(running.get_inputs()), _tensors(running.get_outputs())
     fixed = None if graph.batches else next((t.shape[0] for t in inputs if t.shape), None)
     items = fixed or 1
+    names = [each.name for each in outputs]
     return Network(
         file=file,
         inputs=inputs,
@@ -97,6 +104,9 @@ def examine(file: Path, item_shapes: ItemShapes) -> Network:
         weights_mib=sum(graph.constants.values()) / BYTES_PER_MIB,
         item_mib=sum(t.size_bytes for t in graph.tensors.values()) / BYTES_PER_MIB / items,
         fixed_batch=fixed,
+        alone=f"it takes {items} items at a time; export it with a free first dimension"
+        if fixed
+        else why_alone(file, running.get_inputs(), names, partial(running.run, names), _LARGEST),
         latency_s=_latency_s(running, drawn(running.get_inputs(), sizes, seed=0)),
     )
 

@@ -252,11 +252,8 @@ def _examined(file: Path, inputs: _Inputs, say: Say) -> Network:
     except InvalidArgument as error:
         raise InvalidArgument(f"{file}: {error.message}") from error
     say(f"{file.name}: {network.gmacs_per_item:.3g} GMACs, {network.latency_s * 1e3:.2g} ms a core")
-    if network.fixed_batch is not None:
-        say(
-            f"{file.name}: FIXED_BATCH: takes {network.fixed_batch} at a time: no batches are "
-            "formed; export it with a free first dimension"
-        )
+    if network.alone:
+        say(f"{file.name}: FIXED_BATCH: no batches are formed: {network.alone}")
     return network
 
 

@@ -29,6 +29,7 @@ class Segment:
         reason: Why a worker is down or was given up; "": none is.
         execution_provider: ONNX Runtime's, as its session says; "": not known, or another runtime.
         max_batch: Requests that its file takes at a time; 0: any number, or not known.
+        alone_reason: Why that is one; "": it is not.
     """
 
     spec: SegmentSpec
@@ -38,6 +39,7 @@ class Segment:
     reason: str = ""
     execution_provider: str = ""
     max_batch: int = 0
+    alone_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,7 @@ class RunningSegment:
             next(filter(None, (supervisor.trouble for supervisor in self.supervisors)), ""),
             self.hello.execution_provider,
             self.hello.max_batch,
+            self.hello.alone_reason,
         )
 
     @property

@@ -140,7 +140,9 @@ async def _model(spec: WorkerSpec, clock: Clock) -> AsyncIterator[Model[Any]]:
         return
     with ThreadPoolExecutor(1, "device") as thread:
         engine = await asyncio.to_thread(Engine, spec.file, spec.provider, spec.threads)
-        await asyncio.get_running_loop().run_in_executor(thread, engine.warm_up, spec.batch_size)
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(thread, engine.warm_up, spec.batch_size)
+        await loop.run_in_executor(thread, engine.prove_batches, spec.batch_size)
         yield LocalModel(engine, thread, passes_on=spec.passes_on)
 
 
@@ -193,6 +195,7 @@ def _hello(spec: WorkerSpec, model: Reader[Any]) -> pb.Hello:
         decoupled=model.decoupled,
         execution_provider=model.execution_provider,
         max_batch=model.max_batch,
+        alone_reason=model.alone,
         in_batches=not isinstance(spec.runtime, TextRuntime) and spec.batch_size > 1,
         kv_tokens_per_credit=model.kv_tokens // spec.slots,
     )

@@ -65,6 +65,7 @@ class Reader(ABC, Generic[R]):
         decoupled: It answers in parts.
         execution_provider: ONNX Runtime's that computes; "": another runtime does, or not known.
         max_batch: Requests of one batch; 0: any number, or not known.
+        alone: Why that is one; "": it is not.
         kv_tokens: Tokens for which a language model's KV cache has room; 0: as many as its slots
             can need, or unknown.
     """
@@ -73,6 +74,7 @@ class Reader(ABC, Generic[R]):
     decoupled: bool = False
     execution_provider: str = ""
     max_batch: int = 0
+    alone: str = ""
     kv_tokens: int = 0
 
     @abstractmethod

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,6 +10,7 @@ import onnxruntime as ort
 
 from services.gpuagent.worker import providers
 from services.gpuagent.worker.tensors import DATATYPES, Array, blank
+from services.kit.operators.batch_invariance import FREE_SIZES, why_alone
 from services.kit.telemetry import logs
 
 WARM_UP_S: Final = 10.0
@@ -41,12 +42,14 @@ class Signature:
 
     Attributes:
         inputs, outputs: In the order of the file.
+        alone: Why requests may not share a run although the first dimensions are free.
         by_name: The inputs.
-        batches: The first dimension of every tensor is free: requests may share a run.
+        batches: Requests may share a run.
     """
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    alone: str = ""
     by_name: Mapping[str, TensorSpec] = field(init=False, repr=False, compare=False)
     batches: bool = field(init=False, repr=False, compare=False)
 
@@ -54,7 +57,10 @@ class Signature:
         fixed = object.__setattr__
         fixed(self, "by_name", {spec.name: spec for spec in self.inputs})
         tensors = (*self.inputs, *self.outputs)
-        fixed(self, "batches", all(spec.shape[:1] == (-1,) for spec in tensors))
+        free = all(spec.shape[:1] == (-1,) for spec in tensors)
+        fixed(self, "batches", free and not self.alone)
+        if not free:
+            fixed(self, "alone", self.alone or "the first size of a tensor of its is fixed")
 
 
 class Engine:
@@ -102,6 +108,23 @@ class Engine:
             tuple(_spec(value) for value in outputs),
         )
         self._names = [spec.name for spec in self.signature.outputs]
+        self._file = file
+
+    def prove_batches(self, batch_size: int) -> None:
+        """Find out whether requests may share a run: `signature` says so afterwards.
+
+        Args:
+            batch_size: Items of the largest batch, >= 1.
+        """
+        if not self.signature.batches:
+            return
+        inputs = self._session.get_inputs()
+        # TensorRT builds an engine for every new range of sizes: those that are warm are tried.
+        sizes = (1,) if self.provider == providers.TENSORRT else FREE_SIZES
+        why = why_alone(self._file, inputs, self._names, self.run, batch_size, free_sizes=sizes)
+        if why:
+            _log.warning("requests do not share batches", why=why)
+            self.signature = replace(self.signature, alone=why)
 
     def warm_up(self, batch_size: int) -> None:
         """Run batches of every size that may come, where a GPU computes: the first takes longest.

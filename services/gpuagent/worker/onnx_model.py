@@ -42,7 +42,7 @@ class LocalModel(Model[Inference]):
         self._witness: Inference | None = None
         self.metadata = tensor_messages.metadata(engine.signature)
         self.execution_provider = engine.provider
-        self.max_batch = 0 if engine.signature.batches else 1
+        self.max_batch, self.alone = int(not engine.signature.batches), engine.signature.alone
         self._receipt = tensor_messages.provider_parameter(engine.provider)
 
     def read(self, data: Body, deadline_s: float) -> Inference:  # noqa: ARG002 - it never waits

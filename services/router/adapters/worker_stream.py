@@ -253,6 +253,7 @@ class WorkerStream:
                 hello.decoupled,
                 hello.in_batches,
                 hello.kv_tokens_per_credit,
+                hello.max_batch,
             ),
         )
 

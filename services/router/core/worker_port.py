@@ -40,6 +40,7 @@ class Hello:
             instance has a credit left.
         kv_tokens_per_credit: Tokens for which its model's KV cache has room, per credit; 0: not
             stated.
+        max_batch: Requests that its model takes at a time; 0: any number, or not known.
     """
 
     credits: int
@@ -47,6 +48,7 @@ class Hello:
     decoupled: bool = False
     in_batches: bool = False
     kv_tokens_per_credit: int = 0
+    max_batch: int = 0
 
 
 class WorkerPort(Protocol):

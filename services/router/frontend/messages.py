@@ -64,13 +64,15 @@ def metadata(model: str, hello: Hello) -> pb.ModelMetadataResponse:
 def config(dispatcher: Dispatcher, hello: Hello) -> config_pb.ModelConfig:
     """Return Triton's view of a model; arguments as of `metadata`.
 
-    A model batches where the first dimension of every tensor is free; Triton's config leaves that
-    dimension out. Its instances may batch differently: the largest batch counts.
+    A model batches where the first dimension of every tensor is free, and its workers do not say
+    that it takes one request at a time; Triton's config leaves that dimension out. Its instances
+    may batch differently: the largest batch counts.
     """
     routes = dispatcher.routes
     known = metadata(routes.model, hello)
     tensors = (*known.inputs, *known.outputs)
-    batches = all(tensor.shape and tensor.shape[0] == -1 for tensor in tensors)
+    free = all(tensor.shape and tensor.shape[0] == -1 for tensor in tensors)
+    batches = free and hello.max_batch != 1
     sizes = (hello.credits, *(state.credits for state in dispatcher.states.values()))
     variants = sorted({instance.variant for instance in routes.instances})
     found = config_pb.ModelConfig(

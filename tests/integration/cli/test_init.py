@@ -19,6 +19,7 @@ from services.kit.net import free_port
 from services.local.demo.digits import held_out
 from tests.support.hub import Hub, hub_of
 from tests.support.paths import ROOT
+from tests.support.worker.batch_families import MIXING, save
 
 CONFIG = "cinquefoil.yaml"
 
@@ -92,6 +93,16 @@ def test_a_fixed_batch_is_named_and_never_planned_as_a_batch(
 
     assert "FIXED_BATCH" in result.stdout, result.output
     (variant,) = load(tmp_path / CONFIG).models["fixed"].variants.values()
+    assert variant.max_batch == 1
+
+
+def test_a_network_that_mixes_items_is_named_and_never_planned_as_a_batch(tmp_path: Path) -> None:
+    save(tmp_path / "mean.onnx", MIXING["the mean of the batch"])
+
+    result = init(tmp_path, "--onnx", tmp_path / "mean.onnx")
+
+    assert "an item's 'y' depends on the other items of its batch" in result.stdout, result.output
+    (variant,) = load(tmp_path / CONFIG).models["mean"].variants.values()
     assert variant.max_batch == 1
 
 

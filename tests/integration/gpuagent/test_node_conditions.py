@@ -122,7 +122,8 @@ async def test_a_file_of_one_request_at_a_time_is_named_where_plans_count_on_bat
     tmp_path: Path,
 ) -> None:
     (tmp_path / "large.onnx").write_bytes(b"")
-    segment = Segment(SPEC, SegmentState.READY, ("h:1",), 0, max_batch=1)
+    why = "an item's 'y' depends on the other items of its batch"
+    segment = Segment(SPEC, SegmentState.READY, ("h:1",), 0, max_batch=1, alone_reason=why)
     seen = conditions(tmp_path, lambda: None, segment)
     await seen.look()
 
@@ -131,6 +132,7 @@ async def test_a_file_of_one_request_at_a_time_is_named_where_plans_count_on_bat
         "FIXED_BATCH",
         "models.digits.variants.large.max_batch",
     )
+    assert fixed.sentence.startswith(f"large of digits takes one request at a time: {why}; ")
 
 
 async def test_a_real_gpu_without_its_libraries_is_named_before_any_plan(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ def model(tensor: str, file: str, variant: str, word: str) -> NewModel:
         weights_mib=1.0,
         item_mib=1.0,
         fixed_batch=1,
+        alone="it takes 1 item at a time",
         latency_s=0.01,
     )
     runtime = {"kind": "external", "command": [word], "environment": {word: word}}

@@ -35,7 +35,7 @@ class _ConditionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Conditi
     CONDITION_KIND_MODEL_FILE_MISSING: _ConditionKind.ValueType  # 5
     """The node has no such file."""
     CONDITION_KIND_FIXED_BATCH: _ConditionKind.ValueType  # 6
-    """The model's file takes batches of one fixed size, and plans may choose larger ones."""
+    """A variant takes one request at a time, and plans may choose larger batches."""
     CONDITION_KIND_WORKER_FAILING: _ConditionKind.ValueType  # 7
     """A worker failed and is started again."""
     CONDITION_KIND_QUARANTINED: _ConditionKind.ValueType  # 8
@@ -86,7 +86,7 @@ CONDITION_KIND_PROVIDER_MISSING: ConditionKind.ValueType  # 4
 CONDITION_KIND_MODEL_FILE_MISSING: ConditionKind.ValueType  # 5
 """The node has no such file."""
 CONDITION_KIND_FIXED_BATCH: ConditionKind.ValueType  # 6
-"""The model's file takes batches of one fixed size, and plans may choose larger ones."""
+"""A variant takes one request at a time, and plans may choose larger batches."""
 CONDITION_KIND_WORKER_FAILING: ConditionKind.ValueType  # 7
 """A worker failed and is started again."""
 CONDITION_KIND_QUARANTINED: ConditionKind.ValueType  # 8

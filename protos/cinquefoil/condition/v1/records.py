@@ -18,7 +18,7 @@ class ConditionKind(IntEnum):
     PROVIDER_MISSING = 4
     # The node has no such file.
     MODEL_FILE_MISSING = 5
-    # The model's file takes batches of one fixed size, and plans may choose larger ones.
+    # A variant takes one request at a time, and plans may choose larger batches.
     FIXED_BATCH = 6
     # A worker failed and is started again.
     WORKER_FAILING = 7

@@ -622,6 +622,7 @@ class Hello:
         kv_tokens_per_credit: Tokens of prompts and answers for which the model's cache of keys and
             values has room, per credit: a caller with work up to its credits gives the worker no
             more than that. 0: not stated.
+        alone_reason: Why max_batch is one, for a person. Empty: it is not.
     """
 
     segment_id: str = ""
@@ -634,6 +635,7 @@ class Hello:
     max_batch: int = 0
     in_batches: bool = False
     kv_tokens_per_credit: int = 0
+    alone_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -150,6 +150,7 @@ class Hello(_message.Message):
     MAX_BATCH_FIELD_NUMBER: _builtins.int
     IN_BATCHES_FIELD_NUMBER: _builtins.int
     KV_TOKENS_PER_CREDIT_FIELD_NUMBER: _builtins.int
+    ALONE_REASON_FIELD_NUMBER: _builtins.int
     segment_id: _builtins.str
     """The segment this process belongs to."""
     model: _builtins.str
@@ -174,6 +175,8 @@ class Hello(_message.Message):
     """Tokens of prompts and answers for which the model's cache of keys and values has room, per
     credit: a caller with work up to its credits gives the worker no more than that. 0: not stated.
     """
+    alone_reason: _builtins.str
+    """Why max_batch is one, for a person. Empty: it is not."""
     def __init__(
         self,
         *,
@@ -187,10 +190,11 @@ class Hello(_message.Message):
         max_batch: _builtins.int = ...,
         in_batches: _builtins.bool = ...,
         kv_tokens_per_credit: _builtins.int = ...,
+        alone_reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["credits", b"credits", "decoupled", b"decoupled", "execution_provider", b"execution_provider", "in_batches", b"in_batches", "kv_tokens_per_credit", b"kv_tokens_per_credit", "max_batch", b"max_batch", "metadata", b"metadata", "model", b"model", "segment_id", b"segment_id", "variant", b"variant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alone_reason", b"alone_reason", "credits", b"credits", "decoupled", b"decoupled", "execution_provider", b"execution_provider", "in_batches", b"in_batches", "kv_tokens_per_credit", b"kv_tokens_per_credit", "max_batch", b"max_batch", "metadata", b"metadata", "model", b"model", "segment_id", b"segment_id", "variant", b"variant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
