@@ -17,6 +17,7 @@ from services.kit.operators.batch_invariance import why_alone
 from services.kit.operators.onnx_reader import load, read
 from services.kit.operators.random_inputs import Sizes, drawn, free_items
 from services.kit.operators.shape_trace import session
+from services.kit.operators.zip_map import MAPS
 from services.kit.units import BYTES_PER_MIB
 
 ItemShapes = Callable[[Sequence[str]], Mapping[str, tuple[int, ...]]]
@@ -35,6 +36,16 @@ class Tensor:
     name: str
     datatype: str
     shape: tuple[int | None, ...]
+
+    @property
+    def is_tensor(self) -> bool:
+        """False: a sequence, a map."""
+        return self.datatype.startswith("tensor(")
+
+    @property
+    def is_served(self) -> bool:
+        """True: clients can have it."""
+        return self.is_tensor or self.datatype in MAPS
 
     def __str__(self) -> str:
         sizes = ", ".join("?" if size is None else str(size) for size in self.shape)
@@ -95,7 +106,7 @@ def examine(file: Path, item_shapes: ItemShapes) -> Network:
     inputs, outputs = _tensors(running.get_inputs()), _tensors(running.get_outputs())
     fixed = None if graph.batches else next((t.shape[0] for t in inputs if t.shape), None)
     items = fixed or 1
-    names = [each.name for each in outputs]
+    names = [each.name for each in outputs if each.is_tensor]
     return Network(
         file=file,
         inputs=inputs,

@@ -252,6 +252,9 @@ def _examined(file: Path, inputs: _Inputs, say: Say) -> Network:
     except InvalidArgument as error:
         raise InvalidArgument(f"{file}: {error.message}") from error
     say(f"{file.name}: {network.gmacs_per_item:.3g} GMACs, {network.latency_s * 1e3:.2g} ms a core")
+    for output in network.outputs:
+        if not output.is_served:
+            say(f"{file.name}: its output {output.name!r} is a {output.datatype}: not served")
     if network.alone:
         say(f"{file.name}: FIXED_BATCH: no batches are formed: {network.alone}")
     return network

@@ -11,6 +11,7 @@ import onnxruntime as ort
 from services.gpuagent.worker import providers
 from services.gpuagent.worker.tensors import DATATYPES, Array, blank
 from services.kit.operators.batch_invariance import FREE_SIZES, why_alone
+from services.kit.operators.zip_map import MAPS, scores
 from services.kit.telemetry import logs
 
 WARM_UP_S: Final = 10.0
@@ -19,6 +20,7 @@ WARM_UP_S: Final = 10.0
 _log = logs.get("worker")
 
 _DATATYPES: Final = {each.onnx: name for name, each in DATATYPES.items()}
+_OUTPUTS: Final = _DATATYPES | dict.fromkeys(MAPS, "FP32")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class Signature:
 
     Attributes:
         inputs, outputs: In the order of the file.
+        left_out: Outputs that have no form in the protocol, with their types.
         alone: Why requests may not share a run although the first dimensions are free.
         by_name: The inputs.
         batches: Requests may share a run.
@@ -49,6 +52,7 @@ class Signature:
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    left_out: Mapping[str, str] = field(default_factory=dict)
     alone: str = ""
     by_name: Mapping[str, TensorSpec] = field(init=False, repr=False, compare=False)
     batches: bool = field(init=False, repr=False, compare=False)
@@ -99,14 +103,19 @@ class Engine:
             raise RuntimeError(f"{file}: {error}") from error
         providers.require(provider, self._session)
         self.provider = provider
-        # Maps and sequences (a classifier's ZipMap) have no form in the protocol.
-        outputs = [value for value in self._session.get_outputs() if value.type in _DATATYPES]
+        given = self._session.get_outputs()
+        outputs = [value for value in given if value.type in _OUTPUTS]
+        left_out = {value.name: value.type for value in given if value.type not in _OUTPUTS}
         if not outputs:
             raise RuntimeError(f"{file} has no output that is a tensor")
+        for name, kind in left_out.items():
+            _log.warning("an output has no form in the protocol", output=name, type=kind)
         self.signature = Signature(
             tuple(_spec(value) for value in self._session.get_inputs()),
-            tuple(_spec(value) for value in outputs),
+            tuple(_scores(value) if value.type in MAPS else _spec(value) for value in outputs),
+            left_out,
         )
+        self._maps = [place for place, value in enumerate(outputs) if value.type in MAPS]
         self._names = [spec.name for spec in self.signature.outputs]
         self._file = file
 
@@ -177,8 +186,14 @@ class Engine:
         Raises:
             Exception: Whatever ONNX Runtime makes of the inputs; its classes share no base.
         """
-        outputs: Sequence[Array] = self._session.run(self._names, dict(feeds))
+        outputs: list[Array] = self._session.run(self._names, dict(feeds))
+        for place in self._maps:
+            outputs[place] = scores(outputs[place])  # type: ignore[arg-type]  # maps until here
         return outputs
+
+
+def _scores(value: Any) -> TensorSpec:
+    return TensorSpec(value.name, "FP32", (-1, -1))
 
 
 def _spec(value: Any) -> TensorSpec:

@@ -283,8 +283,10 @@ def _outputs(request: pb.ModelInferRequest, signature: Signature) -> list[int]:
     places = {spec.name: place for place, spec in enumerate(signature.outputs)}
     for at, wanted in enumerate(request.outputs):
         if wanted.name not in places:
-            field = f"outputs[{at}].name"
+            problem = f"no output {wanted.name!r}"
+            if kind := signature.left_out.get(wanted.name):
+                problem = f"output {wanted.name!r} is a {kind}, which the protocol cannot carry"
             raise InvalidArgument.at(
-                field, f"no output {wanted.name!r}; the model has {', '.join(places)}"
+                f"outputs[{at}].name", f"{problem}; the model has {', '.join(places)}"
             )
     return [places[wanted.name] for wanted in request.outputs]

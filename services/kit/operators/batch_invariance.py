@@ -200,7 +200,7 @@ class _Prober:
         for place, answer in enumerate(alone):
             for whole, row in zip(together, answer, strict=True):
                 self._compared += 1
-                self._differing += _difference(whole[place], row[0]) > _ALONE
+                self._differing += _difference(whole[place : place + 1], row) > _ALONE
         for place in (size - 1, 0):
             for others in self._others(size, plain=plain):
                 self._compare_beside(items, place, others, together)
@@ -225,7 +225,7 @@ class _Prober:
         except RuntimeError:
             return  # a batch that fails is run again, item by item
         for index, (one, two) in enumerate(zip(together, found, strict=True)):
-            difference = _difference(one[place], two[place])
+            difference = _difference(one[place : place + 1], two[place : place + 1])
             if difference > _ROUNDING * _unit(one) and difference > 4 * self._noise(
                 items, together, index
             ):
