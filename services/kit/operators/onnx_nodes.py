@@ -26,7 +26,7 @@ _MAX_DEPTH: Final = 32
 
 
 class Nodes(NamedTuple):
-    """What a file says of its operators.
+    """Parts of an ONNX file that concern its operators.
 
     Attributes:
         graph: The network.
@@ -85,7 +85,7 @@ class _Reader:
         return Body(nodes, [name for name in inputs if name not in weights], outputs)
 
     def _function(self, start: int, end: int) -> tuple[str, Body]:
-        name, nodes, inputs, outputs = "", [], [], []
+        name, nodes, inputs, outputs = "", list[GraphNode](), list[str](), list[str]()
         for number, first, last in self._parts(start, end):
             if number == _F_NAME:
                 name = self._data[first:last].decode()
@@ -97,7 +97,7 @@ class _Reader:
         return name, Body(nodes, inputs, outputs)
 
     def _node(self, start: int, end: int, depth: int) -> GraphNode:
-        kind, inputs, outputs, bodies = "", [], [], list[Body]()
+        kind, inputs, outputs, bodies = "", list[str](), list[str](), list[Body]()
         for number, first, last in self._parts(start, end):
             if number == _N_TYPE:
                 kind = self._data[first:last].decode()

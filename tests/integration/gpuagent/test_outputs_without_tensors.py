@@ -1,4 +1,4 @@
-"""Outputs that are no tensors are served where they can be, and named where they cannot."""
+"""Outputs without a tensor are served where they can be, and named where they cannot."""
 
 import math
 from pathlib import Path

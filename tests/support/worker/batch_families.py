@@ -131,8 +131,8 @@ MIXING: Final[Mapping[str, str]] = {
           shape = Shape<start = 0, end = 1>(x)
           size = Squeeze(shape)
           places = Range(zero, size, one)
-          asked = Reshape(places, column)
-          numbers = Cast<to = 1>(asked)
+          column_ = Reshape(places, column)
+          numbers = Cast<to = 1>(column_)
           y = Add(x, numbers)
         }""",
     "a share of the batch": """
