@@ -15,10 +15,15 @@ from services.kit.clock import Clock
 
 _OF_SOURCE = ("zone", "source")
 UP = Gauge(
-    "cinquefoil_carbon_source_up", "1: the last request to a live source succeeded.", _OF_SOURCE
+    "cinquefoil_carbon_source_up", "1: the last poll of a live source brought values.", _OF_SOURCE
 )
 POLLS = Counter(
     "cinquefoil_carbon_polls", "Requests to live sources, by outcome.", (*_OF_SOURCE, "outcome")
+)
+PART_UP = Gauge(
+    "cinquefoil_carbon_source_part_up",
+    "1: a live source's present value, history or forecast came when it was last requested.",
+    (*_OF_SOURCE, "part"),
 )
 REFUSED = Counter(
     "cinquefoil_carbon_values_refused", "Implausible values of live sources, left out.", _OF_SOURCE

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from services.kit.config.mqtt import Topic
 from services.kit.config.section import Positive, Section
@@ -137,12 +137,14 @@ class NesoSource(LiveSource):
 
 
 class ElectricityMapsSource(KeyedSource):
-    """Electricity Maps, API version 3.
+    """Electricity Maps, API version 3 or 4.
 
     Attributes:
         zone: Zone at the provider, for example "DE".
         factors: Life-cycle emissions, or those of operation alone.
         estimates: Whether to use estimated values.
+        granularity: Length of its steps; steps of minutes need an account that has them.
+        horizon_h: Length of its forecast, h; more than 24 need an account that has them.
     """
 
     kind: Literal["electricity-maps"]
@@ -152,6 +154,15 @@ class ElectricityMapsSource(KeyedSource):
     zone: Text
     factors: Literal["lifecycle", "direct"] = "lifecycle"
     estimates: bool = True
+    granularity: Literal["hourly", "15_minutes", "5_minutes"] = "hourly"
+    horizon_h: Literal[6, 24, 48, 72] = 24
+
+
+_SIGNALS: Final[Mapping[str, Signal]] = {
+    "co2_moer": "marginal",
+    "co2_aoer": "average",
+    "signal_index": "percentile",
+}
 
 
 class WattTimeSource(KeyedSource):
@@ -160,7 +171,9 @@ class WattTimeSource(KeyedSource):
     Attributes:
         username: User of the account.
         region: Region at the provider, for example "CAISO_NORTH".
-        signal_type: Marginal emissions, or their percentile within the last month.
+        signal_type: Marginal emissions (co2_moer), average ones (co2_aoer), or the percentile of
+            the marginal ones within the last month (signal_index).
+        fresh_s: Age at which a value expires, s. Default: 1800; of co2_aoer 10,800.
     """
 
     kind: Literal["watttime"]
@@ -169,12 +182,20 @@ class WattTimeSource(KeyedSource):
     fresh_s: Annotated[float, Field(ge=60)] = 1800.0
     username: Annotated[str, Field(min_length=1)]
     region: Text
-    signal_type: Literal["co2_moer", "signal_index"] = "co2_moer"
+    signal_type: Literal["co2_moer", "co2_aoer", "signal_index"] = "co2_moer"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _published_late(cls, given: Any) -> Any:
+        """Set how long a value is fresh where that depends on the signal."""
+        if isinstance(given, dict) and given.get("signal_type") == "co2_aoer":
+            return {"fresh_s": 10_800.0, **given}
+        return given
 
     @property
     def signals(self) -> tuple[Signal, ...]:
         """Signals of its values."""
-        return ("marginal",) if self.signal_type == "co2_moer" else ("percentile",)
+        return (_SIGNALS[self.signal_type],)
 
 
 class EntsoeSource(KeyedSource):

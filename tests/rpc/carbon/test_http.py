@@ -26,7 +26,7 @@ async def test_a_retry_waits_for_as_long_as_the_server_says() -> None:
 
     async with serving_http(route) as server, httpx.AsyncClient() as client:
         began_s = time.monotonic()
-        body = await Http(client, 20.0).get(server.url)
+        body = await Http(client, 20.0).get(server.url, bytes)
 
     assert body == b"fine"
     assert time.monotonic() - began_s >= 0.95

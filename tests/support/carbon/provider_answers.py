@@ -195,7 +195,7 @@ def _series(kind: str, *powers_mw: float, domain: str = "inBiddingZone_Domain") 
     )
     return f"""<TimeSeries><mRID>1</mRID>
       <{domain}.mRID codingScheme="A01">10Y1001A1001A82H</{domain}.mRID>
-      <MktPSRType><psrType>{kind}</psrType></MktPSRType>
+      <MktPSRType><psrType>{kind}</psrType></MktPSRType><curveType>A03</curveType>
       <Period><timeInterval><start>2024-03-06T16:00Z</start><end>2024-03-06T19:00Z</end>
         </timeInterval><resolution>PT60M</resolution>{points}</Period></TimeSeries>"""
 

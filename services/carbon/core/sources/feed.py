@@ -2,51 +2,98 @@
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
 from typing import Literal
 
 from services.carbon.core.forecast.bias_correction import ForecastRecord, ProviderForecast
 from services.carbon.core.model import MAX_GCO2E_PER_KWH, Outlook, Sample
 from services.carbon.core.sources.source import Source
 
-FailureKind = Literal["unreachable", "limited", "refused", "unknown", "garbled"]
+FailureKind = Literal[
+    "unreachable", "limited", "refused", "unknown", "moved", "garbled", "empty", "implausible"
+]
 """Cause of a missing reading.
 
 unreachable   no connection, no answer in time, or a server error
 limited       too many requests
 refused       the key is invalid, or the account does not cover the request
-unknown       the zone is unknown, or has no data
+unknown       the zone or the request is unknown
+moved         a redirect that is not followed
 garbled       the answer cannot be parsed
+empty         the answer has no values
+implausible   all values of the answer are impossible
 """
+
+Part = Literal["present", "history", "forecast"]
+"""A part of a provider's data, which is requested by itself and may fail by itself."""
+
+_MAY_PASS = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
 
 
 class SourceFailed(Exception):
-    """A provider gave no reading. The message never holds a key, nor a URL's query.
+    """A provider gave no reading, or not a part of it. It holds no key, nor a URL's query.
 
     Attributes:
         kind: Kind of failure.
         retry_after_s: Time before which the provider refuses requests, s; None: not stated.
+        status: HTTP status of the answer; None: there was none, or it was a success.
+        parts: Failures of the parts that were requested; None: the part came.
     """
 
-    def __init__(self, kind: FailureKind, message: str, retry_after_s: float | None = None) -> None:
+    def __init__(
+        self,
+        kind: FailureKind,
+        message: str,
+        retry_after_s: float | None = None,
+        status: int | None = None,
+    ) -> None:
         super().__init__(message)
         self.kind: FailureKind = kind
         self.retry_after_s = retry_after_s
+        self.status = status
+        self.parts: Mapping[Part, SourceFailed | None] = {}
+
+    @property
+    def not_offered(self) -> bool:
+        """Whether the provider does not have what was requested, or not for this account."""
+        status = self.status or 0
+        refused = 400 <= status < 500 and status not in _MAY_PASS
+        return refused or status == HTTPStatus.NOT_IMPLEMENTED
+
+    @property
+    def outcome(self) -> str:
+        """Outcome of a part: the kind, or "not_offered"."""
+        return "not_offered" if self.not_offered else self.kind
+
+    @property
+    def of_provider(self) -> bool:
+        """Whether other requests to the provider would now fail, too."""
+        if self.kind == "unreachable":
+            return self.status is None or self.retry_after_s is not None
+        return self.kind == "limited"
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The values of one request; the feed sorts them and leaves out implausible ones.
+    """The values of one poll; the feed sorts them and leaves out implausible ones.
 
     Attributes:
         samples: In any order, known and revised ones included; empty: nothing new.
         outlook: Forecast of the provider; None: none this time.
+        parts: Failures of the parts that were requested; None: the part came.
     """
 
     samples: tuple[Sample, ...] = ()
     outlook: Outlook | None = None
+    parts: Mapping[Part, SourceFailed | None] = field(default_factory=dict)
+
+    @property
+    def failure(self) -> SourceFailed | None:
+        """The reason why there are no samples; None: there are, or nothing has changed."""
+        return None if self.samples else self.parts.get("present")
 
 
 KEEP = timedelta(days=112)
@@ -66,10 +113,12 @@ class FeedUpdate:
     Attributes:
         since: Instant from which the step function has changed; None: nothing has changed.
         refused: Reasons why values were left out, a sentence each.
+        plausible: Number of samples that were not left out.
     """
 
     since: datetime | None
     refused: tuple[str, ...]
+    plausible: int
 
 
 class Feed(Source):
@@ -131,17 +180,14 @@ class Feed(Source):
             now: Grid time. Samples that begin later than clocks may differ are left out.
         """
         refused: list[str] = []
-        changed = [
-            sample.since
-            for sample in self._possible(reading.samples, now, refused)
-            if self._put(sample)
-        ]
+        possible = tuple(self._possible(reading.samples, now, refused))
+        changed = [sample.since for sample in possible if self._put(sample)]
         if reading.outlook is not None:
             self._keep_outlook(reading.outlook, now, refused)
         old = bisect_left(self._samples, now - KEEP, key=_since)
         del self._samples[: max(old, len(self._samples) - MAX_SAMPLES)]
         kept = [since for since in changed if since >= self._samples[0].since]
-        return FeedUpdate(min(kept, default=None), tuple(refused))
+        return FeedUpdate(min(kept, default=None), tuple(refused), len(possible))
 
     def _possible(
         self, samples: Iterable[Sample], now: datetime, refused: list[str]

@@ -19,6 +19,7 @@ from services.kit.telemetry import logs
 
 _log = logs.get("carbon.cache")
 _UNRELATED = {"poll_s", "fresh_s", "timeout_s", "forecast", "key_file", "key_env"}
+_UNRELATED |= {"granularity", "horizon_h"}
 
 _Row = tuple[AwareDatetime, float, Provenance]
 

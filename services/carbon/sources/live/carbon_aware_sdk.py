@@ -1,16 +1,26 @@
 """The Web API of the Green Software Foundation's Carbon Aware SDK.
 
 It serves another provider's values, in gCO2e/kWh, without saying whether they are average or
-marginal: the zone's signal states it.
+marginal: the zone's signal states it. Installations without a source of forecasts answer requests
+for them with HTTP 400 or 501, and those without values with 204.
 """
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from pydantic import BaseModel, Field
 
-from services.carbon.core.model import Outlook, Sample
+from services.carbon.core.model import Sample
 from services.carbon.core.sources.feed import Reading
-from services.carbon.sources.live.http import HttpProvider, Instant, first_needed
+from services.carbon.sources.live.provider import (
+    HOUR,
+    PAST,
+    HttpProvider,
+    Instant,
+    Request,
+    first_needed,
+    outlook_of,
+)
 from services.kit.config.carbon_sources import CarbonAwareSdkSource
 
 _OVERLAP = timedelta(hours=3)
@@ -18,45 +28,53 @@ _OVERLAP = timedelta(hours=3)
 
 class _Emission(BaseModel):
     time: Instant
-    rating: float
+    rating: float | None
 
 
 class _Expected(BaseModel):
     timestamp: Instant
-    value: float
+    value: float | None
     duration_min: float = Field(validation_alias="duration", gt=0)
 
 
 class _Forecast(BaseModel):
     generated: Instant = Field(validation_alias="generatedAt")
-    data: list[_Expected] = Field(validation_alias="forecastData")
+    data: list[_Expected] | None = Field(validation_alias="forecastData")
 
 
 class CarbonAwareSdk(HttpProvider[CarbonAwareSdkSource]):
     """One location; the key is the header "x-api-key", if any."""
 
-    async def read(self, now: datetime, known_until: datetime | None) -> Reading:
-        """Return the new values; once an hour, the forecast."""
-        start = first_needed(now, known_until, _OVERLAP)
-        span = {"startTime": start.isoformat(), "endTime": now.isoformat()}
-        seen = self._parsed(list[_Emission], await self._get("bylocation", span) or b"[]")
-        samples = tuple(Sample(each.time, each.rating) for each in seen)
-        ahead = await self._forecast.send(now, self._get_forecast)
-        return Reading(samples, None if ahead is None else self._outlook(ahead))
+    def _requests(self, now: datetime, known_until: datetime | None) -> tuple[Request, ...]:
+        start, place = first_needed(now, known_until, _OVERLAP), {"location": self._source.location}
+        span = {**place, "startTime": start.isoformat(), "endTime": now.isoformat()}
+        return (
+            Request("present", "/emissions/bylocation", self._seen, span),
+            Request(
+                "forecast", "/emissions/forecasts/current", lambda b: self._ahead(b, now), place
+            ),
+        )
 
-    async def _get_forecast(self) -> bytes | None:
-        return await self._get("forecasts/current", {})
+    def _headers(self) -> Mapping[str, str]:
+        return {"x-api-key": self._key.get_secret_value()} if self._key else {}
 
-    async def _get(self, what: str, span: dict[str, str]) -> bytes | None:
-        headers = {"x-api-key": self._key.get_secret_value()} if self._key else {}
-        params = {"location": self._source.location, **span}
-        return await self._http.get(f"{self._url}/emissions/{what}", params, headers)
+    def _seen(self, body: bytes) -> Reading:
+        seen = self._parsed(list[_Emission], body)
+        return Reading(
+            tuple(Sample(each.time, each.rating) for each in seen if each.rating is not None)
+        )
 
-    def _outlook(self, body: bytes) -> Outlook | None:
+    def _ahead(self, body: bytes, now: datetime) -> Reading:
         for found in self._parsed(list[_Forecast], body):
-            data = sorted(found.data, key=lambda each: each.timestamp)
-            if data:
-                samples = tuple(Sample(each.timestamp, each.value, "forecast") for each in data)
+            data = sorted(found.data or (), key=lambda each: each.timestamp)
+            samples = [
+                Sample(each.timestamp, each.value, "forecast")
+                for each in data
+                if each.value is not None
+            ]
+            if samples:
+                # Some installations leave the time of issue at the year 1.
+                stated = now - PAST <= found.generated <= now + HOUR
                 step = timedelta(minutes=data[-1].duration_min)
-                return Outlook(samples, step, found.generated)
-        return None
+                return Reading((), outlook_of(samples, step, found.generated if stated else now))
+        return Reading()

@@ -1,33 +1,49 @@
-"""Electricity Maps, API version 3: average intensity of a zone's consumption.
+"""Electricity Maps, API versions 3 and 4: average intensity of a zone's consumption.
 
-The present hour is an estimate and revised later. Free accounts see one zone and no forecast.
+The present value is an estimate and revised later. Free accounts see one zone and no forecast. An
+account without steps of minutes gets hours instead.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
-from pydantic import BaseModel, Field, SecretStr
+from pydantic import AliasChoices, BaseModel, Field, SecretStr
 
-from services.carbon.core.model import Outlook, Sample
-from services.carbon.core.sources.feed import Reading
-from services.carbon.sources.live.http import Http, HttpProvider, Instant, Throttle
+from services.carbon.core.model import Sample
+from services.carbon.core.sources.feed import Reading, SourceFailed
+from services.carbon.sources.live.http import Http
+from services.carbon.sources.live.provider import (
+    HOUR,
+    HttpProvider,
+    Instant,
+    Request,
+    outlook_of,
+    step_of,
+)
 from services.kit.config.carbon_sources import ElectricityMapsSource
 
-HOUR = timedelta(hours=1)
+_STEPS = {
+    "hourly": HOUR,
+    "15_minutes": timedelta(minutes=15),
+    "5_minutes": timedelta(minutes=5),
+}
 
 
 class _Item(BaseModel):
+    zone: str | None = None
     value: float | None = Field(validation_alias="carbonIntensity")
     when: Instant = Field(validation_alias="datetime")
-    estimated: bool = Field(default=False, validation_alias="isEstimated")
+    estimated: bool | None = Field(default=None, validation_alias="isEstimated")
 
 
 class _History(BaseModel):
-    history: list[_Item]
+    zone: str | None = None
+    items: list[_Item] | None = Field(validation_alias=AliasChoices("history", "data"))
 
 
 class _Forecast(BaseModel):
-    forecast: list[_Item]
+    zone: str | None = None
+    items: list[_Item] | None = Field(validation_alias=AliasChoices("forecast", "data"))
 
 
 class ElectricityMaps(HttpProvider[ElectricityMapsSource]):
@@ -37,31 +53,54 @@ class ElectricityMaps(HttpProvider[ElectricityMapsSource]):
         self, http: Http, source: ElectricityMapsSource, key: SecretStr | None = None
     ) -> None:
         super().__init__(http, source, key)
-        self._query = {"zone": source.zone, "emissionFactorType": source.factors}
-        if not source.estimates:
-            self._query["disableEstimations"] = "true"
-        self._history = Throttle(HOUR)
+        self._step = _STEPS[source.granularity]
+        self._query = {
+            "zone": source.zone,
+            "emissionFactorType": source.factors,
+            "temporalGranularity": source.granularity,
+        }
 
-    async def read(self, now: datetime, known_until: datetime | None) -> Reading:
-        """Return the latest value; once an hour, and after gaps, the past day and the forecast."""
-        gap = known_until is None or now - known_until > 2 * HOUR
-        latest = await self._get("latest")
-        items = [] if latest is None else [self._parsed(_Item, latest)]
-        past = await self._history.send(now, lambda: self._get("history"), early=gap)
-        if past is not None:
-            items = [*self._parsed(_History, past).history, *items]
-        ahead = await self._forecast.send(now, lambda: self._get("forecast"))
-        if ahead is None:
-            return Reading(self._samples(items))
-        expected = self._samples(self._parsed(_Forecast, ahead).forecast)
-        return Reading(self._samples(items), Outlook(expected, HOUR, now))
+    def _requests(self, now: datetime, known_until: datetime | None) -> tuple[Request, ...]:
+        del known_until
+        seen, ahead = dict(self._query), {"horizonHours": str(self._source.horizon_h)}
+        if not self._source.estimates:
+            seen["disableEstimations"] = "true"
+        path = "/carbon-intensity/"
+        return (
+            Request("present", path + "latest", self._latest, seen),
+            Request("history", path + "history", self._past, seen),
+            Request(
+                "forecast", path + "forecast", lambda b: self._ahead(b, now), self._query | ahead
+            ),
+        )
 
-    async def _get(self, what: str) -> bytes | None:
-        url = f"{self._url}/carbon-intensity/{what}"
-        return await self._http.get(url, self._query, {"auth-token": self._key.get_secret_value()})
+    def _headers(self) -> Mapping[str, str]:
+        return {"auth-token": self._key.get_secret_value()}
 
-    def _samples(self, items: Iterable[_Item]) -> tuple[Sample, ...]:
-        """Return the values, oldest first; a null is a gap."""
+    def _latest(self, body: bytes) -> Reading:
+        item = self._parsed(_Item, body)
+        return Reading(self._samples((item,), item.zone))
+
+    def _past(self, body: bytes) -> Reading:
+        found = self._parsed(_History, body)
+        return Reading(self._samples(found.items or (), found.zone))
+
+    def _ahead(self, body: bytes, now: datetime) -> Reading:
+        found = self._parsed(_Forecast, body)
+        samples = self._samples(found.items or (), found.zone)
+        return Reading((), outlook_of(samples, step_of(samples, self._step), now))
+
+    def _samples(self, items: Iterable[_Item], zone: str | None) -> tuple[Sample, ...]:
+        """Return the values, oldest first; a null is a gap.
+
+        Raises:
+            SourceFailed: They are another zone's, as of the place where the caller's address is.
+        """
+        if zone is not None and zone != self._source.zone:
+            what = (
+                f"{self.name}: its answer is of the zone {zone[:100]!r}; set `zone` to one of its"
+            )
+            raise SourceFailed("unknown", what)
         found = (
             Sample(item.when, item.value, "estimated" if item.estimated else "measured")
             for item in items

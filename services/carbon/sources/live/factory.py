@@ -11,8 +11,9 @@ from pydantic import SecretStr
 from services.carbon.sources.live.carbon_aware_sdk import CarbonAwareSdk
 from services.carbon.sources.live.electricity_maps import ElectricityMaps
 from services.carbon.sources.live.entsoe import Entsoe
-from services.carbon.sources.live.http import Http, HttpProvider, fits_a_header
+from services.carbon.sources.live.http import Http, fits_a_header
 from services.carbon.sources.live.neso import Neso
+from services.carbon.sources.live.provider import HttpProvider
 from services.carbon.sources.live.watttime import WattTime
 from services.kit.config import carbon_sources as settings
 from services.kit.config.loader import ConfigError, Mistake
@@ -38,7 +39,8 @@ def provider(source: settings.LiveSource, client: httpx.AsyncClient) -> HttpProv
     """
     key = _api_key(source) if isinstance(source, settings.KeyedSource) else None
     kind = _PROVIDERS.get(type(source))
-    return None if kind is None else kind(Http(client, source.timeout_s), source, key)
+    http = Http(client, source.timeout_s, key=key)
+    return None if kind is None else kind(http, source, key)
 
 
 def _api_key(source: settings.KeyedSource) -> SecretStr | None:

@@ -10,9 +10,9 @@ from typing import Annotated
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
 
-from services.carbon.core.model import Outlook, Sample
+from services.carbon.core.model import Sample
 from services.carbon.core.sources.feed import Reading
-from services.carbon.sources.live.http import PAST, HttpProvider, Instant
+from services.carbon.sources.live.provider import PAST, HttpProvider, Instant, Request, outlook_of
 from services.kit.config.carbon_sources import NesoSource
 
 STEP = timedelta(minutes=30)
@@ -46,31 +46,32 @@ def _without_region(value: object) -> object:
 
 
 class _Answer(BaseModel):
-    data: Annotated[list[_Period], BeforeValidator(_without_region)]
+    data: Annotated[list[_Period] | None, BeforeValidator(_without_region)]
 
 
 class Neso(HttpProvider[NesoSource]):
     """Great Britain, or one of its regions."""
 
-    async def read(self, now: datetime, known_until: datetime | None) -> Reading:
-        """Return the past day and the next two: one small answer has both."""
+    def _requests(self, now: datetime, known_until: datetime | None) -> tuple[Request, ...]:
+        """Return one request, for the past day and the next two: one small answer has all."""
         del known_until
         start = now.astimezone(UTC).replace(minute=now.minute // 30 * 30, second=0, microsecond=0)
         span = f"{_text(start - PAST)}/{_text(start + _AHEAD)}"
         path = f"/intensity/{span}"
         if self._source.region is not None:
             path = f"/regional/intensity/{span}/regionid/{self._source.region}"
-        body = await self._http.get(self._url + path)
-        if body is None:
-            return Reading()
+        return (Request("present", path, lambda body: self._reading(body, start, now)),)
+
+    def _reading(self, body: bytes, start: datetime, now: datetime) -> Reading:
         samples = tuple(self._samples(self._parsed(_Answer, body)))
+        ahead = tuple(each for each in samples if each.since >= start)
         return Reading(
             tuple(each for each in samples if each.since <= start),
-            Outlook(tuple(each for each in samples if each.since >= start), STEP, now),
+            outlook_of(ahead, STEP, now) if self._source.forecast else None,
         )
 
     def _samples(self, answer: _Answer) -> Iterator[Sample]:
-        for period in sorted(answer.data, key=lambda period: period.since):
+        for period in sorted(answer.data or (), key=lambda period: period.since):
             value = period.value(self._source.region)
             if value is not None and value.actual is not None:
                 yield Sample(period.since, value.actual)

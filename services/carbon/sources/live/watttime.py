@@ -1,25 +1,28 @@
-"""WattTime, API version 3: marginal emissions (MOER), or their percentile.
+"""WattTime, API version 3: marginal (MOER) or average (AOER) emissions, or the MOER's percentile.
 
-A login is valid for half an hour. Past values are "historical", the present and the next days
-"forecast". Free accounts get the percentile (signal index) everywhere, and emissions in one region.
+A login is valid for half an hour. Past values are "historical"; of the MOER the present and the
+next days are the "forecast". The AOER is historical in most regions. Free accounts get the
+percentile (signal index) everywhere, and emissions in one region.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Annotated
 
 import httpx
 from pydantic import AfterValidator, BaseModel, SecretStr
 
-from services.carbon.core.model import Outlook, Provenance, Sample
+from services.carbon.core.model import Provenance, Sample
 from services.carbon.core.sources.feed import Reading, SourceFailed
-from services.carbon.sources.live.http import (
-    Http,
+from services.carbon.sources.live.http import Http, fits_a_header
+from services.carbon.sources.live.provider import (
+    PAST,
     HttpProvider,
     Instant,
-    Throttle,
+    Request,
     first_needed,
-    fits_a_header,
+    outlook_of,
+    step_of,
 )
 from services.kit.config.carbon_sources import WattTimeSource
 
@@ -28,8 +31,9 @@ G_PER_KWH_OF_LB_PER_MWH = 0.45359237
 
 STEP = timedelta(minutes=5)
 _OVERLAP = timedelta(hours=1)  # revisions come within it
-_SCALES = {"lbs_co2_per_mwh": G_PER_KWH_OF_LB_PER_MWH, "percentile": 1.0}
-_UNITS = {"co2_moer": "lbs_co2_per_mwh", "signal_index": "percentile"}
+_LB = "lbs_co2_per_mwh"
+_SCALES = {_LB: G_PER_KWH_OF_LB_PER_MWH, "percentile": 1.0}
+_UNITS = {"co2_moer": _LB, "co2_aoer": _LB, "signal_index": "percentile"}
 
 
 def _sendable(token: SecretStr) -> SecretStr:
@@ -45,8 +49,8 @@ class _Login(BaseModel):
 
 class _Point(BaseModel):
     point_time: Instant
-    value: float
-    imputed_data_used: bool = False
+    value: float | None
+    imputed_data_used: bool | None = False
 
 
 class _Meta(BaseModel):
@@ -55,80 +59,95 @@ class _Meta(BaseModel):
 
 
 class _Points(BaseModel):
-    data: list[_Point]
-    meta: _Meta
+    data: list[_Point] | None
+    meta: _Meta | None = None
 
 
 class WattTime(HttpProvider[WattTimeSource]):
     """One region; the key is the account's password."""
+
+    past_every = timedelta()
 
     def __init__(self, http: Http, source: WattTimeSource, key: SecretStr | None = None) -> None:
         super().__init__(http, source, key)
         self._login = httpx.BasicAuth(source.username, self._key.get_secret_value())
         self._signal = source.signal_type
         self._token: SecretStr | None = None
-        self._past = Throttle(timedelta(), enabled=self._signal == "co2_moer")
 
-    async def read(self, now: datetime, known_until: datetime | None) -> Reading:
-        """Return the present value, measured past ones, and the forecast."""
+    def _requests(self, now: datetime, known_until: datetime | None) -> tuple[Request, ...]:
+        signal = "co2_moer" if self._signal == "signal_index" else self._signal
+        place = {"region": self._source.region, "signal_type": signal}
         if self._signal == "signal_index":
-            return await self._now(now, self._request("/v3/signal-index"), ahead=False)
-        since = first_needed(now, known_until, _OVERLAP)
-        span = {"start": since.isoformat(), "end": now.isoformat()}
-        past = await self._past.send(now, self._request("/v3/historical", span), early=True)
-        ahead = self._request("/v3/forecast", {"horizon_hours": "48"})
-        found = await self._now(now, ahead, ahead=self._source.forecast)
-        if past is None:
-            return found
-        seen = self._samples(past, "measured")
-        return Reading((*found.samples, *seen), found.outlook)
+            index = Request("present", "/v3/signal-index", lambda b: self._index(b, now), place)
+            return (index,)
+        overlap = _OVERLAP if self._signal == "co2_moer" else PAST
+        since = first_needed(now, known_until, overlap)
+        span = {**place, "start": since.isoformat(), "end": now.isoformat()}
+        ahead = {**place, "horizon_hours": "48"}
+        if self._signal == "co2_aoer":
+            return (
+                Request("present", "/v3/historical", self._past, span),
+                Request("forecast", "/v3/forecast", lambda b: self._ahead(b, now), ahead),
+            )
+        return (
+            Request("present", "/v3/forecast", lambda b: self._ahead(b, now), ahead),
+            Request("history", "/v3/historical", self._past, span),
+        )
 
-    async def _now(
-        self, now: datetime, request: Callable[[], Awaitable[bytes | None]], *, ahead: bool
-    ) -> Reading:
-        body = await request()
-        if body is None:
-            return Reading()
+    def _past(self, body: bytes) -> Reading:
+        return Reading(self._samples(body, "measured"))
+
+    def _index(self, body: bytes, now: datetime) -> Reading:
         samples = self._samples(body, "forecast")
+        return Reading(tuple(each for each in samples if each.since <= now))
+
+    def _ahead(self, body: bytes, now: datetime) -> Reading:
+        """Return the present value and the forecast."""
+        samples = self._samples(body, "forecast")
+        step = step_of(samples, STEP)
         past = tuple(each for each in samples if each.since <= now)
-        to_come = tuple(each for each in samples if each.since >= now - STEP)
-        return Reading(past, Outlook(to_come, STEP, now) if ahead and to_come else None)
+        to_come = tuple(each for each in samples if each.since >= now - step)
+        if not self._source.forecast:
+            return Reading(past)
+        return Reading(past, outlook_of(to_come, step, now))
 
     def _samples(self, body: bytes, provenance: Provenance) -> tuple[Sample, ...]:
         answer = self._parsed(_Points, body)
-        units = answer.meta.units
-        if units != _UNITS[self._signal]:
-            raise SourceFailed(
-                "garbled", f"{self.name}: the unit must be {_UNITS[self._signal]}, got {units!r}"
-            )
+        points = [point for point in answer.data or () if point.value is not None]
+        if not points:
+            return ()
+        units, wanted = answer.meta.units if answer.meta else None, _UNITS[self._signal]
+        if units != wanted:
+            raise SourceFailed("garbled", f"{self.name}: the unit must be {wanted}, got {units!r}")
         return tuple(
             Sample(
                 point.point_time,
-                point.value * _SCALES[units],
+                (point.value or 0.0) * _SCALES[wanted],
                 "estimated" if point.imputed_data_used else provenance,
             )
-            for point in sorted(answer.data, key=lambda point: point.point_time)
+            for point in sorted(points, key=lambda point: point.point_time)
         )
 
-    def _request(
-        self, path: str, span: dict[str, str] | None = None
-    ) -> Callable[[], Awaitable[bytes | None]]:
-        params = {"region": self._source.region, "signal_type": "co2_moer", **(span or {})}
-        return lambda: self._get(path, params)
-
-    async def _get(self, path: str, params: dict[str, str]) -> bytes | None:
-        """Send a request; after an expired login, log in again, once."""
-        bearer = await self._bearer()
-        try:
-            return await self._http.get(self._url + path, params, bearer)
-        except SourceFailed as error:
-            if error.kind != "refused" or "401" not in str(error):
-                raise
-        self._token = None
-        return await self._http.get(self._url + path, params, await self._bearer())
-
-    async def _bearer(self) -> dict[str, str]:
+    async def _prepare(self) -> None:
         if self._token is None:
-            body = await self._http.get(f"{self._url}/login", auth=self._login)
-            self._token = self._parsed(_Login, body or b"").token
-        return {"authorization": f"Bearer {self._token.get_secret_value()}"}
+            found = await self._http.get(
+                f"{self._url}/login", lambda body: self._parsed(_Login, body), auth=self._login
+            )
+            self._token = found.token if found else None
+
+    async def _send(self, request: Request, parse: Callable[[bytes], Reading]) -> None:
+        """Send a request; after an expired login, log in again, once."""
+        try:
+            await super()._send(request, parse)
+        except SourceFailed as error:
+            if error.status != httpx.codes.UNAUTHORIZED:
+                raise
+        else:
+            return
+        self._token = None
+        await self._prepare()
+        await super()._send(request, parse)
+
+    def _headers(self) -> Mapping[str, str]:
+        token = self._token.get_secret_value() if self._token else ""
+        return {"authorization": f"Bearer {token}"}
