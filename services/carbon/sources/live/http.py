@@ -19,6 +19,8 @@ from services.kit.telemetry import logs
 _log = logs.get("carbon.http")
 # It logs whole URLs, and one provider requires its key there.
 logging.getLogger("httpx").setLevel(logging.WARNING)
+# A retry is no news: a failure is logged once, when all of them have failed.
+stamina.instrumentation.set_on_retry_hooks([])
 
 _MAX_BYTES = 16 * 2**20
 _ATTEMPTS = 3
