@@ -58,7 +58,7 @@ class SourceFailed(Exception):
 
     @property
     def not_offered(self) -> bool:
-        """Whether the provider does not have what was requested, or not for this account."""
+        """True: the provider does not have what was requested, or not for this account."""
         status = self.status or 0
         refused = 400 <= status < 500 and status not in _MAY_PASS
         return refused or status == HTTPStatus.NOT_IMPLEMENTED
@@ -70,7 +70,7 @@ class SourceFailed(Exception):
 
     @property
     def of_provider(self) -> bool:
-        """Whether other requests to the provider would now fail, too."""
+        """True: other requests to the provider would now fail, too."""
         if self.kind == "unreachable":
             return self.status is None or self.retry_after_s is not None
         return self.kind == "limited"
