@@ -5,8 +5,6 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator,
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import httpx
-
 from cinquefoil.carbon.v1.carbon_pb2 import DESCRIPTOR
 from cinquefoil.carbon.v1.carbon_pb2_grpc import add_CarbonServiceServicer_to_server
 from services.carbon.adapters.mqtt import broker_loops
@@ -17,6 +15,7 @@ from services.carbon.runtime.live_sources import Ingestion, LiveFeed, live_feeds
 from services.carbon.runtime.metrics import IntensityCollector
 from services.carbon.servicer import CarbonServicer
 from services.carbon.sources.factory import build
+from services.carbon.sources.live.client import http_client
 from services.kit.clock import Clock, RealClock, ScaledClock
 from services.kit.config import Carbon, Deployment
 from services.kit.process import metrics
@@ -57,7 +56,7 @@ async def run(
     start, sources = await asyncio.to_thread(build, settings, now)
     clock = clock or _clock(settings, start)
     health = HealthServicer()
-    async with httpx.AsyncClient() as client:
+    async with http_client() as client:
         live = await asyncio.to_thread(lambda: tuple(live_feeds(settings, sources, client, start)))
         monitors = await asyncio.to_thread(_monitors, settings, sources, clock.now())
         state = GridState(monitors)

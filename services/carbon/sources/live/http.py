@@ -14,6 +14,7 @@ from pydantic import SecretStr
 
 from services.carbon.core.sources.feed import FailureKind, SourceFailed
 from services.carbon.sources.live.error_text import MAX_CHARACTERS, error_text, without
+from services.kit import proxies
 from services.kit.telemetry import logs
 
 _log = logs.get("carbon.http")
@@ -40,6 +41,15 @@ _KINDS: Mapping[int, FailureKind] = {
     HTTPStatus.NOT_MODIFIED: "garbled",
 }
 _CLASSES: Mapping[int, FailureKind] = {3: "moved", 4: "unknown", 5: "unreachable"}
+
+_OF_PROXIES = {
+    HTTPStatus.FORBIDDEN,
+    HTTPStatus.PROXY_AUTHENTICATION_REQUIRED,
+    HTTPStatus.BAD_GATEWAY,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    HTTPStatus.GATEWAY_TIMEOUT,
+}
+"""What a proxy answers where it does not let a request out."""
 
 _WITH_KEYS = ("auth-token", "x-api-key", "authorization")
 
@@ -138,11 +148,12 @@ class Http:
                 return response, await _bounded(response, where)
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
             why = self._shown(" ".join(str(error).split()), request) or "no answer"
-            what = f"{where}: {type(error).__name__}: {why}"
+            what = f"{where}: {type(error).__name__}: {why}{proxies.note(str(request.url))}"
             raise SourceFailed("unreachable", what) from None
         except TimeoutError:
             late = f"{where}: no answer within {self._timeout_s:g} s"
-            raise SourceFailed("unreachable", late) from None
+            note = proxies.note(str(request.url))
+            raise SourceFailed("unreachable", late + note) from None
         finally:
             if response is not None:
                 await response.aclose()
@@ -155,9 +166,10 @@ class Http:
                 raise SourceFailed("empty", f"{where}: the answer has no content")
             return
         said = self._shown(error_text(body), response.request)
+        note = proxies.note(str(response.url)) if status in _OF_PROXIES else ""
         raise SourceFailed(
             _KINDS.get(status, _CLASSES.get(status // 100, "garbled")),
-            f"{where}: HTTP {status}" + (f": {said}" if said else ""),
+            f"{where}: HTTP {status}" + (f": {said}" if said else "") + note,
             _retry_after_s(response.headers, datetime.now(UTC)),
             status if status >= 400 else None,
         )
