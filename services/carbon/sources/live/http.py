@@ -49,7 +49,7 @@ _OF_PROXIES = {
     HTTPStatus.SERVICE_UNAVAILABLE,
     HTTPStatus.GATEWAY_TIMEOUT,
 }
-"""What a proxy answers where it does not let a request out."""
+"""Statuses of a proxy that does not let a request out."""
 
 _WITH_KEYS = ("auth-token", "x-api-key", "authorization")
 
