@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from services.cli.client import connected
-from services.cli.demo import page, report
+from services.cli.demo import moving_picture, page, report
 from services.cli.demo.day import pass_day
 from services.cli.demo.progress import Progress
 from services.cli.demo.sample import Grid, SuiteRun, plans_since
@@ -77,7 +77,7 @@ async def demo(
         losses = RequestStats.total(run.stats.values()).losses
         for reason, count in losses.most_common(3):
             console.print(Text(f"{name} lost {count}: {reason}", style="red"))
-    console.print(f"{out}/report.html, {out}/report.json", highlight=False)
+    console.print(f"{out}/report.html, {out}/report.svg, {out}/report.json", highlight=False)
     return all(one.lost == 0 for one in figures.values())
 
 
@@ -133,6 +133,7 @@ async def _day(  # noqa: PLR0913, PLR0917 - what a day is made of
     report.write(out / "report.json", figures)
     samples = {name: run.samples for name, run in runs.items()}
     page.write(out / "report.html", figures, grid.changes, samples)
+    moving_picture.write(out / "report.svg", figures, grid.changes, samples, deployment.models)
     return figures
 
 

@@ -3,14 +3,16 @@
 import json
 import re
 from dataclasses import replace
+from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from defusedxml import ElementTree
 
-from services.cli.demo import report
+from services.cli.demo import moving_picture, report
 from services.cli.demo.page import rates, write
 from services.kit.config.loader import load
 from services.local.demo.load import RequestStats
@@ -68,3 +70,23 @@ def test_an_account_that_never_moves_has_no_curve() -> None:
     still = [replace(reading, energy_j=0.0) for reading in day(power_w=100, follows=False)]
     times, power_w = rates(still, attrgetter("energy_j"), 1.0)
     assert (times, len(power_w)) == ([], 0)
+
+
+@pytest.mark.parametrize("readings", [121, 2], ids=["a day", "the shortest day"])
+def test_the_moving_picture_has_each_change_of_a_gpu(tmp_path: Path, readings: int) -> None:
+    """Its bands are what ran, in the order in which it ran; its words say what a viewer sees."""
+    models = load(ROOT / "cinquefoil.yaml").models
+    samples = {
+        "base": day(power_w=180, follows=False)[:readings],
+        "cinquefoil": day(power_w=60, follows=True)[:readings],
+    }
+    figures = {
+        name: report.figures({"digits": RequestStats()}, found, [], models)
+        for name, found in samples.items()
+    }
+    moving_picture.write(tmp_path / "day.svg", figures, changes(), samples, models)
+    drawn = ElementTree.parse(tmp_path / "day.svg").getroot()
+    bands = [each.text for each in drawn.iter("{http://www.w3.org/2000/svg}title")]
+    ran = [each.gpus[0].slices[0].runs for each in samples["cinquefoil"]]
+    assert bands == [name for name, _ in groupby(ran)]
+    assert "less carbon" in drawn.attrib["aria-label"]
