@@ -5,9 +5,11 @@ import time
 from typing import Any, NamedTuple
 
 import grpc
-import numpy as np
 
 from benchmarks.router import messages
+from services.cli.load.open_loop import send_each
+from services.cli.load.profile import due_times_s
+from services.kit.clock import RealClock
 
 CHANNELS = 8
 
@@ -38,20 +40,18 @@ async def poisson(
         timeout_s: Each request's deadline.
         seed: Of the arrivals.
     """
-    rng, outcomes = np.random.default_rng(seed), list[Outcome]()
+    outcomes: list[Outcome] = []
     channels = [messages.channel(port) for _ in range(CHANNELS)]
     calls = [messages.infer(channel) for channel in channels]
-    begin_s = time.perf_counter()
-    due_s = rng.exponential(1 / rate_rps)
+    begin_s = time.monotonic()
+
+    async def send(number: int, _: float) -> None:
+        call, name = calls[number % CHANNELS], f"{seed}-{number}"
+        await _send(call, name, begin_s, timeout_s, outcomes)
+
+    due_s = due_times_s("constant", rate_rps, duration_s, seed).tolist()
     try:
-        async with asyncio.TaskGroup() as tasks:
-            number = 0
-            while due_s < duration_s:
-                await asyncio.sleep(max(0.0, begin_s + due_s - time.perf_counter()))
-                call = calls[number % CHANNELS]
-                sending = _send(call, f"{seed}-{number}", begin_s, timeout_s, outcomes)
-                tasks.create_task(sending, name="open_loop.send")
-                number, due_s = number + 1, due_s + rng.exponential(1 / rate_rps)
+        await send_each(due_s, send, RealClock())
     finally:
         for channel in channels:
             await channel.close()
@@ -61,13 +61,13 @@ async def poisson(
 async def _send(
     call: Any, name: str, begin_s: float, timeout_s: float, outcomes: list[Outcome]
 ) -> None:
-    sent_s = time.perf_counter()
+    sent_s = time.monotonic()
     try:
         answer = await call(messages.request("small", name), timeout=timeout_s)
         status = "WRONG" if messages.wrong(answer, receipt=True, name=name) else "OK"
     except grpc.aio.AioRpcError as error:
         status = error.code().name
-    outcomes.append(Outcome(sent_s - begin_s, time.perf_counter() - sent_s, status))
+    outcomes.append(Outcome(sent_s - begin_s, time.monotonic() - sent_s, status))
 
 
 async def closed(port: int, in_flight: int, duration_s: float) -> float:

@@ -56,8 +56,9 @@ app = typer.Typer(
     help=(
         "Carbon-aware ML inference serving on GPUs.\n\n"
         "Start with `cinquefoil demo`: a day of the grid in a minute. Then `cinquefoil up` starts "
-        "what cinquefoil.yaml describes, `cinquefoil infer digits` sends it a request, and "
-        "`cinquefoil status` and `cinquefoil plan list` show what it does and why."
+        "what cinquefoil.yaml describes, `cinquefoil infer digits` sends it a request, `cinquefoil "
+        "load digits` a load, and `cinquefoil status` and `cinquefoil plan list` show what it does "
+        "and why."
     ),
     no_args_is_help=True,
     rich_markup_mode="markdown",
@@ -91,6 +92,7 @@ app.command("init")(deployment.init)
 app.command("up")(deployment.up)
 app.command("status")(deployment.status)
 app.command("infer")(deployment.infer)
+app.command("load")(deployment.load)
 app.command("receipts")(deployment.receipts)
 app.command("simulate")(deployment.simulate)
 app.command("profile")(gpuagent.profile)

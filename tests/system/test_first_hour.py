@@ -59,6 +59,15 @@ async def test_a_network_and_its_validation_set_are_all_it_takes(
             words = ("conv-16", "--input", samples, "--item", 3, "--json")
             while (said := await cinquefoil("infer", *words, "-c", config)).startswith("failed"):
                 assert "UNAVAILABLE" in said  # the first plan is being carried out
+        at_20_rps = ("--rps", 20, "--seconds", 3, "--json", "-c", config)
+        load = await cinquefoil("load", "conv-16", "--input", samples, *at_20_rps)
+        assert "{" in load, load
+        books = json.loads(load[load.index("{") :])
+
+    assert books["sent"] == books["answered"] > 0
+    assert books["accuracy"] > 0.9
+    assert books["variants"] == {"conv-16": books["answered"]}
+    assert books["energy_j"] > 0
 
     answer = json.loads(said)
     assert answer["truth"] == np.load(samples)["labels"][3]

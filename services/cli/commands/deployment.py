@@ -270,6 +270,50 @@ async def infer(  # noqa: PLR0913 - a command's options are its arguments
     await send(config, model, digit=image, source=chosen, as_json=json)
 
 
+async def load(  # noqa: PLR0913 - a command's options are its arguments
+    model: Annotated[str, typer.Argument(help="A model of the deployment file.")],
+    *,
+    config: Config = DEPLOYMENT,
+    rps: Annotated[
+        float | None,
+        typer.Option(min=1e-3, max=1e5, help="Mean rate, requests/s. Default: its demand_rps."),
+    ] = None,
+    profile: Annotated[
+        str,
+        typer.Option(
+            help="constant; day: a day's curve in --seconds; bursts; or a CSV file with a column "
+            "rps (rates) or arrival_s (times)."
+        ),
+    ] = "constant",
+    seconds: Annotated[float, typer.Option(min=1, max=1e6, help="Length of the load, s.")] = 60.0,
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--input", help=".npz or .npy, items first; for a language model a prompt a line."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the arrivals.")] = 0,
+    json: Json = False,
+) -> None:
+    """Send a load to a model of a suite that runs, and account for every request.
+
+    An open loop: requests are sent when they are due, whatever becomes of those before, and latency
+    counts from the moment planned. Models of the demo are sent held-out digits. Ctrl-c ends it
+    early. Exit status 1 where a request was lost.
+
+    For example:
+
+    - `cinquefoil load digits --rps 50 --profile day --seconds 600`
+    - `cinquefoil load net --input val.npz --profile bursts`
+    """
+    from services.cli.load.run import Options
+    from services.cli.load.run import load as work
+
+    options = Options(rps, profile, seconds, source, seed)
+    if not await work(config, model, options, as_json=json):
+        raise typer.Exit(1)
+
+
 def simulate(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     scenario: Annotated[Path, typer.Argument(help="Scenario file.")],
     out: Annotated[Path, typer.Option(help="Folder for JSON and the HTML report.")] = Path(

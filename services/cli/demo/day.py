@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from inference.grpc_service_pb2 import ModelInferRequest
 from services.cli.demo.sample import Grid, SuiteRun, follow, take_sample
+from services.cli.load.open_loop import send_each
 from services.cli.tensors import outputs_of, request_of
 from services.kit.clock import Clock
 from services.kit.errors import ServiceError
@@ -112,20 +113,17 @@ async def send(
     runs: Mapping[str, SuiteRun],
     clock: Clock,
 ) -> None:
-    """Send every arrival to every run, and return when each request has ended.
+    """Send every arrival to every run, and return when each request has ended."""
 
-    Open loop: a slow answer never delays a later request. Latency counts from the planned moment,
-    so a late start is the suite's loss too.
-    """
-    start_s = clock.monotonic()
-    async with asyncio.TaskGroup() as requests:
-        for number, arrival in enumerate(plan):
-            due_s = start_s + arrival.at_s
-            await clock.sleep(due_s - clock.monotonic())
+    async def to_each(number: int, planned_s: float) -> None:
+        arrival = plan[number]
+        async with asyncio.TaskGroup() as requests:
             for name, run in runs.items():
                 run.stats[arrival.model].sent += 1
-                one = _one(run, images, arrival, due_s, clock)
+                one = _one(run, images, arrival, planned_s, clock)
                 requests.create_task(one, name=f"demo.{name}.{number}")
+
+    await send_each((arrival.at_s for arrival in plan), to_each, clock)
 
 
 async def _one(run: SuiteRun, images: Images, sent: Arrival, due_s: float, clock: Clock) -> None:

@@ -1,7 +1,7 @@
 """The day as one moving SVG: the grid, what runs on each GPU, and the power that was saved."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from html import escape
 from itertools import pairwise
 from operator import attrgetter
@@ -11,17 +11,18 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from services.cli.console.slice_bars import SliceCells
 from services.cli.demo import report
 from services.cli.demo.page import Change, rates
-from services.cli.demo.sample import GpuSample, Sample
+from services.cli.demo.sample import Sample
 from services.kit.config import Model
-from services.kit.units import S_PER_H
 
 _WIDTH, _LEFT, _RIGHT = 860, 92, 16
 _GRID_TOP, _GRID_HEIGHT = 56, 84
 _GPU_TOP, _ROW, _GPU_GAP = 176, 9, 16
 _POWER_HEIGHT, _FOOT = 96, 60
 _PASSES_S: Final = 14.0
+_HOURS: Final = 6
 _HUES: Final = (152, 32, 214, 340, 264, 190, 50, 84)
 """One for each model, degrees of the colour wheel."""
 
@@ -32,7 +33,7 @@ svg { background: var(--page); --page: #fff; --text: #1b1f1d; --quiet: #5b635f; 
   --line: #30363d; --grid: #9aa4b2; --base: #ffa275; --saved: #6fd39b44; --used: #6fd39b; } }
 text { font: 13px system-ui, sans-serif; fill: var(--quiet); }
 .title { font-size: 18px; font-weight: 600; fill: var(--text); }
-.lane { fill: none; stroke: var(--line); }
+.row { fill: none; stroke: var(--line); }
 .cover { fill: var(--page); animation: pass %(seconds)gs linear infinite; }
 .edge { fill: var(--text); animation: edge %(seconds)gs linear infinite; }
 @keyframes pass { 0%% { transform: translateX(0); }
@@ -134,33 +135,36 @@ def _grid(changes: Sequence[Change], scale: _Axis) -> Iterator[str]:
 
 
 def _gpus(day: Sequence[Sample], models: Mapping[str, Model], scale: _Axis) -> Iterator[str]:
-    """Yield a lane for each GPU: a band for what runs, as long as it runs."""
+    """Yield a row for each GPU: a band for what runs, as long as it runs."""
     colours = _colours(models)
     top = _GPU_TOP
     for number, gpu in enumerate(day[0].gpus):
         height = gpu.cells * _ROW
         yield _text(_LEFT - 8, top + 14, f"GPU {number}", anchor="end")
         yield _text(_LEFT - 8, top + 30, f"{gpu.cells} slices", anchor="end")
-        yield _rect((_LEFT, top, _WIDTH - _LEFT - _RIGHT, height), 'class="lane"')
-        for since, until, held in _periods(day, number, scale.last):
-            left, right = scale(since), scale(until)
-            for piece in held.slices:
-                y, tall = top + piece.start * _ROW, piece.cells * _ROW - 1
-                look = f'fill="{colours.get(piece.runs, "gray")}"'
-                yield _rect((left, y, round(right - left, 1), tall), look, piece.runs)
+        yield _rect((_LEFT, top, _WIDTH - _LEFT - _RIGHT, height), 'class="row"')
+        for since, until, piece in _periods(day, number, scale.last):
+            first = min(piece.start, gpu.cells - piece.cells)  # it starts at a slice of memory
+            y, tall = top + first * _ROW, piece.cells * _ROW - 1
+            look = f'fill="{colours.get(piece.runs, "gray")}"'
+            box = scale(since), y, round(scale(until) - scale(since), 1), tall
+            yield _rect(box, look, piece.runs)
         top += height + _GPU_GAP
 
 
 def _periods(
     day: Sequence[Sample], number: int, last: datetime
-) -> Iterator[tuple[datetime, datetime, GpuSample]]:
-    """Yield since when, until when, and what one GPU ran."""
-    since, held = day[0].at, day[0].gpus[number]
+) -> Iterator[tuple[datetime, datetime, SliceCells]]:
+    """Yield since when and until when each slice of one GPU ran the same."""
+    running: dict[SliceCells, datetime] = {}
     for reading in day:
-        if reading.gpus[number].slices != held.slices:
-            yield since, reading.at, held
-            since, held = reading.at, reading.gpus[number]
-    yield since, last, held
+        now = reading.gpus[number].slices
+        for piece in [each for each in running if each not in now]:
+            yield running.pop(piece), reading.at, piece
+        for piece in now:
+            running.setdefault(piece, reading.at)
+    for piece, since in running.items():
+        yield since, last, piece
 
 
 def _colours(models: Mapping[str, Model]) -> dict[str, str]:
@@ -201,10 +205,12 @@ def _watts(day: Sequence[Sample]) -> tuple[list[datetime], NDArray[np.float64]]:
 
 
 def _hours(scale: _Axis, y: float) -> Iterator[str]:
-    hours = round((scale.last - scale.first).total_seconds() / S_PER_H)
-    for hour in range(0, hours + 1, max(1, hours // 4)):
-        at = scale.first + (scale.last - scale.first) * (hour / max(hours, 1))
-        yield _text(scale(at), y, f"{at:%H:%M}", anchor="end" if hour == hours else "middle")
+    """Yield the hours of the day that six divides."""
+    at = scale.first.replace(minute=0, second=0, microsecond=0)
+    while at <= scale.last:
+        if at >= scale.first and at.hour % _HOURS == 0:
+            yield _text(scale(at), y, f"{at:%H:%M}", anchor="middle")
+        at += timedelta(hours=1)
 
 
 def _key(day: Sequence[Sample], models: Mapping[str, Model], y: float) -> Iterator[str]:

@@ -45,7 +45,7 @@ async def send(
         if source is None:
             if digit is None and model != DEMO:
                 raise InvalidArgument(
-                    f"--input: give a .npy or .npz file; {model} takes {_signature(described)}"
+                    f"--input: give a .npy or .npz file; {model} takes {signature(described)}"
                 )
             arrays, truth = _digit(digit or 0)
         elif source[0].suffix == ".npz":
@@ -76,7 +76,7 @@ async def request(
     if not isinstance(arrays, Mapping):
         if len(described.inputs) != 1:
             raise InvalidArgument(
-                f"{model} takes {_signature(described)}: send an .npz file with an array for each"
+                f"{model} takes {signature(described)}: send an .npz file with an array for each"
             )
         arrays = {described.inputs[0].name: arrays}
     message = oip.ModelInferRequest(model_name=model)
@@ -95,7 +95,8 @@ async def request(
     )
 
 
-def _signature(described: oip.ModelMetadataResponse) -> str:
+def signature(described: oip.ModelMetadataResponse) -> str:
+    """Return a model's inputs with datatypes and shapes, in words."""
     return ", ".join(f"{t.name} {t.datatype}{list(t.shape)}" for t in described.inputs)
 
 

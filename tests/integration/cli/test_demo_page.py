@@ -85,7 +85,7 @@ def test_the_moving_picture_has_each_change_of_a_gpu(tmp_path: Path, readings: i
         for name, found in samples.items()
     }
     moving_picture.write(tmp_path / "day.svg", figures, changes(), samples, models)
-    drawn = ElementTree.parse(tmp_path / "day.svg").getroot()
+    drawn = ElementTree.fromstring((tmp_path / "day.svg").read_text())
     bands = [each.text for each in drawn.iter("{http://www.w3.org/2000/svg}title")]
     ran = [each.gpus[0].slices[0].runs for each in samples["cinquefoil"]]
     assert bands == [name for name, _ in groupby(ran)]

@@ -1,0 +1,1 @@
+"""`cinquefoil load`: an open-loop load, and its books."""
