@@ -87,7 +87,15 @@ def _collectors() -> dict[str, Iterator[Any]]:
     predictor = importlib.import_module("services.predictor.adapters.prometheus")
     clock = importlib.import_module("services.kit.clock").RealClock()
     nothing: Any = SimpleNamespace(
-        list=dict, running=(), restarts={}, tracks={}, latest={}, forecasts={}, models=(), of={}
+        list=dict,
+        running=(),
+        restarts={},
+        tracks={},
+        latest={},
+        forecasts={},
+        models=(),
+        of={},
+        meters={},
     )
     segments: Any = SimpleNamespace(list=list, running=(), sharing=nothing)
     node: Any = SimpleNamespace(name="", segments=segments, device=SimpleNamespace(readings=tuple))

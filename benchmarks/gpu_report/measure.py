@@ -19,7 +19,7 @@ from benchmarks.gpu_report.networks import ConvNet
 from cinquefoil.gpuagent.v1.records import MpsLimit
 from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.devices.mps.control_program import MpsDaemon
-from services.gpuagent.devices.nvml.energy import PowerIntegral
+from services.gpuagent.devices.nvml.energy import EnergyMeter
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.kit.errors import ServiceError
 from services.kit.mig import WHOLE
@@ -47,13 +47,14 @@ class Power:
 @contextmanager
 def metered(gpus: NvmlGpus, uuid: str) -> Iterator[Power]:
     """Measure a GPU's energy while the block runs: by its counter, and by its power over time."""
-    found, integral, ended = Power(), PowerIntegral(), threading.Event()
+    found, integral, ended = Power(), EnergyMeter(), threading.Event()
     device = pynvml.nvmlDeviceGetHandleByUUID(uuid.encode())
 
     def sample() -> None:
         while not ended.wait(_SAMPLE_S):
             power_w = pynvml.nvmlDeviceGetPowerUsage(device) / 1e3
-            found.integrated_j = integral.add(time.monotonic(), power_w)
+            energy = integral.read(time.monotonic(), None, power_w)
+            found.integrated_j = energy[0] if energy else 0.0
             found.samples += 1
 
     sampler = threading.Thread(target=sample, name="power")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -36,6 +37,7 @@ from services.gpuagent.supervision.worker_allocation import WorkerAllocator
 from services.gpuagent.supervision.worker_supervisor import SupervisionContext, answers
 from services.kit.clock import RealClock
 from services.kit.config import Deployment
+from services.kit.errors import ServiceError
 
 if TYPE_CHECKING:
     from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
@@ -86,6 +88,8 @@ class Agent:
             node.segments.list,
             hardware.gpus,
             unsaved=lambda: accounts.unsaved,
+            refused=node.device.refused,
+            doubtful=accounts.doubtful,
         )
         self.gpu_loss_watch = GpuLossWatch(node, frozenset(hardware.gpu_counters))
         self.reservations = reservations = Reservations(node, self.transactions)
@@ -187,7 +191,7 @@ class Agent:
             ("agent.mps", segments.sharing.run(segments.rest)),
             ("agent.clocks", self.clock_loop.run()),
             ("agent.drift", every(DriftWatch.PERIOD_S, self.drift.look)),
-            ("agent.conditions", every(NodeConditions.PERIOD_S, self.conditions.look)),
+            ("agent.conditions", every(NodeConditions.PERIOD_S, self._look)),
             *self.wall_power.loops(),
         )
         async with asyncio.TaskGroup() as tasks:
@@ -202,6 +206,13 @@ class Agent:
             for task in background:
                 task.cancel()
         await self.accounts.read()
+
+    async def _look(self) -> None:
+        """Look at the conditions; what drivers refused is asked again first."""
+        if self.node.device.refused():
+            with suppress(ServiceError):
+                await self.node.device.call(lambda d: d.list())
+        await self.conditions.look()
 
     async def _hand_over(self, uplink: Uplink) -> None:
         """Wait until the planner has moved the segments to other nodes, if there are any."""
@@ -220,8 +231,14 @@ class Agent:
 def _meter(place: NodePlace, gpu: GpuInfo, hardware: Hardware, began_s: float) -> GpuMeter:
     simulated, idle_share = place.settings.simulated is not None, place.settings.idle_share
     model = gpu.model
+    is_gpu = place.settings.cpu is None  # a CPU's meter is of all that runs on the machine
     metered = MeteredGpu(
-        model.idle_power_w, model.context_power_w, model.sm_count, simulated, idle_share
+        model.idle_power_w,
+        model.context_power_w,
+        model.sm_count,
+        simulated,
+        idle_share,
+        limit_w=model.max_power_w if is_gpu else math.inf,
     )
     path = place.folder / "energy" / f"{gpu.uuid}.json"
     return GpuMeter(path, hardware.gpu_counters[gpu.uuid], metered, began_s)

@@ -26,6 +26,9 @@ _COUNTERS: Final = {
         "Energy of a whole GPU, idle energy included. Method: counter (the GPU counts it), "
         "integrated (from power samples), rapl (the CPU counts it), model (not measured)."
     ),
+    "cinquefoil_gpu_energy_steps_refused": (
+        "Steps of a GPU's meter beyond what its power limit allows; they are not billed."
+    ),
     "cinquefoil_gpu_idle_energy_joules": (
         "Part of a GPU's energy that it draws with nothing running: idle power of its type x time."
     ),
@@ -120,6 +123,8 @@ class AgentCollector(Collector):
         """Yield the values as they are now."""
         accounts, segments = self.accounts.list(), self.node.segments
         yield from _gpu_energy(accounts)
+        meters = (((uuid,), meter) for uuid, meter in self.accounts.meters.items())
+        yield _metric("cinquefoil_gpu_energy_steps_refused", _GPU, meters, "refused")
         yield from _segment_energy(accounts)
         yield from _workers(segments)
         yield from _model_servers(segments)

@@ -1,10 +1,10 @@
-"""Conditions of the agent's own machine: models' files, providers, GPU types, the disk."""
+"""Conditions of the agent's own machine: models' files, providers, GPUs, the disk."""
 
 import asyncio
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -29,7 +29,7 @@ _PROVIDER_TIMEOUT_S: Final = 60.0
 
 @dataclass(slots=True, eq=False)
 class NodeConditions:
-    """Looks at models' files, providers, GPU types and the disk.
+    """Looks at models' files, providers, GPUs and the disk.
 
     Attributes:
         deployment: The whole deployment.
@@ -38,6 +38,8 @@ class NodeConditions:
         segments: Returns what runs.
         gpus: The GPUs, as found at the start.
         unsaved: Returns why state cannot be written; "": it can.
+        refused: Returns the queries that drivers refuse, by GPU, each with their words.
+        doubtful: Returns what is wrong with GPUs' meters.
         found: Present conditions.
     """
 
@@ -49,6 +51,8 @@ class NodeConditions:
     segments: Callable[[], Iterable[Segment]]
     gpus: Iterable[GpuInfo] = ()
     unsaved: Callable[[], str] = lambda: ""
+    refused: Callable[[], Mapping[str, Mapping[str, str]]] = dict
+    doubtful: Callable[[], Mapping[str, str]] = dict
     found: tuple[Condition, ...] = ()
     _provider: str | None = None
 
@@ -69,6 +73,7 @@ class NodeConditions:
         yield from self._model_files(digests=digests)
         yield from self._provider_missing()
         yield from self._estimated()
+        yield from self._impaired()
         damaged = damaged_files(folder)
         if damaged:
             yield Condition(
@@ -122,6 +127,21 @@ class NodeConditions:
                     f"{model.product_name} has no table: its speed and idle power are estimated "
                     f"from {like} by multiprocessors, clock, memory and power limit",
                 )
+
+    def _impaired(self) -> Iterator[Condition]:
+        """Yield the GPUs of which the driver does not say all, or the meter says what cannot be."""
+        refused, doubtful = self.refused(), self.doubtful()
+        for gpu in sorted({*refused, *doubtful}):
+            queries = "; ".join(f"{query}: {why}" for query, why in refused.get(gpu, {}).items())
+            sentences = (
+                queries
+                and f"the driver refuses to answer, and what it does not say of {gpu} is "
+                f"estimated or missing: {queries}",
+                doubtful.get(gpu, ""),
+            )
+            yield Condition(
+                ConditionKind.GPU_IMPAIRED, f"gpu/{gpu}", "; ".join(filter(None, sentences))
+            )
 
     def _provider_missing(self) -> Iterator[Condition]:
         """Yield that ONNX Runtime cannot use real GPUs; looked at once, in a process of its own."""

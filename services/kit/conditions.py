@@ -47,6 +47,7 @@ EFFECTS: Final[Mapping[ConditionKind, Effect]] = {
     ConditionKind.MODEL_FILE_DAMAGED: Effect.STOPS,
     ConditionKind.TEXTS_TOO_LONG: Effect.DEGRADES,
     ConditionKind.GPU_ESTIMATED: Effect.DEGRADES,
+    ConditionKind.GPU_IMPAIRED: Effect.DEGRADES,
 }
 """By kind; a kind that only a newer service knows has none."""
 

@@ -1,7 +1,7 @@
 """A node's devices, off the event loop: drivers' calls block, and all come from one thread."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Self, TypeVar
 
@@ -42,6 +42,10 @@ class DeviceThread:
         """
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, work, self._devices)
+
+    def refused(self) -> Mapping[str, Mapping[str, str]]:
+        """Return the queries that drivers refused lately, by device; from any thread, at once."""
+        return self._devices.refused()
 
     def readings(self) -> tuple[GpuReading, ...]:
         """Return what the devices are now; from any thread but theirs. Nothing where they fail."""

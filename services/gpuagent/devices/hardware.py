@@ -16,12 +16,11 @@ from services.gpuagent.devices.cpu.cores import cores_of
 from services.gpuagent.devices.device_thread import Devices, DeviceThread
 from services.gpuagent.devices.fake_nvml.library import FakeNvml, install
 from services.gpuagent.devices.mig_mode import kept_off
-from services.gpuagent.devices.nvml.errors import translated
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.gpuagent.node_place import NodePlace
 from services.gpuagent.shared_memory.shared_counters import SharedCounters, opened
 from services.kit import config
-from services.kit.errors import FailedPrecondition
+from services.kit.errors import FailedPrecondition, ServiceError
 from services.kit.telemetry import logs
 
 _RUNTIMES: Final = ("onnxruntime-gpu", "onnxruntime")
@@ -39,18 +38,13 @@ class Hardware:
 
 
 def software(devices: Devices) -> Software:
-    """Return the versions; call it where drivers are called.
-
-    Raises:
-        Unavailable: The driver cannot answer now.
-    """
+    """Return the versions, as far as they are known; call it where drivers are called."""
     driver = cuda = ""
     if isinstance(devices, NvmlGpus):
-        with translated("read the driver's version"):
+        with suppress(pynvml.NVMLError):
             driver = pynvml.nvmlSystemGetDriverVersion()
-            with suppress(pynvml.NVMLError_FunctionNotFound):
-                number = pynvml.nvmlSystemGetCudaDriverVersion_v2()
-                cuda = f"{number // 1000}.{number % 1000 // 10}"
+            number = pynvml.nvmlSystemGetCudaDriverVersion_v2()
+            cuda = f"{number // 1000}.{number % 1000 // 10}"
     return Software(driver, cuda, _runtime())
 
 
@@ -96,6 +90,7 @@ async def hardware_of(place: NodePlace) -> AsyncIterator[Hardware]:
             if may_switch_mig_mode(node):
                 await _enable_mig(device, kept_off(place.folder / "mig_modes.json"))
             gpus = await device.call(lambda d: d.list())
+            await device.call(methodcaller("keep", [gpu.uuid for gpu in gpus]))
             counters_of = {gpu.uuid: counters(gpu.uuid) for gpu in gpus}
             yield Hardware(device, gpus, counters_of, await device.call(software))
 
@@ -118,3 +113,5 @@ async def _enable_mig(device: DeviceThread, off: Collection[str]) -> None:
             await device.call(methodcaller("set_mig_mode", gpu.uuid, enabled=True))
         except FailedPrecondition as error:  # without MIG, or in use: it serves as a whole
             _log.info("MIG mode stays off", gpu=gpu.uuid, reason=error.message)
+        except ServiceError as error:  # one GPU's trouble leaves the others
+            _log.warning("MIG mode stays off", gpu=gpu.uuid, reason=error.message)

@@ -1,5 +1,6 @@
 """Reads the meters and the ledgers, and keeps every GPU's energy account."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +25,13 @@ TICK_S: Final = 0.1
 """The energy counter of real boards is brought up to date every 10 to 100 ms (zeus#181)."""
 
 
+MOST_OVER_LIMIT: Final = 1.5
+"""Power over the limit up to which a meter is believed: boards exceed theirs for moments."""
+
+_ONE_SCALE: Final = frozenset({"counter", "integrated"})
+"""Methods whose energy is on one scale: `EnergyMeter` goes on from one to the other."""
+
+
 @dataclass(frozen=True, slots=True)
 class MeteredGpu:
     """Properties of a GPU that its meter needs.
@@ -34,6 +42,7 @@ class MeteredGpu:
         sm_count: Its streaming multiprocessors.
         simulated: Activity is modelled energy; of real GPUs, busy time by SMs.
         idle_share: Sharing of idle energy, beside active energy.
+        limit_w: Power limit, W; infinite: not known.
     """
 
     idle_power_w: float
@@ -41,6 +50,11 @@ class MeteredGpu:
     sm_count: int
     simulated: bool = False
     idle_share: IdleShare = "none"
+    limit_w: float = math.inf
+
+    def plausible_j(self, elapsed_s: float) -> float:
+        """Return the most energy that it can draw in a time; a counter may tick in it, J."""
+        return MOST_OVER_LIMIT * self.limit_w * (elapsed_s + TICK_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +107,11 @@ class GpuMeter:
     A damaged file is set aside, and the account begins again: the planner knows by the
     time of its beginning that it is another one.
 
+    Attributes:
+        account: The account.
+        refused: Steps of the meter that no GPU can make, so far; none is in the account.
+        refused_at_s: When the last one came, CLOCK_MONOTONIC, s; -inf: none has.
+
     Raises:
         Unavailable: The file cannot be read, or not be set aside.
     """
@@ -104,6 +123,8 @@ class GpuMeter:
         self._counters = counters
         self._gpu = metered
         self.account = Account(since_s=began_s)
+        self.refused = 0
+        self.refused_at_s = -math.inf
         self._last: Reading | None = None
         self._idle_owed_j = 0.0
         self._held = True  # a worker's process had the GPU at the last reading
@@ -136,10 +157,10 @@ class GpuMeter:
         # Held at both ends: idle power that was not drawn would be missing from what requests took.
         idle_w = self._gpu.context_power_w if held and self._held else self._gpu.idle_power_w
         self._held = held
-        drawn_j = idle_w * elapsed_s + sum(each.work.profiled_j for each in seen)
-        reading = meter or MeterReading(last.meter_j + drawn_j, None, "model")
+        modelled_j = idle_w * elapsed_s + sum(each.work.profiled_j for each in seen)
+        reading = meter or MeterReading(last.meter_j + modelled_j, None, "model")
         done = self._weighed(seen, segments, modelled=meter is None)
-        total_j = _drawn_j(last, reading)
+        total_j, power_w = self._believed(last, reading, elapsed_s, at_s, modelled_j)
         activity = {**activity_of(done), **_of_others(last, reading, done)}
         mean_w = total_j / elapsed_s if elapsed_s else 0.0
         window = EnergyWindow(
@@ -148,7 +169,7 @@ class GpuMeter:
             activity,
             {r.spec.segment_id: r.config.sm_count / self._gpu.sm_count for r in segments},
             work_of(done),
-            mean_w if reading.power_w is None else reading.power_w,
+            mean_w if power_w is None else power_w,
             reading.method,
             self._gpu.idle_share,
         )
@@ -165,6 +186,26 @@ class GpuMeter:
             self._store.save(Kept(self.account, self._last), durable=False)
 
     # ---- the window ----------------------------------------------------------------------------
+
+    def _believed(
+        self, last: Reading, reading: MeterReading, elapsed_s: float, at_s: float, modelled_j: float
+    ) -> tuple[float, float | None]:
+        """Return the energy and the power of a window, as far as a GPU can draw them.
+
+        A step that it cannot have made is not billed: power over the time is, or what profiles say.
+        The meter goes on from where it stands now.
+        """
+        power_w, most_w = reading.power_w, MOST_OVER_LIMIT * self._gpu.limit_w
+        if power_w is not None and not 0 <= power_w <= most_w:
+            power_w = None
+        drawn_j = _drawn_j(last, reading)
+        if drawn_j <= self._gpu.plausible_j(elapsed_s):
+            return drawn_j, power_w
+        if last.method in ("", reading.method):  # else it is not on one scale with the last
+            self.refused += 1
+            self.refused_at_s = at_s
+        most_j = most_w * elapsed_s
+        return min(modelled_j if power_w is None else power_w * elapsed_s, most_j), power_w
 
     def _idle_j(self, total_j: float, idle_w: float, elapsed_s: float) -> float:
         """Return the idle energy of a window, with what the one before could not pay.
@@ -242,10 +283,10 @@ class GpuMeter:
 def _drawn_j(last: Reading, reading: MeterReading) -> float:
     """Return the energy drawn since the last reading, J.
 
-    A meter that went back began at 0; one of another kind began anywhere, so that the energy
+    A meter that went back began at 0; one of another scale began anywhere, so that the energy
     before its first reading is not known.
     """
-    if last.method not in ("", reading.method):
+    if last.method not in ("", reading.method) and not {last.method, reading.method} <= _ONE_SCALE:
         return 0.0
     return reading.energy_j - (last.meter_j if reading.energy_j >= last.meter_j else 0.0)
 

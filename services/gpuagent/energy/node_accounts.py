@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from services.gpuagent.core.device_port import NO_METER, MeterReading
 from services.gpuagent.devices.device_thread import Devices
@@ -16,6 +16,13 @@ from services.kit.errors import FailedPrecondition, ServiceError, Unavailable
 from services.kit.telemetry import logs
 
 _log = logs.get("accounts")
+
+DOUBTFUL_S: Final = 60.0
+"""Time that a meter is reported as doubtful for after an impossible step, s."""
+
+_DOUBT: Final = (
+    "its meter made steps beyond its power limit: they are not billed, the power over the time is"
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -36,10 +43,16 @@ class NodeAccounts:
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     _troubles: dict[str, str] = field(default_factory=dict)
     _unsaved: dict[str, str] = field(default_factory=dict)
+    _implausible: dict[str, str] = field(default_factory=dict)
 
     def list(self) -> dict[str, Account]:
         """Return the accounts by GPU, in order of index."""
         return {uuid: meter.account for uuid, meter in self.meters.items()}
+
+    def doubtful(self) -> dict[str, str]:
+        """Return the trouble of meters that lately said what no GPU can draw, by GPU."""
+        since_s = time.monotonic() - DOUBTFUL_S
+        return {uuid: _DOUBT for uuid, each in self.meters.items() if each.refused_at_s > since_s}
 
     @property
     def unsaved(self) -> str:
@@ -58,6 +71,8 @@ class NodeAccounts:
                     trouble = "it has none: energy is modelled" if reading is None else ""
                     meter.read(reading, at_s, self.node.segments.on(uuid))
                     await self._save(uuid, meter)
+                    began, ended = "the meter's steps are not billed", "the meter is believed again"
+                    _note(self._implausible, uuid, self.doubtful().get(uuid, ""), began, ended)
                 began, ended = "cannot read the meter", "the meter is read again"
                 _note(self._troubles, uuid, trouble, began, ended)
         self.changed()

@@ -21,7 +21,7 @@ from services.gpuagent.core.model import Action
 from services.gpuagent.core.worker_config import WorkerConfig, WorkerConfigBuilder
 from services.gpuagent.devices.mig_mode import MigModes
 from services.gpuagent.supervision.managed_node import ManagedNode
-from services.kit.errors import FailedPrecondition, NotFound, Unavailable
+from services.kit.errors import FailedPrecondition, Unavailable
 from services.kit.mig import WHOLE
 
 NO_ANSWER: Final = "NO_ANSWER"
@@ -161,8 +161,4 @@ class Actions:
         return any(placement == action.placement for placement, _ in gpu.slices)
 
     async def _gpu(self, uuid: str) -> GpuInfo:
-        gpus = await self.node.device.call(lambda d: d.list())
-        found = next((gpu for gpu in gpus if gpu.uuid == uuid), None)
-        if found is None:
-            raise NotFound(f"this node has no GPU {uuid}", field="gpu_uuid")
-        return found
+        return await self.node.device.call(lambda d: d.get(uuid))

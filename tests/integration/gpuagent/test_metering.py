@@ -5,6 +5,7 @@ import math
 import random
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given
@@ -14,11 +15,11 @@ from services.gpuagent.core.device_port import MeterReading
 from services.gpuagent.core.worker_slot import Slot
 from services.gpuagent.energy.core.account import owed_j
 from services.gpuagent.energy.core.attribution import IdleShare
-from services.gpuagent.energy.metering import GpuMeter, MeteredGpu
+from services.gpuagent.energy.metering import TICK_S, GpuMeter, MeteredGpu
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
 from services.kit.profiles.core.profile import BatchCost
 from services.kit.state_file import read_parsed
-from tests.support.gpuagent.metered_gpu import IDLE_W, Bench
+from tests.support.gpuagent.metered_gpu import IDLE_W, POWER_W, Bench
 
 
 def test_a_simulated_gpus_energy_goes_to_whom_the_model_charged(tmp_path: Path) -> None:
@@ -223,15 +224,86 @@ def test_a_gpu_without_a_meter_is_modelled_and_says_so(tmp_path: Path) -> None:
 
 def test_a_meter_of_another_kind_begins_a_count_of_its_own(tmp_path: Path) -> None:
     """A counter's millions of joules are not what was drawn since the integral's last sample."""
-    bench = Bench(tmp_path)
+    bench = Bench(tmp_path, limit_w=400.0)
     bench.read(0.0, 0.0, "integrated")
     bench.joules = 9e9
     bench.read(1.0, 10.0, "counter")
-    assert bench.meter.account.total_j == 0
+    assert bench.meter.account.total_j == POWER_W
+    bench.read(1.0, 10.0, "counter")
+
+    assert bench.meter.account.total_j == pytest.approx(POWER_W + IDLE_W + 10.0)
+    assert bench.meter.refused == 0
+    assert bench.meter.account.method == "counter"
+
+
+@pytest.mark.parametrize(
+    ("step_j", "refused"),
+    [
+        (0.0, 0),
+        (59.0, 0),
+        (1.5 * 400 * 1.1 - 1, 0),
+        (1.5 * 400 * 1.1 + 1, 1),
+        (2.0**32 / 1000, 1),
+        (9e15, 1),
+        (-1.0, 1),
+        (-5e5, 1),
+    ],
+)
+def test_a_step_that_no_board_can_make_is_not_billed(
+    step_j: float, refused: int, tmp_path: Path
+) -> None:
+    """Up, down or around: the power over the time is billed, and the meter goes on from there."""
+    bench = Bench(tmp_path, limit_w=400.0, joules=1e6)
+    bench.segment("one", 0)
+    bench.read(0.0, 0.0, "counter")
+    bench.joules += step_j - IDLE_W
+    bench.batch(0, 0.5, 10.0)
+    bench.read(1.0, 0.0, "counter")
+    account = bench.meter.account
+
+    assert bench.meter.refused == refused
+    assert account.total_j == pytest.approx(POWER_W if refused else step_j)
+    assert account.parts_j == pytest.approx(account.total_j)
+    bench.read(1.0, 10.0, "counter")
+    assert bench.meter.account.total_j - account.total_j == pytest.approx(IDLE_W + 10.0)
+
+
+@given(
+    steps=st.lists(st.floats(-1e7, 1e7, allow_nan=False), min_size=1, max_size=20),
+    elapsed_s=st.floats(0.0, 5.0),
+)
+def test_no_meter_can_bill_more_than_a_board_draws(steps: list[float], elapsed_s: float) -> None:
+    """Whatever a counter shows, the account is within the limit, and its parts sum to it."""
+    with TemporaryDirectory() as folder:
+        bench = Bench(Path(folder), limit_w=400.0, joules=1e7)
+        bench.segment("one", 0)
+        bench.read(0.0, 0.0, "counter")
+        for step_j in steps:
+            bench.joules = max(bench.joules + step_j - IDLE_W * elapsed_s, 0.0)
+            bench.read(elapsed_s, 0.0, "counter")
+        account = bench.meter.account
+
+    assert 0 <= account.total_j <= 1.5 * 400 * (elapsed_s + TICK_S) * len(steps)
+    assert account.parts_j == pytest.approx(account.total_j, abs=1e-6)
+
+
+def test_a_counter_that_restarts_is_believed(tmp_path: Path) -> None:
+    """A driver that was loaded again counts from 0: that step a board can make."""
+    bench = Bench(tmp_path, limit_w=400.0, joules=1e6)
+    bench.read(0.0, 0.0, "counter")
+    bench.joules = 0.0
     bench.read(1.0, 10.0, "counter")
 
     assert bench.meter.account.total_j == pytest.approx(IDLE_W + 10.0)
-    assert bench.meter.account.method == "counter"
+    assert bench.meter.refused == 0
+
+
+def test_a_power_that_no_board_draws_is_not_shown(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, limit_w=40.0)
+    bench.read(0.0, 0.0, "counter")
+    bench.read(1.0, 5.0, "counter")
+
+    assert bench.meter.account.power_w == pytest.approx(IDLE_W + 5.0)
 
 
 def test_an_account_of_an_agent_that_counted_no_receipts_owes_none(tmp_path: Path) -> None:

@@ -72,9 +72,10 @@ async def test_a_meter_that_cannot_be_read_is_logged_once_for_each_cause_and_aga
     tmp_path: Path, library: FaultyNvml
 ) -> None:
     async with _accounts(tmp_path, library) as accounts:
+        await accounts.read()
         with capture_logs() as logs:
             for code in (Code.TIMEOUT, Code.UNKNOWN):
-                library.inject(InjectedFault(code, frozenset({POWER}), times=3))
+                library.inject(InjectedFault(code, frozenset({POWER, COUNTER}), times=6))
             for _ in range(9):
                 await accounts.read()
 

@@ -1,5 +1,6 @@
 """A GPU on paper, whose energy is accounted for."""
 
+import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from services.kit.clock import RealClock
 from services.kit.profiles.core.profile import BatchCost
 
 IDLE_W = 50.0
+POWER_W = 70.0
+"""Power that the meter shows."""
 
 
 async def _never(endpoint: str, segment_id: str) -> Hello:
@@ -63,6 +66,7 @@ class Bench:
     folder: Path
     sm_shares: bool = False
     idle_share: IdleShare = "none"
+    limit_w: float = math.inf
     segments: dict[str, RunningSegment] = field(default_factory=dict)
     at_s: float = 1000.0
     joules: float = 0.0
@@ -77,7 +81,12 @@ class Bench:
             self.folder / "energy.json",
             self.counters,
             MeteredGpu(
-                IDLE_W, IDLE_W, 98, simulated=not self.sm_shares, idle_share=self.idle_share
+                IDLE_W,
+                IDLE_W,
+                98,
+                simulated=not self.sm_shares,
+                idle_share=self.idle_share,
+                limit_w=self.limit_w,
             ),
         )
 
@@ -105,7 +114,7 @@ class Bench:
 
     def read(self, elapsed_s: float, active_j: float, method: Any = "model") -> None:
         self.pass_time(elapsed_s, active_j)
-        reading = MeterReading(self.joules - self.reset_j, 70.0, method)
+        reading = MeterReading(self.joules - self.reset_j, POWER_W, method)
         self.meter.read(reading, self.at_s, self.segments.values())
 
     def reset(self) -> None:

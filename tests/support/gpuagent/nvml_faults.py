@@ -98,11 +98,16 @@ class FaultInjector:
 
 
 class FaultyNvml(FakeNvml):
-    """Simulated hardware some of whose calls fail, as a test orders."""
+    """Simulated hardware some of whose calls fail, as a test orders.
+
+    Attributes:
+        asked: Functions that were called, each with the GPU that the call was about.
+    """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._injector = FaultInjector()
+        self.asked: set[tuple[str, str]] = set()
 
     def inject(self, fault: InjectedFault, *, seed: int | None = None) -> None:
         """Order a fault; see `InjectedFault` for which calls it hits."""
@@ -122,7 +127,9 @@ class FaultyNvml(FakeNvml):
 
         def call(*arguments: Any) -> int:
             with self._node.lock:
-                fault = self._injector.due(symbol, self._gpu_uuid(arguments))
+                gpu_uuid = self._gpu_uuid(arguments)
+                self.asked.add((symbol, gpu_uuid))
+                fault = self._injector.due(symbol, gpu_uuid)
                 if fault is not None and not fault.after:
                     return fault.code
                 status: int = function(*arguments)
@@ -133,6 +140,11 @@ class FaultyNvml(FakeNvml):
     def _gpu_uuid(self, arguments: Sequence[Any]) -> str:
         """Return the GPU that a call is about: its first argument's; "" where it is about none."""
         node = self._node
+        first = arguments[0] if arguments else None
+        if isinstance(first, bytes):
+            return first.decode()
+        if isinstance(first, ctypes.c_uint):
+            return node.gpus[first.value].uuid if first.value < len(node.gpus) else ""
         try:
             number = ctypes.cast(arguments[0], ctypes.c_void_p).value
         except (IndexError, ctypes.ArgumentError):

@@ -70,6 +70,8 @@ class _ConditionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Conditi
     """A model's texts are usually so long that no batch of them is in time: plans are for shorter ones."""
     CONDITION_KIND_GPU_ESTIMATED: _ConditionKind.ValueType  # 23
     """A GPU type has no table: its speed and idle power are estimated from what the driver says."""
+    CONDITION_KIND_GPU_IMPAIRED: _ConditionKind.ValueType  # 24
+    """A GPU's driver refuses queries about it, or its meter gives what cannot be."""
 
 class ConditionKind(_ConditionKind, metaclass=_ConditionKindEnumTypeWrapper):
     """Kinds of conditions; docs/conditions.md has a row for each."""
@@ -121,6 +123,8 @@ CONDITION_KIND_TEXTS_TOO_LONG: ConditionKind.ValueType  # 22
 """A model's texts are usually so long that no batch of them is in time: plans are for shorter ones."""
 CONDITION_KIND_GPU_ESTIMATED: ConditionKind.ValueType  # 23
 """A GPU type has no table: its speed and idle power are estimated from what the driver says."""
+CONDITION_KIND_GPU_IMPAIRED: ConditionKind.ValueType  # 24
+"""A GPU's driver refuses queries about it, or its meter gives what cannot be."""
 Global___ConditionKind: _TypeAlias = ConditionKind  # noqa: Y015
 
 @_typing.final
@@ -136,7 +140,7 @@ class Condition(_message.Message):
     kind: Global___ConditionKind.ValueType
     """What is wrong."""
     subject: _builtins.str
-    """What it concerns: "node/NAME", "gpu/TYPE", "model/NAME", "variant/MODEL/NAME", "zone/NAME",
+    """What it concerns: "node/NAME", "gpu/TYPE", "gpu/UUID", "model/NAME", "variant/MODEL/NAME", "zone/NAME",
     "service/NAME", or "plan".
     """
     sentence: _builtins.str

@@ -54,6 +54,8 @@ class ConditionKind(IntEnum):
     TEXTS_TOO_LONG = 22
     # A GPU type has no table: its speed and idle power are estimated from what the driver says.
     GPU_ESTIMATED = 23
+    # A GPU's driver refuses queries about it, or its meter gives what cannot be.
+    GPU_IMPAIRED = 24
 
     @classmethod
     def _missing_(cls, value: object) -> "ConditionKind":
@@ -67,8 +69,8 @@ class Condition:
 
     Attributes:
         kind: What is wrong.
-        subject: What it concerns: "node/NAME", "gpu/TYPE", "model/NAME", "variant/MODEL/NAME",
-            "zone/NAME", "service/NAME", or "plan".
+        subject: What it concerns: "node/NAME", "gpu/TYPE", "gpu/UUID", "model/NAME",
+            "variant/MODEL/NAME", "zone/NAME", "service/NAME", or "plan".
         sentence: What is wrong, for a person.
         setting: The key of the deployment file that changes it, for example "nodes.node-0.control".
             Empty: none does.

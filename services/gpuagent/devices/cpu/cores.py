@@ -6,7 +6,7 @@ starts, to its slice's cores. MIG and clocks there are none.
 
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self
@@ -85,6 +85,22 @@ class CpuCores:
                 cores=tuple(self.cores),
             ),
         )
+
+    def get(self, gpu_uuid: str) -> GpuInfo:
+        """Return the device.
+
+        Raises:
+            NotFound: It is another one.
+        """
+        self._find(gpu_uuid)
+        return self.list()[0]
+
+    def keep(self, gpu_uuids: Collection[str]) -> None:
+        """There is one device, and it does not come and go."""
+
+    def refused(self) -> Mapping[str, Mapping[str, str]]:
+        """Return nothing: there is no driver."""
+        return {}
 
     def readings(self) -> tuple[GpuReading, ...]:
         """Return the device and its slices; what memory they use is not known."""

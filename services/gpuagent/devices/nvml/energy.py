@@ -1,42 +1,47 @@
-"""Energy of GPUs: counted where they count, else their power over time."""
+"""Energy of one GPU on one scale: counted where it counts, else its power over time."""
 
-from collections.abc import Callable
-from typing import Any
+import math
+from dataclasses import dataclass
+from typing import Literal
 
-import pynvml
 
+@dataclass(slots=True)
+class EnergyMeter:
+    """Follows the energy counter; while there is none, sums power by the trapezoid rule.
 
-class PowerIntegral:
-    """Sums power samples by the trapezoid rule.
+    Both are on one scale: a counter that is refused for a while and comes back goes on from there,
+    and what the power said of the time between is counted once. Power samples are as good as they
+    are dense: whatever happens between two of them is taken as a straight line.
 
-    It is as good as the samples are dense: whatever happens between two of them is taken as a
-    straight line.
+    Attributes:
+        known_at_s: Time of the last reading that the driver did not refuse, s; -inf: none yet.
     """
 
-    def __init__(self) -> None:
-        self._energy_j = 0.0
-        self._last: tuple[float, float] | None = None
+    known_at_s: float = -math.inf
+    _energy_j: float = 0.0
+    _counter_j: float | None = None
+    _power_w: float | None = None
 
-    def add(self, now_s: float, power_w: float) -> float:
-        """Take a sample; return the energy since the first one, J.
+    def read(
+        self, now_s: float, counter_j: float | None, power_w: float | None
+    ) -> tuple[float, Literal["counter", "integrated"]] | None:
+        """Return the energy and how it is known, J; None: neither is reported.
 
         Args:
-            now_s: Monotonic time, s; never less than the last sample's.
-            power_w: Power now, W.
+            now_s: Monotonic time, s; never less than the last reading's.
+            counter_j: The energy counter, J; None: there is none now.
+            power_w: Power now, W; None: it is not reported now.
         """
-        if self._last is not None:
-            last_s, last_w = self._last
-            self._energy_j += (now_s - last_s) * (last_w + power_w) / 2
-        self._last = (now_s, power_w)
-        return self._energy_j
-
-
-_MISSING = (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound)
-
-
-def thousandths(read: Callable[[Any], int], handle: Any) -> float | None:
-    """Return W of what NVML counts in mW, J of what it counts in mJ; None: not on this GPU."""
-    try:
-        return read(handle) / 1000
-    except _MISSING:
-        return None
+        if counter_j is None and power_w is None:
+            return None
+        last_s, last_w = self.known_at_s, self._power_w
+        self.known_at_s, self._power_w = now_s, power_w
+        if counter_j is not None:
+            restarted = self._counter_j is None or counter_j < self._counter_j
+            self._energy_j = counter_j if restarted else max(counter_j, self._energy_j)
+            self._counter_j = counter_j
+            return self._energy_j, "counter"
+        if power_w is not None and math.isfinite(last_s):
+            mean_w = power_w if last_w is None else (last_w + power_w) / 2
+            self._energy_j += (now_s - last_s) * mean_w
+        return self._energy_j, "integrated"

@@ -1,5 +1,6 @@
 """NVML's errors as ours, in one place."""
 
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -47,6 +48,17 @@ LOST = "NVML_GPU_IS_LOST"
 """Reason of the error of a GPU that has fallen off the bus."""
 
 
+def query_of(error: pynvml.NVMLError) -> str:
+    """Return the C function that failed, for example "nvmlDeviceGetMemoryInfo"; "": not known."""
+    names = [frame.f_code.co_name for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return next((name for name in reversed(names) if name.startswith("nvml")), "")
+
+
+def spoken(error: pynvml.NVMLError) -> str:
+    """Return NVML's words, with a hint where there is one."""
+    return f"{error}{_HINTS.get(error.value, '')}"
+
+
 @contextmanager
 def translated(doing: str, field: str = "") -> Iterator[None]:
     """Turn NVML's errors inside the block into service errors.
@@ -63,8 +75,9 @@ def translated(doing: str, field: str = "") -> Iterator[None]:
     except pynvml.NVMLError as error:
         found = _CLASSES.get(error.value, Unavailable)
         reason = type(error).__name__.removeprefix("NVMLError_")
+        query = query_of(error)
         raise found(
-            f"cannot {doing}: {error}{_HINTS.get(error.value, '')}",
+            f"cannot {doing}: {query}{query and ': '}{spoken(error)}",
             reason="NVML_" + "".join(f"_{c}" if c.isupper() else c.upper() for c in reason)[1:],
             field=field if found in (InvalidArgument, NotFound) else "",
         ) from error

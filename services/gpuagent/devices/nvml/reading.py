@@ -1,35 +1,32 @@
 """Reads one GPU through NVML: its model, its clocks, its MIG instances. Changes nothing.
 
-Functions take an nvmlDevice_t and let NVML's errors through; `nvml.errors` turns them into ours.
+What a `Board` does not say has another source, or is left out. Functions that take an nvmlDevice_t
+let NVML's errors through; `nvml.errors` turns them into ours.
 """
 
 from collections.abc import Callable, Iterator
 from ctypes import byref, c_uint
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final
 
 import psutil
 import pynvml
 
 from cinquefoil.gpuagent.v1.records import Placement, SliceProfile
+from services.gpuagent.devices.nvml.errors import query_of, spoken
+from services.gpuagent.devices.nvml.queries import Board
 from services.kit.hardware import gpu_types
 from services.kit.hardware.boards import DriverReading, identify, table_of
 from services.kit.hardware.gpu_types import GpuModel, whole_geometry
 from services.kit.mig import Geometry
 from services.kit.units import BYTES_PER_MIB
 
-T = TypeVar("T")
-
 _CORES_PER_SM = {(6, 0): 64, (7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64}
 """CUDA cores per SM by compute capability, where it is not 128 (CUDA programming guide)."""
 
-_MISSING = (
-    pynvml.NVMLError_NotSupported,
-    pynvml.NVMLError_FunctionNotFound,
-    pynvml.NVMLError_NoPermission,
-)
-"""Errors that say: this board, virtual machine, container or driver has no such figure."""
+_UNNAMED: Final = "NVIDIA GPU"
+"""Product name of a board whose driver does not say it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,30 +46,6 @@ class Instance:
     complete: bool
 
 
-def present() -> Iterator[tuple[str, Any]]:
-    """Yield UUID and nvmlDevice_t of each GPU that has not fallen off the bus, by index."""
-    for index in range(pynvml.nvmlDeviceGetCount()):
-        try:
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            yield pynvml.nvmlDeviceGetUUID(handle), handle
-        except pynvml.NVMLError_GpuIsLost:
-            continue
-
-
-def by_uuid(gpu_uuid: str) -> Any:
-    """Return the nvmlDevice_t of a GPU, also while another one is lost.
-
-    nvml.h of nvmlDeviceGetHandleByUUID: NVML_ERROR_GPU_IS_LOST "if any GPU has fallen off the bus".
-    """
-    try:
-        return pynvml.nvmlDeviceGetHandleByUUID(gpu_uuid.encode())
-    except pynvml.NVMLError_GpuIsLost:
-        handle = dict(present()).get(gpu_uuid)
-        if handle is None:
-            raise
-        return handle
-
-
 def mig_mode(device: Any) -> tuple[bool, bool]:
     """Return the MIG mode in force and the one pending; both False where there is none."""
     try:
@@ -82,45 +55,52 @@ def mig_mode(device: Any) -> tuple[bool, bool]:
     return bool(current), bool(pending)
 
 
-def model(device: Any) -> GpuModel:
-    """Return what the GPU is, and what it can be cut into in its present MIG mode."""
-    product_name = pynvml.nvmlDeviceGetName(device)
-    memory_bytes = _memory_bytes(device)
-    clocks_mhz = _clocks_mhz(device)
-    capability = _unless_missing(pynvml.nvmlDeviceGetCudaComputeCapability, device) or (0, 0)
-    limit_mw = _unless_missing(pynvml.nvmlDeviceGetPowerManagementDefaultLimit, device)
-    board = identify(
+def latest_mig_mode(board: Board) -> tuple[bool, bool]:
+    """Return the MIG mode in force and the one pending, as the driver last said."""
+    current, pending = board.latest(pynvml.nvmlDeviceGetMigMode) or (0, 0)
+    return bool(current), bool(pending)
+
+
+def model(board: Board, *, mig_enabled: bool) -> GpuModel:
+    """Return what the GPU is, and what it can be cut into in a MIG mode.
+
+    Raises:
+        NVMLError: MIG mode is on, and the driver does not say what it can be cut into.
+    """
+    product_name = board.fixed(pynvml.nvmlDeviceGetName) or _UNNAMED
+    memory_bytes = _memory_bytes(board, product_name)
+    clocks_mhz = _clocks_mhz(board)
+    capability = board.fixed(pynvml.nvmlDeviceGetCudaComputeCapability) or (0, 0)
+    found = identify(
         DriverReading(
             product_name=product_name,
             memory_bytes=memory_bytes,
             compute_capability=(capability[0], capability[1]),
-            sm_count=_sm_count(device, (capability[0], capability[1])),
+            sm_count=_sm_count(board, (capability[0], capability[1])),
             max_clock_mhz=clocks_mhz[0] or None,
-            limit_w=None if limit_mw is None else limit_mw / 1000,
-            memory_gb_per_s=_memory_gb_per_s(device),
+            limit_w=_limit_w(board),
+            memory_gb_per_s=_memory_gb_per_s(board),
         )
     )
-    kinds = tuple(_kinds(device))
-    if mig_mode(device)[0]:
-        geometry = _geometry(device, kinds)
+    if mig_enabled:
+        geometry = _geometry(board.handle, tuple(_kinds(board.handle)))
     else:
-        table = table_of(product_name, memory_bytes)
-        known = table.geometry.kinds if table else ()
-        slices = max((kind.compute_slices for kind in kinds or known), default=1)
         geometry = whole_geometry(
-            compute_slices=slices, sm_count=board.sm_count, memory_bytes=memory_bytes
+            compute_slices=_compute_slices(board, product_name, memory_bytes),
+            sm_count=found.sm_count,
+            memory_bytes=memory_bytes,
         )
     return GpuModel(
-        name=board.name,
+        name=found.name,
         product_name=product_name,
         geometry=geometry,
-        sm_count=board.sm_count,
+        sm_count=found.sm_count,
         memory_bytes=memory_bytes,
-        idle_power_w=board.idle_power_w,
-        context_power_w=board.context_power_w,
-        max_power_w=board.max_power_w,
+        idle_power_w=found.idle_power_w,
+        context_power_w=found.context_power_w,
+        max_power_w=found.max_power_w,
         clocks_mhz=clocks_mhz,
-        performance=board.performance,
+        performance=found.performance,
     )
 
 
@@ -202,42 +182,62 @@ def full_compute_profile_id(instance: Any, compute_slices: int) -> int:
 # ---- helpers -----------------------------------------------------------------------------------
 
 
-def _unless_missing(query: Callable[..., T], *arguments: Any) -> T | None:
-    """Return an answer, or None where this board, virtual machine or driver has none."""
-    try:
-        return query(*arguments)
-    except _MISSING:
-        return None
+def _memory_bytes(board: Board, product_name: str) -> int:
+    """Return the GPU's memory; the machine's where the driver has no figure, as both share it.
+
+    A board that is known has no more than its table says.
+    """
+    found = board.fixed(pynvml.nvmlDeviceGetMemoryInfo)
+    if found is not None:
+        return int(found.total)
+    memory_bytes = int(psutil.virtual_memory().total)
+    table = table_of(product_name, memory_bytes)
+    return min(memory_bytes, table.memory_bytes) if table else memory_bytes
 
 
-def _memory_bytes(device: Any) -> int:
-    """Return the GPU's memory; the machine's where both share it and NVML has no figure."""
-    found = _unless_missing(pynvml.nvmlDeviceGetMemoryInfo, device)
-    return psutil.virtual_memory().total if found is None else int(found.total)
+def _limit_w(board: Board) -> float | None:
+    """Return the default power limit, else the one in force; None: the driver has neither."""
+    default_mw = board.fixed(pynvml.nvmlDeviceGetPowerManagementDefaultLimit)
+    limit_mw = default_mw or board.fixed(pynvml.nvmlDeviceGetEnforcedPowerLimit)
+    return limit_mw / 1000 if limit_mw else None
 
 
-def _memory_gb_per_s(device: Any) -> float | None:
+def _memory_gb_per_s(board: Board) -> float | None:
     """Return the memory bandwidth: two transfers per clock; None: NVML does not say."""
-    bits = _unless_missing(pynvml.nvmlDeviceGetMemoryBusWidth, device)
-    clock_mhz = _unless_missing(pynvml.nvmlDeviceGetMaxClockInfo, device, pynvml.NVML_CLOCK_MEM)
+    bits = board.fixed(pynvml.nvmlDeviceGetMemoryBusWidth)
+    clock_mhz = board.fixed(pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_MEM)
     return 2 * clock_mhz * 1e6 * bits / 8 / 1e9 if bits and clock_mhz else None
 
 
-def _sm_count(device: Any, capability: tuple[int, int]) -> int | None:
+def _sm_count(board: Board, capability: tuple[int, int]) -> int | None:
     """Return the SMs of the whole GPU: NVML counts CUDA cores, and SMs only of its slices."""
-    cores = _unless_missing(pynvml.nvmlDeviceGetNumGpuCores, device)
-    return None if cores is None else cores // _CORES_PER_SM.get(capability, 128)
+    cores = board.fixed(pynvml.nvmlDeviceGetNumGpuCores)
+    return cores // _CORES_PER_SM.get(capability, 128) if cores else None
 
 
-def _clocks_mhz(device: Any) -> tuple[int, ...]:
+def _clocks_mhz(board: Board) -> tuple[int, ...]:
     """Return the SM clocks at the highest memory clock, highest first; (0,): NVML has none."""
-    memory_mhz = _unless_missing(pynvml.nvmlDeviceGetSupportedMemoryClocks, device)
-    listed = memory_mhz and _unless_missing(
-        pynvml.nvmlDeviceGetSupportedGraphicsClocks, device, max(memory_mhz)
+    memory_mhz = board.fixed(pynvml.nvmlDeviceGetSupportedMemoryClocks)
+    listed = memory_mhz and board.fixed(
+        pynvml.nvmlDeviceGetSupportedGraphicsClocks, max(memory_mhz)
     )
     if not listed:
-        listed = [_unless_missing(pynvml.nvmlDeviceGetMaxClockInfo, device, pynvml.NVML_CLOCK_SM)]
+        listed = [board.fixed(pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM)]
     return tuple(sorted((clock_mhz or 0 for clock_mhz in listed), reverse=True))
+
+
+def _compute_slices(board: Board, product_name: str, memory_bytes: int) -> int:
+    """Return the compute slices that a board without MIG mode would have, else the table's."""
+    try:
+        kinds = tuple(_kinds(board.handle))
+    except pynvml.NVMLError_GpuIsLost:
+        raise
+    except pynvml.NVMLError as error:
+        board.refusals.note(query_of(error), spoken(error))
+        kinds = ()
+    table = table_of(product_name, memory_bytes)
+    known = table.geometry.kinds if table else ()
+    return max((kind.compute_slices for kind in kinds or known), default=1)
 
 
 def _kinds(device: Any) -> Iterator[SliceProfile]:
@@ -259,6 +259,9 @@ def _kinds(device: Any) -> Iterator[SliceProfile]:
 
 def _geometry(device: Any, kinds: tuple[SliceProfile, ...]) -> Geometry:
     """Return the geometry: the kinds with their placements (which need privilege to read)."""
+    if not kinds:  # it is in MIG mode: this says why it has no sizes
+        pynvml.nvmlDeviceGetGpuInstanceProfileInfo(device, pynvml.NVML_GPU_INSTANCE_PROFILE_1_SLICE)
+        raise pynvml.NVMLError_NotSupported
     placed = []
     for kind in kinds:
         starts, size = possible_placements(device, kind.gpu_instance_profile_id)

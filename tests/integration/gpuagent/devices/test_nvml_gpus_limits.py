@@ -13,7 +13,7 @@ from services.gpuagent.core.device_port import NO_METER, Permissions
 from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code
 from services.gpuagent.devices.fake_nvml.fake_node import UNPRIVILEGED
-from services.gpuagent.devices.nvml.energy import PowerIntegral
+from services.gpuagent.devices.nvml.energy import EnergyMeter
 from services.gpuagent.devices.nvml.errors import translated
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.kit.errors import (
@@ -102,10 +102,31 @@ def test_a_counter_without_power_is_still_a_counter(library: FaultyNvml) -> None
 
 
 def test_power_is_integrated_by_trapezoids() -> None:
-    integral = PowerIntegral()
+    meter = EnergyMeter()
     samples = [(5.0, 100.0), (6.0, 200.0), (6.0, 0.0), (10.0, 50.0)]
 
-    assert [integral.add(*sample) for sample in samples] == [0.0, 150.0, 150.0, 250.0]
+    found = [meter.read(now_s, None, power_w) for now_s, power_w in samples]
+    assert found == [(energy_j, "integrated") for energy_j in (0.0, 150.0, 150.0, 250.0)]
+
+
+def test_a_counter_that_is_refused_for_a_while_goes_on_from_its_power() -> None:
+    """Nothing is counted twice or lost, whether power said too much or too little meanwhile."""
+    for after_j, expected_j in ((1350.0, 1350.0), (1200.0, 1300.0)):
+        meter = EnergyMeter()
+        assert meter.read(0.0, 1000.0, 100.0) == (1000.0, "counter")
+        assert meter.read(1.0, None, 100.0) == (1100.0, "integrated")
+        assert meter.read(2.0, None, None) is None
+        assert meter.read(3.0, None, 100.0) == (1300.0, "integrated")
+        assert meter.read(3.0, after_j, 100.0) == (expected_j, "counter")
+        assert meter.read(4.0, 1400.0, None) == (1400.0, "counter")
+
+
+def test_a_counter_that_restarts_while_it_is_refused_begins_again() -> None:
+    meter = EnergyMeter()
+    meter.read(0.0, 1000.0, 100.0)
+    meter.read(1.0, None, 100.0)
+
+    assert meter.read(2.0, 5.0, 100.0) == (5.0, "counter")
 
 
 def test_a_clock_is_locked_within_the_supported_range_only(library: FaultyNvml, gpus: Open) -> None:

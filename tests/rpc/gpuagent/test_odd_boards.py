@@ -1,0 +1,151 @@
+"""Agents of boards of which half works: the rest serves, and a condition names what does not."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from cinquefoil.condition.v1.condition_pb2 import CONDITION_KIND_GPU_IMPAIRED
+from cinquefoil.gpuagent.v1 import inventory_pb2
+from services.gpuagent.devices.fake_nvml.core.return_codes import Code, describe
+from services.gpuagent.devices.fake_nvml.library import gpu_uuid
+from services.kit.hardware import gpu_types
+from tests.support.gpuagent.agent_service import (
+    GPU,
+    NODE,
+    WHOLE_GPU,
+    Planner,
+    agent,
+    deployment,
+    placement,
+    planning,
+    segment_spec,
+)
+from tests.support.gpuagent.odd_boards import ENERGY, FLEET, OddBoard, odd
+from tests.support.worker.worker_process import infer_request, output, routed
+
+CODES = (Code.NOT_SUPPORTED, Code.NO_PERMISSION, Code.UNKNOWN, Code.GPU_IS_LOST)
+QUERIES = (
+    "nvmlDeviceGetClockInfo",
+    "nvmlDeviceGetCudaComputeCapability",
+    "nvmlDeviceGetGpuInstancePossiblePlacements_v2",
+    "nvmlDeviceGetGpuInstanceProfileInfoV",
+    "nvmlDeviceGetGpuInstances",
+    "nvmlDeviceGetHandleByIndex_v2",
+    "nvmlDeviceGetHandleByUUID",
+    "nvmlDeviceGetIndex",
+    "nvmlDeviceGetMaxClockInfo",
+    "nvmlDeviceGetMaxMigDeviceCount",
+    "nvmlDeviceGetMemoryInfo",
+    "nvmlDeviceGetMigDeviceHandleByIndex",
+    "nvmlDeviceGetMigMode",
+    "nvmlDeviceGetName",
+    "nvmlDeviceGetNumGpuCores",
+    "nvmlDeviceGetPowerManagementDefaultLimit",
+    "nvmlDeviceGetPowerUsage",
+    "nvmlDeviceGetSupportedGraphicsClocks",
+    "nvmlDeviceGetSupportedMemoryClocks",
+    "nvmlDeviceGetTotalEnergyConsumption",
+    "nvmlDeviceGetUUID",
+)
+"""Queries about one GPU that an agent makes until it has reported."""
+
+QUIET = {
+    "nvmlDeviceGetGpuInstanceProfileInfoV",
+    "nvmlDeviceGetMigMode",
+    ENERGY,
+}
+"""Queries that healthy boards refuse as not supported."""
+
+
+def _troubles(node: inventory_pb2.Node) -> dict[str, str]:
+    """The sentences of conditions on GPUs, by GPU."""
+    return {
+        each.subject.removeprefix("gpu/"): each.sentence
+        for each in node.conditions
+        if each.kind == CONDITION_KIND_GPU_IMPAIRED
+    }
+
+
+def _gpus(node: inventory_pb2.Node) -> dict[str, inventory_pb2.Gpu]:
+    return {gpu.uuid: gpu for gpu in node.gpus}
+
+
+async def _reported(
+    folder: Path, model: Path, monkeypatch: pytest.MonkeyPatch, boards: dict[int, OddBoard]
+) -> tuple[inventory_pb2.Node, set[str], set[tuple[str, str]]]:
+    """What an agent reports: its node, the GPUs with energy, and what was asked of its driver."""
+    settings = deployment(folder, model, "127.0.0.1:1")
+    with odd(monkeypatch, boards) as libraries:
+        async with agent(settings) as running:
+            return await running.node(), set(await running.energy()), libraries[0].asked
+
+
+@pytest.mark.parametrize("symbol", QUERIES)
+async def test_each_query_that_one_gpu_refuses_leaves_the_other_gpu_as_it_is(
+    symbol: str, tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the start, by each code, on either GPU: the other is reported as ever, with its energy."""
+    healthy, _, asked = await _reported(tmp_path / "healthy", model, monkeypatch, {})
+    queries = {name for name, uuid in asked if uuid and name.startswith("nvmlDeviceGet")}
+    assert queries <= {*QUERIES}, "a new query needs a row"
+    for code in CODES:
+        for index, (bad, good) in enumerate([(GPU, WHOLE_GPU), (WHOLE_GPU, GPU)]):
+            folder = tmp_path / f"{code}-{index}"
+            board = OddBoard("one query", refused={symbol: code})
+            node, metered, _ = await _reported(folder, model, monkeypatch, {index: board})
+            assert _gpus(node)[good].type == _gpus(healthy)[good].type
+            assert good in metered
+            troubles = _troubles(node)
+            assert good not in troubles
+            if (symbol, bad) not in asked or (code == Code.NOT_SUPPORTED and symbol in QUIET):
+                continue
+            name = re.sub(r"(_v\d|V)$", "", symbol)
+            if symbol != "nvmlDeviceGetHandleByUUID":  # found by its index instead
+                sentence = troubles.get(bad) or troubles[f"GPU {index}"]
+                assert f"{name}: {describe(code)}" in sentence
+
+
+@pytest.mark.parametrize("board", FLEET, ids=lambda board: board.name)
+async def test_a_fleet_of_odd_boards_serves(
+    board: OddBoard, tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests are answered on the odd board, where it serves, and on the healthy one beside it."""
+    types = (board.gpu_type, "t4")
+    odd_uuid, healthy_uuid = (gpu_uuid(NODE, i, each) for i, each in enumerate(types))
+    async with planning() as (planner, port):
+        settings = deployment(tmp_path, model, f"127.0.0.1:{port}", clock_loop="miad")
+        node = settings.nodes[NODE].model_copy(update={"simulated": types})
+        settings = settings.model_copy(update={"nodes": {NODE: node}})
+        with odd(monkeypatch, {0: board}):
+            async with agent(settings) as running:
+                await planner.until(lambda: healthy_uuid in planner.energy)
+                node_now = await running.node()
+                await _serve(planner, "healthy", healthy_uuid, "whole")
+                if board.serves:
+                    mig = gpu_types.load(board.gpu_type).mig_capable
+                    await _serve(planner, "odd", odd_uuid, "3g.20gb" if mig else "whole")
+                energy = await running.energy()
+
+    assert (odd_uuid in _gpus(node_now)) is board.serves
+    sentence = _troubles(node_now).get(odd_uuid, "")
+    assert {name for name in board.named if name in sentence} == board.named
+    assert healthy_uuid not in _troubles(node_now)
+    for account in energy.values():  # what is billed is what a board can draw in the test's time
+        assert 0 <= account.total_j < 1.5 * 400 * 60
+        parts_j = account.idle_j + account.unattributed_j
+        parts_j += sum(each.active_j for each in account.segments)
+        assert parts_j == pytest.approx(account.total_j)
+
+
+async def _serve(planner: Planner, name: str, uuid: str, profile: str) -> None:
+    if profile != "whole":
+        assert (await planner.create(profile, 0, uuid)).ok
+    spec = segment_spec(name, gpu_uuid=uuid, placement=placement(profile, 0))
+    started = await planner.start(spec)
+    assert started.ok, started.message
+    segment = planner.segment(name)
+    assert segment is not None
+    async with routed(segment.endpoints[0]) as worker:
+        result = await worker.infer(infer_request([[1, 2]], [2]))
+        assert output(result.response, "picked") == [30.0]
