@@ -208,7 +208,7 @@ class Agent:
         await self.accounts.read()
 
     async def _look(self) -> None:
-        """Look at the conditions; what drivers refused is asked again first."""
+        """Look at the conditions; what drivers refused is queried again first."""
         if self.node.device.refused():
             with suppress(ServiceError):
                 await self.node.device.call(lambda d: d.list())

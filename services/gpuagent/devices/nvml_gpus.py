@@ -222,9 +222,9 @@ class NvmlGpus:
         """
         board = self._board(gpu_uuid, self._handle(gpu_uuid))
         with translated(f"read the power of {gpu_uuid}"):
-            power_mw = board.ask(pynvml.nvmlDeviceGetPowerUsage)
+            power_mw = board.now(pynvml.nvmlDeviceGetPowerUsage)
             # Volta or newer
-            counter_mj = board.ask(pynvml.nvmlDeviceGetTotalEnergyConsumption)
+            counter_mj = board.now(pynvml.nvmlDeviceGetTotalEnergyConsumption)
         power_w = None if power_mw is None else power_mw / 1000
         counter_j = None if counter_mj is None else counter_mj / 1000
         meter, now_s = self._meters[gpu_uuid], self._monotonic()
@@ -285,8 +285,8 @@ class NvmlGpus:
         """Return the GPU at an index; while the driver refuses to say, the one that was there."""
         place = self._places.setdefault(index, Refusals(self._monotonic))
         try:
-            handle = place.ask(pynvml.nvmlDeviceGetHandleByIndex, index)
-            uuid = handle and place.ask(pynvml.nvmlDeviceGetUUID, handle)
+            handle = place.attempt(pynvml.nvmlDeviceGetHandleByIndex, index)
+            uuid = handle and place.attempt(pynvml.nvmlDeviceGetUUID, handle)
         except pynvml.NVMLError_GpuIsLost:
             return None
         if not uuid:
@@ -325,7 +325,7 @@ class NvmlGpus:
     def _model(self, board: Board, *, mig_enabled: bool) -> GpuModel:
         """Return the model; nvml.h: geometry is immutable for the lifetime of a MIG mode.
 
-        A figure that was refused is asked for again.
+        A figure that was refused is queried again.
         """
         key = (board.uuid, mig_enabled)
         if key not in self._models or board.refusals.present:
@@ -351,14 +351,14 @@ class NvmlGpus:
             slices: tuple[tuple[Placement, str], ...] = ((Placement(WHOLE, 0), uuid),)
             if enabled:
                 slices = tuple((e.placement, e.devices[0]) for e in found if e.complete)
-            number = board.ask(pynvml.nvmlDeviceGetIndex)
+            number = board.now(pynvml.nvmlDeviceGetIndex)
             self._last[uuid] = info = GpuInfo(
                 uuid=uuid,
                 index=index if number is None else number,
                 model=model,
                 mig_enabled=enabled,
                 slices=slices,
-                clock_mhz=board.ask(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM) or 0,
+                clock_mhz=board.now(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM) or 0,
                 mig_pending=pending,
                 leftovers=tuple(e.placement for e in found if not e.devices),
                 divided=tuple(e.placement for e in found if e.devices and not e.complete),

@@ -74,11 +74,11 @@ def _gpus(node: inventory_pb2.Node) -> dict[str, inventory_pb2.Gpu]:
 async def _reported(
     folder: Path, model: Path, monkeypatch: pytest.MonkeyPatch, boards: dict[int, OddBoard]
 ) -> tuple[inventory_pb2.Node, set[str], set[tuple[str, str]]]:
-    """What an agent reports: its node, the GPUs with energy, and what was asked of its driver."""
+    """Return an agent's node, the GPUs with energy, and the calls of its driver."""
     settings = deployment(folder, model, "127.0.0.1:1")
     with odd(monkeypatch, boards) as libraries:
         async with agent(settings) as running:
-            return await running.node(), set(await running.energy()), libraries[0].asked
+            return await running.node(), set(await running.energy()), libraries[0].called
 
 
 @pytest.mark.parametrize("symbol", QUERIES)
@@ -86,8 +86,8 @@ async def test_each_query_that_one_gpu_refuses_leaves_the_other_gpu_as_it_is(
     symbol: str, tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At the start, by each code, on either GPU: the other is reported as ever, with its energy."""
-    healthy, _, asked = await _reported(tmp_path / "healthy", model, monkeypatch, {})
-    queries = {name for name, uuid in asked if uuid and name.startswith("nvmlDeviceGet")}
+    healthy, _, called = await _reported(tmp_path / "healthy", model, monkeypatch, {})
+    queries = {name for name, uuid in called if uuid and name.startswith("nvmlDeviceGet")}
     assert queries <= {*QUERIES}, "a new query needs a row"
     for code in CODES:
         for index, (bad, good) in enumerate([(GPU, WHOLE_GPU), (WHOLE_GPU, GPU)]):
@@ -98,7 +98,7 @@ async def test_each_query_that_one_gpu_refuses_leaves_the_other_gpu_as_it_is(
             assert good in metered
             troubles = _troubles(node)
             assert good not in troubles
-            if (symbol, bad) not in asked or (code == Code.NOT_SUPPORTED and symbol in QUIET):
+            if (symbol, bad) not in called or (code == Code.NOT_SUPPORTED and symbol in QUIET):
                 continue
             name = re.sub(r"(_v\d|V)$", "", symbol)
             if symbol != "nvmlDeviceGetHandleByUUID":  # found by its index instead

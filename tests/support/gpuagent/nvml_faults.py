@@ -101,13 +101,13 @@ class FaultyNvml(FakeNvml):
     """Simulated hardware some of whose calls fail, as a test orders.
 
     Attributes:
-        asked: Functions that were called, each with the GPU that the call was about.
+        called: Functions that were called, each with the GPU that the call was about.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._injector = FaultInjector()
-        self.asked: set[tuple[str, str]] = set()
+        self.called: set[tuple[str, str]] = set()
 
     def inject(self, fault: InjectedFault, *, seed: int | None = None) -> None:
         """Order a fault; see `InjectedFault` for which calls it hits."""
@@ -128,7 +128,7 @@ class FaultyNvml(FakeNvml):
         def call(*arguments: Any) -> int:
             with self._node.lock:
                 gpu_uuid = self._gpu_uuid(arguments)
-                self.asked.add((symbol, gpu_uuid))
+                self.called.add((symbol, gpu_uuid))
                 fault = self._injector.due(symbol, gpu_uuid)
                 if fault is not None and not fault.after:
                     return fault.code

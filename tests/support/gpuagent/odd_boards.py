@@ -34,7 +34,7 @@ class OddBoard:
         refused: Return codes of queries.
         counter: What its energy counter shows, of what was drawn, J.
         serves: The board is offered to plans.
-        unnamed: Refused queries that are no trouble: healthy boards refuse them, too.
+        unnamed: Refused queries that healthy boards refuse, too.
     """
 
     name: str

@@ -45,7 +45,7 @@ class Refusals:
         """Note a refusal."""
         self._noted[query] = (self._monotonic(), why)
 
-    def ask(self, query: Callable[..., T], *arguments: Any) -> T | None:
+    def attempt(self, query: Callable[..., T], *arguments: Any) -> T | None:
         """Return an answer; None: the driver refuses it.
 
         Raises:
@@ -80,18 +80,18 @@ class Board:
     refusals: Refusals = field(default_factory=Refusals)
     _answers: dict[tuple[Any, ...], Any] = field(default_factory=dict)
 
-    def ask(self, query: Callable[..., T], *arguments: Any) -> T | None:
+    def now(self, query: Callable[..., T], *arguments: Any) -> T | None:
         """Return an answer of now; None: refused."""
-        return self.refusals.ask(query, self.handle, *arguments)
+        return self.refusals.attempt(query, self.handle, *arguments)
 
     def fixed(self, query: Callable[..., T], *arguments: Any) -> T | None:
-        """Return an answer that never changes: asked until it is given once; None: refused."""
+        """Return an answer that never changes: queried until it is given; None: refused."""
         known: T | None = self._answers.get((query, *arguments))
         return self.latest(query, *arguments) if known is None else known
 
     def latest(self, query: Callable[..., T], *arguments: Any) -> T | None:
         """Return an answer of now, or the last one while it is refused; None: never given."""
-        key, answer = (query, *arguments), self.ask(query, *arguments)
+        key, answer = (query, *arguments), self.now(query, *arguments)
         if answer is not None:
             self._answers[key] = answer
         known: T | None = self._answers.get(key)
