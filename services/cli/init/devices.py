@@ -1,16 +1,17 @@
 """Devices of a machine: its NVIDIA GPUs, or else its cores."""
 
-import os
 from dataclasses import dataclass
 
 import pynvml
+
+from services.kit import cgroup
 
 _NAME_WIDTH = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """Devices found. Attributes: gpus (product names by UUID), cores (that this process has)."""
+    """Devices found. Attributes: gpus (product names by UUID), cores (that this process may use)."""
 
     gpus: dict[str, str]
     cores: int
@@ -18,7 +19,7 @@ class Devices:
 
 def find_devices() -> Devices:
     """Return the devices of this machine; a driver that does not answer counts as no GPU."""
-    return Devices(_gpus(), len(os.sched_getaffinity(0)))
+    return Devices(_gpus(), cgroup.whole_cores())
 
 
 def _gpus() -> dict[str, str]:

@@ -1,7 +1,6 @@
 """Reads a scenario, simulates it, and writes its report."""
 
 import json
-import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from rich.text import Text
 
 from services.cli.simulate.page import write
 from services.cli.simulate.render import render
+from services.kit import cgroup
 from services.simulator.loader import Setting, read
 from services.simulator.report.report import chosen, run_in_processes
 from services.simulator.scenario import Policy
@@ -50,7 +50,7 @@ def simulate(
     out.mkdir(parents=True, exist_ok=True)  # now: a simulation takes its time
     console = Console(stderr=as_json)
     with Progress(console, wanted, setting.scenario.duration_s) as bars:
-        at_once = processes or len(os.sched_getaffinity(0))
+        at_once = processes or cgroup.whole_cores()
         report = run_in_processes(path.stem, reader, wanted, bars.show, at_once)
     document = json.dumps(report.document(), indent=2, allow_nan=False) + "\n"
     (out / "report.json").write_text(document, encoding="utf-8")

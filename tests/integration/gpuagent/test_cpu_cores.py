@@ -1,5 +1,6 @@
 """The cores of a machine as a device: the same promises as NVML's, kept without a driver."""
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from services.gpuagent.devices.cpu.cores import CpuCores, chosen, cores_of
 from services.gpuagent.devices.cpu.power import PowerModel, busy_s
 from services.gpuagent.devices.device_thread import Devices
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
+from services.kit.cgroup import CgroupLimits
 from services.kit.config import Cpu
 from services.kit.errors import (
     FailedPrecondition,
@@ -258,6 +260,32 @@ def test_energy_is_rapls_where_it_may_be_read_and_else_a_model(tmp_path: Path) -
     without = device_of(tmp_path, Cpu(cores=1, idle_w=3.0, core_w=7.0), tmp_path / "none")
     assert without.gauge().method == "model"
     assert (without.model.context_power_w, without.model.max_power_w) == (3.0, 10.0)
+
+
+def test_a_quota_slows_the_cores_and_a_limit_is_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 1.5 cores of time, two cores are as fast as 1.5; a container's memory is its limit."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
+    speeds = {}
+    for quota in (math.inf, 1.5, 0.5):
+        device = cores_of(
+            "node-a",
+            Cpu(cores=2),
+            tmp_path,
+            lambda _: SharedCounters(tmp_path / "ledger"),
+            ALL_GRANTED,
+            rapl=tmp_path / "none",
+            allowed=CgroupLimits(quota, 2**28),
+        )
+        device.measure = lambda: 40.0
+        with device:
+            (found,) = device.list()
+        speeds[quota] = found.model.core_gmacs_per_s
+        assert found.model.memory_bytes == 2**28
+        assert found.model.geometry.kind("1c").memory_bytes == 2**27
+
+    assert speeds == {math.inf: 40.0, 1.5: 30.0, 0.5: 10.0}
 
 
 def test_a_device_keeps_its_identity_while_its_cores_do(tmp_path: Path) -> None:

@@ -21,13 +21,18 @@ from services.gpuagent.core.gpu_info import GpuInfo, GpuReading, SliceReading
 from services.gpuagent.devices.cpu import power, speed
 from services.gpuagent.devices.rapl import ROOT, Rapl
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
+from services.kit import cgroup
+from services.kit.cgroup import CgroupLimits
 from services.kit.config import Cpu
 from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound
 from services.kit.hardware.gpu_types import GpuModel
 from services.kit.mig import Layout
 from services.kit.state_file import read_parsed, write_json
+from services.kit.telemetry import logs
 
 VERSION: Final = 1
+
+_log = logs.get("cores")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,6 +48,8 @@ class CpuCores:
         busy: Returns whether a process holds a slice, by the slice's UUID.
         permissions: Whether slices may be changed.
         measure: Measures a core's speed, 1e9 multiply-accumulates/s; blocks for less than 1 s.
+        share: Part of its cores' time that the process may use, 0 < share <= 1: with a quota of
+            1.5 cores, each of 2 cores counts as one of three quarters of its speed.
     """
 
     uuid: str
@@ -53,6 +60,7 @@ class CpuCores:
     busy: Callable[[str], bool]
     permissions: Permissions
     measure: Callable[[], float] = speed.gmacs_per_s
+    share: float = 1.0
     _gmacs_per_s: float = field(default=0.0, init=False)
 
     def __enter__(self) -> Self:
@@ -71,7 +79,7 @@ class CpuCores:
 
     def list(self) -> tuple[GpuInfo, ...]:
         """Return the device."""
-        model = replace(self.model, core_gmacs_per_s=self._gmacs_per_s)
+        model = replace(self.model, core_gmacs_per_s=self._gmacs_per_s * self.share)
         slices = tuple((each, self._slice_uuid(each)) for each in self._slices())
         return (
             GpuInfo(
@@ -232,8 +240,9 @@ def cores_of(  # noqa: PLR0913 - what a device is made of
     permissions: Permissions,
     *,
     rapl: Path = ROOT,
+    allowed: CgroupLimits | None = None,
 ) -> CpuCores:
-    """Return the device; nothing is read or measured before it is entered.
+    """Return the device; its speed is not measured before it is entered.
 
     Args:
         name: The node's.
@@ -242,22 +251,31 @@ def cores_of(  # noqa: PLR0913 - what a device is made of
         counters: Gives a device's ledger, by UUID.
         permissions: Whether slices may be changed.
         rapl: Folder of the kernel's power zones.
+        allowed: Limits of this process's control groups; None: as they are.
 
     Raises:
         FailedPrecondition: The agent may not run on these cores.
     """
-    cores = chosen(settings)
+    cores, allowed = chosen(settings), allowed or cgroup.limits()
+    share = min(allowed.cores / len(cores), 1.0)
+    if share < 1.0:
+        _log.warning(
+            "the quota of CPU time is less than the node's cores: each counts as a slower one",
+            quota_cores=allowed.cores,
+            cores=len(cores),
+        )
     numbers = ",".join(map(str, cores))
     uuid = f"CPU-{uuid5(NAMESPACE_OID, f'cinquefoil {name} {numbers}')}"
     idle_w = power.IDLE_W * len(cores) if settings.idle_w is None else settings.idle_w
     return CpuCores(
         uuid=uuid,
         cores=cores,
-        model=_model(len(cores), idle_w, settings.core_w),
+        model=_model(len(cores), idle_w, settings.core_w, allowed),
         path=folder / f"{uuid}.json",
         gauge=_gauge(cores, idle_w, settings.core_w, rapl),
         busy=lambda slice_uuid: counters(uuid).busy(slice_uuid),
         permissions=permissions,
+        share=share,
     )
 
 
@@ -296,8 +314,8 @@ def chosen(settings: Cpu) -> tuple[int, ...]:
     return settings.cores
 
 
-def _model(cores: int, idle_w: float, core_w: float) -> GpuModel:
-    memory_bytes = psutil.virtual_memory().total
+def _model(cores: int, idle_w: float, core_w: float, allowed: CgroupLimits) -> GpuModel:
+    memory_bytes = int(min(psutil.virtual_memory().total, allowed.memory_bytes))
     return GpuModel(
         name=cpu_geometry.name(cores),
         product_name=_product_name(),
