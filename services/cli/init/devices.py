@@ -11,7 +11,7 @@ _NAME_WIDTH = 40
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """Devices found. Attributes: gpus (product names by UUID), cores (that this process may use)."""
+    """Devices found. Attributes: gpus (product names by UUID), cores (that may be used)."""
 
     gpus: dict[str, str]
     cores: int
