@@ -5,7 +5,7 @@ import errno
 import signal
 import threading
 from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar, cast
 
 import typer
@@ -61,9 +61,16 @@ def _explanation(error: BaseException) -> tuple[int, str] | None:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a command's work; SIGINT and SIGTERM cancel it, so that it cleans up."""
+    """Run a command's work; SIGINT, SIGTERM and SIGHUP cancel it, so that it cleans up."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_cancellable(work))
+
+
+def _hung_up(task: asyncio.Task[Any]) -> None:
+    """End a command whose terminal has closed, or who was to reload what it does not have."""
+    with suppress(OSError):
+        typer.echo("SIGHUP: this command ends; services and `up` reload their file", err=True)
+    task.cancel()
 
 
 async def _cancellable(work: Coroutine[Any, Any, T]) -> T:
@@ -71,4 +78,6 @@ async def _cancellable(work: Coroutine[Any, Any, T]) -> T:
     if threading.current_thread() is threading.main_thread():  # where Python delivers signals
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, task.cancel)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as `nohup` has it
+            loop.add_signal_handler(signal.SIGHUP, _hung_up, task)
     return await work

@@ -4,7 +4,7 @@ import asyncio
 import shlex
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from rich.console import Console, RenderableType
 from rich.live import Live
@@ -47,9 +47,15 @@ async def up(config: Path, logs: Path) -> None:
     for name, node in deployment.nodes.items():
         if not node.controlled:  # known before anything has started
             console.print(condition_line(control_off(name)), soft_wrap=True)
+    end = cast(asyncio.Task[None], asyncio.current_task()).cancel
+
+    def reload() -> None:
+        console.print("Reloading the deployment file; the services' logs say what changed.")
+        suite.reload()
+
     try:
-        async with suite:
-            with reloading(suite.reload, logs):
+        with reloading(reload, end, logs):
+            async with suite:
                 await _serve(console, config, deployment, suite)
     except asyncio.CancelledError:
         # The border: cancelled is how a person or an init system ends this command.

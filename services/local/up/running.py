@@ -1,4 +1,4 @@
-"""Reload of a suite that runs on this machine, requested by another command."""
+"""SIGHUP of a suite that runs on this machine: reload, or the end where its terminal has closed."""
 
 import asyncio
 import os
@@ -11,28 +11,35 @@ from typing import Final
 from services.kit.lock_file import LockFile
 
 _LOCK: Final = "up.lock"
-_RELOAD: Final = signal.SIGUSR1
-"""Not SIGHUP, which a closed terminal sends."""
+_TERMINAL: Final = "/dev/tty"
 
 
 @contextmanager
-def reloading(reload: Callable[[], None], logs: Path) -> Iterator[None]:
-    """Call `reload` whenever another command requests it, while the block runs.
+def reloading(reload: Callable[[], None], end: Callable[[], object], logs: Path) -> Iterator[None]:
+    """Call `reload` at each SIGHUP while the block runs, or `end` where the terminal has closed.
 
     Holds a lock; where another suite holds it, that one is found.
 
     Args:
         reload: Makes the services reload the deployment file.
+        end: Ends the suite.
         logs: Folder of the suite's logs.
     """
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(_RELOAD, reload)
-    try:
-        with LockFile(logs / _LOCK, "logs") as lock:
-            lock.take()
-            yield
-    finally:
-        loop.remove_signal_handler(_RELOAD)
+    # A closed terminal sends SIGHUP, too. `nohup` has it ignored: then nothing is to end.
+    tied = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN and _has_terminal()
+
+    def hung_up() -> None:
+        if tied and not _has_terminal():
+            end()
+        else:
+            reload()
+
+    loop.add_signal_handler(signal.SIGHUP, hung_up)
+    logs.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with LockFile(logs / _LOCK, "logs") as lock:
+        lock.take()
+        yield
 
 
 def request_reload(logs: Path) -> bool:
@@ -43,5 +50,13 @@ def request_reload(logs: Path) -> bool:
     with LockFile(path, "logs") as lock:
         if lock.take():
             return False
-        os.kill(lock.holder_pid(), _RELOAD)
+        os.kill(lock.holder_pid(), signal.SIGHUP)
         return True
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open(_TERMINAL, os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True

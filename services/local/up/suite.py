@@ -116,15 +116,14 @@ class Suite:
         return {name: member.pid for name, member in self.members.items() if member.pid}
 
     def reload(self) -> None:
-        """Make agents, the router, and then the planner reload the deployment file (SIGHUP).
+        """Make every service reload the deployment file (SIGHUP); one that starts reads it anyway.
 
         The planner comes last: it places new variants as soon as it knows them.
         """
-        for service in ("gpuagent", "router", "planner"):
-            for name, member in self.members.items():
-                serves = member.state is State.SERVING and member.pid is not None
-                if name.partition("-")[0] == service and serves:
-                    os.kill(member.pid or 0, signal.SIGHUP)
+        for name in sorted(self.members, key=lambda name: name == "planner"):
+            member = self.members[name]
+            if member.state is State.SERVING and member.pid is not None:
+                os.kill(member.pid, signal.SIGHUP)
 
     async def watch(self, timeout_s: float) -> None:
         """Wait for `timeout_s`; raise at once where the suite has failed."""

@@ -82,7 +82,7 @@ async def test_a_suite_is_found_while_it_runs_and_only_then(tmp_path: Path) -> N
     """The lock says so, not a process id that some other process may have by now."""
     reloaded = asyncio.Event()
     assert not request_reload(tmp_path)
-    with reloading(reloaded.set, tmp_path):
+    with reloading(reloaded.set, pytest.fail, tmp_path):
         assert request_reload(tmp_path)
         await asyncio.wait_for(reloaded.wait(), 5)
     assert not request_reload(tmp_path)

@@ -1,0 +1,139 @@
+"""SIGHUP of `cinquefoil up`: all services read the file again; a terminal that closes ends it."""
+
+import asyncio
+import os
+import pty
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+
+from services.kit.net import free_port
+from tests.support.paths import ROOT
+from tests.support.worker.worker_process import save_model
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
+SERVICES = ("carbon", "gpuagent-node-0", "planner", "router")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A network that no test has to train."""
+    return save_model(tmp_path_factory.mktemp("model") / "m.onnx")
+
+
+def _deployment(folder: Path, model: Path) -> Path:
+    """Write one simulated GPU and one model that no test has to train."""
+    address = {"listen": "127.0.0.1:0"}
+    zone = {"source": {"kind": "static", "intensity_gco2e_per_kwh": 100.0}}
+    profile = {"kind": "analytic", "gmacs_per_item": 2.0}
+    variant = {"file": str(model), "accuracy": 0.9, "profile": profile}
+    document = {
+        "version": "v1",
+        "carbon": {**address, "zones": {"Z": zone}},
+        "planner": {**address, "database": str(folder / "planner.sqlite3")},
+        "router": {**address},
+        "nodes": {
+            "node-0": {
+                **address,
+                "zone": "Z",
+                "simulated": ["t4"],
+                "state_dir": str(folder / "state"),
+            }
+        },
+        "models": {"m": {"slo": {"latency_s": 1.0}, "demand_rps": 1, "variants": {"v": variant}}},
+    }
+    for section in (document["carbon"], document["planner"], document["router"]):
+        section["listen"] = f"127.0.0.1:{free_port()}"
+    document["nodes"]["node-0"]["listen"] = f"127.0.0.1:{free_port()}"
+    file = folder / "cinquefoil.yaml"
+    file.write_text(yaml.safe_dump(document))
+    return file
+
+
+async def _until(true: Callable[[], bool], wait_s: float = 60.0) -> None:
+    """Wait for other processes, which can set no event of this one."""
+    for _ in range(round(wait_s / 0.05)):
+        if true():
+            return
+        await asyncio.sleep(0.05)
+    pytest.fail("it never came true")
+
+
+@asynccontextmanager
+async def _up(
+    config: Path, logs: Path, *, terminal: bool
+) -> AsyncIterator[tuple[asyncio.subprocess.Process, int, Path]]:
+    """Run `up`; give its process, its terminal's other end, and its output once it serves."""
+    output, (master, slave) = logs.parent / "output", pty.openpty()
+    word = "import os, sys; os.setsid(); "
+    word += "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); " if terminal else ""
+    word += "os.execv(sys.executable, [sys.executable, '-m', 'services.cli', *sys.argv[1:]])"
+    with output.open("w") as file:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", word, "up", "--config", str(config), "--logs", str(logs)),
+            stdin=slave if terminal else asyncio.subprocess.DEVNULL,
+            stdout=file,
+            stderr=asyncio.subprocess.STDOUT,
+            cwd=ROOT,
+        )
+    os.close(slave)
+    try:
+        await _until(lambda: "Serving" in output.read_text() or process.returncode is not None)
+        assert process.returncode is None, output.read_text()
+        yield process, master, output
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            await process.wait()
+
+
+def _reloads(logs: Path) -> dict[str, int]:
+    """How often each service's log says that it has read its file again."""
+    return {name: (logs / f"{name}.log").read_text().count("reloaded") for name in SERVICES}
+
+
+async def test_a_hangup_reloads_every_service_and_ends_none(tmp_path: Path, model: Path) -> None:
+    """Twice, and a file with a mistake between, which changes nothing."""
+    config, logs = _deployment(tmp_path, model), tmp_path / "logs"
+    good = config.read_text()
+    async with _up(config, logs, terminal=True) as (process, _, output):
+        services = {each.pid for each in psutil.Process(process.pid).children()}
+        for count in (1, 2):
+            config.write_text(f"{good}log_level: debug\n" if count == 1 else good)
+            process.send_signal(signal.SIGHUP)
+            await _until(lambda count=count: set(_reloads(logs).values()) == {count})  # type: ignore[misc]
+            config.write_text("nonsense: 1\n")
+            process.send_signal(signal.SIGHUP)
+            await _until(lambda: "refused" in (logs / "planner.log").read_text())
+        assert {each.pid for each in psutil.Process(process.pid).children()} == services
+        assert process.returncode is None
+        assert "Reloading" in output.read_text()
+
+
+async def test_a_closed_terminal_ends_the_suite_and_leaves_no_process(
+    tmp_path: Path, model: Path
+) -> None:
+    config, logs = _deployment(tmp_path, model), tmp_path / "logs"
+    async with _up(config, logs, terminal=True) as (process, terminal, _):
+        services = psutil.Process(process.pid).children()
+        os.close(terminal)
+        await asyncio.wait_for(process.wait(), 60)
+    gone, alive = psutil.wait_procs(services, 5)
+    assert len(gone) == len(services) > 0
+    assert not alive
+
+
+async def test_without_a_terminal_a_hangup_reloads(tmp_path: Path, model: Path) -> None:
+    """As an init system, a container, or `nohup` starts it."""
+    config, logs = _deployment(tmp_path, model), tmp_path / "logs"
+    async with _up(config, logs, terminal=False) as (process, terminal, _):
+        os.close(terminal)
+        process.send_signal(signal.SIGHUP)
+        await _until(lambda: set(_reloads(logs).values()) == {1})
+        assert process.returncode is None
