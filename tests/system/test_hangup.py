@@ -94,7 +94,7 @@ async def _up(
 
 
 def _reloads(logs: Path) -> dict[str, int]:
-    """How often each service's log says that it has read its file again."""
+    """Return the reloads that each service has logged."""
     return {name: (logs / f"{name}.log").read_text().count("reloaded") for name in SERVICES}
 
 
