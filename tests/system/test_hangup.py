@@ -29,28 +29,19 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _deployment(folder: Path, model: Path) -> Path:
     """Write one simulated GPU and one model that no test has to train."""
-    address = {"listen": "127.0.0.1:0"}
+    listen = [f"127.0.0.1:{free_port()}" for _ in range(4)]
     zone = {"source": {"kind": "static", "intensity_gco2e_per_kwh": 100.0}}
     profile = {"kind": "analytic", "gmacs_per_item": 2.0}
     variant = {"file": str(model), "accuracy": 0.9, "profile": profile}
+    node = {"zone": "Z", "simulated": ["t4"], "state_dir": str(folder / "state")}
     document = {
         "version": "v1",
-        "carbon": {**address, "zones": {"Z": zone}},
-        "planner": {**address, "database": str(folder / "planner.sqlite3")},
-        "router": {**address},
-        "nodes": {
-            "node-0": {
-                **address,
-                "zone": "Z",
-                "simulated": ["t4"],
-                "state_dir": str(folder / "state"),
-            }
-        },
+        "carbon": {"listen": listen[0], "zones": {"Z": zone}},
+        "planner": {"listen": listen[1], "database": str(folder / "planner.sqlite3")},
+        "router": {"listen": listen[2]},
+        "nodes": {"node-0": {"listen": listen[3], **node}},
         "models": {"m": {"slo": {"latency_s": 1.0}, "demand_rps": 1, "variants": {"v": variant}}},
     }
-    for section in (document["carbon"], document["planner"], document["router"]):
-        section["listen"] = f"127.0.0.1:{free_port()}"
-    document["nodes"]["node-0"]["listen"] = f"127.0.0.1:{free_port()}"
     file = folder / "cinquefoil.yaml"
     file.write_text(yaml.safe_dump(document))
     return file

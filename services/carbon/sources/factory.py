@@ -6,6 +6,7 @@ from pathlib import Path
 
 from services.carbon.core.model import MAX_GCO2E_PER_KWH, Sample
 from services.carbon.core.sources.chain import Assumption, Chain, ChainLink
+from services.carbon.core.sources.day_gate import DayGate
 from services.carbon.core.sources.feed import Feed
 from services.carbon.core.sources.source import Source
 from services.carbon.core.sources.synthetic import SyntheticSource
@@ -87,7 +88,9 @@ def _of_zone(zone: Zone, traces: Traces, start: datetime) -> Source:
 def _link(source: settings.Source, zone: Zone, traces: Traces, start: datetime) -> ChainLink:
     if isinstance(source, settings.LiveSource):
         maximum = 100.0 if zone.signal == "percentile" else MAX_GCO2E_PER_KWH
-        return ChainLink(Feed(source.label, maximum=maximum), timedelta(seconds=source.fresh_s))
+        gate = DayGate() if zone.signal == "average" else None
+        feed = Feed(source.label, maximum=maximum, gate=gate)
+        return ChainLink(feed, timedelta(seconds=source.fresh_s))
     return ChainLink(_source(source, traces, start))
 
 

@@ -10,6 +10,7 @@ from typing import Literal
 
 from services.carbon.core.forecast.bias_correction import ForecastRecord, ProviderForecast
 from services.carbon.core.model import MAX_GCO2E_PER_KWH, Outlook, Sample
+from services.carbon.core.sources.day_gate import DAY, DayGate
 from services.carbon.core.sources.source import Source
 
 FailureKind = Literal[
@@ -129,13 +130,17 @@ class Feed(Source):
     Args:
         name: Name of the provider.
         maximum: Highest plausible value.
+        gate: Holds doubtful values back; None: every plausible one is taken.
     """
 
-    def __init__(self, name: str, *, maximum: float = MAX_GCO2E_PER_KWH) -> None:
+    def __init__(
+        self, name: str, *, maximum: float = MAX_GCO2E_PER_KWH, gate: DayGate | None = None
+    ) -> None:
         self.name = name
         self.outlook: Outlook | None = None
         self.record = ForecastRecord()
         self._maximum = maximum
+        self._gate = gate
         self._samples: list[Sample] = []
 
     def observed_since(self) -> datetime | None:
@@ -192,17 +197,27 @@ class Feed(Source):
     def _possible(
         self, samples: Iterable[Sample], now: datetime, refused: list[str]
     ) -> Iterator[Sample]:
-        for given in samples:
-            # Local times of one zone compare by wall time: autumn's double hour would collapse.
-            sample = replace(given, since=given.since.astimezone(UTC))
+        # Local times of one zone compare by wall time: autumn's double hour would collapse.
+        utc = (replace(each, since=each.since.astimezone(UTC)) for each in samples)
+        for sample in sorted(utc, key=_since):
             why = self._implausible(sample)
             if sample.since > now + _AHEAD:
                 why = "lies in the future"
             if why:
-                when = sample.since.isoformat()
-                refused.append(f"{sample.intensity_gco2e_per_kwh:g} of {when} {why}")
+                refused.append(_refusal(sample, why))
             elif sample.since >= now - KEEP:
-                yield sample
+                yield from self._believed(sample, refused)
+
+    def _believed(self, sample: Sample, refused: list[str]) -> Iterator[Sample]:
+        if self._gate is None or sample == self.at(sample.since):
+            yield sample
+            return
+        first = bisect_left(self._samples, sample.since - DAY, key=_since)
+        last = bisect_left(self._samples, sample.since, key=_since)
+        believed, why = self._gate.passed(sample, self._samples[first:last])
+        if why:
+            refused.append(_refusal(sample, why))
+        yield from believed
 
     def _implausible(self, sample: Sample) -> str:
         value = sample.intensity_gco2e_per_kwh
@@ -230,6 +245,10 @@ class Feed(Source):
         elif outlook.samples:
             self.outlook = outlook
             self.record.note(outlook, now)
+
+
+def _refusal(sample: Sample, why: str) -> str:
+    return f"{sample.intensity_gco2e_per_kwh:g} of {sample.since.isoformat()} {why}"
 
 
 def _since(sample: Sample) -> datetime:
