@@ -180,6 +180,10 @@ async def demo(  # noqa: PLR0913, PLR0917 - a command's options are its argument
     train_only: Annotated[
         bool, typer.Option("--train-only", help="Train the models and stop.")
     ] = False,
+    stay: Annotated[
+        bool,
+        typer.Option("--stay", help="Then keep Cinquefoil's suite, its load and the console."),
+    ] = False,
 ) -> None:
     """Serve a day of the grid in a minute, twice: as BASE and as Cinquefoil.
 
@@ -187,8 +191,8 @@ async def demo(  # noqa: PLR0913, PLR0917 - a command's options are its argument
     requests at the same moments, and reports the saving and its price. Where there is no
     demo.yaml, it is written first. Exit status 1 if a request was lost.
     """
+    from services.cli.demo.run import Options, train
     from services.cli.demo.run import demo as work
-    from services.cli.demo.run import train
     from services.local.example import write_missing
 
     if config == Path("demo.yaml"):
@@ -196,7 +200,7 @@ async def demo(  # noqa: PLR0913, PLR0917 - a command's options are its argument
             typer.echo(f"wrote {written}")
     if train_only:
         await train(config)
-    elif not await work(config, out, seconds=seconds, rate_rps=rate, seed=seed):
+    elif not await work(config, out, Options(seconds, rate, seed, stay)):
         raise typer.Exit(1)
 
 

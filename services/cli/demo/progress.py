@@ -1,6 +1,7 @@
 """The day on a terminal, or as plain lines where there is none."""
 
 from collections.abc import Mapping
+from datetime import datetime
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -56,16 +57,16 @@ class Progress(Live):
         return Group(Text(self._grid_now(), style="bold"), bar, rows, Text(key, style="dim"))
 
     def _line(self) -> str:
-        parts = [self._grid_now()]
-        known = self._labels()
-        for name, run in self._runs.items():
-            last, stats = run.samples[-1], RequestStats.total(run.stats.values())
-            bars = " ".join(each.plain for each in bars_of(last, known))
-            parts.append(
-                f"{_TITLES[name]}: plan {last.plan}, {bars}, {last.power_w:.0f} W, "
-                f"{stats.answered} answered, {stats.lost} lost"
-            )
-        return " | ".join(parts)
+        """Return the state in 80 columns, for a log."""
+        last = {name: run.samples[-1] for name, run in self._runs.items()}
+        stats = [RequestStats.total(run.stats.values()) for run in self._runs.values()]
+        powers = ", ".join(f"{_TITLES[name]} {one.power_w:.0f} W" for name, one in last.items())
+        answered = ", ".join(f"{one.answered}" for one in stats)
+        plan = last["cinquefoil"].plan if "cinquefoil" in last else 0
+        return (
+            f"{self._at():%H:%M} {self._grid.intensity_gco2e_per_kwh:3.0f} g/kWh | {powers} | "
+            f"plan {plan} | {answered} answered, {sum(one.lost for one in stats)} lost"
+        )
 
     def _labels(self) -> dict[str, str]:
         return labels(
@@ -75,10 +76,12 @@ class Progress(Live):
             for piece in gpu.slices
         )
 
+    def _at(self) -> datetime:
+        return self._grid.now(self._clock.monotonic())
+
     def _grid_now(self) -> str:
-        at = self._grid.now(self._clock.monotonic())
         return (
-            f"{at:%a %H:%M} UTC  {self._grid.zone} "
+            f"{self._at():%a %H:%M} UTC  {self._grid.zone} "
             f"{self._grid.intensity_gco2e_per_kwh:.0f} gCO2e/kWh"
         )
 

@@ -152,7 +152,9 @@ def rows(base: Figures, cinquefoil: Figures) -> Iterator[Row]:
     for name, model in cinquefoil.models.items():
 
         def latency(one: Figures, name: str = name) -> str:
-            return f"{one.models[name].slo_latency_ms:.0f} ms"
+            found = one.models[name]
+            missed = ", missed" if found.slo_latency_ms > found.slo_ms else ""
+            return f"{found.slo_latency_ms:.0f} ms{missed}"
 
         def accuracy(one: Figures, name: str = name) -> str:
             return f"{one.models[name].accuracy:.4f}"
@@ -187,13 +189,22 @@ def gain(base: Figures, cinquefoil: Figures) -> str:
 
 
 def price(base: Figures, cinquefoil: Figures) -> str:
-    """Return the price of the gain: accuracy, latency, and requests lost."""
+    """Return the price of the gain: accuracy, latency beside BASE's, and requests lost."""
     points = (cinquefoil.accuracy - base.accuracy) * 100
-    late = [name for name, one in cinquefoil.models.items() if one.slo_latency_ms > one.slo_ms]
-    kept = (
-        f"{' and '.join(late)} missed the latency objective"
-        if late
-        else ("every model met its latency objective")
+    latencies = ", ".join(
+        f"{name} p{one.slo_percentile:g} {one.slo_latency_ms:.0f} ms "
+        f"(BASE {base.models[name].slo_latency_ms:.0f})"
+        for name, one in cinquefoil.models.items()
     )
+    missed = " and ".join(
+        words for words in (_missed("Cinquefoil", cinquefoil), _missed("BASE", base)) if words
+    )
+    kept = missed or "every model met its latency objective"
     lost = "no request was lost" if not cinquefoil.lost else f"{cinquefoil.lost} requests were lost"
-    return f"The price: {points:+.2f} points of accuracy; {kept}; {lost}."
+    return f"The price: {points:+.2f} points of accuracy; {latencies}; {kept}; {lost}."
+
+
+def _missed(suite: str, figures: Figures) -> str:
+    """Return which objectives a suite missed; "": none."""
+    late = [name for name, one in figures.models.items() if one.slo_latency_ms > one.slo_ms]
+    return f"{suite} missed the latency objective of {' and '.join(late)}" if late else ""

@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+import webbrowser
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -11,7 +13,7 @@ from rich.text import Text
 
 from services.cli.client import connected
 from services.cli.demo import moving_picture, page, report
-from services.cli.demo.day import pass_day
+from services.cli.demo.day import Images, pass_day, send
 from services.cli.demo.progress import Progress
 from services.cli.demo.sample import Grid, SuiteRun, plans_since
 from services.kit.clock import RealClock
@@ -38,17 +40,30 @@ async def train(config: Path) -> None:
         console.print(f"{folder}: {len(accuracy)} models", highlight=False)
 
 
-async def demo(
-    config: Path, out: Path, *, seconds: float, rate_rps: float | None, seed: int
-) -> bool:
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Course of a demo.
+
+    Attributes:
+        seconds: Length of the day, s.
+        rate_rps: Requests per second to each model; None: its demand of the file.
+        seed: Of the arrivals.
+        stay: Keep Cinquefoil's suite with its console and the load, day after day, until ctrl-c.
+    """
+
+    seconds: float
+    rate_rps: float | None
+    seed: int
+    stay: bool
+
+
+async def demo(config: Path, out: Path, options: Options) -> bool:
     """Run the demo; return whether every request was answered.
 
     Args:
         config: Deployment file.
         out: Folder for report and logs.
-        seconds: Length of the day, s.
-        rate_rps: Requests per second to each model; None: its demand of the file.
-        seed: Of the arrivals.
+        options: Its course.
 
     Raises:
         ConfigError: The file is wrong.
@@ -57,31 +72,62 @@ async def demo(
     console = Console()
     deployment = load(config)
     await train(config)
-    setting = deployment_files.write(deployment, out, seconds)
+    setting = deployment_files.write(deployment, out, options.seconds)
     async with AsyncExitStack() as stack:
         with console.status("Starting one carbon service and two suites"):
-            runs = await _start(stack, setting)
+            runs = await _start(stack, setting, with_console=options.stay)
         rates_rps = {
-            name: rate_rps or model.demand_rps for name, model in deployment.models.items()
+            name: options.rate_rps or model.demand_rps for name, model in deployment.models.items()
         }
-        load_plan = arrivals(rates_rps, seconds, HELD_OUT, seed)
+        load_plan = arrivals(rates_rps, options.seconds, HELD_OUT, options.seed)
         rates = ", ".join(f"{name} {rate:g} req/s" for name, rate in rates_rps.items())
         console.print(
-            f"{len(load_plan)} requests to each suite in a day of {seconds:g} s: {rates}",
+            f"{len(load_plan)} requests to each suite in a day of {options.seconds:g} s: {rates}",
             highlight=False,
         )
         figures = await _day(console, deployment, setting, runs, load_plan, out)
-        console.print("Stopping the suites", highlight=False)
+        if not options.stay:
+            console.print("Stopping the suites", highlight=False)
+            await stack.aclose()
+        _print_report(console, figures, runs, out)
+        if options.stay:
+            await _stay(console, out / "cinquefoil/cinquefoil.yaml", runs["cinquefoil"], load_plan)
+    return all(one.lost == 0 for one in figures.values())
+
+
+def _print_report(
+    console: Console, figures: Mapping[str, report.Figures], runs: Mapping[str, SuiteRun], out: Path
+) -> None:
     console.print(report.render(figures["base"], figures["cinquefoil"]))
     for name, run in runs.items():
         losses = RequestStats.total(run.stats.values()).losses
         for reason, count in losses.most_common(3):
             console.print(Text(f"{name} lost {count}: {reason}", style="red"))
-    console.print(f"{out}/report.html, {out}/report.svg, {out}/report.json", highlight=False)
-    return all(one.lost == 0 for one in figures.values())
+    files = ", ".join(f"{out}/report.{kind}" for kind in ("html", "svg", "json"))
+    console.print(files, highlight=False, soft_wrap=True)
 
 
-async def _start(stack: AsyncExitStack, setting: deployment_files.DemoFiles) -> dict[str, SuiteRun]:
+async def _stay(console: Console, file: Path, run: SuiteRun, load_plan: Sequence[Arrival]) -> None:
+    """Send the day's load to Cinquefoil's suite, day after day, until cancelled."""
+    listen = load(file).console.listen
+    where = f"http://{listen}/" if listen else "nowhere: console.listen is empty"
+    console.print(f"\nThe suite stays, with its load; ctrl-c stops it. Console: {where}")
+    console.print(Text(f"cinquefoil status -c {file}"), soft_wrap=True)
+    if listen and console.is_terminal:
+        await asyncio.to_thread(webbrowser.open, where)
+    images = await asyncio.to_thread(Images.held_out, {arrival.model for arrival in load_plan})
+    try:
+        while True:
+            run.stats.clear()
+            await send(load_plan, images, {"cinquefoil": run}, RealClock())
+    except asyncio.CancelledError:
+        # The border: cancelled is how a person ends this command.
+        console.print("Stopped; no process is left.")
+
+
+async def _start(
+    stack: AsyncExitStack, setting: deployment_files.DemoFiles, *, with_console: bool
+) -> dict[str, SuiteRun]:
     # The files include the environment's overrides; two suites cannot share its ports.
     clean = {key: val for key, val in os.environ.items() if not key.startswith(ENV_PREFIX)}
     services = ("planner", "router", *(f"gpuagent-{n}" for n in load(setting.carbon).nodes))
@@ -90,7 +136,13 @@ async def _start(stack: AsyncExitStack, setting: deployment_files.DemoFiles) -> 
     )
     await stack.enter_async_context(carbon)
     suites = {
-        name: Suite.of(file, file.parent / "logs", without=("carbon",), environment=clean)
+        name: Suite.of(
+            file,
+            file.parent / "logs",
+            without=("carbon",),
+            with_console=with_console and name == "cinquefoil",
+            environment=clean,
+        )
         for name, file in setting.suites.items()
     }
     async with asyncio.TaskGroup() as starts:

@@ -117,12 +117,20 @@ def test_the_gain_counts_what_a_spared_gpu_would_draw_idle() -> None:
 
 def test_the_price_names_accuracy_and_latency_missed() -> None:
     base, better = compared()
-    late = replace(better.models["digits"], slo_latency_ms=401.0)
+    """Of both suites: where BASE missed its objective, words and table say so, too."""
+    late = {"digits": replace(better.models["digits"], slo_latency_ms=401.0)}
     kept = report.price(base, better)
-    missed = report.price(base, replace(better, models={"digits": late}))
-    start = "The price: -1.00 points of accuracy; "
-    assert kept == f"{start}every model met its latency objective; no request was lost."
-    assert missed == f"{start}digits missed the latency objective; no request was lost."
+    missed = report.price(replace(base, models=late), replace(better, models=late))
+    start = "The price: -1.00 points of accuracy; digits p95"
+    assert kept == (
+        f"{start} 200 ms (BASE 200); every model met its latency objective; no request was lost."
+    )
+    assert missed == (
+        f"{start} 401 ms (BASE 401); Cinquefoil missed the latency objective of digits and BASE "
+        "missed the latency objective of digits; no request was lost."
+    )
+    rows = {label: ours for label, _, ours in report.rows(base, replace(better, models=late))}
+    assert rows["digits: p95 (<= 400 ms)"] == "401 ms, missed"
 
 
 def test_nothing_against_nothing_saves_nothing() -> None:
