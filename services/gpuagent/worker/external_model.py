@@ -116,10 +116,11 @@ class ExternalModel(Model[Forwarded]):
         """Read the fields that the worker needs; the server checks the rest.
 
         Raises:
-            InvalidArgument: It is not a ModelInferRequest.
+            InvalidArgument: It is not a ModelInferRequest, or refers to shared memory.
             NotFound: It names another version of the model.
         """
         request = tensor_messages.decode(data)
+        tensor_messages.refuse_regions(request)
         sizes = (tensor.shape[0] for tensor in request.inputs if tensor.shape)
         items = max(sizes, default=1)
         # Of one kind: the server itself forms batches.

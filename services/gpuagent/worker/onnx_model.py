@@ -85,7 +85,11 @@ class LocalModel(Model[Inference]):
         elif not _nan(inference.feeds.values()):
             self._suspect()
             return ModelFailed("the model's answer to this request is not a number (NaN)")
-        return tensor_messages.response(inference, self._engine.signature, outputs) + self._receipt
+        try:
+            body = tensor_messages.response(inference, self._engine.signature, outputs)
+        except ServiceError as error:
+            return error
+        return body + self._receipt
 
     def _suspect(self) -> None:
         self._spoilt_in_a_row += 1

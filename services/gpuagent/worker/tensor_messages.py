@@ -1,13 +1,14 @@
 """The Open Inference Protocol's messages <-> arrays."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from google.protobuf.message import DecodeError
 
 from inference import grpc_service_pb2 as pb
 from services.gpuagent.worker import tensors
+from services.gpuagent.worker.classification import classes_wanted, classified
 from services.gpuagent.worker.model_port import Request
 from services.gpuagent.worker.onnx_engine import Signature, TensorSpec
 from services.gpuagent.worker.tensors import Array
@@ -33,12 +34,14 @@ class Inference(Request):
         feeds: One array per input of the model; `items` is their first dimension.
         size_bytes: Size of the inputs, bytes.
         outputs: Which outputs of the signature are wanted.
+        classes: How many classes, of outputs whose highest values alone are wanted.
     """
 
     model: str
     feeds: Mapping[str, Array]
     size_bytes: int
     outputs: Sequence[int]
+    classes: Mapping[int, int] = field(default_factory=dict)
 
 
 def parse(data: Body, signature: Signature, *, every_output: bool = False) -> Inference:
@@ -65,6 +68,18 @@ def parse(data: Body, signature: Signature, *, every_output: bool = False) -> In
     return check(request, signature, raw)
 
 
+def refuse_regions(request: pb.ModelInferRequest) -> None:
+    """Refuse tensors in shared memory: no region of it is ever registered.
+
+    Raises:
+        InvalidArgument: There are some; `field` says where.
+    """
+    for number, given in enumerate(request.inputs):
+        _refuse_region(given.parameters, f"inputs[{number}]")
+    for number, wanted in enumerate(request.outputs):
+        _refuse_region(wanted.parameters, f"outputs[{number}]")
+
+
 def decode(data: Body) -> pb.ModelInferRequest:
     """Return a request.
 
@@ -83,6 +98,16 @@ def decode(data: Body) -> pb.ModelInferRequest:
             field="model_version",
         )
     return request
+
+
+def _refuse_region(parameters: Iterable[str], field_: str) -> None:
+    for name in parameters:
+        if name.startswith("shared_memory_"):
+            raise InvalidArgument.at(
+                f"{field_}.parameters.{name}",
+                "there is no shared memory with clients: no region is registered; tensors travel"
+                " in requests and answers",
+            )
 
 
 def check(
@@ -118,6 +143,8 @@ def check(
             )
         if name in feeds:
             raise InvalidArgument.at(f"inputs[{number}].name", f"{name!r} is given twice")
+        if tensor.parameters:
+            _refuse_region(tensor.parameters, f"inputs[{number}]")
         array = feeds[name] = _array(tensor, known[name], number, raw[number] if raw else None)
         shape = array.shape
         if shape:
@@ -135,7 +162,7 @@ def check(
         request.model_name,
         feeds,
         size_bytes,
-        _outputs(request, signature) if request.outputs else range(len(signature.outputs)),
+        *(_outputs(request, signature) if request.outputs else (range(len(signature.outputs)), {})),
         id=request.id,
         items=max(items),
         kind=tuple(shapes) if signature.batches else None,
@@ -149,14 +176,20 @@ def response(inference: Inference, signature: Signature, results: Sequence[Array
         inference: The request.
         signature: The model's.
         results: One array per output of the signature, this request's items only.
+
+    Raises:
+        InvalidArgument: Classes of an output that is too large are wanted.
     """
     answer = pb.ModelInferResponse(
         model_name=inference.model, model_version=VERSION, id=inference.id
     )
     for number in inference.outputs:
-        spec, array = signature.outputs[number], results[number]
-        answer.outputs.add(name=spec.name, datatype=spec.datatype, shape=array.shape)
-        answer.raw_output_contents.append(tensors.encode(array, spec.datatype))
+        spec, array, datatype = signature.outputs[number], results[number], ""
+        if count := inference.classes.get(number):
+            array, datatype = classified(array, count, batches=signature.batches), tensors.BYTES
+        datatype = datatype or spec.datatype
+        answer.outputs.add(name=spec.name, datatype=datatype, shape=array.shape)
+        answer.raw_output_contents.append(tensors.encode(array, datatype))
     return answer.SerializeToString()
 
 
@@ -248,6 +281,7 @@ def _array(
             return tensors.decode(raw, datatype, shape, field=field)
         contents = tensors.DATATYPES[datatype].contents
         if contents:
+            _require_contents(tensor, contents, number)
             field = f"inputs[{number}].contents.{contents}"
             elements = getattr(tensor.contents, contents)
             return tensors.from_elements(elements, datatype, shape, field=field)
@@ -258,6 +292,18 @@ def _array(
         f"inputs[{number}] ({tensor.name!r}): {datatype} travels as raw_input_contents only",
         field="raw_input_contents",
     )
+
+
+def _require_contents(
+    tensor: pb.ModelInferRequest.InferInputTensor, wanted: str, number: int
+) -> None:
+    """Check that elements are in the field of their datatype, and in no other."""
+    others = [each.name for each, _ in tensor.contents.ListFields() if each.name != wanted]
+    if others:
+        raise InvalidArgument.at(
+            f"inputs[{number}].contents.{others[0]}",
+            f"{tensor.datatype} ({tensor.name!r}) travels in {wanted}, and in that field only",
+        )
 
 
 def _unfit(
@@ -278,9 +324,12 @@ def _unfit(
     )
 
 
-def _outputs(request: pb.ModelInferRequest, signature: Signature) -> list[int]:
-    """Return the places of the outputs that a request names."""
+def _outputs(
+    request: pb.ModelInferRequest, signature: Signature
+) -> tuple[list[int], dict[int, int]]:
+    """Return the places of the outputs that a request names, and how many classes of which."""
     places = {spec.name: place for place, spec in enumerate(signature.outputs)}
+    classes: dict[int, int] = {}
     for at, wanted in enumerate(request.outputs):
         if wanted.name not in places:
             problem = f"no output {wanted.name!r}"
@@ -289,4 +338,10 @@ def _outputs(request: pb.ModelInferRequest, signature: Signature) -> list[int]:
             raise InvalidArgument.at(
                 f"outputs[{at}].name", f"{problem}; the model has {', '.join(places)}"
             )
-    return [places[wanted.name] for wanted in request.outputs]
+        if not wanted.parameters:
+            continue
+        _refuse_region(wanted.parameters, f"outputs[{at}]")
+        place = places[wanted.name]
+        if count := classes_wanted(wanted, signature.outputs[place].datatype, f"outputs[{at}]"):
+            classes[place] = count
+    return [places[wanted.name] for wanted in request.outputs], classes

@@ -61,10 +61,11 @@ def read_head(data: bytes) -> Head:
     """Read the head of a serialized inference.ModelInferRequest.
 
     Raises:
-        InvalidArgument: The bytes are not such a message, or the accuracy floor is no number >= 0.
+        InvalidArgument: The bytes are not such a message, the accuracy floor is no number >= 0, or
+            timeout or priority is no integer >= 0.
     """
     text = {1: "", 2: "", 3: ""}
-    numbers = {"timeout": 0, "priority": 0, "max_tokens": 0}
+    numbers: dict[str, float] = {"timeout": 0, "priority": 0, "max_tokens": 0}
     accuracy_floor = 0.0
     try:
         for number, kind, start, end in fields(data, 0, len(data)):
@@ -75,17 +76,19 @@ def read_head(data: bytes) -> Head:
             elif number == 4:
                 key, parameter = _entry_of(data, start, end)
                 if key in numbers:
-                    given = _number(parameter)
-                    numbers[key] = given if isinstance(given, int) else 0
+                    numbers[key] = _number(parameter) if parameter else 0
                 elif key == "accuracy_floor":
-                    accuracy_floor = float(_number(parameter))
+                    accuracy_floor = float(_number(parameter)) if parameter else 0.0
     except (ValueError, IndexError) as error:
         raise InvalidArgument(
             "the request is not a valid serialized inference.ModelInferRequest",
             reason="MALFORMED_REQUEST",
         ) from error
     timeout_us, priority, max_tokens = numbers.values()
-    timeout_s = timeout_us / 1e6 if timeout_us > 0 else None
+    if timeout_us or priority:
+        _require_whole("timeout", timeout_us, ", in microseconds")
+        _require_whole("priority", priority)
+    timeout_s = timeout_us / 1e6 if timeout_us else None
     if not 0.0 <= accuracy_floor < math.inf:
         raise InvalidArgument(
             "parameter accuracy_floor must be a number of at least 0, in the unit of the accuracy"
@@ -97,10 +100,22 @@ def read_head(data: bytes) -> Head:
         text[2],
         text[3],
         timeout_s,
-        max(priority, 0),
+        int(priority),
         accuracy_floor,
-        max(max_tokens, 0),
+        max(max_tokens, 0) if isinstance(max_tokens, int) else 0,
     )
+
+
+def _require_whole(name: str, number: float, unit: str = "") -> None:
+    """Check that a parameter is an integer >= 0.
+
+    Raises:
+        InvalidArgument: It is not.
+    """
+    if not isinstance(number, int) or number < 0:
+        raise InvalidArgument.at(
+            f"parameters.{name}", f"must be an integer of at least 0{unit} (0: the default)"
+        )
 
 
 def prompt_of(data: bytes, limit_bytes: int) -> bytes:

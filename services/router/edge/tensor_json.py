@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import (
+    BeforeValidator,
     ConfigDict,
     FailFast,
     Field,
@@ -33,7 +34,17 @@ from services.router.edge.tensor_data import FORMATS, LENGTH, pack, taken_out, w
 _RAW_TAG: Final = b"\x3a"  # field 7, raw_input_contents
 _NO_FORMAT: Final = ("", "")
 
-Parameters = dict[str, StrictBool | StrictInt | StrictFloat | StrictStr]
+
+def _given(parameters: object) -> object:
+    if not isinstance(parameters, dict):
+        return parameters
+    return {name: value for name, value in parameters.items() if value is not None}
+
+
+Parameters = Annotated[
+    dict[str, StrictBool | StrictInt | StrictFloat | StrictStr], BeforeValidator(_given)
+]
+"""Parameters by name; null is as if not given."""
 
 
 def _place(given: object) -> int:

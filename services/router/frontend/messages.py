@@ -12,6 +12,7 @@ from services.router.core.worker_port import Hello
 
 EXTENSIONS = (
     "binary_tensor_data",
+    "classification",
     "parameters",
     "statistics",
     "model_configuration",

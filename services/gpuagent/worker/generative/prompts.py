@@ -37,6 +37,36 @@ _LONGEST_STOP: Final = 256
 _MOST_STOPS: Final = 4
 _ROLES: Final = ("system", "user", "assistant")
 
+_READ: Final = frozenset(
+    ["max_tokens", "temperature", "top_p", "seed", "stop", "stop_sequences", "chat", "messages"]
+)
+_ROUTED: Final = frozenset(["timeout", "priority", "accuracy_floor"])
+_NO_EFFECT: Final[Mapping[str, tuple[object, ...]]] = {
+    "best_of": (1,),
+    "echo": (False,),
+    "exclude_input_in_output": (True,),
+    "frequency_penalty": (0,),
+    "ignore_eos": (False,),
+    "length_penalty": (1,),
+    "logprobs": (False, 0),
+    "min_p": (0,),
+    "min_tokens": (0,),
+    "n": (1,),
+    "presence_penalty": (0,),
+    "repetition_penalty": (1,),
+    "return_finish_reason": (True, False),
+    "return_num_input_tokens": (False,),
+    "return_num_output_tokens": (False,),
+    "sequence_id": (0,),
+    "skip_special_tokens": (True,),
+    "stream": (True, False),
+    "top_k": (-1, 0),
+    "top_logprobs": (0,),
+    "triton_enable_empty_final_response": (True, False),
+    "use_beam_search": (False,),
+}
+"""Parameters that many clients send, with the values that change nothing."""
+
 Parameters = Mapping[str, pb.InferParameter]
 
 
@@ -114,6 +144,7 @@ def read(data: Body, defaults: TextRuntime, context_tokens: int) -> Prompt:
     named = request.inputs[0].name if request.inputs else ""
     inference = tensor_messages.check(request, _SIGNATURES.get(named, SIGNATURE))
     given = request.parameters
+    _refuse_unknown(given)
     max_tokens = _whole(given, "max_tokens", 1, context_tokens)
     chat = _truth(given, "chat", default=defaults.chat)
     history = _history(given, chat=chat)
@@ -129,6 +160,22 @@ def read(data: Body, defaults: TextRuntime, context_tokens: int) -> Prompt:
         chat=chat,
         history=history,
     )
+
+
+def _refuse_unknown(given: Parameters) -> None:
+    """Refuse parameters that would be passed over, by name, unless they change nothing."""
+    for name in given:
+        value = _value(given, name)
+        if value is None or name in _READ or name in _ROUTED or name == "user":
+            continue
+        if name not in _NO_EFFECT:
+            known = ", ".join(sorted(_READ))
+            raise InvalidArgument.at(
+                f"parameters.{name}", f"unknown here; a text's parameters are {known}"
+            )
+        if not any(value == each for each in _NO_EFFECT[name]):
+            allowed = " or ".join(map(str, _NO_EFFECT[name]))
+            raise _refusal(name, f"left out or {allowed}, as nothing else is done", value)
 
 
 def _text(inference: Inference, context_tokens: int, history: Iterable[Mapping[str, str]]) -> str:
@@ -220,7 +267,7 @@ def _value(given: Parameters, name: str) -> Any:
         return None
     parameter = given[name]
     choice = parameter.WhichOneof("parameter_choice")
-    return getattr(parameter, choice) if choice else ""
+    return getattr(parameter, choice) if choice else None
 
 
 def _refusal(name: str, allowed: str, value: object) -> InvalidArgument:
