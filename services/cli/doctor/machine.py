@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -10,7 +11,10 @@ from typing import Any, Final
 import pynvml
 
 from services.cli.doctor.finding import Finding, bad, fine, note
+from services.gpuagent.core.device_port import Permissions
+from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.gpuagent.node_conditions import missing_provider
+from services.kit.errors import ServiceError
 from services.kit.hardware.boards import table_of
 
 _MIG_CONFIG: Final = Path("/proc/driver/nvidia/capabilities/mig/config")
@@ -34,6 +38,7 @@ def machine(mps_binary: Path, *, needs_gpu: bool) -> Iterator[Finding]:
     try:
         yield from _driver()
         yield from _gpus()
+        yield from _refused()
     finally:
         pynvml.nvmlShutdown()
     for provider in ("cuda", "tensorrt"):
@@ -65,8 +70,11 @@ def _version(distribution: str) -> str:
 
 
 def _driver() -> Iterator[Finding]:
-    cuda = int(pynvml.nvmlSystemGetCudaDriverVersion_v2())
-    version = f"{pynvml.nvmlSystemGetDriverVersion()}, CUDA {cuda // 1000}.{cuda % 1000 // 10}"
+    version = "its version is not known"
+    with suppress(pynvml.NVMLError):
+        version = pynvml.nvmlSystemGetDriverVersion()
+        cuda = int(pynvml.nvmlSystemGetCudaDriverVersion_v2())
+        version += f", CUDA {cuda // 1000}.{cuda % 1000 // 10}"
     yield fine("driver", version)
 
 
@@ -77,6 +85,23 @@ def _gpus() -> Iterator[Finding]:
             yield from _gpu(subject, pynvml.nvmlDeviceGetHandleByIndex(index))
         except pynvml.NVMLError as error:
             yield bad(subject, f"NVML: {error}", "nvidia-smi says more; a lost GPU needs a reset")
+
+
+def _refused() -> Iterator[Finding]:
+    """Yield the queries of an agent that the driver refuses, a line for each GPU."""
+    with NvmlGpus(permissions=Permissions(granted=False)) as gpus:
+        try:
+            for gpu in gpus.list():
+                with suppress(ServiceError):
+                    gpus.meter(gpu.uuid)
+        except ServiceError as error:
+            yield bad("GPUs", error.message, "nvidia-smi says more")
+        for gpu_uuid, queries in gpus.refused().items():
+            yield note(
+                "GPU queries",
+                f"{gpu_uuid}: " + "; ".join(f"{name}: {why}" for name, why in queries.items()),
+                "it serves without these figures (GPU_IMPAIRED in docs/conditions.md)",
+            )
 
 
 def _gpu(subject: str, device: Any) -> Iterator[Finding]:
@@ -128,9 +153,7 @@ def _unless_missing(read: Callable[[Any], Any], device: Any) -> Any:
     try:
         return read(device)
     except (
-        pynvml.NVMLError_NotSupported,
-        pynvml.NVMLError_NoPermission,
-        pynvml.NVMLError_FunctionNotFound,
+        pynvml.NVMLError,  # `_refused` names the queries that an agent needs
         pynvml.NVMLLibraryMismatchError,  # an older driver than nvidia-ml-py knows
     ):
         return None

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from services.cli.console.output import print_json
 from services.cli.doctor.deployment import deployment_file, surroundings
+from services.cli.doctor.environment import environment
 from services.cli.doctor.finding import Finding, Verdict
 from services.cli.doctor.machine import machine
 from services.kit.config import Mps
@@ -31,6 +32,7 @@ def doctor(config: Path, *, as_json: bool) -> bool:
     findings = [*found]
     if deployment is not None:
         findings += surroundings(deployment)
+    findings += environment(deployment)
     nodes = deployment.nodes.values() if deployment is not None else ()
     needs_gpu = any(node.simulated is None and node.cpu is None for node in nodes)
     binary = next((node.mps.control_binary for node in nodes if node.mps), Mps().control_binary)

@@ -132,7 +132,7 @@ def odd(
     def start(*arguments: Any, **options: Any) -> FaultyNvml:
         library = FaultyNvml(*arguments, **options)
         for index, board in faults.items():
-            _make_odd(library, index, board)
+            make_odd(library, index, board)
         started.append(library)
         return library
 
@@ -141,7 +141,8 @@ def odd(
         yield started
 
 
-def _make_odd(library: FaultyNvml, index: int, board: OddBoard) -> None:
+def make_odd(library: FaultyNvml, index: int, board: OddBoard) -> None:
+    """Make a board of a library odd."""
     gpu = library._node.gpus[index]
     if board.product:
         gpu.table = replace(gpu.table, product_name=board.product)
