@@ -18,7 +18,7 @@ from tests.support.paths import ROOT
 from tests.support.worker.worker_process import save_model
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
-SERVICES = ("carbon", "gpuagent-node-0", "planner", "router")
+SERVICES = ("carbon", "console", "gpuagent-node-0", "planner", "router")
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _deployment(folder: Path, model: Path) -> Path:
     """Write one simulated GPU and one model that no test has to train."""
-    listen = [f"127.0.0.1:{free_port()}" for _ in range(4)]
+    listen = [f"127.0.0.1:{free_port()}" for _ in range(5)]
     zone = {"source": {"kind": "static", "intensity_gco2e_per_kwh": 100.0}}
     profile = {"kind": "analytic", "gmacs_per_item": 2.0}
     variant = {"file": str(model), "accuracy": 0.9, "profile": profile}
@@ -39,6 +39,7 @@ def _deployment(folder: Path, model: Path) -> Path:
         "carbon": {"listen": listen[0], "zones": {"Z": zone}},
         "planner": {"listen": listen[1], "database": str(folder / "planner.sqlite3")},
         "router": {"listen": listen[2]},
+        "console": {"listen": listen[4]},
         "nodes": {"node-0": {"listen": listen[3], **node}},
         "models": {"m": {"slo": {"latency_s": 1.0}, "demand_rps": 1, "variants": {"v": variant}}},
     }
