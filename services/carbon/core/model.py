@@ -22,6 +22,11 @@ MAX_GCO2E_PER_KWH = 5000.0
 """Highest plausible intensity; the dirtiest plants, of oil shale and peat, emit less than half."""
 
 
+def highest_plausible(signal: Signal) -> float:
+    """Return the highest plausible value of a signal."""
+    return 100.0 if signal == "percentile" else MAX_GCO2E_PER_KWH
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """An intensity and the instant from which it holds.

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from services.carbon.core.model import MAX_GCO2E_PER_KWH, Sample
+from services.carbon.core.model import Sample, highest_plausible
 from services.carbon.core.sources.chain import Assumption, Chain, ChainLink
 from services.carbon.core.sources.day_gate import DayGate
 from services.carbon.core.sources.feed import Feed
@@ -87,9 +87,8 @@ def _of_zone(zone: Zone, traces: Traces, start: datetime) -> Source:
 
 def _link(source: settings.Source, zone: Zone, traces: Traces, start: datetime) -> ChainLink:
     if isinstance(source, settings.LiveSource):
-        maximum = 100.0 if zone.signal == "percentile" else MAX_GCO2E_PER_KWH
         gate = DayGate() if zone.signal == "average" else None
-        feed = Feed(source.label, maximum=maximum, gate=gate)
+        feed = Feed(source.label, maximum=highest_plausible(zone.signal), gate=gate)
         return ChainLink(feed, timedelta(seconds=source.fresh_s))
     return ChainLink(_source(source, traces, start))
 

@@ -1,6 +1,7 @@
 """`cinquefoil doctor`: every check, a line each."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +33,10 @@ def doctor(config: Path, *, as_json: bool) -> bool:
     findings = [*found]
     if deployment is not None:
         findings += surroundings(deployment)
+        with suppress(ModuleNotFoundError):  # an image has one service's libraries
+            from services.cli.doctor.sources import sources  # noqa: PLC0415
+
+            findings += sources(deployment)
     findings += environment(deployment)
     nodes = deployment.nodes.values() if deployment is not None else ()
     needs_gpu = any(node.simulated is None and node.cpu is None for node in nodes)
