@@ -185,14 +185,19 @@ class Feed(Source):
             now: Grid time. Samples that begin later than clocks may differ are left out.
         """
         refused: list[str] = []
-        possible = tuple(self._possible(reading.samples, now, refused))
-        changed = [sample.since for sample in possible if self._put(sample)]
+        changed, plausible = [], 0
+        for sample in self._possible(
+            reading.samples, now, refused
+        ):  # each is judged by those before
+            plausible += 1
+            if self._put(sample):
+                changed.append(sample.since)
         if reading.outlook is not None:
             self._keep_outlook(reading.outlook, now, refused)
         old = bisect_left(self._samples, now - KEEP, key=_since)
         del self._samples[: max(old, len(self._samples) - MAX_SAMPLES)]
         kept = [since for since in changed if since >= self._samples[0].since]
-        return FeedUpdate(min(kept, default=None), tuple(refused), len(possible))
+        return FeedUpdate(min(kept, default=None), tuple(refused), plausible)
 
     def _possible(
         self, samples: Iterable[Sample], now: datetime, refused: list[str]
