@@ -1896,7 +1896,7 @@ class ModelLoad(_message.Message):
     answered: _builtins.int
     """Requests answered in the window."""
     failed: _builtins.int
-    """Requests that ended in an error in the window."""
+    """Requests that ended in an error in the window, but errors of clients and what they cancelled."""
     late: _builtins.int
     """Answered, but later than the SLO."""
     queue_depth: _builtins.int

@@ -756,7 +756,8 @@ class ModelLoad:
         model: The model.
         arrivals: Requests that arrived in the window.
         answered: Requests answered in the window.
-        failed: Requests that ended in an error in the window.
+        failed: Requests that ended in an error in the window, but errors of clients and what they
+            cancelled.
         late: Answered, but later than the SLO.
         queue_depth: Requests waiting for an instance now.
         latency_s: Latency quantiles over the window, "50", "95", "99" and the SLO's percentile.

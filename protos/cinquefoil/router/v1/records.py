@@ -38,7 +38,8 @@ class ModelStatus:
         model: The model.
         accepted: Requests accepted since start.
         answered: Requests answered since start.
-        failed: Requests that ended in an error since start.
+        failed: Requests that ended in an error since start, but errors of clients and what they
+            cancelled.
         retried: Requests sent again because their worker died or drained.
         late: Requests answered later than the SLO.
         queue_depth: Waiting for an instance now.

@@ -129,7 +129,7 @@ class ModelStatus(_message.Message):
     answered: _builtins.int
     """Requests answered since start."""
     failed: _builtins.int
-    """Requests that ended in an error since start."""
+    """Requests that ended in an error since start, but errors of clients and what they cancelled."""
     retried: _builtins.int
     """Requests sent again because their worker died or drained."""
     late: _builtins.int

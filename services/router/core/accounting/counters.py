@@ -165,7 +165,7 @@ class StatsWindow(NamedTuple):
         arrivals: Requests that arrived, refused ones included.
         accepted: Requests that were not refused.
         answered: Requests answered.
-        failed: Requests that ended in an error.
+        failed: Requests that ended in an error that was no client's.
         retried: Times that a request was given to another worker.
         late: Requests answered later than the objective.
         by_variant: Requests answered, by variant.

@@ -36,7 +36,7 @@ class ModelStats:
         statuses: Requests that ended in an error, by status.
         variants: Every variant that ever answered.
         predictions: Predictions of answers' lengths that came, by source.
-        fail_s: Time that failed requests took, added up.
+        fail_s: Time that failed requests took, added up; errors of clients are none.
         unclaimed_j: Energy of work that failed, or whose caller had gone by its end.
         last_answer_s: Monotonic time of the newest answer, or None.
         responses: Responses of a decoupled model, by position, from 0.
@@ -93,10 +93,13 @@ class ModelStats:
         """Count a request that ended in an error after `latency_s`."""
         self._sample(now_s)
         self.statuses[status] = self.statuses.get(status, 0) + 1
-        self.fail_s += latency_s
+        if status not in NOT_OURS:
+            self.fail_s += latency_s
 
     def response(self, pending: PendingRequest, result: Result) -> None:
         """Count the newest response, with the time since the one before or the assignment."""
+        if result.status in NOT_OURS:
+            return
         at = self.responses[min(pending.responses, MAX_POSITIONS) - 1]
         counted = at.fail if result.status else at.success if result.response else at.empty
         counted.add(pending.response_gap_s)
@@ -111,12 +114,14 @@ class ModelStats:
     @property
     def pending(self) -> int:
         """Requests that have arrived and not ended."""
-        return max(self.arrivals - self.total.answered - self.fail.count, 0)
+        return max(self.arrivals - self.total.answered - sum(self.statuses.values()), 0)
 
     @property
     def fail(self) -> Durations:
-        """Failed requests, and the time they took."""
-        return Durations(sum(self.statuses.values()), self.fail_s)
+        """Failed requests, and the time they took: neither cancelled ones nor clients' errors."""
+        statuses = list(self.statuses.items())  # a copy: another thread scrapes
+        count = sum(count for status, count in statuses if status not in NOT_OURS)
+        return Durations(count, self.fail_s)
 
     @property
     def cache_hits(self) -> Durations:
@@ -203,9 +208,8 @@ class ModelStats:
     @property
     def good_and_bad(self) -> tuple[int, int]:
         """Requests answered in time, and those that were not; errors of clients are neither."""
-        total, statuses = self.total, list(self.statuses.items())
-        ours = sum(count for status, count in statuses if status not in NOT_OURS)
-        return total.in_time, total.late + ours
+        total = self.total
+        return total.in_time, total.late + self.fail.count
 
     # ---- inside --------------------------------------------------------------------------------
 

@@ -73,7 +73,8 @@ def test_receipts_and_unclaimed_energy_add_up_to_what_workers_granted(
     assert total.carbon_gco2e == pytest.approx(receipts_g)
     assert total.energy_j + stats.unclaimed_j == pytest.approx(total_j)
     assert trailers_j + gone_j == pytest.approx(total_j, rel=1e-6)
-    assert total.answered + stats.fail.count == len(work)
+    cancelled = sum(end not in ("answer", "error") for _, end, _, _ in work)
+    assert total.answered + stats.fail.count + cancelled == len(work)
     assert stats.pending == 0
 
 

@@ -81,6 +81,26 @@ def test_a_window_without_answers_has_no_quantiles() -> None:
     assert (window.arrivals, window.failed, stats.fail.count) == (1, 1, 1)
 
 
+@pytest.mark.parametrize(
+    ("status", "failures"),
+    [
+        *((each, 0) for each in ("CANCELLED", "INVALID_ARGUMENT", "NOT_FOUND", "UNAUTHENTICATED")),
+        *((each, 1) for each in ("UNAVAILABLE", "INTERNAL", "DEADLINE_EXCEEDED", "UNKNOWN")),
+        ("RESOURCE_EXHAUSTED", 1),
+    ],
+)
+def test_what_clients_cancel_or_get_wrong_is_no_failure(status: str, failures: int) -> None:
+    """Counted by its status, over, and in no count or time of failures."""
+    stats = ModelStats()
+    stats.arrivals += 1
+    stats.failure(status, now_s=1.0, latency_s=0.25)
+
+    assert (stats.fail.count, stats.fail.total_s) == (failures, failures * 0.25)
+    assert stats.roll().failed == failures
+    assert stats.statuses == {status: 1}
+    assert stats.pending == 0
+
+
 def test_items_of_one_batch_are_one_execution() -> None:
     """Eight requests of one item in batches of four, and one of three items in a batch of six."""
     stats = ModelStats()
