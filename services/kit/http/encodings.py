@@ -1,8 +1,10 @@
-"""Content-Encoding of requests: decompression in pieces of bounded size."""
+"""Content-Encoding: requests are decompressed in pieces of bounded size, answers compressed."""
 
 import zlib
 from collections.abc import Iterator
 from typing import Final
+
+from aiohttp import web
 
 from services.kit.errors import InvalidArgument
 from services.kit.http.statuses import UNKNOWN_ENCODING
@@ -11,6 +13,31 @@ _FIELD: Final = "Content-Encoding"
 _PIECE: Final = 2**16
 _GZIP, _ZLIB, _RAW = 31, 15, -15  # window bits of zlib
 _DEFLATED: Final = 8  # low bits of a zlib stream's first byte
+
+_COMPRESSED: Final = 1024
+"""Answers of fewer bytes are not worth it."""
+_CODINGS: Final = {coding.value: coding for coding in web.ContentCoding}
+
+
+def compress(request: web.BaseRequest, response: web.StreamResponse) -> None:
+    """Compress a whole answer that is large, where the client accepts that.
+
+    Binary tensors, which get little smaller, where it accepts nothing else: many clients accept by
+    default whatever they know.
+    """
+    if not isinstance(response, web.Response) or (response.content_length or 0) < _COMPRESSED:
+        return
+    response.headers["Vary"] = "Accept-Encoding"
+    accepted = [
+        name.strip().lower()
+        for name, _, rest in (
+            each.partition(";") for each in request.headers.get("Accept-Encoding", "").split(",")
+        )
+        if rest.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    ]
+    found = next((_CODINGS[name] for name in ("gzip", "deflate") if name in accepted), None)
+    if found and (len(accepted) == 1 or response.content_type == "application/json"):
+        response.enable_compression(found)
 
 
 class Decompressor:

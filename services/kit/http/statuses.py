@@ -33,7 +33,18 @@ TOO_LARGE: Final = "REQUEST_TOO_LARGE"
 UNKNOWN_ENCODING: Final = "UNKNOWN_ENCODING"
 """Reason of the error of a body in a compression that is not understood: status 415."""
 
-_BY_REASON: Final = {TOO_LARGE: 413, UNKNOWN_ENCODING: 415}
+UNKNOWN_MEDIA_TYPE: Final = "UNKNOWN_MEDIA_TYPE"
+"""Reason of the error of a body of a type that is not understood: status 415."""
+
+NO_SUCH_METHOD: Final = "NO_SUCH_METHOD"
+"""Reason of the error of a path that has no such HTTP method: status 405."""
+
+_BY_REASON: Final = {
+    TOO_LARGE: 413,
+    UNKNOWN_ENCODING: 415,
+    UNKNOWN_MEDIA_TYPE: 415,
+    NO_SUCH_METHOD: 405,
+}
 
 
 def refusal(error: ServiceError, form: ErrorForm) -> web.Response:

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import web
 
 from services.kit.config import Router
-from services.kit.errors import NotFound
+from services.kit.errors import NotFound, Unimplemented
 from services.kit.http.server import serving_http
+from services.kit.http.statuses import NO_SUCH_METHOD
 from services.kit.rpc import Access
 from services.router.edge.calls import Calls
+from services.router.edge.description import Description
 from services.router.edge.guard import Guard
 from services.router.edge.inference_protocol import InferenceProtocol, error_form
 from services.router.edge.openai_api import OpenAiApi
@@ -60,8 +62,11 @@ async def edge(  # noqa: PLR0913 - one value per decision of the composition roo
     )
     calls = Calls(engine, settings.max_request_bytes)
     app = web.Application()
-    app.add_routes(InferenceProtocol(servicer, calls, guard).routes())
-    app.add_routes(OpenAiApi(engine, calls, guard).routes())
+    routes = [
+        *InferenceProtocol(servicer, calls, guard).routes(),
+        *OpenAiApi(engine, calls, guard).routes(),
+    ]
+    app.add_routes([*routes, *Description(routes, servicer, guard).routes()])
     for path in ("/v1/{path:.*}", "/{path:.*}"):
         form = openai_form if path.startswith("/v1") else error_form
         app.router.add_route("*", path, guard.around("unknown HTTP path", _ANY_RPC, form, _unknown))
@@ -81,4 +86,16 @@ _ANY_RPC: Final = "/inference.GRPCInferenceService/ServerLive"
 
 
 async def _unknown(request: web.Request) -> web.StreamResponse:
+    allowed = {"OPTIONS"}
+    for resource in request.app.router.resources():
+        allowed |= (await resource.resolve(request))[1] - {"*"}
+    known = ", ".join(sorted(allowed))
+    if len(allowed) > 1 and request.method == "OPTIONS":
+        return web.Response(status=204, headers={"Allow": known})
+    if len(allowed) > 1:
+        error = Unimplemented(
+            f"{request.method}: must be one of {known} at {request.path}", reason=NO_SUCH_METHOD
+        )
+        error.trailers = (("Allow", known),)
+        raise error
     raise NotFound(f"no {request.method} {request.path}; see docs/http.md", reason="NO_SUCH_PATH")

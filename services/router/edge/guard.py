@@ -20,6 +20,7 @@ from services.kit.errors import (
     ServiceError,
 )
 from services.kit.http.context import HttpContext
+from services.kit.http.encodings import compress
 from services.kit.http.slow_clients import pieces, sent
 from services.kit.http.statuses import TOO_LARGE, ErrorForm, refusal
 from services.kit.rpc import Access, caller
@@ -75,6 +76,7 @@ class Guard:
                 client = partial(client_of, context, caller())
                 with self.charged(client) if counts else nullcontext():
                     response = await handler(request)
+                compress(request, response)
                 return await sent(request, response)
             except ServiceError as error:
                 status = error.status
@@ -94,6 +96,7 @@ class Guard:
                     span.end(status)
                 _log.debug("call", method=method, status=status, duration_ms=elapsed_s * 1e3)
 
+        guarded.__doc__ = handler.__doc__
         return guarded
 
     def _admit(self, rpc: str, request: web.Request, context: HttpContext) -> None:

@@ -33,6 +33,7 @@ from services.router.edge.tensor_data import FORMATS, LENGTH, pack, taken_out, w
 
 _RAW_TAG: Final = b"\x3a"  # field 7, raw_input_contents
 _NO_FORMAT: Final = ("", "")
+_HEADER: Final = "Inference-Header-Content-Length"
 
 
 def _given(parameters: object) -> object:
@@ -116,9 +117,8 @@ def read(body: bytes | bytearray, json_bytes: int | None) -> tuple[InferRequest,
     size = len(body) if json_bytes is None else json_bytes
     if not 0 <= size <= len(body):
         raise InvalidArgument(
-            f"Inference-Header-Content-Length: must be 0..{len(body)}, the size of the body,"
-            f" got {size}",
-            field="Inference-Header-Content-Length",
+            f"{_HEADER}: must be 0..{len(body)}, the size of the body, got {size}",
+            field=_HEADER,
         )
     after = memoryview(body)[size:]
     document = body if json_bytes is None else body[:size]
@@ -177,6 +177,47 @@ def message(request: InferRequest, model: str, version: str, tensors: Tensors) -
     return made  # type: ignore[return-value]  # large messages of gRPC are bytearrays, too
 
 
+def raw_message(
+    body: bytes | bytearray, described: pb.ModelMetadataResponse, version: str
+) -> tuple[InferRequest, bytes]:
+    """Return the request that a body without a JSON document is: the one input of a model.
+
+    Source: Triton, "Binary Tensor Data Extension", raw binary request.
+
+    Args:
+        body: The elements; of BYTES: the only one, without its size.
+        described: The model's metadata.
+        version: Version of the model; "": any.
+
+    Raises:
+        InvalidArgument: The model has several inputs, or nothing says the shape.
+    """
+    if len(described.inputs) != 1:
+        names = ", ".join(each.name for each in described.inputs)
+        raise InvalidArgument.at(
+            _HEADER, f"0 is for models of one input; {described.name!r} has {names}"
+        )
+    (spec,) = described.inputs
+    shape, size = list(spec.shape), FORMATS.get(spec.datatype, _NO_FORMAT)[0]
+    elements_given = len(body) // struct.calcsize(size) if size else 1
+    if spec.datatype == "BYTES":
+        body = LENGTH.pack(len(body)) + body
+    free = [at for at, each in enumerate(shape) if each < 0]
+    if len(free) > 1 and free[0] == 0:
+        shape[free.pop(0)] = 1  # one item
+    if len(free) > 1:
+        raise InvalidArgument.at(
+            _HEADER, f"0 is for a shape with one free size; {spec.name!r} has {list(spec.shape)}"
+        )
+    for at in free:
+        shape[at] = max(elements_given // math.prod(each for each in shape if each > 0), 1)
+    made = pb.ModelInferRequest(model_name=described.name, model_version=version)
+    made.inputs.add(name=spec.name, datatype=spec.datatype, shape=shape)
+    head = made.SerializeToString()
+    wanted = InferRequest(inputs=(), parameters={"binary_data_output": True})
+    return wanted, b"".join((head, _RAW_TAG, varint(len(body)), body))
+
+
 def answer(body: bytes, request: InferRequest) -> tuple[bytes, int | None]:
     """Return the body of an answer, and the size of its JSON document; None: it is all of it.
 
@@ -188,11 +229,10 @@ def answer(body: bytes, request: InferRequest) -> tuple[bytes, int | None]:
         FailedPrecondition: An output cannot be written as JSON; names it.
     """
     found = pb.ModelInferResponse.FromString(body)
-    raw = found.raw_output_contents
     binary: list[bytes] = []
     outputs: list[bytes] = []
     for index, tensor in enumerate(found.outputs):
-        contents = raw[index] if raw else _raw(tensor)
+        contents = raw(found, index)
         stated = parameters(tensor.parameters)
         output = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
         data: Iterable[bytes] = ()
@@ -200,7 +240,7 @@ def answer(body: bytes, request: InferRequest) -> tuple[bytes, int | None]:
             stated["binary_data_size"] = len(contents)
             binary.append(contents)
         else:
-            data = (b',"data":', *_elements(contents, tensor.datatype, tensor.name))
+            data = (b',"data":', *elements(contents, tensor.datatype, tensor.name))
         described = to_json(output | ({"parameters": stated} if stated else {}))
         outputs.append(b"".join((described[:-1], *data, b"}")))
     head = to_json(
@@ -251,8 +291,17 @@ def _pack(
         raise _at(tensor, index, error.message) from None
 
 
-def _elements(contents: bytes, datatype: str, name: str) -> Iterable[bytes]:
-    """Return pieces of the elements' JSON list."""
+def elements(contents: bytes, datatype: str, name: str) -> Iterable[bytes]:
+    """Return pieces of the JSON list of an output's elements.
+
+    Args:
+        contents: Raw contents.
+        datatype: Of the elements.
+        name: Of the output.
+
+    Raises:
+        FailedPrecondition: They have no form in JSON.
+    """
     if datatype == "BYTES":
         return (to_json(_texts(contents, name)),)
     how, _ = FORMATS.get(datatype, _NO_FORMAT)
@@ -279,8 +328,11 @@ def _texts(contents: bytes, name: str) -> list[str]:
     return found
 
 
-def _raw(tensor: pb.ModelInferResponse.InferOutputTensor) -> bytes:
-    """Return the raw contents of an output that a server sent as a list of elements."""
+def raw(found: pb.ModelInferResponse, index: int) -> bytes:
+    """Return the raw contents of an output, which a server may have sent as a list of elements."""
+    if found.raw_output_contents:
+        return found.raw_output_contents[index]
+    tensor = found.outputs[index]
     if tensor.datatype == "BYTES":
         elements = tensor.contents.bytes_contents
         return b"".join(LENGTH.pack(len(element)) + element for element in elements)
