@@ -87,7 +87,7 @@ class _Router:
         while self._running and self._running[0][0] <= limit_s:
             now_s, number = heappop(self._running)
             self._times_s[number] = now_s - self._jobs.arrivals_s[number]
-            decisions = self._core.result(_INSTANCE.id, number, refused=False, now_s=now_s)
+            decisions = self._core.result(_INSTANCE.id, number, now_s=now_s)
             self._start(decisions, now_s)
 
     def _start(self, decisions: Sequence[Decision], now_s: float) -> None:

@@ -111,6 +111,7 @@ def _result(answer: Answer) -> pb.Result:
     result = pb.Result(id=answer.id, response=answer.response, more=answer.more)
     if answer.error is not None:
         result.status, result.message = answer.error.status, answer.error.message
+        result.retry_after_s = answer.error.retry_after_s or 0.0
     if answer.cost is not None:
         cost = answer.cost
         result.receipt.energy_j = cost.energy_j

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
@@ -292,7 +293,8 @@ def to_result(result: pb.Result) -> Result:
             usage=_usage(receipt) if receipt.input_tokens else None,
         )
     if result.status:
-        return Result(result.id, result.status, result.message, cost=cost)
+        wait_s = result.retry_after_s if 0 < result.retry_after_s < math.inf else None
+        return Result(result.id, result.status, result.message, cost=cost, retry_after_s=wait_s)
     return Result(result.id, response=result.response, cost=cost, more=result.more)
 
 

@@ -30,6 +30,7 @@ class InstanceState:
         used_at: Counter value of its last event, for "idle longest".
         weight: Its weight in smooth weighted round robin.
         answered: Requests it answered.
+        refuses_until_s: Time until which others go first: it refused a request.
         latency: Estimate of its latency.
         usual_tokens: Running mean of the lengths of its texts, tokens; 0: it generated none.
         prefixes: Prompts sent to it, where the instance choice is "prefix".
@@ -48,6 +49,7 @@ class InstanceState:
     used_at: int = 0
     weight: float = 0.0
     answered: int = 0
+    refuses_until_s: float = 0.0
     latency: LatencyEstimator = field(default_factory=LatencyEstimator)
     usual_tokens: float = 0.0
     prefixes: PrefixCache = field(default_factory=PrefixCache)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from services.kit.errors import ServiceError
 from services.router.core.model import InstanceId, Request, ResponseReceiver
 from services.router.core.pipeline.pipeline_request import PipelineRequest
 from services.router.core.prefix_cache import MAX_PROMPT_BYTES, chain
@@ -38,6 +40,8 @@ class PendingRequest:
         stand_in: Of a client's request: the newest one that stands for it at a stage.
         attempts: Number of workers that it was given to.
         deaths: Workers that died while they held it.
+        refusals: Errors of instances that would not answer it: none is given it twice. None: no
+            instance refused it.
         holder: The worker that has it; None while it waits.
         hedge: A second worker that has it as well.
         assigned_s: When it was last given to a worker.
@@ -63,6 +67,7 @@ class PendingRequest:
     stand_in: PendingRequest | None = None
     attempts: int = 0
     deaths: int = 0
+    refusals: Mapping[InstanceId, ServiceError] | None = None
     holder: InstanceId | None = None
     hedge: InstanceId | None = None
     assigned_s: float = 0.0
@@ -167,6 +172,22 @@ class PendingRequest:
     def count_death(self) -> None:
         """Note that a worker died while it held this request."""
         self.deaths += 1
+
+    def refuse(self, instance: InstanceId, error: ServiceError) -> None:
+        """Note that an instance would not answer it, and why."""
+        self.refusals = {**(self.refusals or {}), instance: error}
+
+    def last_refusal(self) -> ServiceError:
+        """Return the newest error of an instance that refused it; of several: says how many.
+
+        Raises:
+            ValueError: None has.
+        """
+        *before, error = (self.refusals or {}).values()
+        if before:
+            refused = f"{len(before) + 1} instances refused this request"
+            error.message = f"{refused}, the last: {error.message}"
+        return error
 
     def begin_answer(self, instance: InstanceId, now_s: float) -> None:
         """Take a response of an instance that is not its last: no other can answer any more."""

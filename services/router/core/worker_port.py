@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+from services.kit.errors import ServiceError, from_status
 from services.kit.request_cost import Cost
 from services.router.core.model import Request
 
@@ -15,6 +16,7 @@ class Result:
         number: Number of the request.
         status: gRPC status word; "" is OK.
         message: When not OK: the reason.
+        retry_after_s: When not OK: when the caller may try again; None: not stated.
         response: When OK: serialized inference.ModelInferResponse.
         cost: Cost; None where the worker reported none.
         more: Further results of the same request follow.
@@ -26,6 +28,13 @@ class Result:
     response: bytes = b""
     cost: Cost | None = None
     more: bool = False
+    retry_after_s: float | None = None
+
+    def error(self) -> ServiceError:
+        """Return the error of a result that is not OK."""
+        error = from_status(self.status, self.message)
+        error.retry_after_s = self.retry_after_s
+        return error
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from itertools import count
 from typing import NamedTuple
 
 from inference import grpc_service_pb2 as pb
-from services.kit.errors import ServiceError, Unavailable
+from services.kit.errors import ResourceExhausted, ServiceError, Unavailable
 from services.router.core.accounting.account import Account, Ended, Outcome
 from services.router.core.dispatch.decisions import (
     Decision,
@@ -27,6 +27,9 @@ from services.router.core.model import Instance, InstanceId, ModelRoutes, Routin
 from services.router.core.model_registry import ModelRegistry
 from services.router.core.pending_request import PendingRequest
 from services.router.core.worker_port import Hello, Result, WorkerPort
+
+_REFUSALS = (Unavailable.status, ResourceExhausted.status)
+"""Statuses with which a worker says that it did not try: another may."""
 
 
 class _OpenStream(NamedTuple):
@@ -160,11 +163,11 @@ class DecisionExecutor:
             if result.more:
                 self._part(stream.dispatcher, instance, result, now_s)
                 continue
-            refused = result.status == Unavailable.status
+            refusal = result.error() if result.status in _REFUSALS else None
             decisions = stream.dispatcher.result(
                 instance.id,
                 result.number,
-                refused=refused,
+                refusal=refusal,
                 now_s=now_s,
                 cost=result.cost,
             )

@@ -63,7 +63,7 @@ def test_a_model_that_leaves_the_table_still_answers_what_is_being_computed() ->
     cats.offer(request(2, "cats"))
 
     gone = registry.swap(table(3, dogs=[]))
-    (answered, *_) = cats.result(dialed.instance.id, 1, refused=False)
+    (answered, *_) = cats.result(dialed.instance.id, 1)
 
     assert isinstance(sent, Send)
     assert [type(decision) for decision in gone] == [Fail]

@@ -685,6 +685,8 @@ class Result:
         receipt: Its cost, if energy was spent on it: when OK, and when it failed after it ran. With
             the last result of a work only.
         more: Further results of the same work follow: a model that answers in parts.
+        retry_after_s: When not OK: time after which the caller may try again, as the model's server
+            states it. 0: not stated. Unit: s.
     """
 
     id: int = 0
@@ -693,3 +695,4 @@ class Result:
     response: bytes = b""
     receipt: Receipt | None = None
     more: bool = False
+    retry_after_s: float = 0.0

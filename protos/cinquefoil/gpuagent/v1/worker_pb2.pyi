@@ -212,6 +212,7 @@ class Result(_message.Message):
     RESPONSE_FIELD_NUMBER: _builtins.int
     RECEIPT_FIELD_NUMBER: _builtins.int
     MORE_FIELD_NUMBER: _builtins.int
+    RETRY_AFTER_S_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     """The work's id."""
     status: _builtins.str
@@ -224,6 +225,10 @@ class Result(_message.Message):
     """
     more: _builtins.bool
     """Further results of the same work follow: a model that answers in parts."""
+    retry_after_s: _builtins.float
+    """When not OK: time after which the caller may try again, as the model's server states it. 0: not
+    stated. Unit: s.
+    """
     @_builtins.property
     def receipt(self) -> Global___Receipt:
         """Its cost, if energy was spent on it: when OK, and when it failed after it ran. With the last
@@ -239,10 +244,11 @@ class Result(_message.Message):
         response: _builtins.bytes = ...,
         receipt: Global___Receipt | None = ...,
         more: _builtins.bool = ...,
+        retry_after_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_receipt", b"_receipt", "receipt", b"receipt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_receipt", b"_receipt", "id", b"id", "message", b"message", "more", b"more", "receipt", b"receipt", "response", b"response", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_receipt", b"_receipt", "id", b"id", "message", b"message", "more", b"more", "receipt", b"receipt", "response", b"response", "retry_after_s", b"retry_after_s", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__receipt: _TypeAlias = _typing.Literal["receipt"]  # noqa: Y015
     _WhichOneofArgType__receipt: _TypeAlias = _typing.Literal["_receipt", b"_receipt"]  # noqa: Y015

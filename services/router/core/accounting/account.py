@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from services.kit.errors import ServiceError, from_status
+from services.kit.errors import ServiceError
 from services.kit.request_cost import Cost
 from services.kit.telemetry import tracing
 from services.router.core.accounting.model_stats import ModelStats
@@ -93,7 +93,7 @@ class Account:
         """Return the caller's answer for the last result; an error carries its cost."""
         receiver = pending.receiver
         if result.status:
-            error = from_status(result.status, result.message)
+            error = result.error()
         elif receiver is None and result.response:
             return Outcome(instance, result, now_s)
         else:

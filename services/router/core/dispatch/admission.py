@@ -15,15 +15,15 @@ class Admission:
     Attributes:
         queue: The requests that wait.
         choosy: Those that require an accuracy, which not every instance has; in order of arrival.
-        suspects: Of the requests that came back: those that a worker died with. They go first, in
-            order of arrival.
+        returned: Of the requests that came back: those that a worker died with, or would not
+            answer. They go first, in order of arrival.
         overload: Whether requests wait too long.
     """
 
     def __init__(self, routes: ModelRoutes, limits: Limits, byte_budget: ByteBudget) -> None:
         self.queue = RequestQueue(DISCIPLINES[routes.discipline], byte_budget=byte_budget)
         self.choosy = RequestQueue(byte_budget=byte_budget)
-        self.suspects = RequestQueue(byte_budget=byte_budget)
+        self.returned = RequestQueue(byte_budget=byte_budget)
         self.overload = Overload()
         self._routes = routes
         self._limits = limits
@@ -33,12 +33,12 @@ class Admission:
     @property
     def depth(self) -> int:
         """Requests that wait."""
-        return len(self.queue.places) + len(self.choosy.places) + len(self.suspects.places)
+        return len(self.queue.places) + len(self.choosy.places) + len(self.returned.places)
 
     def push(self, pending: PendingRequest) -> None:
         """Add a request, new or returned."""
-        if pending.deaths:
-            self.suspects.push(pending)
+        if pending.deaths or pending.refusals:
+            self.returned.push(pending)
         elif pending.request.accuracy_floor:
             self.choosy.push(pending)
         else:
@@ -46,12 +46,12 @@ class Admission:
 
     def remove(self, pending: PendingRequest) -> None:
         """Remove a request from where it waits; nothing happens where it does not."""
-        for queue in (self.queue, self.choosy, self.suspects):
+        for queue in (self.queue, self.choosy, self.returned):
             queue.remove(pending)
 
     def clear(self) -> list[PendingRequest]:
         """Take every request."""
-        return [*self.suspects.clear(), *self.choosy.clear(), *self.queue.clear()]
+        return [*self.returned.clear(), *self.choosy.clear(), *self.queue.clear()]
 
     def arrange(self, routes: ModelRoutes) -> None:
         """Follow the routes' discipline; while overloaded clients take turns."""

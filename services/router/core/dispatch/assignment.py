@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 
+from services.kit.errors import ServiceError
 from services.router.core.balancing.weigher import MAX_WEIGHED, CarbonSignal
 from services.router.core.dispatch.admission import Admission, too_inaccurate
 from services.router.core.dispatch.decisions import Decision, Fail, Reconsider, Send, fail
@@ -68,7 +69,7 @@ class Assignment:
     def _assign_waiting(self) -> list[Decision]:
         """Assign waiting requests to free instances; those that came too late end instead."""
         waiting = self._waiting
-        decisions = self._assign_from(waiting.suspects, unsuspected=True)
+        decisions = self._assign_from(waiting.returned)
         decisions += self._assign_choosy()
         decisions += self._weigh() if self._pool.weigher else self._assign_from(waiting.queue)
         if self.overload.active and not waiting.queue.places:
@@ -82,7 +83,7 @@ class Assignment:
         decisions: list[Decision] = []
         while pool.weigher is not None and (front := queue.front(MAX_WEIGHED)):
             slo_s = self.routes.slo_latency_s
-            picked = pool.weigher.pick(front, pool.eligible, now_s, slo_s)
+            picked = pool.weigher.pick(front, pool.calm(pool.eligible, now_s), now_s, slo_s)
             if picked.pending is None or picked.state is None:
                 again_s = picked.again_s
                 if again_s is not None and not now_s < self._reconsider_s <= again_s:
@@ -104,7 +105,7 @@ class Assignment:
                 continue
             if not self._pool.weigher:
                 decisions += self._assign_from(self._waiting.queue, before=pending.order)
-            state = self._pool.free(pending)
+            state = self._pool.free(pending, self.now_s)
             if state is None:
                 full.add(accuracy)
                 continue
@@ -112,15 +113,14 @@ class Assignment:
             decisions.append(self._assign_in_time(state, pending))
         return decisions
 
-    def _assign_from(
-        self, queue: RequestQueue, *, unsuspected: bool = False, before: float = math.inf
-    ) -> list[Decision]:
+    def _assign_from(self, queue: RequestQueue, *, before: float = math.inf) -> list[Decision]:
         """Assign a queue's requests in order, as far as they came `before` a request."""
         decisions: list[Decision] = []
-        alike = not unsuspected and not self._pool.by_prompt  # an instance suits all or none
+        returned = queue is self._waiting.returned
+        alike = not returned and not self._pool.by_prompt  # an instance suits all or none
         state: InstanceState | None = None
         while queue.places and (first := queue.front(1)[0]).order < before:
-            state = state or self._pool.free(first, unsuspected=unsuspected)
+            state = state or self._pool.free(first, self.now_s)
             if state is None:
                 break
             decision = self._assign_in_time(state, queue.pop())
@@ -145,8 +145,10 @@ class Assignment:
 
     def _end_hopeless(self) -> Iterator[Decision]:
         """End waiting requests that require an accuracy which no variant has any more."""
-        for pending in (*self._waiting.suspects, *self._waiting.choosy):
-            error = too_inaccurate(self.routes, pending)
+        for pending in (*self._waiting.returned, *self._waiting.choosy):
+            error: ServiceError | None = too_inaccurate(self.routes, pending)
+            if error is None and pending.refusals and not self._pool.left_for(pending):
+                error = pending.last_refusal()
             if error is not None:
                 self._waiting.remove(pending)
                 yield fail(pending, error)

@@ -19,7 +19,7 @@ from collections.abc import Container
 from dataclasses import replace
 from typing import Final
 
-from services.kit.errors import DeadlineExceeded, NotFound
+from services.kit.errors import DeadlineExceeded, NotFound, ServiceError
 from services.kit.request_cost import Cost
 from services.router.core.balancing.weigher import CarbonSignal
 from services.router.core.dispatch.admission import too_inaccurate
@@ -109,7 +109,7 @@ class Dispatcher(Assignment):
         self._budget.offered += 1
         self.now_s = now_s = max(self.now_s, request.arrived_s)
         weighs = pool.weigher is not None and queue is waiting.queue
-        if not queue.places and (state := pool.free(pending)) is not None:
+        if not queue.places and (state := pool.free(pending, now_s)) is not None:
             if weighs:
                 queue.push(pending)
                 return self._weigh()
@@ -194,7 +194,7 @@ class Dispatcher(Assignment):
         held = not (pending.ended or pending.answering or pending.hedge or pending.holder is None)
         if not held or self._waiting.depth or pending.deaths:
             return []
-        state = self._pool.free(pending, besides=pending.holder)
+        state = self._pool.free(pending, self.now_s, besides=pending.holder)
         if state is None or not self._budget.take():
             return []
         self._pool.hold(state, pending, self.now_s, hedge=True)
@@ -221,7 +221,7 @@ class Dispatcher(Assignment):
         instance: InstanceId,
         number: int,
         *,
-        refused: bool,
+        refusal: ServiceError | None = None,
         now_s: float = 0.0,
         cost: Cost | None = None,
     ) -> list[Decision]:
@@ -230,7 +230,7 @@ class Dispatcher(Assignment):
         Args:
             instance: The instance.
             number: The request's number; unknown ones are ignored.
-            refused: The worker did not try, as when it drains: another instance may.
+            refusal: Why the worker did not try, as when it drains: another instance may.
             now_s: The time; 0: not given.
             cost: Cost of the request; None: not given.
         """
@@ -241,7 +241,10 @@ class Dispatcher(Assignment):
         self.now_s = now_s = max(self.now_s, now_s)
         state.used_at = next(self._pool.ticks)
         decisions: list[Decision] = []
-        if refused:
+        if refusal is not None:
+            if not state.draining:
+                pending.refuse(instance, refusal)
+                self._pool.refuse(state, refusal.retry_after_s, now_s)
             decisions = self._return(pending, state)
         elif pending.answering and pending.holder != instance:
             pending.lose(instance)  # the other of two instances answers
@@ -254,7 +257,7 @@ class Dispatcher(Assignment):
             elif pending.length_decile is not None:
                 self._shortest_first.learn(pending, now_s, self._pool.slots)
         waiting = self._waiting
-        if waiting.queue.places or waiting.choosy.places or waiting.suspects.places:
+        if waiting.queue.places or waiting.choosy.places or waiting.returned.places:
             decisions += self._assign_waiting()
         if state.leaving:
             decisions += self._leave(state)
@@ -390,6 +393,7 @@ class Dispatcher(Assignment):
         if not pending.lose(state.instance.id) and not pending.ended:
             error = self._budget.refusal(
                 pending,
+                left=self._pool.left_for(pending),
                 free=state.draining or unseen,
                 retry_after_s=self.routes.slo_latency_s,
             )

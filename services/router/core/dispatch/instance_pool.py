@@ -26,6 +26,7 @@ from services.router.core.token_times import Held, TokenObjective
 
 _RATE_AGE = 0.01  # of the objective: maximum age of an estimate
 _ANY = TokenObjective(math.inf, math.inf)
+_MIN_PAUSE_S, _MAX_PAUSE_S = 1.0, 30.0  # after a refusal, s
 
 
 class Capacity(NamedTuple):
@@ -72,6 +73,7 @@ class InstancePool:
         self.ticks = count(1)
         self._capacity = Capacity(0.0, 0.0, 0.0)
         self._estimated_s = -math.inf
+        self._refuses_until_s = 0.0  # the last of them
 
     @property
     def by_prompt(self) -> bool:
@@ -139,25 +141,27 @@ class InstancePool:
     def free(
         self,
         pending: PendingRequest,
-        besides: InstanceId | None = None,
+        now_s: float,
         *,
-        unsuspected: bool = False,
+        besides: InstanceId | None = None,
     ) -> InstanceState | None:
         """Return the instance that takes a request; None: none has room.
 
         Where none has a credit left, one that runs batches takes it for its next batch. So no time
         passes between full batches, and a request is bound to a busy instance only where no other
-        is free.
+        is free. A request that a worker died with goes to none that holds another such one, and one
+        that an instance refused never to that instance again. One that has just refused gets
+        requests only where no other is free.
 
         Args:
             pending: The request: it may require an accuracy, and the choice may depend on it.
+            now_s: The time.
             besides: An instance that is not to be returned; its credits alone count then.
-            unsuspected: Only instances without a request that another worker died with.
         """
         states = self.eligible
-        if floor := pending.request.accuracy_floor:
-            states = _accurate(states, floor) or _accurate(self._working, floor)
-        if unsuspected:
+        if pending.refusals or pending.request.accuracy_floor:
+            states = _suitable(states, pending) or _suitable(self._working, pending)
+        if pending.deaths:
             states = tuple(state for state in states if not state.holds_suspect)
         free = [state for state in states if len(state.in_flight) < state.credits]
         if besides is not None:
@@ -168,11 +172,28 @@ class InstancePool:
             free = [state for state in free if state.has_tokens_for(pending)]
         if len(free) < 2:
             return free[0] if free else None
+        free = self.calm(free, now_s)
         if self.by_prefix and pending.prefix():
             return by_prefix(free, pending)
         if self._tokens is not None:
             return consolidated(free, pending, self._tokens)
         return self._choose(free)
+
+    def left_for(self, pending: PendingRequest) -> bool:
+        """Return whether an instance is there that a returned request may still be given to."""
+        return bool(_suitable(self._working, pending))
+
+    def calm(self, states: Sequence[InstanceState], now_s: float) -> Sequence[InstanceState]:
+        """Return those of the instances that did not just refuse a request; none: all of them."""
+        if now_s >= self._refuses_until_s:
+            return states
+        return [state for state in states if now_s >= state.refuses_until_s] or states
+
+    def refuse(self, state: InstanceState, retry_after_s: float | None, now_s: float) -> None:
+        """Note that an instance would not answer a request: others go first for a while."""
+        pause_s = min(max(retry_after_s or 0.0, _MIN_PAUSE_S), _MAX_PAUSE_S)
+        state.refuses_until_s = now_s + pause_s
+        self._refuses_until_s = max(self._refuses_until_s, state.refuses_until_s)
 
     def least_accuracy(self, floor: float) -> float:
         """Return the lowest accuracy of an instance that is at least `floor`; infinite: none is.
@@ -199,6 +220,7 @@ class InstancePool:
     ) -> None:
         """Update the estimates with an answer's time, energy and tokens."""
         state.answered += 1
+        state.refuses_until_s = 0.0
         hold_s = now_s - pending.assigned_s
         if cost is not None and cost.usage is not None and cost.output_tokens:
             state.learn_length(cost.output_tokens)
@@ -255,8 +277,16 @@ def _planned(states: Sequence[InstanceState], choice: InstanceChoice) -> tuple[I
     return tuple(state for state in states if state.instance.variant in variants)
 
 
-def _accurate(states: Sequence[InstanceState], floor: float) -> tuple[InstanceState, ...]:
-    return tuple(state for state in states if state.instance.accuracy >= floor)
+def _suitable(
+    states: Sequence[InstanceState], pending: PendingRequest
+) -> tuple[InstanceState, ...]:
+    """Return the instances with a request's accuracy that have not refused it."""
+    floor, refusals = pending.request.accuracy_floor, pending.refusals or ()
+    return tuple(
+        state
+        for state in states
+        if state.instance.accuracy >= floor and state.instance.id not in refusals
+    )
 
 
 def _capacity(states: Sequence[InstanceState], slo_latency_s: float) -> Capacity:

@@ -1,6 +1,6 @@
 """Budget of retries (after a failure) and hedges (of slow requests)."""
 
-from services.kit.errors import Unavailable
+from services.kit.errors import ServiceError, Unavailable
 from services.router.core.model import POISON_DEATHS, Limits
 from services.router.core.pending_request import PendingRequest
 
@@ -34,12 +34,15 @@ class RetryBudget:
         return True
 
     def refusal(
-        self, pending: PendingRequest, *, free: bool, retry_after_s: float
-    ) -> Unavailable | None:
+        self, pending: PendingRequest, *, left: bool, free: bool, retry_after_s: float
+    ) -> ServiceError | None:
         """Return the error of a returned request that gets no other worker; None: it gets one.
+
+        That of an instance that would not answer it passes through, with its status and time.
 
         Args:
             pending: The request.
+            left: An instance is left that has not refused it.
             free: It needs no retry: its worker left in order, or cannot have seen it.
             retry_after_s: When its caller may try again.
         """
@@ -49,9 +52,12 @@ class RetryBudget:
             # No retry info: the caller should not send it again by itself.
             why = f"{pending.deaths} workers died while they held this request; it is not retried"
             return Unavailable(why, reason="WORKERS_DIED")
+        elif pending.refusals:
+            another = left and pending.attempts < self._limits.max_attempts
+            return None if another and (free or self.take()) else pending.last_refusal()
         elif pending.attempts >= self._limits.max_attempts:
             reason = "NO_WORKER_ANSWERED"
-            why = f"{pending.attempts} workers took this request and none could answer"
+            why = f"this request was given to a worker {pending.attempts} times and never answered"
         elif not free and not self.take():
             model = pending.request.model
             reason = "RETRIES_SPENT"

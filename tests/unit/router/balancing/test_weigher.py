@@ -90,9 +90,7 @@ class Served:
             self.due.remove(answers)
             _, number, instance = answers
             cost = Cost(ENERGY_J[instance.id], 0.0, "model", 0.0, 0.0, 1)
-            self.execute(
-                self.core.result(instance.id, number, refused=False, now_s=self.now_s, cost=cost)
-            )
+            self.execute(self.core.result(instance.id, number, now_s=self.now_s, cost=cost))
 
     def learned(self) -> Served:
         """Serve two at once and wait: both instances' energies are known from then on."""

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from services.kit.config import Discipline, InstanceChoice
-from services.kit.errors import FailedPrecondition, ResourceExhausted
+from services.kit.errors import FailedPrecondition, ResourceExhausted, Unavailable
 from services.router.core.balancing.instance_choice import CHOICES
 from services.router.core.dispatch.decisions import (
     Decision,
@@ -254,7 +254,8 @@ class AnyOrder(RuleBasedStateMachine):
         if refused:
             self.returned(done)
         answers = not refused and (not done.answering or done.holder == key)
-        self.execute(self.core.result(key, number, refused=refused))
+        refusal = Unavailable("busy") if refused else None
+        self.execute(self.core.result(key, number, refusal=refusal))
         assert not answers or number not in self.open
 
     @precondition(lambda self: any(self.held.values()))
@@ -292,13 +293,19 @@ class AnyOrder(RuleBasedStateMachine):
 
     @invariant()
     def nothing_waits_while_somebody_is_free(self) -> None:
-        suspects = sorted((e for e in self.waiting.values() if e.deaths), key=lambda e: e.order)
-        others = [each for each in self.waiting.values() if not each.deaths]
-        for pending in [*suspects[:1], *others]:
+        waiting = sorted(self.waiting.values(), key=lambda e: e.order)
+        returned = [each for each in waiting if each.deaths or each.refusals]
+        others = [each for each in waiting if not (each.deaths or each.refusals)]
+        for pending in [*returned[:1], *others]:
             free = {key for key in self.may_take(pending) if len(self.held[key]) < self.most(key)}
             if pending.deaths:
                 free = {k for k in free if not any(h.deaths for h in self.held[k].values())}
             assert not free
+
+    @invariant()
+    def no_instance_has_a_request_that_it_refused(self) -> None:
+        for key, held in self.held.items():
+            assert not any(key in (each.refusals or ()) for each in held.values())
 
     @invariant()
     def no_request_waits_for_an_accuracy_that_there_is_not(self) -> None:
@@ -315,7 +322,7 @@ class AnyOrder(RuleBasedStateMachine):
             key = next(key for key, held in self.held.items() if held)
             number = next(iter(self.held[key]))
             del self.held[key][number]
-            self.execute(self.core.result(key, number, refused=False))
+            self.execute(self.core.result(key, number))
         assert not self.open
         assert not self.waiting
         assert len(self.ended) == self.number - self.refused

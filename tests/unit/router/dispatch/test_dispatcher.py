@@ -8,12 +8,14 @@ from inference import grpc_service_pb2 as pb
 from services.kit.errors import DeadlineExceeded, NotFound, ResourceExhausted, Unavailable
 from services.router.core.dispatch.decisions import Dial, Fail, Release, Reply, Send, Withdraw
 from services.router.core.dispatch.dispatcher import Dispatcher
-from services.router.core.model import Limits
+from services.router.core.model import InstanceId, Limits
 from services.router.core.prefix_cache import BLOCK_BYTES
 from services.router.core.queue.request_queue import ByteBudget
 from services.router.core.token_times import Held
 from services.router.core.worker_port import Hello
 from tests.support.router.dispatching import ROUTES, dispatcher, instance, of, request
+
+BUSY = Unavailable("busy")
 
 
 def test_a_request_whose_worker_dies_is_served_before_those_that_came_later() -> None:
@@ -59,7 +61,7 @@ def test_those_that_were_with_a_poisoned_request_are_answered() -> None:
                 decisions = core.down(key) + core.up(key, Hello(4, b""))
             else:
                 numbers = list(state.in_flight)
-                decisions = [d for n in numbers for d in core.result(key, n, refused=False)]
+                decisions = [d for n in numbers for d in core.result(key, n)]
             ends |= {d.pending.request.number: "answered" for d in of(Reply, decisions)}
             ends |= {d.pending.request.number: d.error.reason for d in of(Fail, decisions)}
 
@@ -102,8 +104,8 @@ def test_of_two_workers_the_first_answers_and_the_request_is_withdrawn_from_the_
     (first,) = of(Send, core.offer(slow))
     (second,) = of(Send, core.hedge(slow))
 
-    won = core.result(second.instance.id, 1, refused=False)
-    lost = core.result(first.instance.id, 1, refused=False)
+    won = core.result(second.instance.id, 1)
+    lost = core.result(first.instance.id, 1)
 
     assert first.instance != second.instance
     assert [type(decision) for decision in won] == [Reply, Withdraw]
@@ -148,16 +150,69 @@ def test_a_worker_that_drained_before_its_stream_ended_makes_no_suspect() -> Non
     assert moved.deaths == 0
 
 
-def test_a_request_that_every_worker_refuses_fails_with_a_time_to_retry() -> None:
-    core = dispatcher(instance("a"), limits=Limits(max_attempts=3))
+def test_the_refusal_of_the_only_instance_is_the_answer_at_the_first_try() -> None:
+    """With its own status, message and time: the server behind knows best when it has room."""
+    core = dispatcher(instance("a"))
     core.offer(request(1))
-    for _ in range(2):
-        assert of(Send, core.result(instance("a").id, 1, refused=True))
+    full = ResourceExhausted("the server is full", retry_after_s=7.0)
 
-    (failed,) = of(Fail, core.result(instance("a").id, 1, refused=True))
+    (failed,) = of(Fail, core.result(instance("a").id, 1, refusal=full))
 
-    assert failed.error.reason == "NO_WORKER_ANSWERED"
-    assert failed.error.retry_after_s == ROUTES.slo_latency_s
+    assert failed.error is full
+    assert (full.message, full.retry_after_s) == ("the server is full", 7.0)
+
+
+def test_each_instance_is_tried_once_whatever_its_room() -> None:
+    """Not those that refused it: the last one, though it is busy; then the last refusal counts."""
+    workers = [instance(name) for name in "abc"]
+    core = dispatcher(*workers)
+    tried = request(1)
+    (sent,) = of(Send, core.offer(tried))
+    for number in (2, 3):
+        assert of(Send, core.offer(request(number)))
+    met = [sent.instance]
+    assert not core.result(sent.instance.id, 1, refusal=Unavailable("busy")), "others are full"
+    while len(met) < 3:
+        held = next(s for s in core.states.values() if s.in_flight and s.instance not in met)
+        number = next(iter(held.in_flight))
+        (sent,) = of(Send, core.result(held.instance.id, number))
+        assert sent.pending is tried
+        met.append(sent.instance)
+        last = core.result(sent.instance.id, 1, refusal=Unavailable(f"no {len(met)}"))
+
+    (failed,) = of(Fail, last)
+    assert {each.id for each in met} == {each.id for each in workers}
+    assert failed.error.message == "3 instances refused this request, the last: no 3"
+
+
+def test_a_refused_request_ends_when_the_instances_that_are_left_go() -> None:
+    core = dispatcher(instance("a"), instance("b"))
+    (first,) = of(Send, core.offer(request(1)))
+    core.offer(request(2))
+    core.result(first.instance.id, 1, refusal=ResourceExhausted("full", retry_after_s=3.0))
+    other = next(s.instance.id for s in core.states.values() if s.instance != first.instance)
+
+    failed = of(Fail, core.down(other))
+
+    assert [each.error.message for each in failed if each.pending.request.number == 1] == ["full"]
+
+
+def test_an_instance_that_refuses_gets_requests_again_after_its_time() -> None:
+    """Until then only where no other is free: a dead server is always free."""
+    core = dispatcher(instance("a"), instance("b"))
+    for key in core.states:
+        core.credits(key, 4)
+    (first,) = of(Send, core.offer(request(1)))
+    refusal = Unavailable("gone", retry_after_s=5.0)
+    core.result(first.instance.id, 1, refusal=refusal, now_s=1.0)
+
+    def chosen(number: int, now_s: float) -> InstanceId:
+        (sent,) = of(Send, core.offer(request(number, arrived_s=now_s)))
+        core.result(sent.instance.id, number, now_s=now_s)
+        return sent.instance.id
+
+    assert first.instance.id not in {chosen(10 + n, 2.0 + n / 10) for n in range(10)}
+    assert first.instance.id in {chosen(30 + n, 6.1 + n / 10) for n in range(10)}
 
 
 def test_an_instance_that_leaves_the_table_finishes_what_it_holds_and_then_closes() -> None:
@@ -165,7 +220,7 @@ def test_an_instance_that_leaves_the_table_finishes_what_it_holds_and_then_close
     core.offer(request(1))
 
     swapped = core.swap(replace(ROUTES, instances=(instance("b"),)))
-    answered = core.result(instance("a").id, 1, refused=False)
+    answered = core.result(instance("a").id, 1)
 
     assert not of(Release, swapped)
     assert [type(decision) for decision in answered] == [Reply, Release]
@@ -179,7 +234,7 @@ def test_an_instance_that_returns_to_the_table_in_time_keeps_its_stream() -> Non
     back = core.swap(replace(ROUTES, instances=(instance("a"),)))
 
     assert not of(Dial, back)
-    assert not of(Release, core.result(instance("a").id, 1, refused=False))
+    assert not of(Release, core.result(instance("a").id, 1))
 
 
 def test_the_abandoned_request_keeps_its_credit_until_the_worker_says_so() -> None:
@@ -191,7 +246,7 @@ def test_the_abandoned_request_keeps_its_credit_until_the_worker_says_so() -> No
 
     assert of(Withdraw, core.cancel(gone))
     assert core.queue_depth == 1
-    (sent,) = of(Send, core.result(instance("a").id, 1, refused=False))
+    (sent,) = of(Send, core.result(instance("a").id, 1))
     assert sent.pending.request.number == 2
 
 
@@ -212,24 +267,28 @@ def test_retiring_a_model_fails_what_waits_and_answers_what_is_computed() -> Non
     core.offer(request(2))
 
     (failed,) = of(Fail, core.retire())
-    (answered, _) = core.result(instance("a").id, 1, refused=False)
+    (answered, _) = core.result(instance("a").id, 1)
 
     assert isinstance(failed.error, NotFound)
     assert isinstance(answered, Reply)
 
 
-@pytest.mark.parametrize("ends", ["refuses", "dies"])
-def test_what_a_retired_models_last_instance_leaves_undone_fails_at_once(ends: str) -> None:
+@pytest.mark.parametrize(
+    ("ends", "reason"), [("refuses", "UNAVAILABLE"), ("dies", "MODEL_REMOVED")]
+)
+def test_what_a_retired_models_last_instance_leaves_undone_fails_at_once(
+    ends: str, reason: str
+) -> None:
     """No instance will serve it, so it does not wait for its deadline."""
     core = dispatcher(instance("a"))
     core.offer(request(1))
     core.retire()
     last = instance("a").id
 
-    after = core.down(last) if ends == "dies" else core.result(last, 1, refused=True)
+    after = core.down(last) if ends == "dies" else core.result(last, 1, refusal=BUSY)
 
     (failed,) = of(Fail, after)
-    assert failed.error.reason == "MODEL_REMOVED"
+    assert failed.error.reason == reason
     assert len(of(Release, after)) == 1
     assert not core.occupied
 
@@ -262,10 +321,10 @@ def test_of_two_instances_that_have_a_request_the_first_answers_and_the_other_is
     assert second.instance != first.instance
     assert not core.hedge(slow), "two are enough"
 
-    ended = core.result(second.instance.id, 1, refused=False)
+    ended = core.result(second.instance.id, 1)
 
     assert ended == [Reply(second.instance, slow), Withdraw(first.instance, slow)]
-    assert not core.result(first.instance.id, 1, refused=False), "it is answered once"
+    assert not core.result(first.instance.id, 1), "it is answered once"
 
 
 def test_a_hedge_survives_the_instance_that_had_the_request_first() -> None:
@@ -276,7 +335,7 @@ def test_a_hedge_survives_the_instance_that_had_the_request_first() -> None:
 
     assert not core.down(first.instance.id)
 
-    assert of(Reply, core.result(second.instance.id, 1, refused=False))
+    assert of(Reply, core.result(second.instance.id, 1))
 
 
 def test_a_hedge_that_lost_may_leave_while_the_other_instance_answers() -> None:
@@ -286,11 +345,11 @@ def test_a_hedge_that_lost_may_leave_while_the_other_instance_answers() -> None:
     (first,) = of(Send, core.offer(slow))
     (second,) = of(Send, core.hedge(slow))
     assert core.part(second.instance.id, 1) is slow
-    assert not core.result(first.instance.id, 1, refused=False)
+    assert not core.result(first.instance.id, 1)
 
     core.swap(replace(ROUTES, instances=(second.instance,)))
 
-    assert of(Reply, core.result(second.instance.id, 1, refused=False))
+    assert of(Reply, core.result(second.instance.id, 1))
 
 
 def test_no_request_is_hedged_on_an_instance_that_others_wait_for() -> None:
@@ -313,7 +372,7 @@ def test_retries_are_a_share_of_the_requests_and_a_few() -> None:
             core.draining(instance("a").id)
         failed: list[Fail] = of(Fail, core.down(instance("a").id))
         core.up(instance("a").id, Hello(1, b""))
-        core.result(instance("a").id, number, refused=False)
+        core.result(instance("a").id, number)
         return failed
 
     fates = [bool(fall(number)) for number in range(1, 31)]
@@ -329,7 +388,7 @@ def test_a_request_that_cannot_be_answered_in_time_is_refused_with_the_time_it_l
     for number in range(1, 9):  # 0.1 s each, one at a time
         begun_s = 0.1 * number
         core.offer(request(number, arrived_s=begun_s, deadline_s=begun_s + 1))
-        core.result(instance("a").id, number, refused=False, now_s=begun_s + 0.1)
+        core.result(instance("a").id, number, now_s=begun_s + 0.1)
     core.offer(request(9, arrived_s=1.0, deadline_s=9.0))
     core.offer(request(10, arrived_s=1.0, deadline_s=9.0))
 
@@ -347,7 +406,7 @@ def test_a_request_that_waited_in_vain_ends_without_taking_a_credit() -> None:
     core.offer(request(2, arrived_s=0.0, deadline_s=0.5))
     core.offer(request(3))
 
-    done = core.result(instance("a").id, 1, refused=False, now_s=0.6)
+    done = core.result(instance("a").id, 1, now_s=0.6)
 
     assert [type(each) for each in done] == [Reply, Fail, Send]
     assert [each.pending.request.number for each in done] == [1, 2, 3]  # type: ignore[union-attr]  # as above
@@ -422,7 +481,7 @@ def test_a_prompt_returns_to_the_instance_that_has_read_it_until_that_restarts()
     chosen = []
     for number in range(3):
         (sent,) = of(Send, core.offer(request(number, body=body)))
-        core.result(sent.instance.id, number, refused=False)
+        core.result(sent.instance.id, number)
         chosen.append(sent.instance.segment_id)
     (state,) = (each for each in core.states.values() if each.instance.segment_id == chosen[0])
     known = len(state.prefixes)
@@ -464,7 +523,7 @@ def test_many_who_wait_for_the_best_variant_do_not_keep_others_from_the_next_bes
     for number in range(3, 203):
         core.offer(request(number, accuracy_floor=0.95))
     core.offer(last := request(203, accuracy_floor=0.9))
-    (sent,) = of(Send, core.result(instance("a").id, 2, refused=False))
+    (sent,) = of(Send, core.result(instance("a").id, 2))
 
     assert sent.pending is last
 

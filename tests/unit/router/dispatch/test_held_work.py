@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.kit.config import InstanceChoice
+from services.kit.errors import Unavailable
 from services.kit.request_cost import Cost, Usage
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.held_work import COUNT_AGAIN
@@ -84,7 +85,8 @@ class Course:
             usage = Usage(10, draw.randrange(1, 400), 0.1, 0.01)
             cost = Cost(0.0, 0.0, "model", 0.0, 0.0, 1, 1, usage)
             key, number = state.instance.id, pending.request.number
-            self.core.result(key, number, refused=draw.random() < 0.2, cost=cost)
+            refusal = Unavailable("busy") if draw.random() < 0.2 else None
+            self.core.result(key, number, refusal=refusal, cost=cost)
 
     def predict(self, draw: Random) -> None:
         if self.known:
@@ -131,5 +133,5 @@ def test_what_is_held_counts_from_the_first_choice_on_that_depends_on_prompts() 
     core.swap(replace(core.routes, instance_choice="prefix"))
 
     assert state.work.body_bytes == 100
-    core.result(instance("a").id, 1, refused=False)
+    core.result(instance("a").id, 1)
     check_sums(state)

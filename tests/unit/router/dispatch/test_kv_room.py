@@ -46,7 +46,7 @@ def test_a_text_waits_in_order_until_the_cache_has_room_although_credits_are_fre
     began = [core.offer(text(number, 200, 150)) for number in (1, 2, 3)] + [
         core.offer(text(4, 40, 50))
     ]
-    ended = core.result(instance("a").id, 1, refused=False)
+    ended = core.result(instance("a").id, 1)
 
     assert [sent(each) for each in began] == [[1], [2], [], []]
     assert sent(ended) == [3]
@@ -68,7 +68,7 @@ def test_a_text_that_fits_nowhere_goes_to_an_instance_that_holds_none() -> None:
     first, long = core.offer(text(1, 40, 10)), core.offer(text(2, 40, 1000))
 
     assert (sent(first), sent(long)) == ([1], [])
-    assert sent(core.result(instance("a").id, 1, refused=False)) == [2]
+    assert sent(core.result(instance("a").id, 1)) == [2]
 
 
 LENGTHS = st.tuples(st.integers(0, 800), st.integers(1, 500))
@@ -91,7 +91,7 @@ def test_no_instance_holds_more_than_its_cache_and_every_text_is_answered(
             ]
             assert len(held) <= 1 or sum(held) <= CREDITS * TOKENS
         state = max(core.states.values(), key=lambda each: len(each.in_flight))
-        core.result(state.instance.id, next(iter(state.in_flight)), refused=False)
+        core.result(state.instance.id, next(iter(state.in_flight)))
         answered += 1
 
     assert answered == len(lengths)

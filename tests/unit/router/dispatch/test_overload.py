@@ -135,7 +135,7 @@ class World:
         while self._events and self._events[0][0] <= until_s:
             self.now_s, _, key, numbers = heapq.heappop(self._events)
             for number in numbers:  # one frame: what comes for it is one frame, too
-                self._carry_out(self.core.result(key, number, refused=False, now_s=self.now_s))
+                self._carry_out(self.core.result(key, number, now_s=self.now_s))
             self.workers[key].busy = False
             self._start(key)
 

@@ -156,7 +156,7 @@ def test_what_waited_for_a_dead_worker_teaches_nothing() -> None:
         core.predict_length(unlucky, 0)
         core.down(INSTANCE.id)
         core.up(INSTANCE.id, Hello(1, b""))
-        core.result(INSTANCE.id, number, refused=False, now_s=core.now_s + 1e4)
+        core.result(INSTANCE.id, number, now_s=core.now_s + 1e4)
     serve(core, range(10_000, 10_050))
     serve(twin, range(10_000, 10_050))
 
@@ -183,7 +183,7 @@ def served(
         now_s, kind, number = heappop(events)
         decisions: list[Decision] = []
         if kind == 0:
-            decisions = core.result(INSTANCE.id, number, refused=False, now_s=now_s)
+            decisions = core.result(INSTANCE.id, number, now_s=now_s)
         elif kind == 1:
             decisions = core.offer(requests[number])
         else:
@@ -214,7 +214,7 @@ def serve(core: Dispatcher, numbers: range) -> None:
     while held:
         first = held.pop(0)
         ended_s = core.now_s + SERVICES_S[first % DECILES]
-        decisions = core.result(INSTANCE.id, first, refused=False, now_s=ended_s)
+        decisions = core.result(INSTANCE.id, first, now_s=ended_s)
         held += [each.pending.request.number for each in decisions if isinstance(each, Send)]
 
 
@@ -235,7 +235,7 @@ def blocker(core: Dispatcher) -> PendingRequest:
 
 def finish(core: Dispatcher, number: int) -> list[Send]:
     """End a request; return who goes next."""
-    decisions = core.result(INSTANCE.id, number, refused=False, now_s=core.now_s)
+    decisions = core.result(INSTANCE.id, number, now_s=core.now_s)
     return [each for each in decisions if isinstance(each, Send)]
 
 
