@@ -125,6 +125,9 @@ class Cancelled(ServiceError):
     status = "CANCELLED"
 
 
+MAX_RETRY_AFTER_S = 3600.0
+"""Longest time to wait that another server is believed, s: a longer one is a mistake."""
+
 _BY_STATUS: dict[str, type[ServiceError]] = {
     cls.status: cls for cls in ServiceError.__subclasses__()
 }

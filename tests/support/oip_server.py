@@ -23,6 +23,8 @@ from inference.grpc_service_pb2_grpc import (
     GRPCInferenceServiceServicer,
     add_GRPCInferenceServiceServicer_to_server,
 )
+from services.kit.errors import ResourceExhausted
+from services.kit.rpc.status import to_wire
 
 MODEL, COUNTER = "doubler", "counter"
 
@@ -69,7 +71,8 @@ class Doubler(GRPCInferenceServiceServicer):
         if self._wants("fail"):
             await context.abort(grpc.StatusCode.INTERNAL, "CUDA error")
         if self._wants("full"):
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "queue is full")
+            full = ResourceExhausted("queue is full", retry_after_s=31 * 365 * 86400.0)
+            await context.abort(*to_wire(full))
         if request.model_name != MODEL:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"no model {request.model_name}")
         (x,) = request.inputs

@@ -27,8 +27,15 @@ from services.gpuagent.worker.work_messages import Body
 from services.kit import proxies
 from services.kit.clock import Clock
 from services.kit.config import ExternalRuntime, Tls
-from services.kit.errors import Cancelled, ServiceError, Unavailable, from_status
+from services.kit.errors import (
+    Cancelled,
+    ResourceExhausted,
+    ServiceError,
+    Unavailable,
+    from_status,
+)
 from services.kit.rpc import dial
+from services.kit.rpc.status import from_wire
 
 _INFER: Final = "/inference.GRPCInferenceService/ModelInfer"
 _STREAM: Final = "/inference.GRPCInferenceService/ModelStreamInfer"
@@ -38,7 +45,8 @@ _TIMEOUT_S: Final = 5.0
 _LONGEST_S: Final = 300.0
 """For requests without a deadline, s."""
 
-_TRY_ELSEWHERE: Final = frozenset({"ABORTED", "CANCELLED", "RESOURCE_EXHAUSTED", "UNAVAILABLE"})
+_TRY_ELSEWHERE: Final = frozenset({"ABORTED", "CANCELLED", "UNAVAILABLE"})
+_KEYS: Final = frozenset({"PERMISSION_DENIED", "UNAUTHENTICATED"})
 _MODELS_FAULT: Final = frozenset({"DATA_LOSS", "INTERNAL", "UNKNOWN"})
 
 SendOne = Callable[[bytes], Awaitable[bool]]
@@ -104,6 +112,7 @@ class ExternalModel(Model[Forwarded]):
         self._stream: Any = channel.stream_stream(_STREAM)
         self._stub = GRPCInferenceServiceStub(channel)
         self._server = server
+        self._through = proxies.note(f"grpc://{server.address}")
         self._clock = clock
         self._renamed = oip.ModelInferRequest(
             model_name=self._name, model_version=self._version
@@ -165,11 +174,14 @@ class ExternalModel(Model[Forwarded]):
         data = b"".join((request.data, self._renamed))
         timeout_s = max(left_s, 0.0)
         try:
-            if self.decoupled:
-                return await self._follow(data, timeout_s, send)
-            response: bytes = await self._infer(data, timeout=timeout_s)
+            async with self._server.answering():
+                if self.decoupled:
+                    return await self._follow(data, timeout_s, send)
+                response: bytes = await self._infer(data, timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
-            return _explained(error, left_s)
+            return self._explained(error, left_s)
+        except Unavailable as error:
+            return error
         return response + self._named_back
 
     async def _follow(self, data: bytes, timeout_s: float, send: SendOne) -> Text | ServiceError:
@@ -194,13 +206,18 @@ class ExternalModel(Model[Forwarded]):
             call.cancel()  # where its end was not reached
         return Text(last, tokens)
 
-
-def _explained(error: grpc.aio.AioRpcError, left_s: float) -> ServiceError:
-    """Return a server's error as ours; Unavailable: another instance may do better."""
-    status, details = error.code().name, error.details() or "no details"
-    if status in _MODELS_FAULT:
-        return ModelFailed(details)
-    too_long = status == "DEADLINE_EXCEEDED" and left_s >= _LONGEST_S
-    if status in _TRY_ELSEWHERE or too_long:
-        return Unavailable(f"the model's server answered {status}: {details}")
-    return from_status(status, details)
+    def _explained(self, error: grpc.aio.AioRpcError, left_s: float) -> ServiceError:
+        """Return a server's error as ours; Unavailable: another instance may do better."""
+        status, details = error.code().name, error.details() or "no details"
+        if status in _MODELS_FAULT:
+            return ModelFailed(details)
+        said = f"{self._server.name} answered {status}: {details}{self._through}"
+        retry_s = from_wire(error).retry_after_s
+        if status == ResourceExhausted.status:
+            return ResourceExhausted(said, retry_after_s=retry_s)
+        too_long = status == "DEADLINE_EXCEEDED" and left_s >= _LONGEST_S
+        if status in _TRY_ELSEWHERE or too_long:
+            return Unavailable(said, retry_after_s=retry_s)
+        if status in _KEYS:
+            return ModelFailed(said)
+        return from_status(status, details)

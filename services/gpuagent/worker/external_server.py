@@ -15,7 +15,9 @@ from dotenv import dotenv_values
 
 from services.gpuagent.core.worker_spec import WorkerSpec
 from services.kit.config import OpenAiRuntime, ServerRuntime
+from services.kit.errors import Unavailable
 from services.kit.net import free_port
+from services.kit.telemetry import logs
 
 _DIE_WITH_PARENT: Final = Path(__file__).with_name("die_with_parent.py")
 _OURS: Final = "GRPC_ENABLE_FORK_SUPPORT"
@@ -24,6 +26,8 @@ _GRACE_S: Final = 5.0
 _POLL_S: Final = 0.2
 _CHECK_PERIOD_S: Final = 1.0
 _CHECKS_LOST: Final = 3
+_log = logs.get("worker")
+
 _BLANK: Final = re.compile(r"\{(port(?:_[1-9])?|file|api_key)\}")
 
 
@@ -40,6 +44,34 @@ class Server:
     address: str
     api_key: str = field(default="", repr=False)
     process: asyncio.subprocess.Process | None = None
+    _away: str = ""
+    _open: set[asyncio.Timeout] = field(default_factory=set)
+
+    @property
+    def name(self) -> str:
+        """Its name in errors."""
+        return f"the model's server at {self.address}"
+
+    @asynccontextmanager
+    async def answering(self) -> AsyncIterator[None]:
+        """Have it answer a request in the block, which ends when the server is found to be away.
+
+        Raises:
+            Unavailable: It is away.
+        """
+        if self._away:
+            raise Unavailable(self._away)
+        try:
+            async with asyncio.timeout(None) as limit:
+                self._open.add(limit)
+                try:
+                    yield
+                finally:
+                    self._open.discard(limit)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise Unavailable(self._away) from None
 
     async def until_ready(self, ready: Callable[[], Awaitable[bool]]) -> None:
         """Wait until the server has the model ready.
@@ -52,13 +84,32 @@ class Server:
                 raise RuntimeError(ended)
 
     async def failure(self, ready: Callable[[], Awaitable[bool]], model: str) -> str:
-        """Wait until it has ended, or was not ready several times; return the reason."""
+        """Wait until it has ended, or was not ready several times; return the reason.
+
+        One that the worker did not start may come back, and a new worker would not help: until then
+        requests are refused at once.
+        """
         lost = 0
-        while lost < _CHECKS_LOST:
+        while True:
             if ended := await self.ended(_CHECK_PERIOD_S):
                 return ended
             lost = 0 if await ready() else lost + 1
-        return f"the server at {self.address} does not have {model!r} ready any more"
+            if 0 < lost < _CHECKS_LOST:
+                continue
+            away = f"{self.name} does not have {model!r} ready any more" if lost else ""
+            if away and self.process is not None:
+                return away
+            if away != self._away:
+                self._turn_away(away)
+
+    def _turn_away(self, why: str) -> None:
+        """Refuse requests, open ones too, from now on; "": no longer."""
+        self._away = why
+        _log.warning(why or f"{self.name} is ready again")
+        now_s = asyncio.get_running_loop().time()
+        for limit in self._open:
+            if why:
+                limit.reschedule(now_s)
 
     async def ended(self, timeout_s: float) -> str:
         """Wait for its end, at most so long; return the reason, or "" if it still runs."""

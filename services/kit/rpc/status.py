@@ -1,11 +1,13 @@
 """Conversion between ServiceError and status codes with google.rpc details."""
 
+from contextlib import suppress
+
 import grpc
 from google.protobuf import any_pb2, duration_pb2
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
-from services.kit.errors import ServiceError, from_status
+from services.kit.errors import MAX_RETRY_AFTER_S, ServiceError, from_status
 
 DOMAIN = "cinquefoil"
 DETAILS_KEY = "grpc-status-details-bin"
@@ -50,7 +52,7 @@ def to_wire(error: ServiceError) -> tuple[grpc.StatusCode, str, Trailers]:
 
 
 def from_wire(error: grpc.aio.AioRpcError) -> ServiceError:
-    """Return the error that a failed call of one of our services raised, its reason included.
+    """Return the error that a failed call raised, with its reason and when to try again.
 
     If no service of ours answered, the reason is "NO_ANSWER".
     """
@@ -58,8 +60,16 @@ def from_wire(error: grpc.aio.AioRpcError) -> ServiceError:
     found.reason = "NO_ANSWER"
     for key, value in error.trailing_metadata() or ():
         if key == DETAILS_KEY and isinstance(value, bytes):
-            for detail in status_pb2.Status.FromString(value).details:
-                info = error_details_pb2.ErrorInfo()
-                if detail.Unpack(info):
-                    found.reason = info.reason
+            _read_details(found, value)
     return found
+
+
+def _read_details(error: ServiceError, data: bytes) -> None:
+    """Take what a serialized google.rpc.Status says; of another server it may be damaged."""
+    info, retry = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()
+    with suppress(DecodeError):
+        for detail in status_pb2.Status.FromString(data).details:
+            if detail.Unpack(info):
+                error.reason = info.reason
+            elif detail.Unpack(retry) and (wait_s := retry.retry_delay.ToNanoseconds() / 1e9) >= 0:
+                error.retry_after_s = min(wait_s, MAX_RETRY_AFTER_S)

@@ -7,12 +7,16 @@ import json
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
+import grpc
 import httpx
 import pytest
 
 from cinquefoil.gpuagent.v1 import worker_pb2
 from inference import grpc_service_pb2 as pb
+from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from services.kit.net import free_port
+from services.kit.rpc.status import from_wire
+from services.router.edge import event_stream
 from tests.support.router.router_client import queued
 from tests.support.router.router_service import ScriptedWorker, World, refusal, running, until
 
@@ -214,6 +218,64 @@ async def test_an_error_in_the_middle_of_a_stream_is_an_event(world: World) -> N
 
     with pytest.raises(openai.APIError, match="the model failed"):
         _ = [piece async for piece in stream]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("status", "code"), [("RESOURCE_EXHAUSTED", 429), ("UNAVAILABLE", 503)])
+async def test_what_a_full_server_says_passes_through_at_its_first_try(
+    world: World, status: str, code: int, stream: bool
+) -> None:
+    """Its status, words and time to retry: there is one instance, so it is asked once."""
+
+    def full(work: worker_pb2.Work) -> worker_pb2.Result:
+        refused = refusal(work, "the server behind is full", status)
+        refused.retry_after_s = 7.0
+        return refused
+
+    worker = await language(world, full)
+    async with httpx.AsyncClient(base_url=f"http://{world.http}/v1") as http:
+        body = {"model": "digits", "prompt": "hello", "stream": stream}
+        answer = await http.post("/completions", json=body)
+    request = pb.ModelInferRequest.FromString(worker.works[0].request)
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await GRPCInferenceServiceStub(world.channel).ModelInfer(request)
+
+    error = from_wire(refused.value)
+    assert (answer.status_code, answer.headers["Retry-After"]) == (code, "7")
+    assert answer.json()["error"]["message"] == error.message == "the server behind is full"
+    assert (error.status, error.retry_after_s) == (status, 7.0)
+    assert len(worker.works) == 2, "of two requests"
+
+
+async def test_a_silent_stream_sends_its_headers_soon_and_comments_until_it_has_text(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that no proxy takes it for dead; an error after that is an event."""
+    monkeypatch.setattr(event_stream, "PING_AFTER_S", 0.05)
+    worker = await language(world, lambda _: None)
+    body = {"model": "digits", "prompt": "hello", "stream": True}
+    http = await world.stack.enter_async_context(httpx.AsyncClient())
+    async with http.stream("POST", f"http://{world.http}/v1/completions", json=body) as answer:
+        lines = answer.aiter_lines()
+        comments = [await anext(lines) for _ in range(6)]
+        worker.say(text(worker.held[0], "hel"))
+        first = await skipped(lines)
+        worker.say(refusal(worker.held[0], "the model failed", "INTERNAL"))
+        last = await skipped(lines)
+
+    assert comments == [": ping", ""] * 3
+    assert answer.headers["Content-Type"] == "text/event-stream"
+    assert answer.headers["X-Accel-Buffering"] == "no"
+    assert json.loads(first)["choices"][0]["text"] == "hel"
+    assert json.loads(last)["error"]["message"] == "the model failed"
+
+
+async def skipped(lines: AsyncIterator[str]) -> str:
+    """Return the data of the next event; comments before it are skipped."""
+    async for line in lines:
+        if line.startswith("data: "):
+            return line.removeprefix("data: ")
+    raise AssertionError("no event")
 
 
 async def test_models_lists_those_that_generate_text(world: World) -> None:

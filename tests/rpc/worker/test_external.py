@@ -112,8 +112,9 @@ async def test_answers_charges_and_errors_are_the_servers_under_the_models_own_n
     assert (wrong.status, wrong.message) == ("INVALID_ARGUMENT", "x takes FP32")
     assert broken.status == "INVALID_ARGUMENT"
     assert (failed.status, failed.message) == ("INTERNAL", "CUDA error")
-    assert full.status == "UNAVAILABLE"
+    assert full.status == "RESOURCE_EXHAUSTED"
     assert "RESOURCE_EXHAUSTED: queue is full" in full.message
+    assert full.retry_after_s == 3600.0, "it said 31 years"
 
 
 async def test_a_worker_does_not_outlive_its_server(tmp_path: Path) -> None:

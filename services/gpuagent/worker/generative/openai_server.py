@@ -18,13 +18,13 @@ from pydantic_core import from_json, to_json
 
 from services.gpuagent.core.worker_spec import WorkerSpec
 from services.gpuagent.worker.external_server import Server, started
-from services.gpuagent.worker.generative.generation import DecodeStep, Generation, TextModel
+from services.gpuagent.worker.generative.generation import Generation, TextModel
 from services.gpuagent.worker.generative.prompts import Prompt
+from services.gpuagent.worker.generative.server_answers import Heard, ServerAnswers
 from services.gpuagent.worker.generative.server_load import ServerLoad, parse
-from services.gpuagent.worker.model_port import ModelFailed
 from services.kit import proxies
 from services.kit.config import ClientTls, OpenAiRuntime
-from services.kit.errors import FailedPrecondition, InvalidArgument, ServiceError, Unavailable
+from services.kit.errors import FailedPrecondition, Unavailable
 from services.kit.rpc.certificates import client_context
 from services.kit.telemetry import logs
 
@@ -38,13 +38,11 @@ _DEFAULT_CONTEXT_TOKENS: Final = 131_072
 """Context of a server that states none: the server refuses longer prompts itself."""
 
 _FULL_KV_CACHE: Final = 0.95
-_BYTES_PER_TOKEN: Final = 4
-"""Of usual prompts, where a server states their tokens only at the end."""
 
 _OK: Final = 200
 _NO_SUCH_PATH: Final = frozenset({404, 405, 501})
-_REFUSED: Final = frozenset({400, 404, 413, 422})
-_TRY_ELSEWHERE: Final = frozenset({408, 425, 429, 502, 503, 504})
+_EVENTS: Final = "text/event-stream"
+_NO_EVENTS: Final = frozenset({"application/json", "application/problem+json", "text/html"})
 
 _log = logs.get("worker")
 
@@ -73,7 +71,7 @@ async def openai_model(
             read_bufsize=_MOST_LINE_BYTES,
             proxy=_proxy(url),
         ) as session:
-            model = OpenAiModel(session, server, runtime, report)
+            model = OpenAiModel(session, server, runtime, report, proxies.note(url))
             await server.until_ready(model.ready)
             await model.read_kv_tokens()
             yield model
@@ -87,6 +85,7 @@ class OpenAiModel(TextModel):
         server: Its process, where the worker started it.
         runtime: As of `openai_model`.
         report: As of `openai_model`.
+        through: Words for errors: the proxy before it.
     """
 
     def __init__(
@@ -95,12 +94,16 @@ class OpenAiModel(TextModel):
         server: Server,
         runtime: OpenAiRuntime,
         report: Callable[[ServerLoad], None],
+        through: str = "",
     ) -> None:
         super().__init__(PLATFORM, runtime)
         self._session = session
         self._server = server
         self._name = runtime.model_name
         self._report = report
+        self._answers = ServerAnswers(server.name)
+        self._through = through
+        self._uncounted = False
         self._in_flight = 0
         self._room = asyncio.Event()
         self._room.set()
@@ -172,8 +175,9 @@ class OpenAiModel(TextModel):
 
         Raises:
             InvalidArgument: The server refuses the request; the message is the server's.
+            ResourceExhausted: The server is full, and says when it will not be.
             Unavailable: The server could not be reached, or ended: another instance may do better.
-            ModelFailed: The server failed on the request.
+            ModelFailed: The server failed on the request, or answered what is no stream of text.
         """
         self._in_flight += 1
         reading = asyncio.create_task(self._follow(prompt, generation), name="worker.openai")
@@ -193,81 +197,32 @@ class OpenAiModel(TextModel):
     async def _follow(self, prompt: Prompt, generation: Generation) -> str:
         body = prompt.to_openai() | {"model": self._name}
         body |= {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
-        heard = _Heard(prompt)
+        heard = Heard(self._answers, self._server.name, prompt)
         try:
-            async with self._session.post(
-                "/v1/chat/completions" if prompt.chat else "/v1/completions",
-                data=to_json(body),
-                headers={"Content-Type": "application/json"},
-                timeout=_GENERATE,
-                allow_redirects=False,
-            ) as answer:
-                if answer.status != _OK:
+            async with (
+                self._server.answering(),
+                self._session.post(
+                    "/v1/chat/completions" if prompt.chat else "/v1/completions",
+                    data=to_json(body),
+                    headers={"Content-Type": "application/json", "Accept": _EVENTS},
+                    timeout=_GENERATE,
+                    allow_redirects=False,
+                ) as answer,
+            ):
+                if answer.status != _OK or answer.content_type in _NO_EVENTS:
                     said = await answer.content.read(_MOST_ERROR_BYTES)
-                    raise _refusal(answer.status, _message(said))
-                async for chunk in _events(answer):
+                    raise self._answers.refusal(answer.status, answer.headers, said)
+                async for chunk in self._answers.events(answer.content):
                     generation.take(heard.step(chunk))
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise Unavailable(f"the model's server: {error or type(error).__name__}") from error
+            why = error or type(error).__name__
+            raise Unavailable(f"{self._server.name}: {why}{self._through}") from error
         if not heard.reason:
-            raise Unavailable("the model's server ended the answer before its end")
+            raise Unavailable(f"{self._server.name} ended the answer before its end")
+        if not heard.counted and not self._uncounted:
+            self._uncounted = True
+            _log.warning("the model's server states no usage: tokens are not counted")
         return heard.reason
-
-
-class _Heard:
-    """Makes steps of a server's chunks. Attributes: reason (why the text ended, when it has)."""
-
-    def __init__(self, prompt: Prompt) -> None:
-        self.reason = ""
-        said = len(prompt.text) + sum(len(each["content"]) for each in prompt.history)
-        self._computed = -(-said // _BYTES_PER_TOKEN)  # until the server states it
-        self._input = self._output = 0
-
-    def step(self, chunk: Mapping[str, Any]) -> DecodeStep:
-        """Take a chunk.
-
-        Raises:
-            ServiceError: It states an error, or is none.
-        """
-        try:
-            return self._step(chunk)
-        except (AttributeError, IndexError, KeyError, TypeError) as error:
-            raise ModelFailed("the model's server sent a chunk of another form") from error
-
-    def _step(self, chunk: Mapping[str, Any]) -> DecodeStep:
-        if "error" in chunk or chunk.get("object") == "error":
-            error = chunk.get("error", chunk)
-            raise _refusal(int(error.get("code") or 500), str(error.get("message")))
-        text, generated = "", False
-        for choice in chunk.get("choices") or ():
-            said = choice.get("delta", choice)
-            own = said.get("content") or choice.get("text") or ""
-            # Thoughts take time and energy like text, and are no part of the answer.
-            thought = said.get("reasoning_content") or said.get("reasoning")
-            generated |= bool(own or thought)
-            text += own
-            self.reason = choice.get("finish_reason") or self.reason
-        self._output += generated
-        if usage := chunk.get("usage"):
-            self._input, self._output = usage["prompt_tokens"], usage["completion_tokens"]
-            details = usage.get("prompt_tokens_details") or {}
-            self._computed = self._input - (details.get("cached_tokens") or 0)
-        return DecodeStep(text, self._input, self._computed if self._output else 0, self._output)
-
-
-async def _events(answer: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]]:
-    """Yield the documents of an event stream (WHATWG, "HTML", section 9.2) up to "[DONE]"."""
-    try:
-        async for line in answer.content:
-            name, _, value = line.strip().partition(b":")
-            value = value.strip()
-            if name not in (b"data", b"error") or not value:
-                continue
-            if value == b"[DONE]":
-                return
-            yield from_json(value)
-    except ValueError as error:  # no JSON, or a line beyond the buffer
-        raise ModelFailed(f"the model's server sent what is no event: {error}") from error
 
 
 def _context_tokens(model: Mapping[str, Any]) -> int:
@@ -275,24 +230,6 @@ def _context_tokens(model: Mapping[str, Any]) -> int:
     meta = model.get("meta")
     stated = model.get("max_model_len") or (meta.get("n_ctx") if isinstance(meta, dict) else None)
     return stated if isinstance(stated, int) and stated > 0 else _DEFAULT_CONTEXT_TOKENS
-
-
-def _message(body: bytes) -> str:
-    """Return what a server says of an error: OpenAI's form, vLLM's older one, or plain text."""
-    try:
-        found = from_json(body)
-        return str(found.get("error", found)["message"])
-    except (AttributeError, KeyError, TypeError, ValueError):
-        return body[:500].decode(errors="replace") or "no details"
-
-
-def _refusal(status: int, message: str) -> ServiceError:
-    """Return a server's error as ours."""
-    if status in _REFUSED:
-        return InvalidArgument(f"the model's server: {message}")
-    if status in _TRY_ELSEWHERE:
-        return Unavailable(f"the model's server answered {status}: {message}")
-    return ModelFailed(f"the model's server answered {status}: {message}")
 
 
 def _proxy(url: str) -> str | None:

@@ -47,7 +47,10 @@ class RetryBudget:
             retry_after_s: When its caller may try again.
         """
         if pending.answering:
-            reason, why = "ANSWER_CUT_SHORT", "its worker stopped in the middle of the answer"
+            reason = "ANSWER_CUT_SHORT"
+            why = "its worker stopped in the middle of the answer"
+            if pending.refusals:
+                why += f": {pending.last_refusal().message}"
         elif pending.deaths >= POISON_DEATHS:
             # No retry info: the caller should not send it again by itself.
             why = f"{pending.deaths} workers died while they held this request; it is not retried"

@@ -1,12 +1,13 @@
 """Answers of servers of the OpenAI API: chunks and errors as recorded, and metrics."""
 
-import json
+import math
 from typing import Any
 
 import pytest
 
-from services.gpuagent.worker.generative.openai_server import _context_tokens, _Heard, _message
+from services.gpuagent.worker.generative.openai_server import _context_tokens
 from services.gpuagent.worker.generative.prompts import Prompt
+from services.gpuagent.worker.generative.server_answers import Heard, ServerAnswers, retry_after_s
 from services.gpuagent.worker.generative.server_load import ServerLoad, parse
 from services.kit.errors import ServiceError
 
@@ -14,6 +15,10 @@ PROMPT = Prompt(id="", inference=None, text="1 2 3 4", max_tokens=3)  # type: ig
 
 VLLM = 'vllm:{name}{{engine="{engine}",model_name="m"}} {value}'
 VLLM_CACHE = 'vllm:cache_config_info{{block_size="16",engine="{}",num_gpu_blocks="{}"}} 1.0'
+
+
+def heard_of() -> Heard:
+    return Heard(ServerAnswers("the server at a:1"), "the server at a:1", PROMPT)
 
 
 def vllm(*values: tuple[str, int, float]) -> str:
@@ -72,7 +77,7 @@ LLAMA_CPP: list[dict[str, Any]] = [
 
 def test_llama_cpp_states_usage_only_at_the_end() -> None:
     """Until then tokens are counted by chunks, and the prompt's by its bytes."""
-    heard = _Heard(PROMPT)
+    heard = heard_of()
     first, second, last = map(heard.step, LLAMA_CPP)
 
     assert (first.text, first.computed_tokens, first.output_tokens) == (" ", 2, 1)
@@ -82,7 +87,7 @@ def test_llama_cpp_states_usage_only_at_the_end() -> None:
 
 
 def test_thoughts_are_tokens_and_no_text() -> None:
-    step = _Heard(PROMPT).step({"choices": [{"delta": {"reasoning_content": "Hm"}}]})
+    step = heard_of().step({"choices": [{"delta": {"reasoning_content": "Hm"}}]})
 
     assert (step.text, step.output_tokens) == ("", 1)
 
@@ -94,23 +99,131 @@ def test_thoughts_are_tokens_and_no_text() -> None:
         ({"object": "error", "message": "CUDA out of memory", "code": 500}, "INTERNAL"),
         ({"error": {"message": "no slot", "code": 503}}, "UNAVAILABLE"),
         ({"choices": "text"}, "INTERNAL"),
-        ({"choices": [], "usage": {"prompt_tokens": 3}}, "INTERNAL"),
+        ({"error": "overloaded"}, "INTERNAL"),
     ],
 )
 def test_errors_within_a_stream_and_chunks_of_another_form_end_it(
     chunk: dict[str, Any], status: str
 ) -> None:
     with pytest.raises(ServiceError) as caught:
-        _Heard(PROMPT).step(chunk)
+        heard_of().step(chunk)
     assert caught.value.status == status
 
 
-def test_messages_of_errors_are_found_in_every_form() -> None:
-    """OpenAI's, vLLM's before 0.11, and what a proxy writes."""
-    assert _message(json.dumps({"error": {"message": "a"}}).encode()) == "a"
-    assert _message(json.dumps({"object": "error", "message": "b"}).encode()) == "b"
-    assert _message(b"<html>Bad Gateway") == "<html>Bad Gateway"
-    assert _message(b"") == "no details"
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        ({"code": "rate_limit_exceeded", "type": "tokens"}, "RESOURCE_EXHAUSTED"),
+        ({"code": None, "type": "rate_limit_error"}, "RESOURCE_EXHAUSTED"),
+        ({"code": "insufficient_quota"}, "RESOURCE_EXHAUSTED"),
+        ({"code": "context_length_exceeded", "type": "invalid_request_error"}, "INVALID_ARGUMENT"),
+        ({"code": None, "type": "BadRequestError"}, "INVALID_ARGUMENT"),
+        ({"code": "429"}, "RESOURCE_EXHAUSTED"),
+        ({"code": 503.0, "type": "overloaded_error"}, "UNAVAILABLE"),
+        ({"type": "ServiceUnavailableError"}, "UNAVAILABLE"),
+        ({"code": "invalid_api_key"}, "INTERNAL"),
+        ({"code": "something_new"}, "INTERNAL"),
+        ({"code": [1]}, "INTERNAL"),
+        ({"code": 1e400}, "INTERNAL"),
+        ({}, "INTERNAL"),
+    ],
+)
+def test_an_error_s_code_is_a_number_or_a_word(error: dict[str, Any], status: str) -> None:
+    with pytest.raises(ServiceError, match="no more") as caught:
+        heard_of().step({"error": {"message": "no more"} | error})
+    assert caught.value.status == status
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "body", "ours", "says"),
+    [
+        (
+            429,
+            {"Retry-After": "7"},
+            b'{"error": {"message": "slow down"}}',
+            "RESOURCE_EXHAUSTED",
+            "slow down",
+        ),
+        (503, {}, b'{"detail": "loading"}', "UNAVAILABLE", "503 Service Unavailable: loading"),
+        (
+            502,
+            {},
+            b"<html><head><title>502 Bad Gateway</title>",
+            "UNAVAILABLE",
+            "a page, '502 Bad Gateway'",
+        ),
+        (400, {}, b'{"object": "error", "message": "too long"}', "INVALID_ARGUMENT", "too long"),
+        (400, {}, b'{"error": "plain"}', "INVALID_ARGUMENT", "plain"),
+        (401, {}, b"", "INTERNAL", "api_key_file"),
+        (404, {}, b"", "INTERNAL", "404 Not Found: no details"),
+        (500, {}, b"\xff\xfe", "INTERNAL", "500"),
+        (599, {}, b"", "INTERNAL", "599"),
+        (204, {}, b"", "INTERNAL", "204 No Content and nothing instead of a stream of events"),
+        (200, {"Content-Type": "text/html; x"}, b"<p>", "INTERNAL", "200 OK and text/html instead"),
+        (200, {}, b'{"error": {"code": "overloaded", "message": "x"}}', "UNAVAILABLE", "x"),
+        (
+            301,
+            {"Location": "https://b.example/v1?key=s3cret"},
+            b"",
+            "INTERNAL",
+            "a redirect to https://b.example/v1:",
+        ),
+        (308, {}, b"", "INTERNAL", "308 Permanent Redirect, a redirect to nowhere"),
+    ],
+)
+def test_an_answer_that_is_no_stream_says_what_it_is(
+    status: int, headers: dict[str, str], body: bytes, ours: str, says: str
+) -> None:
+    """Of the server, or of a proxy before it; what a redirect's query has is kept secret."""
+    error = ServerAnswers("the server at a:1").refusal(status, headers, body)
+
+    assert (error.status, says in error.message) == (ours, True), error.message
+    assert "s3cret" not in error.message
+    assert ours == "INVALID_ARGUMENT" or "a:1" in error.message
+
+
+@pytest.mark.parametrize(
+    ("given", "wait_s"),
+    [
+        ("7", 7.0),
+        ("0", 0.0),
+        ("1.5", 1.5),
+        ("978307200", 3600.0),
+        ("1e400", 3600.0),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", 3600.0),
+        ("Fri, 31 Dec 1999 23:59:59 GMT", 0.0),
+        ("-5", None),
+        ("NaN", None),
+        ("soon", None),
+        ("", None),
+    ],
+)
+def test_a_time_to_retry_is_believed_up_to_an_hour(given: str, wait_s: float | None) -> None:
+    assert retry_after_s({"Retry-After": given}) == wait_s
+    assert retry_after_s({}) is None
+    assert retry_after_s({"retry-after-ms": "250", "Retry-After": "1"}) == 0.25
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {"prompt_tokens": math.inf, "completion_tokens": 1},
+        {"prompt_tokens": 1, "completion_tokens": math.nan},
+        {"prompt_tokens": 10**400, "completion_tokens": 1},
+        {"prompt_tokens": -1, "completion_tokens": 1},
+        {"prompt_tokens": True, "completion_tokens": 1},
+        {"prompt_tokens": 3},
+        {"prompt_tokens": "3", "completion_tokens": "1"},
+        [3, 1],
+        "3",
+    ],
+)
+def test_a_usage_that_cannot_be_leaves_the_tokens_to_be_counted_here(usage: Any) -> None:
+    """The text is answered: it is right whatever the server says of its tokens."""
+    heard = heard_of()
+    step = heard.step({"choices": [{"text": "5", "finish_reason": "stop"}], "usage": usage})
+
+    assert (step.text, step.output_tokens, heard.counted) == ("5", 1, False)
 
 
 @pytest.mark.parametrize(
