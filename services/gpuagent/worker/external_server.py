@@ -54,7 +54,7 @@ class Server:
 
     @asynccontextmanager
     async def answering(self) -> AsyncIterator[None]:
-        """Have it answer a request in the block, which ends when the server is found to be away.
+        """Run a block in which it answers a request; it ends when the server is found to be away.
 
         Raises:
             Unavailable: It is away.

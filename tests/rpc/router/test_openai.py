@@ -225,7 +225,7 @@ async def test_an_error_in_the_middle_of_a_stream_is_an_event(world: World) -> N
 async def test_what_a_full_server_says_passes_through_at_its_first_try(
     world: World, status: str, code: int, stream: bool
 ) -> None:
-    """Its status, words and time to retry: there is one instance, so it is asked once."""
+    """Its status, words and time to retry: there is one instance, so it gets a request once."""
 
     def full(work: worker_pb2.Work) -> worker_pb2.Result:
         refused = refusal(work, "the server behind is full", status)

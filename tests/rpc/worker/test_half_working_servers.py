@@ -18,7 +18,7 @@ YEARS = str(31 * 365 * 86400)
 
 
 class Case(NamedTuple):
-    """What the server answers, and what the worker makes of it."""
+    """An answer of the server, and the worker's."""
 
     status: int
     headers: dict[str, str]
@@ -73,7 +73,7 @@ class HalfWorking:
     def __init__(self) -> None:
         self.ready = True
         self.hangs = 0
-        self.asked = 0
+        self.requests = 0
 
     def app(self) -> web.Application:
         app = web.Application()
@@ -91,7 +91,7 @@ class HalfWorking:
 
     async def _answer(self, request: web.Request) -> web.Response:
         number = int((await request.json())["prompt"])
-        self.asked += 1
+        self.requests += 1
         if number < 0:
             self.hangs += 1
             await asyncio.sleep(3600)
@@ -127,7 +127,7 @@ async def test_each_half_answer_is_an_error_that_names_the_server_and_what_it_di
     async with listening(server, port), before(tmp_path, port) as (router, _):
         found = [await router.infer(prompt(str(at), 5), at + 1) for at in range(len(CASES))]
 
-    assert server.asked == len(CASES)
+    assert server.requests == len(CASES)
     for case, result in zip(CASES, found, strict=True):
         said = (result.status, result.retry_after_s, result.message)
         assert (result.status, result.retry_after_s) == (case.ours, case.retry_after_s), said
@@ -183,4 +183,4 @@ async def test_requests_at_a_server_that_is_not_ready_any_more_end_without_its_a
     for result in (ended, refused):
         assert result.status == "UNAVAILABLE"
         assert "does not have 'm' ready any more" in result.message
-    assert server.asked == 1
+    assert server.requests == 1

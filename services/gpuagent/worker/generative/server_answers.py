@@ -7,10 +7,10 @@ section 9.2 (server-sent events); RFC 9110, section 10.2.3 (Retry-After).
 import math
 import re
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 from urllib.parse import urlsplit
 
 from pydantic_core import from_json
@@ -79,7 +79,7 @@ class ServerAnswers:
         self._name = name
 
     def refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> ServiceError:
-        """Return the error for an answer that is no stream of events.
+        """Return the error for an answer other than a stream of events.
 
         Args:
             status: HTTP status.
@@ -118,7 +118,7 @@ class ServerAnswers:
             said += " (its key is of `api_key_file`)"
         return ModelFailed(said)
 
-    async def events(self, lines: AsyncIterator[bytes]) -> AsyncIterator[dict[str, Any]]:
+    async def events(self, lines: AsyncIterable[bytes]) -> AsyncIterator[dict[str, Any]]:
         """Yield the documents of an event stream up to "[DONE]".
 
         Raises:
@@ -195,7 +195,7 @@ class Heard:
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """Return the time after which a server wants to be asked again, s; None: it does not say.
+    """Return the time after which a server takes requests again, s; None: it does not say.
 
     At most `MAX_RETRY_AFTER_S`.
     """
@@ -217,7 +217,7 @@ def _until_s(value: str) -> float:
         return math.nan
 
 
-def _is_count(value: Any) -> bool:
+def _is_count(value: Any) -> TypeGuard[int]:
     return type(value) is int and 0 <= value <= _MAX_TOKENS
 
 

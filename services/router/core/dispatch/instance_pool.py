@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from itertools import count
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from services.kit.config import InstanceChoice
 from services.kit.request_cost import Cost
@@ -27,6 +27,7 @@ from services.router.core.token_times import Held, TokenObjective
 _RATE_AGE = 0.01  # of the objective: maximum age of an estimate
 _ANY = TokenObjective(math.inf, math.inf)
 _MIN_PAUSE_S, _MAX_PAUSE_S = 1.0, 30.0  # after a refusal, s
+_States = TypeVar("_States", list[InstanceState], tuple[InstanceState, ...])
 
 
 class Capacity(NamedTuple):
@@ -183,11 +184,11 @@ class InstancePool:
         """Return whether an instance is there that a returned request may still be given to."""
         return bool(_suitable(self._working, pending))
 
-    def calm(self, states: Sequence[InstanceState], now_s: float) -> Sequence[InstanceState]:
+    def calm(self, states: _States, now_s: float) -> _States:
         """Return those of the instances that did not just refuse a request; none: all of them."""
         if now_s >= self._refuses_until_s:
             return states
-        return [state for state in states if now_s >= state.refuses_until_s] or states
+        return type(states)(each for each in states if now_s >= each.refuses_until_s) or states
 
     def refuse(self, state: InstanceState, retry_after_s: float | None, now_s: float) -> None:
         """Note that an instance would not answer a request: others go first for a while."""

@@ -171,7 +171,7 @@ def test_an_error_s_code_is_a_number_or_a_word(error: dict[str, Any], status: st
         (308, {}, b"", "INTERNAL", "308 Permanent Redirect, a redirect to nowhere"),
     ],
 )
-def test_an_answer_that_is_no_stream_says_what_it_is(
+def test_an_answer_other_than_a_stream_says_what_it_is(
     status: int, headers: dict[str, str], body: bytes, ours: str, says: str
 ) -> None:
     """Of the server, or of a proxy before it; what a redirect's query has is kept secret."""

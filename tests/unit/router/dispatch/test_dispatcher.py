@@ -208,8 +208,9 @@ def test_an_instance_that_refuses_gets_requests_again_after_its_time() -> None:
 
     def chosen(number: int, now_s: float) -> InstanceId:
         (sent,) = of(Send, core.offer(request(number, arrived_s=now_s)))
-        core.result(sent.instance.id, number, now_s=now_s)
-        return sent.instance.id
+        key: InstanceId = sent.instance.id
+        core.result(key, number, now_s=now_s)
+        return key
 
     assert first.instance.id not in {chosen(10 + n, 2.0 + n / 10) for n in range(10)}
     assert first.instance.id in {chosen(30 + n, 6.1 + n / 10) for n in range(10)}
