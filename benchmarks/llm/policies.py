@@ -165,7 +165,7 @@ class AsRouter:
                     pending.begin_answer(state.instance.id, self._trace[each].first_s)
         arrived_s, body = request.arrived_s, bytes(TEXT_BYTES * request.input_tokens)
         pending = PendingRequest(RouterRequest(number, "text", body, arrived_s, math.inf))
-        chosen = self._pool.free(pending)
+        chosen = self._pool.free(pending, arrived_s)
         if chosen is None:
             raise RuntimeError("no replica has room: the router would let the request wait")
         self._pool.hold(chosen, pending, arrived_s)
