@@ -24,6 +24,7 @@ _SOURCES = (
     "services/cli/client.py",
     "services/planner/control/reconciler.py",
     "services/router/core/**/*.py",
+    "services/gpuagent/devices/cpu/*.py",
 )
 
 

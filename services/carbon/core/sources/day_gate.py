@@ -40,8 +40,7 @@ class DayGate:
         """
         doubt = _doubt(sample.intensity_gco2e_per_kwh, day)
         if not doubt:
-            if self._held and sample.since > self._held[-1].since:
-                self._held.clear()
+            self.know(sample)
             return (sample,), ""
         alike = (each for each in self._held if each.since < sample.since and _alike(each, sample))
         self._held = [*alike, sample]
@@ -50,6 +49,11 @@ class DayGate:
         believed = tuple(self._held)
         self._held.clear()
         return believed, ""
+
+    def know(self, sample: Sample) -> None:
+        """Learn of a sample that is believed already: doubtful ones before it are glitches."""
+        if self._held and sample.since > self._held[-1].since:
+            self._held.clear()
 
 
 def _doubt(value: float, day: Sequence[Sample]) -> str:

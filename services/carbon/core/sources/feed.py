@@ -214,7 +214,11 @@ class Feed(Source):
                 yield from self._believed(sample, refused)
 
     def _believed(self, sample: Sample, refused: list[str]) -> Iterator[Sample]:
-        if self._gate is None or sample == self.at(sample.since):
+        if self._gate is None:
+            yield sample
+            return
+        if sample == self.at(sample.since):
+            self._gate.know(sample)
             yield sample
             return
         first = bisect_left(self._samples, sample.since - DAY, key=_since)
