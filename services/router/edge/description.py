@@ -5,8 +5,8 @@ Paths are those of MLServer (/v2/docs) and of FastAPI, which KServe uses (/opena
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final
 
 from aiohttp import web
@@ -63,12 +63,15 @@ class Description:
         text = openapi.page(self._of(request))
         return web.Response(text=text, content_type="text/html", headers=headers)
 
-    def _of(self, request: web.Request) -> dict[str, Any]:
+    @cached_property
+    def _whole(self) -> Mapping[str, Any]:
         version = self._servicer.ServerMetadata(pb.ServerMetadataRequest()).version
-        described = partial(openapi.document, self._described, version)
+        return openapi.document(self._described, version)
+
+    def _of(self, request: web.Request) -> Mapping[str, Any]:
         model = request.match_info.get("model", "")
         if not model:
-            return described()
+            return self._whole
         which = {"name": model, "version": request.match_info.get("version", "")}
         self._servicer.ModelMetadata(pb.ModelMetadataRequest(**which))  # it exists
-        return described(model=model)
+        return openapi.of_model(self._whole, model)

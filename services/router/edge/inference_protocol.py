@@ -17,7 +17,7 @@ from google.protobuf.message_factory import GetMessageClass
 from pydantic_core import to_json
 
 from inference import grpc_service_pb2 as pb
-from services.kit.errors import FailedPrecondition, InvalidArgument, ServiceError
+from services.kit.errors import InvalidArgument, ServiceError
 from services.kit.http.statuses import UNKNOWN_MEDIA_TYPE
 from services.router.core.accounting.receipts import Answer
 from services.router.edge import event_stream, generate, tensor_json
@@ -193,6 +193,8 @@ class InferenceProtocol:
         """Answer as server-sent events, each an object of outputs; also tensors."""
         async with self._guard.body(request) as body:
             wanted, message = await self._generation(request, body)
+            if wanted is not None and wanted.binary:
+                raise InvalidArgument.at("outputs", "binary data cannot be sent as events")
             infer = partial(self._calls.infer, request, message)
             return await event_stream.stream(request, infer, _Responses(wanted))
 
@@ -258,12 +260,12 @@ class _Responses:
         self._wanted = wanted
 
     def part(self, response: bytes) -> bytes:
-        if self._wanted is None:
-            return b"data: %b\n\n" % generate.answer(response)
-        content, json_bytes = tensor_json.answer(response, self._wanted)
-        if json_bytes is not None:
-            raise FailedPrecondition("binary data cannot be sent as events", field="outputs")
-        return b"data: %b\n\n" % content
+        try:
+            if self._wanted is None:
+                return b"data: %b\n\n" % generate.answer(response)
+            return b"data: %b\n\n" % tensor_json.answer(response, self._wanted)[0]
+        except ServiceError as error:  # an output without a form in JSON
+            return self.failure(error)
 
     def end(self, answer: Answer) -> Iterator[bytes]:
         if generate.has_outputs(answer.body):

@@ -23,33 +23,41 @@ _BODIES: Final[Mapping[str, type[BaseModel]]] = {
 }
 """Types of requests, by the end of their path."""
 
+_MODEL: Final = "{model}"
 _VARIABLE: Final = re.compile(r"\{(\w+)\}")
 _SCHEMAS: Final = "#/components/schemas/{model}"
 
 
-def document(routes: Iterable[web.RouteDef], version: str, model: str = "") -> dict[str, Any]:
+def document(routes: Iterable[web.RouteDef], version: str) -> Mapping[str, Any]:
     """Return an OpenAPI document.
 
     Args:
         routes: The routes.
         version: Of the server.
-        model: Describe this model's paths only, by its name; "": all.
     """
     paths: dict[str, dict[str, Any]] = {}
     schemas: dict[str, Any] = {}
     for route in routes:
-        path = route.path
-        if model:
-            if "{model}" not in path:
-                continue
-            path = path.replace("{model}", model)
-        paths.setdefault(path, {})[route.method.lower()] = _operation(route, path, schemas)
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas)
     return {
         "openapi": "3.1.0",
-        "info": {"title": f"Cinquefoil{' - ' * bool(model)}{model}", "version": version},
+        "info": {"title": "Cinquefoil", "version": version},
         "paths": paths,
         "components": {"schemas": schemas},
     }
+
+
+def of_model(whole: Mapping[str, Any], model: str) -> Mapping[str, Any]:
+    """Return the part of a document that describes one model's paths."""
+    paths = {
+        path.replace(_MODEL, model): {
+            verb: operation | {"parameters": operation["parameters"][1:]}
+            for verb, operation in operations.items()
+        }
+        for path, operations in whole["paths"].items()
+        if path.startswith(f"/v2/models/{_MODEL}")
+    }
+    return {**whole, "info": whole["info"] | {"title": f"Cinquefoil - {model}"}, "paths": paths}
 
 
 def page(described: Mapping[str, Any]) -> str:
@@ -68,8 +76,9 @@ def page(described: Mapping[str, Any]) -> str:
     )
 
 
-def _operation(route: web.RouteDef, path: str, schemas: dict[str, Any]) -> dict[str, Any]:
+def _operation(route: web.RouteDef, schemas: dict[str, Any]) -> dict[str, Any]:
     """Return an operation; the types that it refers to are added to `schemas`."""
+    path = route.path
     said = inspect.getdoc(route.handler) or route.path
     operation: dict[str, Any] = {
         "summary": said.partition("\n")[0].rstrip("."),

@@ -88,6 +88,13 @@ class InferRequest(Document):
     outputs: Annotated[tuple[_Wanted, ...], FailFast()] = ()
     parameters: Parameters = Field(default_factory=dict)
 
+    @property
+    def binary(self) -> bool:
+        """True where any output shall be bytes after the JSON document."""
+        return self.parameters.get("binary_data_output") is True or any(
+            each.parameters.get("binary_data") for each in self.outputs
+        )
+
     def wants_binary(self, output: str) -> bool:
         """Return whether an output shall be bytes after the JSON document."""
         default = self.parameters.get("binary_data_output") is True

@@ -197,6 +197,32 @@ async def test_mlservers_clients_generate_with_tensors(
     assert len(texts) == (1 if path == "generate" else 4)
 
 
+async def test_events_have_no_binary_data_and_errors_of_their_own(
+    world: World, http: httpx.AsyncClient
+) -> None:
+    """What has no form in JSON is an event with an error: its status has left already."""
+
+    def answer(work: worker_pb2.Work) -> worker_pb2.Result:
+        request = pb.ModelInferRequest.FromString(work.request)
+        response = pb.ModelInferResponse(model_name="digits", raw_output_contents=[b"\1\0\0\0\xff"])
+        response.outputs.add(name="text_output", datatype="BYTES", shape=[1])
+        response.id = request.id
+        return worker_pb2.Result(id=work.id, response=response.SerializeToString())
+
+    worker = await world.worker("a", answer)
+    texts = [TENSOR(name="text_output", datatype="BYTES", shape=[1])]
+    worker.metadata = pb.ModelMetadataResponse(versions=["1"], outputs=texts)
+    await world.route(worker)
+    binary = {"inputs": [ROW], "parameters": {"binary_data_output": True}}
+
+    refused = await http.post("/v2/models/digits/infer_stream", json=binary)
+    streamed = await http.post(STREAM, json={})
+
+    assert refused.status_code == 400
+    assert "outputs: binary data cannot be sent as events" in refused.json()["error"]
+    assert "its bytes are not UTF-8" in events(streamed.text)[-1]["error"]
+
+
 async def test_numbers_are_generated_from_numbers(http: httpx.AsyncClient, identity: None) -> None:
     """Lists are nested as the input; several elements come as a list."""
     for given in ([1, 2, 3, 4], [[1, 2, 3, 4]]):
