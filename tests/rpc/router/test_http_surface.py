@@ -200,7 +200,7 @@ async def test_mlservers_clients_generate_with_tensors(
 async def test_events_have_no_binary_data_and_errors_of_their_own(
     world: World, http: httpx.AsyncClient
 ) -> None:
-    """What has no form in JSON is an event with an error: its status has left already."""
+    """An output without a form in JSON is an event with an error: the status has left."""
 
     def answer(work: worker_pb2.Work) -> worker_pb2.Result:
         request = pb.ModelInferRequest.FromString(work.request)

@@ -301,6 +301,20 @@ async def test_models_describe_themselves_as_their_workers_do(world: World) -> N
     assert config.parameters["variants"].string_value == "variant-a"
 
 
+async def test_a_model_that_takes_one_request_at_a_time_says_that_it_does_not_batch(
+    world: World,
+) -> None:
+    """Triton's clients then give all sizes, the first among them."""
+    worker = await world.worker("a")
+    worker.max_batch = 1
+    await world.route(worker)
+    await infer(world)
+
+    config = (await client(world).ModelConfig(pb.ModelConfigRequest(name="digits"))).config
+
+    assert (config.max_batch_size, list(config.input[0].dims)) == (0, [-1, 4])
+
+
 async def test_statistics_count_real_times(world: World) -> None:
     worker = await world.worker("a")
     await world.route(worker)

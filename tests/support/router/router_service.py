@@ -92,6 +92,7 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
         self.answer = answer
         self.credits = credits_
         self.decoupled = False
+        self.max_batch = 0
         self.endpoint = ""
         self.variant = f"variant-{segment_id}"
         self.accuracy = 0.9
@@ -137,6 +138,7 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
             credits=self.credits,
             metadata=self.metadata.SerializeToString(),
             decoupled=self.decoupled,
+            max_batch=self.max_batch,
         )
         yield worker_pb2.ExecuteResponse(hello=hello)
         reader = asyncio.create_task(self._read(requests, self._out))

@@ -32,6 +32,18 @@ def answer(*outputs: tuple[str, str, list[int], bytes], **head: Any) -> bytes:
     return found.SerializeToString()
 
 
+def test_classes_are_texts_only_where_they_are_wanted() -> None:
+    """An answer of one request is no leave for the next."""
+    best = answer(("y", "BYTES", [1, 1], b"\x03\0\0\0" + b"1:0"))
+    wanted = REQUEST._replace(body=b"...classification...")
+    known = AnswerCheck()
+    known.learn(METADATA)
+
+    known.check(best, wanted)
+    with pytest.raises(WrongAnswer, match="its model has"):
+        known.check(best, REQUEST)
+
+
 def check(response: bytes, metadata: bytes = METADATA) -> None:
     known = AnswerCheck()
     known.learn(metadata)
