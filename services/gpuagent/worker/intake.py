@@ -22,6 +22,17 @@ D = TypeVar("D", bound=WorkerDevice)
 INTAKE_BYTES: Final = 256 * 2**20
 """Of all streams of a worker together, bytes; each may hold its credits' part."""
 
+_LONGEST_WAIT_S: Final = 3600.0
+"""Time for which a request is believed to have waited at its router, s."""
+
+
+def _bounded_s(waited_s: float) -> float:
+    """Return a time that a router states, within what is believed: what is no number counts as 0.
+
+    Latencies and shares of credits follow from it, of other routers, too.
+    """
+    return min(max(0.0, waited_s), _LONGEST_WAIT_S)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Job(Queued, Generic[R]):
@@ -113,7 +124,7 @@ class Intake(Generic[R, D, M]):
             request: A serialized ModelInferRequest.
             now_s: When it came.
         """
-        work_id, waited_s = work.id, work.waited_s
+        work_id, waited_s = work.id, _bounded_s(work.waited_s)
         try:
             if self._draining:
                 raise Unavailable("this worker drains; try another")
@@ -125,7 +136,8 @@ class Intake(Generic[R, D, M]):
         if now_s >= self.credits_.due_s:
             self._divide(now_s)
         try:
-            deadline_s = now_s + work.remaining_s if work.remaining_s else math.inf
+            remaining_s = work.remaining_s
+            deadline_s = now_s + remaining_s if math.isfinite(remaining_s or math.inf) else math.inf
             read = self.model.read(request, deadline_s)
             self.batcher.add(
                 Job(

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Final, Self
 
+import grpc
 from google.protobuf.message import DecodeError
 
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
@@ -27,6 +28,8 @@ from services.router.core.worker_port import Hello, Result
 from services.router.runtime.decision_executor import DecisionExecutor
 
 _EXECUTE = f"/{pb.DESCRIPTOR.services_by_name['WorkerService'].full_name}/Execute"
+
+_ERRORS: Final = frozenset(code.name for code in grpc.StatusCode) - {"OK"}
 
 REDIAL_AFTER_LIE_S: Final = 10.0
 """Time without a worker whose answers could not be, s."""
@@ -125,7 +128,7 @@ class WorkerStream:
         self._check = AnswerCheck()
         self._outbox: deque[Request] = deque()
         self._sent: dict[int, Request] = {}
-        self._lied = False
+        self._lied = self._decoupled = False
         self._withdrawn: list[int] = []
         self._stream: ClientStream | None = None
         self._flushing = False
@@ -210,6 +213,10 @@ class WorkerStream:
             request = self._sent.get(each.id) if each.more else self._sent.pop(each.id, None)
             if request is None:
                 raise WrongAnswer(f"a result of work {each.id}, which it does not have")
+            if each.more and not self._decoupled:
+                raise WrongAnswer("a part of an answer, of a model that answers in one")
+            if each.status and each.status not in _ERRORS:
+                raise WrongAnswer(f"the status {each.status!r:.64}, which gRPC does not have")
             result = to_result(each)
             if result.response:
                 self._check.check(result.response, request)
@@ -244,6 +251,7 @@ class WorkerStream:
                 f" expected {wanted[0]!r} for {wanted[1]!r}"
             )
         self._check.learn(hello.metadata)
+        self._decoupled = hello.decoupled
         self._worker.connected()
         credits_ = hello.credits or self._instance.credits
         self._listener.hello(

@@ -47,6 +47,14 @@ def another_work(work: worker_pb2.Work) -> worker_pb2.Result:
     return worker_pb2.Result(id=work.id + 1000, response=computed(work).response)
 
 
+def unknown_status(work: worker_pb2.Work) -> worker_pb2.Result:
+    return worker_pb2.Result(id=work.id, status="\x1b[2JFINE", message="fine")
+
+
+def never_the_last(work: worker_pb2.Work) -> worker_pb2.Result:
+    return worker_pb2.Result(id=work.id, response=computed(work).response, more=True)
+
+
 def random_bytes(work: worker_pb2.Work) -> worker_pb2.Result:
     return worker_pb2.Result(id=work.id, response=bytes(range(200)))
 
@@ -63,6 +71,8 @@ def random_bytes(work: worker_pb2.Work) -> worker_pb2.Result:
         another_shape,
         another_work,
         random_bytes,
+        unknown_status,
+        never_the_last,
     ],
 )
 async def test_a_lie_ends_the_link_and_another_worker_answers(lie: Lie) -> None:

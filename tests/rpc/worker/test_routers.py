@@ -1,8 +1,11 @@
 """A worker and several routers at once: credits, callers that go, readers that do not read."""
 
 import asyncio
+import math
 from contextlib import AsyncExitStack
 from pathlib import Path
+
+import pytest
 
 from tests.support.worker.worker_in_process import running
 from tests.support.worker.worker_process import (
@@ -36,6 +39,28 @@ async def use_all(router: Router, waited_s: float, until_credits: int) -> None:
         response = await router.call.read()
         open_ids -= {result.id for result in response.results}
         router.hello.credits = response.credits or router.hello.credits
+
+
+@pytest.mark.parametrize("figure", [math.nan, math.inf, -math.inf, 1e300, -1e300])
+async def test_a_router_that_lies_about_time_ends_no_worker_and_takes_no_others_credit(
+    tmp_path: Path, model: Path, figure: float
+) -> None:
+    """Latencies are counted by size, and credits divided by demand: neither takes any number."""
+    async with (
+        running(tmp_path, model, batch_size=8) as worker,
+        routed(worker.address) as honest,
+        AsyncExitStack() as leaving,
+    ):
+        liar = await leaving.enter_async_context(routed(worker.address))
+        waited, left = work(1, REQUEST), work(2, REQUEST)
+        waited.waited_s = left.remaining_s = figure
+        await liar.send(waited, left)
+        await liar.wait_for(1, 2)
+        answer = await honest.infer(REQUEST)
+        await leaving.aclose()
+        await use_all(honest, waited_s=0.5, until_credits=8)
+
+    assert not answer.status
 
 
 async def test_streams_share_the_credits_and_who_needs_more_gets_more(

@@ -1,33 +1,22 @@
-"""Attacks on a suite with mutual TLS, each as several callers: what was refused, who was affected.
+"""Calls that no role of the caller permits, each made by four callers.
 
-    python -m benchmarks.attacks [--json FILE]
-
-A suite of real processes serves handwritten digits; a client with a certificate of its own sends
-requests all the time, and looks at every answer. Meanwhile each attack is tried with a client's
-certificate, with that of another node's agent, of a router, with no certificate, and in plaintext.
-An attack has succeeded if the service did what it requested; clients are affected if a request of
-theirs failed, or had a wrong answer, meanwhile.
+An attack has succeeded if the service did what it requested.
 """
+
+from __future__ import annotations
 
 import asyncio
 import socket
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from itertools import count
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import grpc
-import yaml
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from benchmarks._secured import secure
-from benchmarks.chaos.suite import VARIANTS, Digits, deployment
-from benchmarks.harness import Figures, Report, options, publish
+from benchmarks.attacks.target import Target
 from cinquefoil.carbon.v1 import carbon_pb2
 from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceStub
 from cinquefoil.gpuagent.v1 import gpuagent_pb2, inventory_pb2, worker_pb2
@@ -35,20 +24,16 @@ from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import GpuAgentServiceStub
 from cinquefoil.gpuagent.v1.worker_pb2_grpc import WorkerServiceStub
 from cinquefoil.planner.v1 import planner_pb2
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
+from cinquefoil.router.v1 import router_pb2
+from cinquefoil.router.v1.router_pb2_grpc import RouterServiceStub
 from inference import grpc_service_pb2 as pb
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
-from services.kit.config import Deployment, Tls
-from services.kit.config.loader import load
-from services.kit.net import free_port, split_address
+from services.kit.config import Tls
+from services.kit.net import split_address
 from services.kit.rpc import dial
-from services.local.demo import model_family
-from services.local.pki import Identity
-from services.local.up.health import until_answering
-from services.local.up.suite import Suite
 
 _TIMEOUT_S: Final = 5.0
 _REFUSED_WITHIN_S = 0.5
-_PACE_S: Final = 0.05
 _SILENT: Final = 500
 _WATCHES: Final = 200
 _LARGE_BYTES: Final = 60 * 2**20
@@ -65,45 +50,8 @@ _REFUSED: Final = frozenset(
 """UNAVAILABLE: the handshake failed. UNIMPLEMENTED: the server has no such method."""
 
 
-@dataclass(slots=True)
-class Victim:
-    """An honest client. Attributes: answered, affected (requests that failed or were wrong)."""
-
-    answered: int = 0
-    affected: list[str] = field(default_factory=list)
-
-    async def run(self, infer: Any, digits: Digits) -> None:
-        """Send requests for ever."""
-        for number in count():
-            try:
-                answer = await infer(digits.request(number), timeout=_TIMEOUT_S)
-            except grpc.aio.AioRpcError as error:
-                self.affected.append(error.code().name)
-            else:
-                if digits.judge(answer) == "answered":
-                    self.answered += 1
-                else:
-                    self.affected.append("wrong")
-            await asyncio.sleep(_PACE_S)
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The suite as an attacker finds it.
-
-    Attributes:
-        deployment: The suite's deployment.
-        worker: Address of a worker.
-        gpu: UUID of a GPU.
-    """
-
-    deployment: Deployment
-    worker: str
-    gpu: str
-
-
 Attack = Callable[[Target, "Attacker"], Awaitable[str]]
-"""Tries one; returns "" where the service did what it message, else how it was refused."""
+"""Tries one; returns "" where the service did what it requested, else how it was refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +75,6 @@ class Attacker:
                 code = error.code().name
                 return code if code in _REFUSED else ""  # it was let in, and failed later
         return ""
-
-
-# ---- attacks -----------------------------------------------------------------------------------
 
 
 def unary(service: str, stub: Any, method: str, request: Callable[[Target], Any]) -> Attack:
@@ -162,9 +107,21 @@ def streamed(service: str, stub: Any, method: str, request: Callable[[Target], A
     return attack
 
 
+def streamed_answer(service: str, stub: Any, method: str, request: Any) -> Attack:
+    """Return the attack that requests a stream of answers."""
+
+    async def attack(target: Target, attacker: Attacker) -> str:
+        return await attacker.call(
+            _address(target, service),
+            lambda channel: getattr(stub(channel), method)(request, timeout=_TIMEOUT_S),
+        )
+
+    return attack
+
+
 async def silent_connections(target: Target, _attacker: Attacker) -> str:
     """Hold connections that say nothing."""
-    address = split_address(target.deployment.router.listen)
+    address = split_address(target.router)
     with ExitStack() as held:
         for _ in range(_SILENT):
             held.enter_context(socket.create_connection(address, timeout=_TIMEOUT_S))
@@ -175,9 +132,7 @@ async def silent_connections(target: Target, _attacker: Attacker) -> str:
 async def unread_streams(target: Target, attacker: Attacker) -> str:
     """Open streams of plans and read none."""
     async with AsyncExitStack() as stack:
-        channel = await stack.enter_async_context(
-            dial(target.deployment.planner.listen, attacker.tls)
-        )
+        channel = await stack.enter_async_context(dial(target.planner, attacker.tls))
         stub = PlannerServiceStub(channel)
         calls = [stub.Watch(planner_pb2.WatchRequest()) for _ in range(_WATCHES)]
         await asyncio.sleep(1)
@@ -205,6 +160,16 @@ def _forged_load(_target: Target) -> planner_pb2.ReportLoadRequest:
     load_.latency_s["95"] = float("nan")
     load_.answered_by_variant["linear"] = 2**64 - 1
     return request
+
+
+def attackers(target: Target) -> tuple[Attacker, ...]:
+    """Return everybody who might."""
+    return (
+        Attacker("a client", target.attacker),
+        Attacker("another node's agent", target.tls("agent", "node-evil")),
+        Attacker("no certificate", target.stranger),
+        Attacker("plaintext", None),
+    )
 
 
 def attacks() -> Iterator[tuple[str, Attack]]:
@@ -269,6 +234,21 @@ def attacks() -> Iterator[tuple[str, Attack]]:
             lambda _: planner_pb2.SetObjectiveRequest(strategy="x" * _LARGE_BYTES),
         ),
     )
+    yield (
+        "read others' statistics",
+        unary(
+            "router",
+            GRPCInferenceServiceStub,
+            "ModelStatistics",
+            lambda _: pb.ModelStatisticsRequest(name="digits"),
+        ),
+    )
+    yield (
+        "watch others' receipts",
+        streamed_answer(
+            "router", RouterServiceStub, "WatchReceipts", router_pb2.WatchReceiptsRequest()
+        ),
+    )
     yield "500 silent connections", silent_connections
     yield "200 unread streams of plans", unread_streams
 
@@ -293,81 +273,3 @@ def _address(target: Target, service: str) -> str:
         "agent": found.nodes["node-0"].listen,
         "worker": target.worker,
     }[service]
-
-
-# ---- the run -----------------------------------------------------------------------------------
-
-
-async def run(folder: Path) -> Report:
-    """Run every attack as everybody who might."""
-    model_family.train(folder / "models", lambda _: None, list(VARIANTS))
-    config = folder / "cinquefoil.yaml"
-    config.write_text(yaml.safe_dump(deployment(folder, f"127.0.0.1:{free_port()}")))
-    authority = secure(config, folder / "pki")
-    found = load(config)
-    for role, name in (("client", "victim"), ("client", "attacker"), ("agent", "node-evil")):
-        authority.issue(Identity(role, name), days=1)
-    tls = found.tls
-    assert tls is not None  # written above
-    attackers = (
-        Attacker("a client", tls.of("client", "attacker")),
-        Attacker("another node's agent", tls.of("agent", "node-evil")),
-        Attacker("no certificate", Tls(ca_file=tls.of("router").ca_file)),
-        Attacker("plaintext", None),
-    )
-    async with Suite.of(config, folder / "logs"):
-        await asyncio.wait_for(until_answering(found.router.listen, found.identity("operator")), 90)
-        return await _tried(found, Digits(folder / "models"), attackers)
-
-
-async def _tried(found: Deployment, digits: Digits, attackers: tuple[Attacker, ...]) -> Report:
-    target = await _seen(found)
-    tls, rows = found.tls, []
-    assert tls is not None  # written above
-    async with dial(found.router.listen, tls.of("client", "victim")) as channel:
-        victim = Victim()
-        infer = GRPCInferenceServiceStub(channel).ModelInfer
-        honest = asyncio.create_task(victim.run(infer, digits), name="attacks.victim")
-        try:
-            for name, attack in attacks():
-                for attacker in attackers:
-                    before = len(victim.affected)
-                    how = await attack(target, attacker)
-                    rows.append(
-                        {
-                            "name": name,
-                            "as": attacker.name,
-                            "outcome": "refused" if how else "succeeded",
-                            "clients_affected": len(victim.affected) - before,
-                            "how": how,
-                        }
-                    )
-        finally:
-            honest.cancel()
-    totals = {"answered": victim.answered, "affected": len(victim.affected)}
-    return Report(
-        [Figures("attacks", rows), Figures("requests of the honest client", [totals])],
-        {"benchmark": "attacks", "attacks": rows, "honest_client": totals},
-    )
-
-
-async def _seen(found: Deployment) -> Target:
-    """Return where things are, as an operator sees it."""
-    async with dial(found.nodes["node-0"].listen, found.identity("operator")) as channel:
-        reply = await GpuAgentServiceStub(channel).GetNode(gpuagent_pb2.GetNodeRequest())
-    return Target(found, reply.node.segments[0].endpoints[0], reply.node.gpus[0].uuid)
-
-
-def main() -> None:
-    """Run it; the exit status is 1 if an attack succeeded or a client was affected."""
-    arguments = options("attacks").parse_args()
-    with TemporaryDirectory(prefix="bench-attacks-") as folder:
-        found = asyncio.run(run(Path(folder)))
-    publish("attacks", found, arguments)
-    rows = found.tables[0].rows
-    if any(row["outcome"] == "succeeded" or row["clients_affected"] for row in rows):
-        sys.exit("an attack has succeeded, or a client was affected")
-
-
-if __name__ == "__main__":
-    main()
