@@ -63,7 +63,7 @@ from services.planner.core.fleet import Fleet
 from services.planner.core.forecast.demand import Demand
 from services.planner.core.service_level import ServiceLevel, ServiceTarget
 from services.router.core.wire import read_head
-from services.router.edge import documents, openai_messages, tensor_json
+from services.router.edge import documents, generate, openai_messages, tensor_json
 from services.router.edge.openai_messages import Chat, Completion
 from tests.support.carbon.provider_answers import CASES, NOW
 from tests.support.fake_agent import Agent
@@ -255,6 +255,29 @@ def http_infer(body: bytes) -> None:
     tensor_json.message(wanted, "digits", "", tensors)
 
 
+def http_generate(body: bytes) -> None:
+    """Make a message of an object of inputs."""
+    generate.message(documents.parsed_object(body), _GENERATES, "")
+
+
+def http_raw(body: bytes) -> None:
+    """Make a message of a body that is the only input."""
+    tensor_json.raw_message(body, _GENERATES_ONE, "")
+
+
+_INPUT: Final = grpc_service_pb2.ModelMetadataResponse.TensorMetadata
+_GENERATES: Final = grpc_service_pb2.ModelMetadataResponse(
+    name="digits",
+    inputs=[
+        _INPUT(name="text_input", datatype="BYTES", shape=[1]),
+        _INPUT(name="x", datatype="FP32", shape=[-1, 4]),
+    ],
+)
+_GENERATES_ONE: Final = grpc_service_pb2.ModelMetadataResponse(
+    name="digits", inputs=_GENERATES.inputs[1:]
+)
+
+
 def http_text(kind: type[Chat | Completion], body: bytes) -> None:
     """Make a message of a request of the OpenAI API."""
     openai_messages.infer_request(documents.parsed(kind, body))
@@ -372,6 +395,12 @@ def borders() -> dict[str, Border]:
         "request-head": Border(read_head, [_inference()], units=_PROTOBUF_UNITS),
         "tensors": Border(tensors, [_inference()], units=_PROTOBUF_UNITS),
         "http-infer": Border(http_infer, _HTTP_INFER, units=_JSON_UNITS),
+        "http-generate": Border(
+            http_generate,
+            [b'{"text_input": "a", "x": [[1, 2, 3, 4]], "id": "1", "max_tokens": 5}'],
+            units=_JSON_UNITS,
+        ),
+        "http-raw": Border(http_raw, [bytes(16)]),
         "http-chat": Border(partial(http_text, Chat), _HTTP_CHAT, units=_JSON_UNITS),
         "http-completion": Border(
             partial(http_text, Completion), [b'{"model": "m", "prompt": ["a"]}'], units=_JSON_UNITS
