@@ -6,13 +6,22 @@ import re
 import secrets
 import socket
 from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeAlias
+from urllib.parse import unquote
+
+IpAddress: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 PORTS: Final = range(20_000, 30_000)
 """Preferred ports of `free_port`, below Kubernetes' node ports."""
 
 _TRIES: Final = 20
+
+_CREDENTIALS: Final = frozenset(
+    map(ipaddress.ip_address, ("fd00:ec2::254", "fd20:ce::254", "100.100.100.200", "168.63.129.16"))
+)
+"""Of clouds' metadata services, beside the link-local 169.254.169.254."""
 
 _given: Final[deque[int]] = deque(maxlen=1024)  # callers may not listen yet
 
@@ -51,6 +60,39 @@ def is_ip(host: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def source_of(peer: str) -> IpAddress | None:
+    """Return the IP address of a gRPC peer; None: it has none, as that of a Unix socket."""
+    host = unquote(host_of(peer).partition(":")[2]).strip("[]")
+    return plain_ip(host) if is_ip(host) else None
+
+
+def may_name(ip: IpAddress, source: IpAddress | None, networks: Iterable[str]) -> bool:
+    """Return whether a peer may have others send requests to an address.
+
+    Link-local, multicast, unspecified and reserved addresses, and those at which clouds hand out
+    credentials, are no service's; loopback is another machine at every peer.
+
+    Args:
+        ip: The address.
+        source: Where the peer calls from.
+        networks: Networks, CIDR, whose addresses peers may name.
+    """
+    if ip.is_loopback:
+        return source is not None and source.is_loopback
+    if ip.is_link_local or ip.is_multicast or ip.is_unspecified or ip.is_reserved:
+        return False
+    if ip in _CREDENTIALS:
+        return False
+    return ip == source or any(ip in ipaddress.ip_network(each) for each in networks)
+
+
+def plain_ip(host: str) -> IpAddress:
+    """Return an IP address without its scope; an IPv4 address in an IPv6 one as the former."""
+    found = ipaddress.ip_address(host.partition("%")[0])
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return mapped or found
 
 
 def without_password(text: str) -> str:

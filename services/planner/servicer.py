@@ -280,7 +280,7 @@ class PlannerServicer(PlannerServiceServicer):
         await self._joining.next()  # a joining fleet must not block the loop
         if first.HasField("node"):
             node = JoinedNode(first.node.name, first.node.zone, first.address)
-            await planner.membership.admit(node, caller())
+            await planner.membership.admit(node, caller(), context.peer())
         session = planner.agents.join(first, caller(), host_of(context.peer()))
         await planner.membership.keep_owners()
         await planner.leading.raise_to(first.term)

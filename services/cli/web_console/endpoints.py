@@ -3,6 +3,7 @@
 import asyncio
 import csv
 import io
+from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from hashlib import sha256
@@ -11,18 +12,22 @@ from typing import Final
 from aiohttp import web
 
 from services.cli.web_console.feeds import Feeds
-from services.cli.web_console.guard import COOKIE, OWNER, as_json
-from services.cli.web_console.identity import Rights, session_of
+from services.cli.web_console.guard import COOKIE, OWNER, as_json, host_name
+from services.cli.web_console.identity import SESSION_S, Rights
 from services.cli.web_console.present import Present
 from services.cli.web_console.queries import body, circumstances, hours, receipts, version
 from services.cli.web_console.readers import ServiceReaders
 from services.console.documents import Document, as_text
-from services.kit.errors import PermissionDenied, ServiceError
+from services.kit.errors import PermissionDenied, ResourceExhausted, ServiceError
 from services.kit.http.slow_clients import write
+from services.kit.net import is_loopback_host
 from services.kit.telemetry import logs
 
 _log = logs.get("console")
 _DIGITS: Final = 16
+_MOST_STREAMS: Final = 128
+"""Streams of events at a time, of the 256 connections that the console takes."""
+_MOST_OF_A_READER: Final = 32
 
 
 class Endpoints:
@@ -33,17 +38,18 @@ class Endpoints:
         self._readers, self._present, self._rights = readers, present, rights
         self._feeds = Feeds(readers.receipts)
         self._orders = set[asyncio.Task[Document]]()
+        self._streams = Counter[str]()
         self._computing = asyncio.Semaphore(1)  # each is a computation of the planner
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Stream the present; a page that comes back gets it only if it has changed."""
         known = request.headers.get("last-event-id", "")
-        return await _stream(request, _events(self._present, known))
+        return await self._stream(request, _events(self._present, known))
 
     async def receipts(self, request: web.Request) -> web.StreamResponse:
         """Stream receipts of answers."""
         found = self._feeds.follow(receipts(request))
-        return await _stream(request, _until_the_end(found))
+        return await self._stream(request, _until_the_end(found))
 
     async def explanation(self, request: web.Request) -> web.StreamResponse:
         """Return the explanation of a plan."""
@@ -75,7 +81,7 @@ class Endpoints:
     async def sweep(self, request: web.Request) -> web.StreamResponse:
         """Stream the promises of plans for several weights of carbon."""
         found = self._readers.sweep(circumstances(request))
-        return await _stream(request, _until_the_end(found))
+        return await self._stream(request, _until_the_end(found))
 
     async def session(self, request: web.Request) -> web.StreamResponse:
         """Return the reader's name, and whether this console can change anything."""
@@ -84,11 +90,21 @@ class Endpoints:
     async def login(self, request: web.Request) -> web.StreamResponse:
         """Open a session for the owner of a token."""
         tokens, token = self._rights.tokens, str((await body(request)).get("token", ""))
-        owner = None if tokens is None else tokens.owner(token)
-        if owner is None:
+        owner = None if tokens is None else tokens.owner(token, request.remote or "")
+        if tokens is None or owner is None:
             raise PermissionDenied("This token is not in console.token_file.")
         response = as_json({"owner": owner, "changes": self._rights.can_change})
-        response.set_cookie(COOKIE, session_of(token), httponly=True, samesite="strict")
+        # Plaintext is for this machine alone: browsers send the session elsewhere by HTTPS only.
+        elsewhere = not is_loopback_host(host_name(request.headers.get("host", "")).strip("[]"))
+        secure = elsewhere or request.headers.get("x-forwarded-proto") == "https"
+        response.set_cookie(
+            COOKIE,
+            tokens.session(token),
+            max_age=SESSION_S,
+            httponly=True,
+            samesite="strict",
+            secure=secure,
+        )
         return response
 
     async def change(self, request: web.Request) -> web.StreamResponse:
@@ -117,6 +133,32 @@ class Endpoints:
         task.add_done_callback(self._orders.discard)
         return as_json(await asyncio.shield(task))
 
+    async def _stream(
+        self, request: web.Request, events: AsyncGenerator[str, None]
+    ) -> web.StreamResponse:
+        """Send server-sent events as they come; a client that goes, or does not read, ends them.
+
+        Raises:
+            ResourceExhausted: Too many streams are open, or too many of this reader.
+        """
+        reader = request.get(OWNER) or request.remote or ""
+        if self._streams[reader] >= _MOST_OF_A_READER or self._streams.total() >= _MOST_STREAMS:
+            raise ResourceExhausted(
+                f"{_MOST_OF_A_READER} streams of events of one reader, {_MOST_STREAMS} of all, are"
+                " open at most: close another page"
+            )
+        self._streams[reader] += 1
+        try:
+            response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+            async with aclosing(events):
+                await response.prepare(request)
+                async for event in events:
+                    await write(response, event.encode())
+            return response
+        finally:
+            self._streams[reader] -= 1
+            self._streams += Counter()  # those at zero go
+
 
 async def _events(present: Present, known: str) -> AsyncGenerator[str, None]:
     """Yield the present and every change of it as server-sent events, without end.
@@ -144,13 +186,3 @@ async def _until_the_end(found: AsyncGenerator[Document, None]) -> AsyncGenerato
             yield f"event: problem\ndata: {as_text({'error': error.message})}\n\n"
         else:
             yield "event: end\ndata: {}\n\n"
-
-
-async def _stream(request: web.Request, events: AsyncGenerator[str, None]) -> web.StreamResponse:
-    """Send server-sent events as they come; a client that goes, or does not read, ends them."""
-    response = web.StreamResponse(headers={"content-type": "text/event-stream"})
-    async with aclosing(events):
-        await response.prepare(request)
-        async for event in events:
-            await write(response, event.encode())
-    return response

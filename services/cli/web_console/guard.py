@@ -1,5 +1,6 @@
 """Checks of every request of the console, and headers of every answer."""
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -54,17 +55,19 @@ def guard(hosts: Sequence[str], tokens: Tokens | None) -> Middleware:
 
     @web.middleware
     async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if "*" not in hosts and _name(request.headers.get("host", "")) not in hosts:
+        if "*" not in hosts and host_name(request.headers.get("host", "")) not in hosts:
             return as_json({"error": "This console has another name."}, 400)
-        if request.path.startswith("/api/"):
-            if tokens is not None and (owner := _owner(request, tokens)):
-                request[OWNER] = owner
-            if refused := _refusal(request, identified=tokens is not None):
-                return as_json({"error": refused[1]}, refused[0])
         try:
+            if request.path.startswith("/api/"):
+                if tokens is not None and (owner := _owner(request, tokens)):
+                    request[OWNER] = owner
+                if refused := _refusal(request, identified=tokens is not None):
+                    return as_json({"error": refused[1]}, refused[0])
             response = await handler(request)
         except ServiceError as error:
             response = as_json({"error": error.message}, _STATUSES.get(error.status, 502))
+            if error.retry_after_s is not None:
+                response.headers["retry-after"] = str(math.ceil(error.retry_after_s))
         return await sent(request, _compressed(response))
 
     return guarded
@@ -75,15 +78,15 @@ def as_json(document: Document, status: int = 200) -> web.Response:
     return web.Response(text=as_text(document), status=status, content_type="application/json")
 
 
-def _name(host: str) -> str:
+def host_name(host: str) -> str:
     """Return a Host header without its port."""
-    return host if host.endswith("]") else host.partition(":")[0]
+    return host.partition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]
 
 
 def _owner(request: web.Request, tokens: Tokens) -> str | None:
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
-        return tokens.owner(token.strip())
+        return tokens.owner(token.strip(), request.remote or "")
     return tokens.of_session(request.cookies.get(COOKIE, ""))
 
 

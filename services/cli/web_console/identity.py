@@ -4,14 +4,23 @@ import hashlib
 import hmac
 import os
 import secrets
+import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from services.console.documents import Document
-from services.kit.errors import InvalidArgument
+from services.kit.errors import InvalidArgument, ResourceExhausted
 
+SESSION_S: Final = 12 * 3600
+"""Time after which a reader logs in again, s."""
+_MOST_WRONG: Final = 10
+"""Wrong tokens from one host within a window; further tokens from there are not read."""
+_WRONG_WINDOW_S: Final = 60.0
+_MOST_HOSTS: Final = 1024
+_DIGITS: Final = 12
 _MIN_CHARACTERS: Final = 32
 _PARTS: Final = 2
 
@@ -19,25 +28,65 @@ _PARTS: Final = 2
 class Tokens:
     """Tokens by owner. A browser keeps a session that follows from its token, not the token."""
 
-    def __init__(self, by_owner: Mapping[str, str]) -> None:
-        """Take the tokens, by owner."""
-        self._owners = {session_of(token): owner for owner, token in by_owner.items()}
+    def __init__(
+        self,
+        by_owner: Mapping[str, str],
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Take the tokens, by owner.
 
-    def owner(self, token: str) -> str | None:
-        """Return the owner of a token; None: there is none."""
-        return self.of_session(session_of(token))
+        Args:
+            by_owner: The tokens.
+            clock: Time of day, s since 1970.
+        """
+        self._keys = {_key(token): owner for owner, token in by_owner.items()}
+        self._clock = clock
+        self._wrong_s: dict[str, deque[float]] = {}
+
+    def owner(self, token: str, host: str = "") -> str | None:
+        """Return the owner of a token; None: there is none.
+
+        Args:
+            token: The token.
+            host: Where it comes from.
+
+        Raises:
+            ResourceExhausted: Too many wrong ones have come from there.
+        """
+        now_s, wrong_s = self._clock(), self._wrong_s.get(host)
+        if wrong_s and len(wrong_s) == _MOST_WRONG and now_s - wrong_s[0] < _WRONG_WINDOW_S:
+            raise ResourceExhausted(
+                f"{_MOST_WRONG} wrong tokens came from here within {_WRONG_WINDOW_S:g} s; try again"
+                " later",
+                retry_after_s=_WRONG_WINDOW_S - (now_s - wrong_s[0]),
+            )
+        given = _key(token)
+        for known, owner in self._keys.items():
+            if hmac.compare_digest(known, given):
+                return owner
+        if len(self._wrong_s) >= _MOST_HOSTS:
+            del self._wrong_s[next(iter(self._wrong_s))]
+        self._wrong_s.setdefault(host, deque(maxlen=_MOST_WRONG)).append(now_s)
+        return None
+
+    def session(self, token: str) -> str:
+        """Return a session of a token, which ends after SESSION_S."""
+        until = str(int(self._clock() + SESSION_S))
+        return f"{until}.{_signed(_key(token), until)}"
 
     def of_session(self, session: str) -> str | None:
-        """Return the owner of a session; None: there is none."""
-        given = session.encode()
-        return next(
-            (
-                owner
-                for known, owner in self._owners.items()
-                if hmac.compare_digest(known.encode(), given)
-            ),
-            None,
-        )
+        """Return the owner of a session; None: there is none, or it has ended."""
+        until, _, signature = session.partition(".")
+        if not (until.isascii() and until.isdigit() and len(until) <= _DIGITS):
+            return None
+        if int(until) <= self._clock():
+            return None
+        given = signature.encode()
+        for key, owner in self._keys.items():
+            if hmac.compare_digest(_signed(key, until).encode(), given):
+                return owner
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +137,9 @@ def read_tokens(path: Path) -> Tokens:
     return Tokens(found)
 
 
-def session_of(token: str) -> str:
-    """Return the session of a token."""
-    return hashlib.sha256(b"cinquefoil console session:" + token.encode()).hexdigest()
+def _key(token: str) -> bytes:
+    return hashlib.sha256(b"cinquefoil console session:" + token.encode()).digest()
+
+
+def _signed(key: bytes, until: str) -> str:
+    return hmac.new(key, until.encode(), hashlib.sha256).hexdigest()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from services.kit.config.access import Principal
 from services.kit.config.section import (
@@ -21,6 +22,18 @@ from services.kit.config.section import (
 from services.kit.net import matches, split_address
 
 CoreId = Annotated[int, Field(ge=0)]
+
+
+def _network(given: str) -> str:
+    """Return a network in CIDR as it was given.
+
+    Raises:
+        ValueError: It is none.
+    """
+    return str(ipaddress.ip_network(given))
+
+
+Network = Annotated[str, AfterValidator(_network)]
 
 
 def _yaml_off(value: object) -> object:
@@ -170,6 +183,8 @@ class Join(Node):
         names: Names that may join, exact or with "*" at the end for a prefix.
         identities: Identities, besides spiffe://<trust_domain>/agent/<name>, whose bearers may join
             under any of `names`: of one certificate that many agents share.
+        networks: Networks, CIDR, whose addresses agents may give as their own, beside the one that
+            they call from; where they are behind NAT or have several. Never link-local ones.
         forget_after_s: Time out of reach after which a node that joined is forgotten, s.
     """
 
@@ -177,6 +192,7 @@ class Join(Node):
     zone_of_topology: dict[str, Name] = Field(default_factory=dict)
     names: Annotated[tuple[Principal, ...], Field(min_length=1)] = ("*",)
     identities: tuple[Principal, ...] = ()
+    networks: tuple[Network, ...] = ()
     forget_after_s: Positive = 86_400.0
 
     def _problems(self) -> Iterator[str]:

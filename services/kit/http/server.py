@@ -52,7 +52,8 @@ async def serving_http(  # noqa: PLR0913 - one value per decision of the composi
         tls: Certificate of the server, read again when its file changes; None: plaintext.
         certificate_required: Under mutual TLS: whether callers without a certificate are turned
             away in the handshake; otherwise `Access` decides, for they may show a token.
-        max_connections: Further connections are closed.
+        max_connections: A further connection takes the place of the oldest that has no request in
+            progress, such as one that stopped within a head; where there is none, it is closed.
         idle_s: Time after which a connection without a whole request head is closed, s.
         grace_s: Time that requests in flight have to end, s.
         shared_port: Whether other processes listen on the port, too.
@@ -75,8 +76,13 @@ async def serving_http(  # noqa: PLR0913 - one value per decision of the composi
 
     def connection() -> asyncio.Protocol:
         server = runner.server
-        if server is None or len(server.connections) >= max_connections:
+        if server is None:
             return _Refused()
+        if len(server.connections) >= max_connections:
+            waiting = next(filter(_waits, server.connections), None)
+            if waiting is None:
+                return _Refused()
+            waiting.force_close()
         return server()
 
     try:
@@ -103,6 +109,12 @@ async def serving_http(  # noqa: PLR0913 - one value per decision of the composi
             server.close()
     finally:
         await runner.cleanup()
+
+
+def _waits(connection: web.RequestHandler) -> bool:
+    """Return whether an open connection has sent no whole head of a request to answer."""
+    idle = not connection._request_in_progress  # noqa: SLF001 - aiohttp says it nowhere else
+    return idle and connection.transport is not None
 
 
 class _Refused(asyncio.Protocol):

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Collection
+from socket import SOCK_STREAM
 from typing import Final
 
 from cinquefoil.planner.v1.records import NodeOrder
@@ -14,7 +15,7 @@ from services.kit.errors import (
     ResourceExhausted,
     Unavailable,
 )
-from services.kit.net import is_loopback, split_address
+from services.kit.net import IpAddress, is_loopback, may_name, plain_ip, source_of, split_address
 from services.kit.rpc import Caller
 from services.kit.segment import check_name, plain, some_of
 from services.kit.telemetry import logs
@@ -27,6 +28,7 @@ _log = logs.get("nodes")
 
 _MOST_JOINED: Final = 10_000
 _LOOK_S: Final = 60.0
+_RESOLVE_S: Final = 5.0
 _LOOKS: Final = 4
 """Checks of a node before it is forgotten."""
 
@@ -82,17 +84,19 @@ class Membership:
             if name in self._fleet.settings:
                 self._fleet.order(name, order)
 
-    async def admit(self, node: JoinedNode, agent: Caller) -> None:
+    async def admit(self, node: JoinedNode, agent: Caller, peer: str) -> None:
         """Admit a node whose agent joins; one of the deployment file needs no admission.
 
         Args:
             node: The node as its agent reports it.
             agent: The calling agent.
+            peer: Where it calls from, as gRPC writes it.
 
         Raises:
-            InvalidArgument: The name is invalid, or the address is missing.
+            InvalidArgument: The name is invalid, or the address is missing or has no host.
             FailedPrecondition: The file lets no other nodes join, or the zone is unknown.
-            PermissionDenied: The name or the caller may not join, or the name belongs to another.
+            PermissionDenied: The name, the caller or the address may not join, or the name belongs
+                to another.
             ResourceExhausted: Too many have joined.
         """
         known = self._fleet.settings
@@ -110,6 +114,7 @@ class Membership:
                 "access: {insecure: true}",
                 reason="NOT_AUTHORISED",
             )
+        await self._check_address(node, peer)
         if node.zone not in self._zones:
             raise FailedPrecondition.at(
                 "node.zone",
@@ -169,6 +174,23 @@ class Membership:
             raise InvalidArgument.at(
                 "address", f"required: where the agent of {node.name} listens, host:port"
             )
+
+    async def _check_address(self, node: JoinedNode, peer: str) -> None:
+        """Refuse addresses of others: routers would send requests there."""
+        join = self._fleet.settings.join
+        try:
+            found = await _resolved(split_address(node.address)[0])
+        except OSError as error:  # TimeoutError, too
+            raise InvalidArgument.at("address", f"{plain(node.address)}: {error}") from error
+        source = source_of(peer)
+        for ip in found:
+            if join is None or not may_name(ip, source, join.networks):
+                raise PermissionDenied(
+                    f"address: {plain(node.address)} is {ip}, and the agent of {node.name} calls "
+                    f"from {source}: an agent gives the address that it calls from, or one of "
+                    "join.networks, which can hold no link-local address",
+                    reason="NOT_AUTHORISED",
+                )
 
     async def order(self, name: str, principal: str, *, drain: bool | None) -> None:
         """Take a node out of use, or into use again.
@@ -249,3 +271,14 @@ class Membership:
                         await self.forget(name)
                     except (FailedPrecondition, NotFound, Unavailable) as error:
                         _log.warning("node not forgotten", node=name, error=error.message)
+
+
+async def _resolved(host: str) -> tuple[IpAddress, ...]:
+    """Return the IP addresses of a host, a name or an address.
+
+    Raises:
+        OSError: The name has none, or its server does not answer in time.
+    """
+    async with asyncio.timeout(_RESOLVE_S):
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=SOCK_STREAM)
+    return tuple(dict.fromkeys(plain_ip(str(place[4][0])) for place in found))

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 import jwt
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from services.kit.errors import FailedPrecondition, Unauthenticated
 from services.kit.telemetry import logs
@@ -19,6 +20,9 @@ _ALGORITHMS: Final = frozenset(
     {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
 )
 """Signatures by a private key; a shared secret (HS256) would let the router issue tokens."""
+
+_LEAST_RSA_BITS: Final = 2048
+_CURVES: Final = frozenset({"secp256r1", "secp384r1", "secp521r1"})
 
 _LONGEST_TOKEN: Final = 8192
 _LONGEST_SUBJECT: Final = 256
@@ -100,16 +104,49 @@ class TokenVerifier:
         path = self._settings.jwks_file
         try:
             self._read_ns = path.stat().st_mtime_ns
-            keys = jwt.PyJWKSet.from_dict(json.loads(path.read_text(encoding="utf-8"))).keys
+            entries = json.loads(path.read_text(encoding="utf-8"))["keys"]
+            read = [_key_of(entry) for entry in entries]
         except OSError as error:
             raise FailedPrecondition(
                 f"access.tokens.jwks_file: {path}: {error.strerror}"
             ) from error
-        except (jwt.PyJWTError, ValueError, TypeError, AttributeError) as error:
-            raise FailedPrecondition(f"access.tokens.jwks_file: {path}: {error}") from error
-        usable = {key.key_id: key for key in keys if key.algorithm_name in _ALGORITHMS}
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            raise FailedPrecondition(
+                f"access.tokens.jwks_file: {path}: must be a JSON object with keys (RFC 7517): "
+                f"{type(error).__name__}"
+            ) from None  # the error may have a key's text
+        refused = [f"{key_id!r}: {problem}" for key_id, _, problem in read if problem]
+        usable = {key_id: key for key_id, key, _ in read if key is not None}
         if not usable:
-            allowed = ", ".join(sorted(_ALGORITHMS))
-            raise FailedPrecondition(f"access.tokens.jwks_file: {path}: no public key of {allowed}")
+            why = "; ".join(refused) or "there is none"
+            raise FailedPrecondition(f"access.tokens.jwks_file: {path}: no key counts: {why}")
+        if refused:
+            _log.warning("keys of the JWKS do not count", keys=refused)
         self._keys = usable
         self._known.clear()
+
+
+def _key_of(entry: Any) -> tuple[str | None, jwt.PyJWK | None, str]:
+    """Return the id of a key, the key, and why it does not count; "": it does."""
+    key_id = entry.get("kid")
+    try:
+        key = jwt.PyJWK(entry)
+        problem = _problem(key)
+    except (jwt.PyJWTError, NotImplementedError, ValueError, TypeError):
+        return key_id, None, f"cannot be read as a key of {entry.get('alg') or entry.get('kty')}"
+    return (key_id, None, problem) if problem else (key_id, key, "")
+
+
+def _problem(key: jwt.PyJWK) -> str:
+    """Return why tokens that a key has signed are refused; "": they are not."""
+    if key.algorithm_name not in _ALGORITHMS:
+        allowed = ", ".join(sorted(_ALGORITHMS))
+        return f"must be of {allowed}, is of {key.algorithm_name}"
+    public = key.key
+    if isinstance(public, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey):
+        public = public.public_key()
+    if isinstance(public, rsa.RSAPublicKey) and public.key_size < _LEAST_RSA_BITS:
+        return f"RSA needs {_LEAST_RSA_BITS} bits or more, has {public.key_size}"
+    if isinstance(public, ec.EllipticCurvePublicKey) and public.curve.name not in _CURVES:
+        return f"must be of {', '.join(sorted(_CURVES))}, is of {public.curve.name}"
+    return ""

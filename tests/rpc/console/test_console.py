@@ -5,7 +5,7 @@ import hashlib
 import json
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,15 @@ import pytest
 import pytest_asyncio
 
 from services.cli.client import Clients, connected
+from services.cli.web_console import endpoints
 from services.cli.web_console.app import application
-from services.cli.web_console.identity import READ_ONLY, Rights, Tokens, read_tokens
+from services.cli.web_console.identity import (
+    READ_ONLY,
+    SESSION_S,
+    Rights,
+    Tokens,
+    read_tokens,
+)
 from services.cli.web_console.operators import carry_out
 from services.cli.web_console.readers import ServiceReaders
 from services.cli.web_console.server import serve
@@ -26,6 +33,7 @@ from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound
 from services.kit.http.server import serving_http
 from services.kit.net import free_port
 from tests.support.fake_agent import Agent, active, carbon, deployment, living, planner
+from tests.support.planner.planner_client import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -212,6 +220,87 @@ async def test_with_tokens_only_their_owners_read(guarded: httpx.AsyncClient) ->
     assert "HttpOnly" in login.headers["set-cookie"]
     assert "SameSite=strict" in login.headers["set-cookie"]
     assert reader.json() == {"owner": "ada", "changes": True}
+
+
+@pytest.mark.parametrize(
+    ("host", "more", "secure"),
+    [
+        ("127.0.0.1:8467", {}, False),
+        ("localhost", {}, False),
+        ("[::1]:8467", {}, False),
+        ("console.example", {}, True),
+        ("10.0.0.7:8467", {}, True),
+        ("127.0.0.1", {"x-forwarded-proto": "https"}, True),
+    ],
+)
+async def test_a_session_is_sent_in_plaintext_on_this_machine_alone_and_ends(
+    readers: ServiceReaders, host: str, more: dict[str, str], secure: bool
+) -> None:
+    """The cookie is Secure beyond loopback and behind a proxy with TLS."""
+    app = application(readers, ["*"], Rights(Tokens({"ada": TOKEN})))
+    async with (
+        serving_http(f"{HOST}:0", app, max_connections=8, grace_s=0.0) as port,
+        httpx.AsyncClient(base_url=f"http://{HOST}:{port}") as client,
+    ):
+        login = await client.post(
+            "/api/login", json={"token": TOKEN}, headers={"host": host, **more}
+        )
+
+    assert ("Secure" in login.headers["set-cookie"]) is secure
+    assert f"Max-Age={SESSION_S}" in login.headers["set-cookie"]
+
+
+async def test_wrong_tokens_from_a_host_are_counted_and_sessions_stay(
+    guarded: httpx.AsyncClient,
+) -> None:
+    """After ten in a minute no token from there is read, in a log-in or a header."""
+    await guarded.post("/api/login", json={"token": TOKEN})
+    wrong = [await guarded.post("/api/login", json={"token": "x" * 32}) for _ in range(11)]
+    bearer = await guarded.get("/api/plans", headers={"authorization": f"Bearer {TOKEN}"})
+    session = await guarded.get("/api/plans")
+
+    assert [each.status_code for each in wrong] == [403] * 10 + [429]
+    assert 0 < int(wrong[-1].headers["retry-after"]) <= 60
+    assert bearer.status_code == 429
+    assert session.status_code == 200
+
+
+async def test_streams_of_events_are_bounded(
+    readers: ServiceReaders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one reader; a page that closes makes room."""
+    monkeypatch.setattr(endpoints, "_MOST_OF_A_READER", 2)
+    async with client_of(readers) as client, AsyncExitStack() as pages:
+        opened = [
+            await pages.enter_async_context(client.stream("GET", "/api/events")) for _ in range(2)
+        ]
+        refused = await client.get("/api/events")
+        await opened[0].aclose()
+
+        async def again() -> bool:
+            async with client.stream("GET", "/api/events") as page:
+                return page.status_code == 200
+
+        await eventually(again)
+
+    assert [each.status_code for each in opened] == [200, 200]
+    assert refused.status_code == 429
+    assert "close another page" in refused.json()["error"]
+
+
+async def test_half_requests_give_way_to_whole_ones(readers: ServiceReaders) -> None:
+    """As many connections as there may be, none of which ends its head."""
+    app = application(readers, [HOST])
+    async with serving_http(f"{HOST}:0", app, max_connections=8, grace_s=0.0) as port:
+        halves = [await asyncio.open_connection(HOST, port) for _ in range(24)]
+        for _, writer in halves:
+            writer.write(b"GET /api/now HTTP/1.1\r\nHost: 127.")
+        async with httpx.AsyncClient(base_url=f"http://{HOST}:{port}", timeout=30) as client:
+            answers = await asyncio.gather(*(client.get("/api/session") for _ in range(4)))
+        for _, writer in halves:
+            writer.close()
+
+    assert [each.status_code for each in answers] == [200] * 4
 
 
 async def test_a_change_needs_an_owner_this_site_and_json(

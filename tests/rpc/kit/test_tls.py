@@ -5,13 +5,15 @@ import json
 import socket
 import ssl
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
 import grpc
 import jwt
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 from cinquefoil.carbon.v1 import carbon_pb2 as pb
 from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceStub
@@ -371,6 +373,50 @@ def test_a_token_signed_otherwise_is_refused(
     for each in forged:
         with pytest.raises(Unauthenticated, match="token: "):
             verify(each)
+
+
+def jwk(key: Any, **more: str) -> dict[str, Any]:
+    """Return the public part of a key as a JWK."""
+    form = RSAAlgorithm if isinstance(key, rsa.RSAPrivateKey) else ECAlgorithm
+    return {**form.to_jwk(key.public_key(), as_dict=True), **more}
+
+
+def weak_keys() -> dict[str, tuple[dict[str, Any], str]]:
+    """Return keys that sign nothing that counts, by kid, and the reason."""
+    short = jwk(rsa.generate_private_key(65_537, 1024), alg="RS256")  # noqa: S505 - refused
+    almost = jwk(rsa.generate_private_key(65_537, 2040), alg="PS512")  # noqa: S505 - refused
+    koblitz = jwk(ec.generate_private_key(ec.SECP256K1()), alg="ES256K")
+    secret = {"kty": "oct", "k": "a" * 43, "alg": "HS256"}
+    return {
+        "short": (short, "2048 bits or more, has 1024"),
+        "almost": (almost, "2048 bits or more, has 2040"),
+        "koblitz": (koblitz, "is of ES256K"),
+        "secret": (secret, "is of HS256"),
+        "none": ({**secret, "alg": "none"}, "cannot be read as a key of none"),
+    }
+
+
+def test_weak_keys_and_shared_secrets_do_not_count(
+    tokens: Tokens, key: ec.EllipticCurvePrivateKey
+) -> None:
+    """Alone they are refused by name at the start; beside a good key theirs are no tokens."""
+    weak = weak_keys()
+    for kid, (entry, why) in weak.items():
+        tokens.jwks_file.write_text(json.dumps({"keys": [{**entry, "kid": kid}]}))
+        with pytest.raises(FailedPrecondition, match=f"'{kid}'.*{why}"):
+            TokenVerifier(tokens)
+    signing = rsa.generate_private_key(65_537, 1024)  # noqa: S505 - refused
+    keys = [{**entry, "kid": kid} for kid, (entry, _) in weak.items()]
+    keys += [jwk(signing, kid="mine", alg="RS256"), jwk(key, kid="k1", alg="ES256")]
+    tokens.jwks_file.write_text(json.dumps({"keys": keys}))
+    verify = TokenVerifier(tokens)
+
+    assert verify(token(key)) == "app"
+    with (
+        warnings.catch_warnings(action="ignore"),
+        pytest.raises(Unauthenticated, match="which the JWKS lacks"),
+    ):
+        verify(token(signing, "RS256", "mine"))
 
 
 async def test_a_token_opens_its_own_port(

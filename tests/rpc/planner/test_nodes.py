@@ -132,6 +132,41 @@ async def test_a_certificate_is_of_its_node_or_of_all_that_share_it(
             assert (await refused(task)).code() is grpc.StatusCode.PERMISSION_DENIED
 
 
+@pytest.mark.parametrize(
+    "host", ["10.1.2.3", "169.254.169.254", "0.0.0.0", "[fe80::1]", "224.0.0.1", "[fd00:ec2::254]"]
+)
+async def test_routers_are_never_sent_to_an_address_that_the_agent_does_not_call_from(
+    tmp_path: Path, grid: Grid, host: str
+) -> None:
+    """Nothing is admitted, so no route leads there."""
+    settings = open_deployment(tmp_path, grid)
+    settings = settings.model_copy(update={"access": config.Access(insecure=True)})
+    async with planner(settings) as stub, living(agent("pool-7", f"{host}:22"), stub) as task:
+        error = await refused(task)
+        known = await nodes(stub)
+
+    assert error.code() == grpc.StatusCode.PERMISSION_DENIED
+    assert "join.networks" in (error.details() or "")
+    assert not known
+
+
+async def test_agents_name_addresses_of_the_networks_of_the_deployment_file(
+    tmp_path: Path, grid: Grid
+) -> None:
+    """Of agents behind NAT; what clouds hand out credentials at is in none."""
+    settings = open_deployment(tmp_path, grid, networks=["10.1.0.0/16", "169.254.0.0/16"])
+    settings = settings.model_copy(update={"access": config.Access(insecure=True)})
+    async with planner(settings) as stub:
+        async with living(agent("pool-7", "10.1.2.3:8463"), stub):
+            await connected(stub, "pool-7")
+        for address in ("10.2.0.1:8463", "169.254.169.254:80", "no-such-host.invalid:80"):
+            async with living(agent("other", address), stub) as task:
+                await refused(task)
+        known = await nodes(stub)
+
+    assert set(known) == {"pool-7"}
+
+
 async def test_a_drained_node_is_left_and_stays_out_over_a_restart(
     tmp_path: Path, grid: Grid
 ) -> None:

@@ -8,6 +8,9 @@ from services.kit.net import (
     host_of,
     is_host,
     is_loopback,
+    may_name,
+    plain_ip,
+    source_of,
     split_address,
     without_password,
 )
@@ -90,3 +93,49 @@ def test_only_this_machines_own_addresses_are_loopback(address: str, loopback: b
 def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
     """A password that its writer forgot to escape is hidden, too."""
     assert without_password(url) == shown
+
+
+NEVER = [
+    "0.0.0.0",
+    "::",
+    "127.0.0.1",
+    "::1",
+    "169.254.169.254",
+    "fe80::1%eth0",
+    "::ffff:169.254.169.254",
+    "64:ff9b::169.254.169.254",
+    "224.0.0.1",
+    "ff02::1",
+    "255.255.255.255",
+    "fd00:ec2::254",
+    "100.100.100.200",
+    "168.63.129.16",
+]
+
+
+@pytest.mark.parametrize("address", NEVER)
+def test_no_network_lets_a_peer_name_addresses_that_are_no_service_s(address: str) -> None:
+    """Neither a network of everything nor a call from a neighbour does."""
+    source = source_of("ipv4:10.0.0.7:50002")
+    assert not may_name(plain_ip(address), source, ("0.0.0.0/0", "::/0"))
+
+
+@pytest.mark.parametrize(
+    ("address", "peer", "networks", "may"),
+    [
+        ("10.0.0.7", "ipv4:10.0.0.7:50002", (), True),
+        ("10.0.0.7", "ipv6:%5B::ffff:10.0.0.7%5D:50002", (), True),
+        ("fd00::7", "ipv6:[fd00::7]:50002", (), True),
+        ("10.1.2.3", "ipv4:10.0.0.7:50002", (), False),
+        ("10.1.2.3", "ipv4:10.0.0.7:50002", ("10.1.0.0/16",), True),
+        ("10.2.2.3", "ipv4:10.0.0.7:50002", ("10.1.0.0/16", "fd00::/8"), False),
+        ("127.0.0.1", "ipv4:127.0.0.1:50002", (), True),
+        ("127.0.0.1", "ipv6:[::1]:50002", (), True),
+        ("127.0.0.1", "unix:", ("127.0.0.0/8",), False),
+        ("10.0.0.7", "unix:", (), False),
+    ],
+)
+def test_a_peer_names_its_own_address_or_one_of_its_networks(
+    address: str, peer: str, networks: tuple[str, ...], may: bool
+) -> None:
+    assert may_name(plain_ip(address), source_of(peer), networks) is may
