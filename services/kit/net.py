@@ -72,7 +72,7 @@ def may_name(ip: IpAddress, source: IpAddress | None, networks: Iterable[str]) -
     """Return whether a peer may have others send requests to an address.
 
     Link-local, multicast, unspecified and reserved addresses, and those at which clouds hand out
-    credentials, are no service's; loopback is another machine at every peer.
+    credentials, never a service; loopback is another machine at every peer.
 
     Args:
         ip: The address.

@@ -114,7 +114,7 @@ NEVER = [
 
 
 @pytest.mark.parametrize("address", NEVER)
-def test_no_network_lets_a_peer_name_addresses_that_are_no_service_s(address: str) -> None:
+def test_no_network_lets_a_peer_name_addresses_without_a_service(address: str) -> None:
     """Neither a network of everything nor a call from a neighbour does."""
     source = source_of("ipv4:10.0.0.7:50002")
     assert not may_name(plain_ip(address), source, ("0.0.0.0/0", "::/0"))
