@@ -304,6 +304,37 @@ async def test_numbers_beyond_all_bounds_are_refused_by_their_place(
     assert words in refused.json()["error"]
 
 
+DAMAGED: dict[str, tuple[bytes, bytes]] = {
+    "a length of 5,000 digits": (b"Content-Length: " + b"9" * 5000, b""),
+    "a length of 2^70": (b"Content-Length: 1180591620717411303424", b""),
+    "a chunk of 2^70": (b"Transfer-Encoding: chunked", b"400000000000000000\r\nx"),
+    "a damaged chunk": (b"Transfer-Encoding: chunked", b"zz\r\nx\r\n"),
+    "half a character": (b"Content-Length: 4", b"\xff\xfe\x00\xd8"),
+    "an unknown character set": (
+        b"Content-Type: application/json; charset=nope\r\nContent-Length: 4",
+        b"null",
+    ),
+    "depth": (b"Content-Length: 5000", b"[" * 5000),
+    "an empty gzip": (b"Content-Encoding: gzip\r\nContent-Length: 0", b""),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+async def test_a_damaged_request_is_answered_as_the_client_s_fault(
+    world: World, damage: str
+) -> None:
+    """Not with 500, and not with silence."""
+    headers, content = DAMAGED[damage]
+    reader, writer = await asyncio.open_connection(*split_address(world.http))
+    writer.write(b"POST " + INFER.encode() + b" HTTP/1.1\r\nHost: a\r\n" + headers)
+    writer.write(b"\r\n\r\n" + content)
+    async with asyncio.timeout(10):
+        status = await reader.readline()
+    writer.close()
+
+    assert status.startswith(b"HTTP/1.1 4"), status
+
+
 @pytest.mark.parametrize("number", ["1e400", "9" * 5000])
 async def test_a_number_that_no_double_holds_is_refused(world: World, number: str) -> None:
     text = json.dumps(document(datatype="FP64", data=[7]) | {"parameters": {"p": 8}})
