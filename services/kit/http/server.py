@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from services.kit.errors import FailedPrecondition
 from services.kit.net import bound_socket
@@ -62,6 +64,7 @@ async def serving_http(  # noqa: PLR0913 - one value per decision of the composi
         FailedPrecondition: The address cannot be bound (reason ADDRESS_TAKEN), or the certificate
             cannot be read.
     """
+    logging.getLogger("aiohttp.server").addFilter(_is_ours)
     runner = web.AppRunner(
         app,
         handle_signals=False,
@@ -109,6 +112,11 @@ async def serving_http(  # noqa: PLR0913 - one value per decision of the composi
             server.close()
     finally:
         await runner.cleanup()
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Return whether an error is this side's: a damaged request is answered, not logged."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
 
 
 def _waits(connection: web.RequestHandler) -> bool:
