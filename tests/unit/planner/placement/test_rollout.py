@@ -93,6 +93,7 @@ def rolled(problem: Problem, target: Sequence[Segment]) -> tuple[Rollout, Replay
     return rollout, replay
 
 
+@pytest.mark.timeout(300)  # 5 s of processor, for which a busy machine takes a minute
 @examples(0.5)
 @given(configurations(), configurations(), configurations())
 def test_every_rollout_is_safe_and_ends_in_its_target(
