@@ -54,6 +54,7 @@ def test_the_server_lists_only_extensions_that_it_has(seen: dict[str, Any]) -> N
     assert server["name"] == "cinquefoil"
     assert server["extensions"] == [
         "binary_tensor_data",
+        "classification",
         "parameters",
         "statistics",
         "model_configuration",
