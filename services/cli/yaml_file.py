@@ -13,6 +13,7 @@ from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
 from services.kit.config.loader import ConfigError, load
 from services.kit.errors import InvalidArgument
+from services.kit.segment import require_unicode
 
 _WORD: Final = re.compile(r"[A-Za-z0-9_/][A-Za-z0-9_./-]*")
 _RESOLVER: Final[Any] = yaml.resolver.Resolver()
@@ -26,16 +27,9 @@ def scalar(text: str) -> str:
         InvalidArgument: It is not Unicode, as the name of a file may be.
     """
     if not text.isprintable():
-        _require_unicode(text)
+        require_unicode(text)
     resolved = _RESOLVER.resolve(yaml.ScalarNode, text, (True, False))
     return text if resolved == _TEXT and _WORD.fullmatch(text) else DoubleQuotedScalarString(text)
-
-
-def _require_unicode(text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidArgument(f"{text!r} is not Unicode: rename it") from error
 
 
 def round_trip() -> YAML:

@@ -43,6 +43,19 @@ def require_printable(where: str, *names: str) -> None:
             raise InvalidArgument(f"{where}: a name must be printable, got {name[:64]!a}")
 
 
+def require_unicode(*texts: str) -> None:
+    """Check texts that may be names of files: a document cannot have bytes that no text has.
+
+    Raises:
+        InvalidArgument: One is not Unicode.
+    """
+    for text in texts:
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidArgument(f"{text!r} is not Unicode: rename it") from error
+
+
 def check_name(field: str, name: str) -> None:
     """Check a name that a peer sent: it is shown, logged and stored.
 

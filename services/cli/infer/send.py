@@ -13,7 +13,7 @@ from inference import grpc_service_pb2 as oip
 from services.cli.client import Clients, connected
 from services.cli.console.output import print_json
 from services.cli.infer.render import Answer, drawing, render
-from services.cli.samples import read_samples
+from services.cli.samples import some_items
 from services.cli.tensors import outputs_of, parameters_of, request_of
 from services.kit.config.loader import load
 from services.kit.errors import InvalidArgument
@@ -104,13 +104,12 @@ def _item(
     source: Path, item: int, names: Sequence[str]
 ) -> tuple[Mapping[str, NDArray[Any]], int | None]:
     """Return an item of a validation set as a batch of one, and its label where it is a number."""
-    samples = read_samples(source, names)
-    if item >= len(samples):
-        raise InvalidArgument(f"--item: {source} has {len(samples)} items, from 0; got {item}")
-    one = samples.part(item, item + 1)
-    labels = one.labels
-    known = labels is not None and labels.dtype.kind in "iu" and labels.size == 1
-    return one.inputs, int(labels.flat[0]) if labels is not None and known else None
+    found = some_items(source, names, item, 1)
+    if item >= found.count:
+        raise InvalidArgument(f"--item: {source} has {found.count} items, from 0; got {item}")
+    one = found.samples()
+    known = one.labels is not None and one.labels.dtype.kind in "iu" and one.labels.size == 1
+    return one.inputs, int(one.labels.flat[0]) if one.labels is not None and known else None
 
 
 def read(source: Path) -> NDArray[Any]:
@@ -123,7 +122,7 @@ def read(source: Path) -> NDArray[Any]:
     try:
         with source.open("rb") as file:
             array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
-    except ValueError as error:
+    except (ValueError, MemoryError, EOFError, SyntaxError) as error:
         raise InvalidArgument(f"{source} is not a .npy array of numbers") from error
     if array.dtype.kind not in "biuf":
         raise InvalidArgument(f"{source} has {array.dtype} in it; numbers can be sent")

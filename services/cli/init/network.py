@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+import glob
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
+from pydantic import Field
 
-from services.cli.samples import Array, Samples
+from services.cli.init.inputs import KnownInputs
+from services.cli.samples import Array, Samples, read_samples
 from services.kit.errors import InvalidArgument
 from services.kit.operators.batch_invariance import why_alone
 from services.kit.operators.onnx_reader import load, read
 from services.kit.operators.random_inputs import Sizes, drawn, free_items
 from services.kit.operators.shape_trace import session
 from services.kit.operators.zip_map import MAPS
+from services.kit.process.confined import confined
 from services.kit.units import BYTES_PER_MIB
-
-ItemShapes = Callable[[Sequence[str]], Mapping[str, tuple[int, ...]]]
-"""Receives the names of all inputs; returns shapes of one item, without the batch, where known."""
 
 TIMED_RUNS: Final = 20
 _CHUNK: Final = 64
 _LARGEST: Final = 8
 """Batch up to which items are shown not to mix."""
+MEASURED_CPU_S: Final = 4 * 3600
+"""Most processor time for the answers to a validation set, s."""
+
+Figure = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,38 +75,70 @@ class Network:
     file: Path
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
-    gmacs_per_item: float
-    weights_mib: float
-    item_mib: float
-    fixed_batch: int | None
+    gmacs_per_item: Figure
+    weights_mib: Figure
+    item_mib: Figure
+    fixed_batch: Annotated[int, Field(ge=0)] | None
     alone: str
-    latency_s: float
+    latency_s: Figure
 
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
     """A measured accuracy. Attributes: value (0..1), items (that it was measured on)."""
 
-    value: float
-    items: int
+    value: Annotated[float, Field(ge=0, le=1)]
+    items: Annotated[int, Field(ge=1)]
 
 
-def examine(file: Path, item_shapes: ItemShapes) -> Network:
-    """Examine a network's file. Runs the network several times: blocks.
+def examined(file: Path, known: KnownInputs) -> Network:
+    """Return what a confined process finds in a network's file, and in several runs of it. Blocks.
 
     Args:
         file: ONNX file.
-        item_shapes: Called where sizes other than the first are free, on which arithmetic and
-            memory depend.
+        known: Sizes of an item, where the file leaves sizes other than the first free, on which
+            arithmetic and memory depend.
 
     Raises:
         NotFound: The file does not exist.
         InvalidArgument: The file is not an ONNX model, or one that ONNX Runtime cannot run; or a
-            free size is not known.
+            free size is not known; or it reaches a limit of the process.
     """
+    return confined(examine, file, known, file=file, reads=reads(file, known.data))
+
+
+def measured(network: Network, data: Path, first: int) -> Accuracy:
+    """Return the share of samples that a classifier gets right in a confined process. Blocks.
+
+    Args:
+        network: The network.
+        data: Validation set.
+        first: Index of its first item to be measured on.
+
+    Raises:
+        ServiceError: As `measure`; or it reaches a limit of the process.
+    """
+    return confined(
+        _measured_on, network, data, first,
+        file=network.file, reads=reads(network.file, data), cpu_s=MEASURED_CPU_S,
+    )  # fmt: skip
+
+
+def _measured_on(network: Network, data: Path, first: int) -> Accuracy:
+    return measure(network, read_samples(data, [each.name for each in network.inputs]).part(first))
+
+
+def reads(file: Path, data: Path | None) -> list[Path]:
+    """Return what examining a network reads: its folder has its files of weights, or links."""
+    files = [file.parent, *file.parent.glob(f"{glob.escape(file.name)}*")]
+    return files if data is None else [*files, data]
+
+
+def examine(file: Path, known: KnownInputs) -> Network:
+    """Examine a network's file, and run it several times. Call it in a confined process."""
     model = load(file)
     running = session(model.SerializeToString())
-    sizes = Sizes(batch=1, items=_item_shapes(running.get_inputs(), item_shapes))
+    sizes = Sizes(batch=1, items=_item_shapes(running.get_inputs(), known))
     graph = read(model, file.stem, sizes)
     inputs, outputs = _tensors(running.get_inputs()), _tensors(running.get_outputs())
     fixed = None if graph.batches else next((t.shape[0] for t in inputs if t.shape), None)
@@ -179,9 +216,9 @@ def require_one_signature(networks: Sequence[Network]) -> None:
                     )
 
 
-def _item_shapes(inputs: Sequence[Any], known: ItemShapes) -> Mapping[str, tuple[int, ...]]:
+def _item_shapes(inputs: Sequence[Any], known: KnownInputs) -> Mapping[str, tuple[int, ...]]:
     free = free_items(inputs)
-    found = known([each.name for each in inputs]) if free else {}
+    found = known.item_shapes([each.name for each in inputs]) if free else {}
     for each in _tensors(inputs):
         if each.name in free and each.name not in found:
             raise InvalidArgument(

@@ -16,11 +16,8 @@ from typing import Any, Final
 from services.cli.samples import Array
 from services.kit.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
 
-EXAMPLE_ITEMS: Final = 2
-"""Items of the example that is traced: torch.export takes a size of 1 for fixed."""
-
 Example = Callable[[Sequence[str]], Mapping[str, Array]]
-"""Receives the names of a module's inputs; returns their arrays, of `EXAMPLE_ITEMS` items."""
+"""Receives the names of a module's inputs; returns their arrays, of some items."""
 
 _INSTALL: Final = "pip install torch onnxscript, or pipx inject cinquefoil torch onnxscript"
 

@@ -6,34 +6,54 @@ import logging
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import onnx
 from onnxruntime import quantization
 from onnxruntime.transformers.float16 import convert_float_to_float16
 
-from services.cli.init.network import Network
-from services.cli.samples import Samples
-from services.kit.errors import InvalidArgument
+from services.cli.init.network import MEASURED_CPU_S, Network, reads
+from services.cli.samples import Samples, read_samples
+from services.kit.errors import InvalidArgument, ServiceError
+from services.kit.process.confined import confined
 
 CALIBRATION: Final = 128
 """Maximum number of items that 8-bit scales are computed from."""
 
+_DRAFT: Final = "draft.onnx"
 
-def reduce(network: Network, precision: str, samples: Samples) -> Path:
+
+def reduce(network: Network, precision: str, data: Path, count: int) -> Path:
     """Write a network at another precision beside its file, and return the new file.
 
-    Inputs and outputs keep their types, so that both answer the same requests.
+    Inputs and outputs keep their types, so that both answer the same requests. A confined process
+    converts it.
 
     Args:
         network: The network.
         precision: "fp16" or "int8" (static, scales per channel, as Q and DQ operators).
-        samples: Items for the scales of "int8"; accuracy is to be measured on others.
+        data: Validation set.
+        count: Its first items, so many, are for the scales of "int8"; accuracy is to be measured on
+            others.
 
     Raises:
         InvalidArgument: The tools cannot convert it.
     """
-    target = network.file.with_name(f"{network.file.stem}-{precision}.onnx")
+    file = network.file
+    target = file.with_name(f"{file.stem}-{precision}.onnx")
+    with TemporaryDirectory(prefix=".cinquefoil-", dir=file.parent) as scratch:
+        draft = Path(scratch) / _DRAFT
+        confined(
+            convert, network, precision, data, count, draft,
+            file=file, reads=reads(file, data), scratch=Path(scratch), cpu_s=MEASURED_CPU_S,
+        )  # fmt: skip
+        draft.replace(target)
+    return target
+
+
+def convert(network: Network, precision: str, data: Path, count: int, target: Path) -> None:
+    """Write a network at another precision. Call it in a confined process."""
     logging.getLogger().setLevel(logging.ERROR)  # advice on preprocessing, to the root logger
     try:
         with warnings.catch_warnings():
@@ -42,17 +62,18 @@ def reduce(network: Network, precision: str, samples: Samples) -> Path:
                 half = convert_float_to_float16(onnx.load(network.file), keep_io_types=True)
                 onnx.save(half, target)
             else:
+                names = [each.name for each in network.inputs]
                 quantization.quantize_static(
                     network.file,
                     target,
-                    _Calibration(network, samples),
+                    _Calibration(network, read_samples(data, names).part(0, count)),
                     quant_format=quantization.QuantFormat.QDQ,
                     per_channel=True,
                 )
+    except ServiceError:
+        raise
     except Exception as error:  # the tools' errors share no base class
-        target.unlink(missing_ok=True)
         raise InvalidArgument(f"{network.file} cannot be made {precision}: {error}") from error
-    return target
 
 
 class _Calibration(quantization.CalibrationDataReader):  # type: ignore[misc] # has no types

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-import numpy as np
 import typer
 from rich.console import Console
 from rich.text import Text
@@ -16,11 +15,12 @@ from rich.text import Text
 from services.cli.init.devices import Devices, find_devices
 from services.cli.init.document import NewModel, NewVariant, Place, deployment
 from services.cli.init.hub import Wanted, download, in_order
-from services.cli.init.network import Network, examine, measure, require_one_signature
-from services.cli.init.pytorch import EXAMPLE_ITEMS, Module, export
+from services.cli.init.inputs import KnownInputs
+from services.cli.init.network import Network, examined, measured, require_one_signature
+from services.cli.init.pytorch import Module, export
 from services.cli.init.reduced import CALIBRATION, reduce
 from services.cli.init.triton_repository import RepositoryModel, read_repository
-from services.cli.samples import Array, Samples, read_samples
+from services.cli.samples import some_items
 from services.cli.yaml_file import save
 from services.kit.config.loader import DEFAULT_FILE
 from services.kit.errors import (
@@ -30,6 +30,7 @@ from services.kit.errors import (
     NotFound,
     ServiceError,
 )
+from services.kit.process.confined import confined
 from services.kit.segment import plain
 
 Say = Callable[[str], object]
@@ -59,6 +60,11 @@ class Options:
     name: str = ""
     latency_s: float | None = None
     gmacs: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def known(self) -> KnownInputs:
+        """Knowledge of the inputs."""
+        return KnownInputs(self.shapes, self.data)
 
 
 def init(
@@ -116,20 +122,17 @@ def new_model(options: Options, folder: Path, say: Say) -> tuple[str, NewModel]:
         InvalidArgument: Files cannot be variants of one model, or nothing says which is better.
         NotFound: A file does not exist.
     """
-    inputs = _Inputs(options)
-    files = _files(options, folder, inputs, say)
+    files = _files(options, folder, say)
     try:
-        return _of_files(files, options, inputs, say)
+        return _of_files(files, options, say)
     except ServiceError:
         if options.pytorch is not None:  # the next try exports again
             files[0].unlink()
         raise
 
 
-def _of_files(
-    files: Sequence[Path], options: Options, inputs: _Inputs, say: Say
-) -> tuple[str, NewModel]:
-    networks = {_name(file.stem): _examined(file, inputs, say) for file in files}
+def _of_files(files: Sequence[Path], options: Options, say: Say) -> tuple[str, NewModel]:
+    networks = {_name(file.stem): _examined(file, options, say) for file in files}
     if len(networks) < len(files):
         raise InvalidArgument("--onnx: two files have one name, which is their variant's")
     require_one_signature([*networks.values()])
@@ -143,72 +146,25 @@ def _of_files(
         variants = {each: NewVariant.of(network, None) for each, network in networks.items()}
         return name, NewModel(variants, options.latency_s)
     first = next(iter(networks.values()))
-    samples = inputs.samples(options.data, [each.name for each in first.inputs])
-    calibration, rest = _divided(samples, options.precisions)
+    calibration = _calibration(options.data, first, options.precisions)
     for variant, network in [*networks.items()]:
         for precision in options.precisions:
-            file = reduce(network, precision, calibration)
-            networks[f"{variant}-{precision}"] = _examined(file, inputs, say)
+            file = reduce(network, precision, options.data, calibration)
+            networks[f"{variant}-{precision}"] = _examined(file, options, say)
     require_one_signature([*networks.values()])
     return name, NewModel(
-        {each: _measured(network, rest, say) for each, network in networks.items()},
+        {
+            each: _measured(network, options.data, calibration, say)
+            for each, network in networks.items()
+        },
         options.latency_s,
     )
 
 
-@dataclass
-class _Inputs:
-    """Knowledge of a network's inputs: by --shape, or from the validation set."""
-
-    options: Options
-    _samples: dict[tuple[str, ...], Samples] = field(default_factory=dict)
-
-    def samples(self, file: Path, names: Sequence[str]) -> Samples:
-        """Return the validation set in a file for these inputs; it is read once."""
-        key = tuple(names)
-        if key not in self._samples:
-            self._samples[key] = read_samples(file, names)
-        return self._samples[key]
-
-    def item_shapes(self, names: Sequence[str]) -> Mapping[str, tuple[int, ...]]:
-        """Return the shapes of one item, without the batch, of the inputs where they are known."""
-        shapes = dict(self.options.shapes)
-        if "" in shapes:
-            if len(names) != 1:
-                raise InvalidArgument(
-                    f"--shape: NAME=SIZES is needed, as there are {', '.join(names)}"
-                )
-            shapes[names[0]] = shapes.pop("")
-        unknown = next((each for each in shapes if each not in names), None)
-        if unknown is not None:
-            raise InvalidArgument(f"--shape: no input {unknown!r}; it has {', '.join(names)}")
-        if self.options.data is not None and not shapes.keys() >= set(names):
-            of_data = self.samples(self.options.data, names).inputs
-            shapes = {name: array.shape[1:] for name, array in of_data.items()} | shapes
-        return shapes
-
-    def example(self, names: Sequence[str]) -> Mapping[str, Array]:
-        """Return two items for these inputs: of the validation set, or zeros in their shapes."""
-        if self.options.data is not None:
-            given = self.samples(self.options.data, names).inputs
-            found = {name: np.resize(a, (EXAMPLE_ITEMS, *a.shape[1:])) for name, a in given.items()}
-            return {
-                name: a.astype("float32") if a.dtype.kind == "f" else a for name, a in found.items()
-            }
-        shapes = self.item_shapes(names)
-        missing = next((name for name in names if name not in shapes), None)
-        if missing is not None:
-            raise InvalidArgument(
-                f"--shape: nothing says how large an item of {missing!r} is; give its sizes, "
-                f"--shape {missing}=3,224,224, or a validation set, --data"
-            )
-        return {name: np.zeros((EXAMPLE_ITEMS, *shapes[name]), "float32") for name in names}
-
-
-def _files(options: Options, folder: Path, inputs: _Inputs, say: Say) -> tuple[Path, ...]:
+def _files(options: Options, folder: Path, say: Say) -> tuple[Path, ...]:
     if options.pytorch is not None:
         target = folder / f"{_name(options.name or options.pytorch.name)}.onnx"
-        return (export(options.pytorch, target, inputs.example),)
+        return (export(options.pytorch, target, options.known.example),)
     return options.files or _hub_files(options.hub, folder, say)
 
 
@@ -236,20 +192,23 @@ def _hub_name(text: str) -> str:
     return Path(wanted.repository if wanted else text).resolve().name
 
 
-def _divided(samples: Samples, precisions: Sequence[str]) -> tuple[Samples, Samples]:
-    """Return the items for scales, and those for accuracies: no item is in both."""
+def _calibration(data: Path, network: Network, precisions: Sequence[str]) -> int:
+    """Return how many items, the first, are for scales: accuracies are measured on the rest."""
     if "int8" not in precisions:
-        return samples, samples
-    count = min(CALIBRATION, len(samples) // 4)
+        return 0
+    items = some_items(data, [each.name for each in network.inputs], 0, 1).count
+    count = min(CALIBRATION, items // 4)
     if not count:
         raise InvalidArgument("--data: int8 needs at least 4 items, a quarter of them for scales")
-    return samples.part(0, count), samples.part(count)
+    return count
 
 
-def _examined(file: Path, inputs: _Inputs, say: Say) -> Network:
+def _examined(file: Path, options: Options, say: Say) -> Network:
     try:
-        network = examine(file, inputs.item_shapes)
+        network = examined(file, options.known)
     except InvalidArgument as error:
+        if error.message.startswith(str(file)):
+            raise
         raise InvalidArgument(f"{file}: {error.message}") from error
     say(f"{file.name}: {network.gmacs_per_item:.3g} GMACs, {network.latency_s * 1e3:.2g} ms a core")
     for output in network.outputs:
@@ -260,8 +219,8 @@ def _examined(file: Path, inputs: _Inputs, say: Say) -> Network:
     return network
 
 
-def _measured(network: Network, samples: Samples, say: Say) -> NewVariant:
-    accuracy = measure(network, samples)
+def _measured(network: Network, data: Path, first: int, say: Say) -> NewVariant:
+    accuracy = measured(network, data, first)
     say(f"{network.file.name}: {accuracy.value:.4f} right of {accuracy.items} items")
     if not accuracy.value:
         raise FailedPrecondition(f"{network.file}: not one answer is right; check the labels")
@@ -271,7 +230,7 @@ def _measured(network: Network, samples: Samples, say: Say) -> NewVariant:
 def _imported(
     folder: Path, options: Options, place: Place, say: Say
 ) -> tuple[dict[str, NewModel], Place]:
-    repository = read_repository(folder)
+    repository = confined(read_repository, folder, file=folder, reads=[folder], cpu_s=60)
     for name, why in repository.refused.items():
         say(f"{name} is left out: {why}")
     models, kept = {}, []
@@ -294,7 +253,7 @@ def _imported(
 def _of_repository(model: RepositoryModel, folder: Path, options: Options, say: Say) -> NewModel:
     limit = model.max_batch
     if model.onnx is not None:
-        found = NewVariant.of(_examined(model.onnx, _Inputs(options), say), None)
+        found = NewVariant.of(_examined(model.onnx, options, say), None)
         limit = min(limit, found.max_batch or limit)
         variant = NewVariant(found.network, None, found.gmacs_per_item, limit)
     else:

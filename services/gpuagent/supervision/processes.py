@@ -18,17 +18,24 @@ from typing import Final
 
 import psutil
 
+from services.kit.process.environment import one_thread, passed_on
+
 _MODULE: Final = "services.gpuagent.worker"
 _POLL_S: Final = 0.05
 _TAIL_BYTES: Final = 2000
 _PASSED_ON: Final = (
-    "CUDA_", "GGML_", "HF_", "HOME", "LANG", "LC_", "LD_LIBRARY_PATH", "NVIDIA_", "OTEL_", "PATH",
-    "PYTHON", "SSL_CERT_", "TMPDIR", "TZ", "VIRTUAL_ENV", "XDG_",
+    "CUDA_", "GGML_", "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "NVIDIA_", "OTEL_", "SSL_CERT_",
+    "XDG_",
 )  # fmt: skip
-"""Beginnings of variables that workers need; the rest may hold secrets of the agent."""
+"""Beginnings of variables that workers need beside those of every process: for their devices, for
+the folder of weights that a server looks into, for the collector of their spans, and certificates
+of others. Secrets of a server, such as HF_TOKEN, are in `runtime.environment_file`."""
 
 _NOT_PASSED_ON: Final = ("CUDA_VISIBLE_DEVICES", "CUDA_MPS_")
 """The agent's own restrictions of visible GPUs, which its workers do not inherit."""
+
+_CREDENTIALS: Final = "_HEADERS"
+"""End of the variables of OpenTelemetry that hold a collector's credentials."""
 
 
 class WorkerProcess:
@@ -96,11 +103,10 @@ class WorkerProcess:
 
 def start(spec: Path, log: Path, environment: Mapping[str, str]) -> WorkerProcess:
     """Start a worker in a session of its own, so that it outlives this agent. Blocks for ms."""
-    threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     ours = {
         key: value
-        for key, value in os.environ.items()
-        if key.startswith(_PASSED_ON) and not key.startswith(_NOT_PASSED_ON)
+        for key, value in passed_on(*_PASSED_ON).items()
+        if not (key.startswith(_NOT_PASSED_ON) or key.endswith(_CREDENTIALS))
     }
     with open(log, "ab", opener=partial(os.open, mode=0o600)) as errors:
         # The child outlives us on purpose, so it is not waited for here.
@@ -110,7 +116,7 @@ def start(spec: Path, log: Path, environment: Mapping[str, str]) -> WorkerProces
             stdin=subprocess.DEVNULL,
             stdout=errors,
             stderr=errors,
-            env={**ours, **threads, **environment},
+            env={**ours, **one_thread(), **environment},
             start_new_session=True,
         )
     return WorkerProcess(psutil.Process(child.pid), child)

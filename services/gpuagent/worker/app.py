@@ -16,7 +16,6 @@ from services.gpuagent.core import worker_spec
 from services.gpuagent.core.worker_spec import WorkerSpec
 from services.gpuagent.shared_memory.shared_counters import SharedCounters, opened
 from services.gpuagent.worker.batch_executor import BatchExecutor
-from services.gpuagent.worker.confinement import confine
 from services.gpuagent.worker.core.batcher import Batcher
 from services.gpuagent.worker.core.credits import Credits
 from services.gpuagent.worker.external_model import external_model
@@ -41,6 +40,7 @@ from services.kit.config import (
 )
 from services.kit.errors import FailedPrecondition
 from services.kit.package_data import require_sha256
+from services.kit.process.confinement import confine
 from services.kit.process.memory import collect_rarely, keep_large_blocks
 from services.kit.rpc import ADDRESS_TAKEN, Access, Limits, serve_until, serving
 from services.kit.telemetry import export, logs
