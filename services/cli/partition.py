@@ -1,8 +1,9 @@
 """Cuts a model into stages, checks them against the whole, and writes them with `stages.json`."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import onnx
@@ -12,6 +13,7 @@ from rich.table import Table
 
 from services.cli.console.output import table
 from services.cli.console.quantities import seconds
+from services.cli.networks import files_of, graph_of
 from services.gpuagent.profiling.core.roofline import Roofline
 from services.gpuagent.profiling.sensitivity.database import Database
 from services.gpuagent.profiling.sensitivity.measure import Measured, missing
@@ -19,8 +21,9 @@ from services.gpuagent.profiling.sensitivity.study import Study, study
 from services.kit.errors import InvalidArgument
 from services.kit.hardware import gpu_types
 from services.kit.operators.core.graph import Graph
-from services.kit.operators.onnx_reader import load, read
+from services.kit.operators.onnx_reader import load
 from services.kit.operators.random_inputs import Sizes
+from services.kit.process.confined import confined
 from services.kit.units import BYTES_PER_MIB
 from services.planner.adapters.onnx_stages import Agreement, cut, verify
 from services.planner.core.partitioning.model import Partition, Partitioning, StageObjective
@@ -122,6 +125,7 @@ def deployment_lines(found: Partitioning, folder: Path) -> Iterator[str]:
         yield "  - {" + ", ".join(f"{key}: {value}" for key, value in stage.items()) + "}"
 
 
+_CUT_CPU_S: Final = 3600
 _MOST_BYTES: Final = 2**31 - 1
 """Protobuf's limit on a message; larger models keep weights in files of their own."""
 
@@ -141,14 +145,17 @@ def partition(  # noqa: PLR0913 - the options of the command
     Raises:
         ServiceError: It cannot be read, or not be cut like that, or its stages answer otherwise.
     """
-    model = load(file)
-    graph = read(model, file.stem, sizes)
+    graph = graph_of(file, sizes)
     times = _times(graph, gpu, database)
     found = partitioned(graph, times.costs, request)
-    stages = [_serialized(each) for each in cut(model, found)]
-    agreement = verify(model, stages, _sizes(sizes, graph))
-    text = document(found, times, request.objective, agreement, out)
-    _write(out, found, stages, json.dumps(text, indent=2))
+    out.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".cinquefoil-", dir=out) as scratch:
+        agreement = confined(
+            write_stages, file, found, sizes, Path(scratch),
+            file=file, reads=files_of(file), scratch=Path(scratch), cpu_s=_CUT_CPU_S,
+        )  # fmt: skip
+        text = document(found, times, request.objective, agreement, out)
+        _move(Path(scratch), out, found, json.dumps(text, indent=2))
     if as_json:
         typer.echo(json.dumps(text, indent=2))
         return
@@ -171,6 +178,26 @@ def _times(graph: Graph, gpu: str, file: Path) -> Study:
         return study(graph, Roofline.of(table), database, reuse=False)
 
 
+def write_stages(file: Path, found: Partitioning, sizes: Sizes, folder: Path) -> Agreement:
+    """Write a network's stages; return how well they answer. Call it in a confined process.
+
+    Args:
+        file: The network.
+        found: Its stages.
+        sizes: Sizes that its graph was read at.
+        folder: Where to write them.
+
+    Raises:
+        ServiceError: The stages answer otherwise than the network, or are too large.
+    """
+    model = load(file)
+    stages = [_serialized(each) for each in cut(model, found)]
+    agreement = verify(model, stages, _sizes(sizes, found.graph))
+    for stage, serialized in zip(found.stages, stages, strict=True):
+        (folder / file_name(stage)).write_bytes(serialized)
+    return agreement
+
+
 def _sizes(sizes: Sizes, graph: Graph) -> tuple[Sizes, ...]:
     """Return the sizes to check at: one item, and more items than the batch size given."""
     if not graph.batches:
@@ -186,9 +213,8 @@ def _serialized(model: onnx.ModelProto) -> bytes:
     return serialized
 
 
-def _write(folder: Path, found: Partitioning, stages: Sequence[bytes], text: str) -> None:
-    """Write the files; stages.json last, so that what it names is there."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for stage, serialized in zip(found.stages, stages, strict=True):
-        (folder / file_name(stage)).write_bytes(serialized)
+def _move(scratch: Path, folder: Path, found: Partitioning, text: str) -> None:
+    """Move the stages to their folder; stages.json last, so that what it names is there."""
+    for stage in found.stages:
+        (scratch / file_name(stage)).replace(folder / file_name(stage))
     (folder / "stages.json").write_text(f"{text}\n", encoding="utf-8")

@@ -26,13 +26,16 @@ def status() -> dict[str, str]:
     return {name: " ".join(value.split()) for name, value in (line.split(":", 1) for line in lines)}
 
 
-def succeeds(name: str, file: Path) -> bool:
-    """Return whether something that is not permitted can be done.
+def permitted(file: Path) -> list[str]:
+    """Return what of `TRIES` can be done, none of which should be.
 
     Args:
-        name: One of `TRIES`.
         file: Outside what may be read.
     """
+    return [name for name in TRIES if _succeeds(name, file)]
+
+
+def _succeeds(name: str, file: Path) -> bool:
     try:
         TRIES[name](file)
     except (OSError, RuntimeError):
@@ -49,6 +52,11 @@ def _fork(_file: Path) -> None:
         os._exit(0)
 
 
+def _append(_file: Path) -> None:
+    with Path(__file__).open("ab"):
+        pass
+
+
 def _uring(_file: Path) -> None:
     if ctypes.CDLL(None).syscall(425, 8, ctypes.create_string_buffer(120)) < 0:
         raise OSError
@@ -59,7 +67,7 @@ TRIES: Final[Mapping[str, Callable[[Path], object]]] = {
     "a socket of this machine": lambda _: socket.socketpair(),
     "a connection": _connect,
     "a program": lambda _: os.posix_spawn("/bin/true", ["true"], {}),
-    "another program": lambda _: os.execv("/bin/true", ["true"]),
+    "another program": lambda _: os.execv("/bin/true", ["true"]),  # noqa: S606 - refused
     "a process": _fork,
     "a ring for calls": _uring,
     "a signal": lambda _: os.kill(os.getppid(), 0),
@@ -67,7 +75,7 @@ TRIES: Final[Mapping[str, Callable[[Path], object]]] = {
     "a user's folder": lambda file: [*file.parent.iterdir()],
     "another's environment": lambda _: Path(f"/proc/{os.getppid()}/environ").read_bytes(),
     "a change": lambda file: file.write_bytes(b"1"),
-    "a change of what may be read": lambda _: Path(__file__).open("ab"),
+    "a change of what may be read": _append,
     "a new file": lambda file: file.with_name("new").touch(),
     "a removal": lambda file: file.unlink(),
     "a link": lambda file: file.with_name("link").symlink_to(file),
@@ -159,3 +167,8 @@ def write(folder: Path) -> None:
         (folder / "link").symlink_to("/etc/passwd")
     with suppress(OSError):
         (folder.parent / "beside").write_bytes(b"1")
+
+
+def spelled(text: str) -> str:
+    """Return a text that was given as bytes in hexadecimal digits."""
+    return bytes.fromhex(text).decode()

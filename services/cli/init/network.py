@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from services.cli.init.inputs import KnownInputs
+from services.cli.networks import files_of
 from services.cli.samples import Array, Samples, read_samples
 from services.kit.errors import InvalidArgument
 from services.kit.operators.batch_invariance import why_alone
@@ -129,9 +129,8 @@ def _measured_on(network: Network, data: Path, first: int) -> Accuracy:
 
 
 def reads(file: Path, data: Path | None) -> list[Path]:
-    """Return what examining a network reads: its folder has its files of weights, or links."""
-    files = [file.parent, *file.parent.glob(f"{glob.escape(file.name)}*")]
-    return files if data is None else [*files, data]
+    """Return what examining a network reads."""
+    return [*files_of(file), *([] if data is None else [data])]
 
 
 def examine(file: Path, known: KnownInputs) -> Network:

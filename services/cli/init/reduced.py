@@ -16,6 +16,7 @@ from onnxruntime.transformers.float16 import convert_float_to_float16
 from services.cli.init.network import MEASURED_CPU_S, Network, reads
 from services.cli.samples import Samples, read_samples
 from services.kit.errors import InvalidArgument, ServiceError
+from services.kit.operators.onnx_reader import load
 from services.kit.process.confined import confined
 
 CALIBRATION: Final = 128
@@ -55,16 +56,17 @@ def reduce(network: Network, precision: str, data: Path, count: int) -> Path:
 def convert(network: Network, precision: str, data: Path, count: int, target: Path) -> None:
     """Write a network at another precision. Call it in a confined process."""
     logging.getLogger().setLevel(logging.ERROR)  # advice on preprocessing, to the root logger
+    model = load(network.file)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # values that fp16 rounds to zero: accuracy is measured
             if precision == "fp16":
-                half = convert_float_to_float16(onnx.load(network.file), keep_io_types=True)
+                half = convert_float_to_float16(model, keep_io_types=True)
                 onnx.save(half, target)
             else:
                 names = [each.name for each in network.inputs]
                 quantization.quantize_static(
-                    network.file,
+                    model,
                     target,
                     _Calibration(network, read_samples(data, names).part(0, count)),
                     quant_format=quantization.QuantFormat.QDQ,

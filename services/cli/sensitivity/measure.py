@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-import onnx
 import typer
 
 from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
@@ -22,6 +21,7 @@ from services.gpuagent.profiling.sensitivity.measure import Bench, Measured, Ope
 from services.kit.errors import FailedPrecondition, NotFound
 from services.kit.operators.core.clock_sensitivity import CLOCK_DROP, Cost
 from services.kit.operators.core.graph import Graph
+from services.kit.operators.onnx_reader import load
 from services.kit.operators.random_inputs import Sizes
 from services.kit.rpc import dial
 
@@ -44,9 +44,11 @@ class Place:
 
 
 async def measured(
-    model: onnx.ModelProto, graph: Graph, sizes: Sizes, database: Database, place: Place
+    file: Path, graph: Graph, sizes: Sizes, database: Database, place: Place
 ) -> Measured:
     """Return the device, with the times of all kernels that the database does not know.
+
+    The network runs in this process: CUDA needs the GPU's devices.
 
     Raises:
         NotFound: The node has no such GPU.
@@ -65,7 +67,7 @@ async def measured(
             return Measured(device, {})
         name = f"sensitivity-{uuid4().hex[:8]}"
         async with reserved(agent, gpu.uuid, name, wait=place.wait, waiting=_waiting) as rig:
-            bench = await asyncio.to_thread(Bench, model, graph, sizes)
+            bench = await asyncio.to_thread(lambda: Bench(load(file), graph, sizes))
             # CUDA starts in this process only after that, and sees nothing else.
             os.environ["CUDA_VISIBLE_DEVICES"] = await rig.hold(top_mhz)
             clocks_mhz = (top_mhz, round(top_mhz * (1 - CLOCK_DROP)))

@@ -7,13 +7,13 @@ import typer
 from rich.console import Console
 
 from services.cli.console.output import print_json
+from services.cli.networks import graph_of
 from services.cli.sensitivity import chart, render
 from services.cli.sensitivity.measure import Place, measured
 from services.gpuagent.profiling.core.roofline import Roofline
 from services.gpuagent.profiling.sensitivity.database import Database
 from services.gpuagent.profiling.sensitivity.study import study
 from services.kit.hardware import gpu_types
-from services.kit.operators.onnx_reader import load, read
 from services.kit.operators.random_inputs import Sizes
 
 
@@ -33,14 +33,13 @@ async def sensitivity(  # noqa: PLR0913 - the options of the command
     Raises:
         ServiceError: There is no such type, the agent cannot do it, or the model cannot be read.
     """
-    model = load(file)
-    graph = read(model, file.stem, sizes)
+    graph = await asyncio.to_thread(graph_of, file, sizes)
     await asyncio.to_thread(out.mkdir, parents=True, exist_ok=True)  # now: measuring takes its time
     with Database(database) as known:
         if isinstance(on, str):
             found = study(graph, Roofline.of(gpu_types.load(on)), known, reuse=False)
         else:
-            found = study(graph, await measured(model, graph, sizes, known, on), known, reuse=True)
+            found = study(graph, await measured(file, graph, sizes, known, on), known, reuse=True)
     picture = out / f"{found.graph.name}.{found.device}.png"
     chart.draw(found, picture)
     if as_json:

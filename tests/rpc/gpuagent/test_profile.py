@@ -323,8 +323,7 @@ async def test_only_the_clock_changes_between_points_of_a_segment(tmp_path: Path
 async def test_an_empty_gpu_is_held_at_a_clock_and_given_back_without(tmp_path: Path) -> None:
     """An empty GPU for `gpuagent sensitivity` to measure operators on."""
     save_model(tmp_path / "m.onnx")
-    model = load_model(tmp_path / "m.onnx")
-    graph = read(model, "m", Sizes())
+    graph = read(load_model(tmp_path / "m.onnx"), "m", Sizes())
     async with bench(tmp_path) as world:
         async with reserved(world.agent.stub, GPU, "s", wait=False, waiting=print) as rig:
             uuid = await rig.hold(705)
@@ -332,7 +331,7 @@ async def test_an_empty_gpu_is_held_at_a_clock_and_given_back_without(tmp_path: 
         after = await world.layout()
         place = Place(world.config, NODE, GPU, wait=False)
         with Database(tmp_path / "s.db") as database, pytest.raises(FailedPrecondition) as refused:
-            await measured(model, graph, Sizes(), database, place)
+            await measured(tmp_path / "m.onnx", graph, Sizes(), database, place)
 
     assert uuid.startswith("MIG-")
     assert during == (["7g.40gb@0"], [], 705)
