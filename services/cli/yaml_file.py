@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import yaml
 from ruamel.yaml import YAML
+from ruamel.yaml.representer import RoundTripRepresenter
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
 from services.kit.config.loader import ConfigError, load
@@ -32,9 +33,23 @@ def scalar(text: str) -> str:
     return text if resolved == _TEXT and _WORD.fullmatch(text) else DoubleQuotedScalarString(text)
 
 
+class _Representer(RoundTripRepresenter):  # type: ignore[misc] # has no types
+    """Writes numbers that are numbers in YAML 1.1, too, which wants a point in 1.0e-06."""
+
+    def represent_float(self, value: float) -> Any:
+        node = super().represent_float(value)
+        if "." not in node.value:
+            node.value = node.value.replace("e", ".0e")
+        return node
+
+
+_Representer.add_representer(float, _Representer.represent_float)
+
+
 def round_trip() -> YAML:
     """Return a reader and writer that keeps comments and the order of keys."""
     yaml = YAML()
+    yaml.Representer = _Representer
     yaml.width = 1000  # no line is wrapped
     yaml.preserve_quotes = True
     yaml.indent(mapping=2, sequence=4, offset=2)

@@ -40,7 +40,7 @@ def require_printable(where: str, *names: str) -> None:
     """
     for name in names:
         if not name.isprintable():
-            raise InvalidArgument(f"{where}: a name must be printable, got {name[:64]!a}")
+            raise InvalidArgument(f"{plain(where)}: a name must be printable, got {name[:64]!a}")
 
 
 def require_unicode(*texts: str) -> None:

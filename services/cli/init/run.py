@@ -241,7 +241,11 @@ def _imported(
                 f"give --gmacs {each.name}=GMACS_PER_ITEM"
             )
             continue
-        models[_name(each.name)] = _of_repository(each, folder, options, say)
+        name = _name(each.name)
+        if name in models:
+            say(f"{each.name} is left out: {name}, its name in the file, is another model's")
+            continue
+        models[name] = _of_repository(each, folder, options, say)
         kept.append(each)
     if not models:
         raise FailedPrecondition(f"{folder}: no model of it can be served")

@@ -76,6 +76,7 @@ def read_repository(folder: Path) -> Repository:
 
 
 def _read(path: Path) -> ModelConfig:
+    require_printable(str(path), path.parent.name)
     try:
         text = path.read_text(encoding="utf-8")
         config = text_format.Parse(text, ModelConfig(), allow_unknown_field=True)
@@ -85,7 +86,7 @@ def _read(path: Path) -> ModelConfig:
         raise InvalidArgument(f"{path}: messages in it are nested too deep") from error
     steps = (step.model_name for step in config.ensemble_scheduling.step)
     file = config.default_model_filename
-    for name in (path.parent.name, config.backend, config.platform, file, *steps):
+    for name in (config.backend, config.platform, file, *steps):
         require_printable(str(path), name)
     if file and (file in {".", ".."} or "/" in file):
         raise InvalidArgument(f"{path}: default_model_filename must name a file, got {file!r}")

@@ -15,30 +15,9 @@ from services.cli.init.document import NewModel, NewVariant, Place, deployment
 from services.cli.init.network import Network, Tensor
 from services.cli.yaml_file import round_trip, written
 from services.kit.errors import InvalidArgument
+from tests.support.hostile_names import NAMES
 
 FOLDER = Path("/deployments/one")
-_CONTROL = ["\n", "\r", "\x85", "\u2028", "\u2029", "\x00", "\x1b[2J", "\ufeff", "\t", " "]
-_SYNTAX = [
-    *"#:-&*|>{}[],?@=~%'`<!\"\\",
-    "# ",
-    ": ",
-    "- ",
-    "&a ",
-    "*a",
-    "<<",
-    "---",
-    "...",
-    "{port}",
-]
-_SYNTAX += ["%YAML 1.1", "!!python/object/apply:os.system"]
-_WORDS = ["yes", "on", "null", "1e3", "0x1f", "0o7", "0777", "1_000", "12:30:00", "2001-01-01"]
-NAMES = (
-    st.sampled_from(_WORDS)
-    | st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
-    | st.lists(st.sampled_from([*_CONTROL, *_SYNTAX, *_WORDS, "models", "x"]), min_size=1).map(
-        "".join
-    )
-)
 
 
 def model(tensor: str, file: str, variant: str, word: str) -> NewModel:
@@ -115,3 +94,10 @@ def test_the_name_of_a_file_that_is_not_unicode_is_refused() -> None:
     """Bytes that no text has cannot be written as UTF-8: a sentence, no traceback."""
     with pytest.raises(InvalidArgument, match="Unicode"):
         read("model", model("t", "\udcff.onnx", "v", "w"), "p")
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+@example(1e-6)
+def test_a_number_is_read_as_this_number(value: float) -> None:
+    """Also by readers of YAML 1.1, where 1e-06 is a text."""
+    assert yaml.safe_load(written(CommentedMap(x=value))) == {"x": value}
