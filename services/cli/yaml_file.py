@@ -33,7 +33,7 @@ def scalar(text: str) -> str:
     return text if resolved == _TEXT and _WORD.fullmatch(text) else DoubleQuotedScalarString(text)
 
 
-class _Representer(RoundTripRepresenter):  # type: ignore[misc] # has no types
+class _Representer(RoundTripRepresenter):
     """Writes numbers that are numbers in YAML 1.1, too, which wants a point in 1.0e-06."""
 
     def represent_float(self, value: float) -> Any:

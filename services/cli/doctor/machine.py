@@ -16,6 +16,7 @@ from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.gpuagent.node_conditions import missing_provider
 from services.kit.errors import ServiceError
 from services.kit.hardware.boards import table_of
+from services.kit.process import confinement
 
 _MIG_CONFIG: Final = Path("/proc/driver/nvidia/capabilities/mig/config")
 _WITHOUT_GPU: Final = "cores and simulated GPUs work without one"
@@ -29,6 +30,7 @@ def machine(mps_binary: Path, *, needs_gpu: bool) -> Iterator[Finding]:
         needs_gpu: A node of the deployment has real GPUs.
     """
     yield from _builds()
+    yield _confinement()
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
@@ -44,6 +46,17 @@ def machine(mps_binary: Path, *, needs_gpu: bool) -> Iterator[Finding]:
     for provider in ("cuda", "tensorrt"):
         yield _provider(provider)
     yield _mps(mps_binary)
+
+
+def _confinement() -> Finding:
+    """Return the finding on what keeps a parser of others' files and requests from doing more."""
+    if lacking := confinement.missing():
+        return note(
+            "confinement",
+            f"{' and '.join(lacking)} missing: workers and readers of models can do more",
+            "; ".join(lacking.values()),
+        )
+    return fine("confinement", "libseccomp and Landlock")
 
 
 def _builds() -> Iterator[Finding]:

@@ -233,7 +233,7 @@ def _planner(place: Place) -> CommentedMap:
 
 
 def _significant(value: float) -> float:
-    return float(f"{max(value, 1e-4):.3g}")  # smaller ones would be written with an exponent
+    return float(f"{max(value, 1e-6):.3g}")
 
 
 def _rounded_up(value: float) -> float:

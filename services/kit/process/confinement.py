@@ -6,6 +6,7 @@ import os
 import pwd
 import resource
 from collections.abc import Iterable
+from ctypes.util import find_library
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -115,6 +116,16 @@ def confine(*, starts_programs: bool, user: tuple[int, int] | None = None) -> No
         _call_filter(_FORBIDDEN if starts_programs else (*_FORBIDDEN, *_PROGRAMS)).load()
     except (ImportError, OSError, RuntimeError) as error:
         _log.warning("system calls are not filtered", error=str(error))
+
+
+def missing() -> dict[str, str]:
+    """Return the mechanisms that this system lacks, each with where it is from."""
+    lacking = {}
+    if find_library("seccomp") is None:
+        lacking["libseccomp"] = "apt install libseccomp2, or dnf install libseccomp"
+    if not landlock.version():
+        lacking["Landlock"] = "Linux 5.13 with CONFIG_SECURITY_LANDLOCK, and `landlock` in lsm="
+    return lacking
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,12 @@ _SPECIAL: Final = 1 | 1 << 6 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12 | 1 << 15
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+def version() -> int:
+    """Return the version that the kernel has; 0: none, or it is switched off."""
+    found: int = _libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION)
+    return max(found, 0)
+
+
 def restrict(reads: Iterable[Path], writes: Iterable[Path]) -> bool:
     """Restrict this thread, and what it starts, to some files; False: the kernel lacks Landlock.
 
@@ -48,11 +54,11 @@ def restrict(reads: Iterable[Path], writes: Iterable[Path]) -> bool:
     Raises:
         OSError: The kernel refuses a rule.
     """
-    version = _libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION)
-    if version < 1:
+    known = version()
+    if not known:
         return False
-    handled = sum(rights for since, rights in _RIGHTS if version >= since)
-    refused = (mask for since, mask in (_NETWORK, _SCOPES) if version >= since)
+    handled = sum(rights for since, rights in _RIGHTS if known >= since)
+    refused = (mask for since, mask in (_NETWORK, _SCOPES) if known >= since)
     attributes = b"".join(struct.pack("=Q", each) for each in (handled, *refused))
     ruleset = _checked(_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0)
     try:

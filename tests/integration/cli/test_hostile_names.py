@@ -1,6 +1,6 @@
 """Names of others from their files to the deployment: read back, they are what was meant.
 
-CINQUEFOIL_FUZZ=100000 pytest tests/integration/cli/test_hostile_names.py
+HOSTILE_NAMES=100000 pytest tests/integration/cli/test_hostile_names.py
 """
 
 import os
@@ -27,13 +27,13 @@ from services.cli.init.network import Network, examine
 from services.cli.init.triton_repository import CONFIG, RepositoryModel, read_repository
 from services.cli.main import app
 from services.cli.yaml_file import save
-from services.kit.config import Deployment
+from services.kit.config import Deployment, ExternalRuntime
 from services.kit.config.loader import DEFAULT_FILE, load
 from services.kit.errors import InvalidArgument
 from services.kit.operators import onnx_reader
 from tests.support.hostile_names import drawn
 
-COUNT = int(os.environ.get("CINQUEFOIL_FUZZ", "400"))
+COUNT = int(os.environ.get("HOSTILE_NAMES", "400"))
 A_FILE = 100
 """Names in one network, or one repository."""
 
@@ -128,6 +128,7 @@ def test_names_inside_a_triton_repository_stay_data(tmp_path: Path) -> None:
         _, loaded = _loaded(tmp_path, {f"m{at}": _served(found[n]) for at, n in enumerate(some)})
         for at, name in enumerate(some):
             runtime = loaded.models[f"m{at}"].variants["v"].runtime
+            assert isinstance(runtime, ExternalRuntime)
             assert (runtime.model_name, runtime.command) == (name, ("serve", name, "{port}"))
 
 
@@ -177,7 +178,8 @@ def test_a_folder_of_hostile_files_is_a_model_of_these_files(tmp_path: Path) -> 
     inputs = "x: #{port}"
     for at, name in enumerate(names):
         onnx.save(_network([inputs]), tmp_path / f"{at}{name}.onnx")
-    np.savez(tmp_path / "val.npz", **{f"{inputs}+": np.eye(2, dtype="f4"), "y": np.arange(2)})
+    arrays: dict[str, Any] = {f"{inputs}+": np.eye(2, dtype="f4"), "y": np.arange(2)}
+    np.savez(tmp_path / "val.npz", **arrays)
 
     result = init(tmp_path / "d", "--hf", tmp_path, "--data", tmp_path / "val.npz")
 
@@ -202,7 +204,8 @@ def test_bytes_that_are_no_text_are_one_sentence(tmp_path: Path, content: bytes)
 def test_names_of_arrays_are_shown_as_one_line(tmp_path: Path) -> None:
     """What a validation set calls its arrays cannot move a terminal's cursor."""
     onnx.save(_network(["x"]), tmp_path / "m.onnx")
-    np.savez(tmp_path / "val.npz", **{"a\x1b[2J\u2028b": np.eye(2), "c": np.eye(2)})
+    arrays: dict[str, Any] = {"a\x1b[2J\u2028b": np.eye(2), "c": np.eye(2)}
+    np.savez(tmp_path / "val.npz", **arrays)
     result = init(tmp_path / "d", "--onnx", tmp_path / "m.onnx", "--data", tmp_path / "val.npz")
     assert "no array for input" in result.stderr
     assert result.stderr.rstrip("\n").isprintable()

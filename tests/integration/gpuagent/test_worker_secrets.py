@@ -19,7 +19,11 @@ async def test_a_worker_sees_nothing_of_its_agents_secrets(
 ) -> None:
     """Of the agent's environment it gets what is on a list: a database's password is not."""
     monkeypatch.setenv("CINQUEFOIL_PLANNER__DATABASE", "postgresql://u:hunter2@db/plans")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
+    for name in ("AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "OTEL_EXPORTER_OTLP_HEADERS"):
+        monkeypatch.setenv(name, "hunter2")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "authorization=hunter2")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4317")
+    monkeypatch.setenv("HF_HOME", "/models/hf")
     monkeypatch.setenv("LANG", "C.UTF-8")
     started = processes.start(
         tmp_path / "none.json", tmp_path / "log", {"CUDA_VISIBLE_DEVICES": ""}
@@ -32,6 +36,8 @@ async def test_a_worker_sees_nothing_of_its_agents_secrets(
 
     assert not [name for name, value in environment.items() if "hunter2" in value]
     assert environment["LANG"] == "C.UTF-8"
+    assert environment["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://collector:4317"
+    assert environment["HF_HOME"] == "/models/hf"
     assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
 
 

@@ -107,6 +107,11 @@ async def test_a_worker_has_given_up_what_it_does_not_need(plain: Running) -> No
     """A parser of clients' bytes has no capability, no new privileges, filtered system calls."""
     async with routed(plain.spec.listen):  # it serves once it has given up what it can
         text = await asyncio.to_thread(Path(f"/proc/{plain.process.pid}/status").read_text)
+        limits = await asyncio.to_thread(Path(f"/proc/{plain.process.pid}/limits").read_text)
+    bounds = {line[:25].strip(): line[25:].split()[1] for line in limits.splitlines()[1:]}
+    assert bounds["Max core file size"] == "0"
+    assert bounds["Max file size"] == f"{4 * 2**30}"
+    assert int(bounds["Max open files"]) <= 65_536
     status = dict(line.split(":", 1) for line in text.splitlines())
 
     assert {int(status[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")} == {0}
