@@ -32,7 +32,7 @@ def graph_of(file: Path, sizes: Sizes) -> Graph:
 
     Raises:
         NotFound: The file does not exist.
-        InvalidArgument: It is no model that can be read and run at these sizes, or reading it
+        InvalidArgument: It cannot be read as a model or not run at these sizes, or reading it
             reaches a limit of the process.
     """
     graph = confined(_read, file, sizes, file=file, reads=files_of(file), answer_bytes=_GRAPH_BYTES)

@@ -128,7 +128,7 @@ def closed() -> int:
 
 
 def failure() -> int:
-    """Raise an error that nobody expects."""
+    """Raise an error that no caller expects."""
     raise KeyError("a\u2028b\x1b[2J")
 
 

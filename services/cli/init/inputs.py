@@ -18,7 +18,7 @@ EXAMPLE_ITEMS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class KnownInputs:
-    """What the operator gave.
+    """Statements of the operator on the inputs.
 
     Attributes:
         shapes: Sizes of one item by the input's name; "" is the only input.

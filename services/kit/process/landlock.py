@@ -24,12 +24,12 @@ devices."""
 
 _NETWORK: Final = (4, 0b11)
 _SCOPES: Final = (6, 0b11)
-"""What is refused altogether, from a version on: TCP's bind and connect; abstract sockets of other
+"""Rights that are refused altogether, from a version on: TCP's bind and connect; abstract sockets of other
 processes, and signals to them."""
 
 _OF_FILES: Final = 1 | 1 << 1 | _READ_FILE | 1 << 14 | 1 << 15
 _SPECIAL: Final = 1 | 1 << 6 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12 | 1 << 15
-"""What not even a folder to write into permits: programs, devices, sockets, pipes, links."""
+"""Rights that not even a folder to write into gives: programs, devices, sockets, pipes, links."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 

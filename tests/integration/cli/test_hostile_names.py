@@ -189,7 +189,7 @@ def test_a_folder_of_hostile_files_is_a_model_of_these_files(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("content", [b"x\xff\xfe", b"x\xed\xa0\x80"])
-def test_bytes_that_are_no_text_are_one_sentence(tmp_path: Path, content: bytes) -> None:
+def test_bytes_that_are_not_text_are_one_sentence(tmp_path: Path, content: bytes) -> None:
     """A surrogate, or half a character, where a name should be."""
     written = (
         _network(["a" * len(content)]).SerializeToString().replace(b"a" * len(content), content)
@@ -202,7 +202,7 @@ def test_bytes_that_are_no_text_are_one_sentence(tmp_path: Path, content: bytes)
 
 
 def test_names_of_arrays_are_shown_as_one_line(tmp_path: Path) -> None:
-    """What a validation set calls its arrays cannot move a terminal's cursor."""
+    """The names of arrays in a validation set cannot move a terminal's cursor."""
     onnx.save(_network(["x"]), tmp_path / "m.onnx")
     arrays: dict[str, Any] = {"a\x1b[2J\u2028b": np.eye(2), "c": np.eye(2)}
     np.savez(tmp_path / "val.npz", **arrays)

@@ -21,7 +21,7 @@ BY_FILTER = {  # of calls: libseccomp
     "a ring for calls",
     "other permissions",
 }
-"""What only the filter of calls refuses."""
+"""Attempts that only the filter of calls refuses."""
 
 
 def call(function: Callable[..., Any], *arguments: object, file: Path, **given: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a confined worker can and cannot do."""
+"""Confined workers: the calls that they still have."""
 
 import subprocess
 import sys
