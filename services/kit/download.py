@@ -22,8 +22,10 @@ from services.kit.errors import (
     Unavailable,
 )
 from services.kit.package_data import require_sha256
+from services.kit.segment import whole_number
 
 _TIMEOUT_S: Final = 30.0
+_MOST_BYTES: Final = 2**63 - 1
 _ATTEMPTS: Final = 3
 _CHUNK_BYTES: Final = 1 << 20
 
@@ -122,8 +124,8 @@ def _from_web(uri: str, http: httpx.Client, start: int) -> Iterator[Stream]:
                 said = f"{answer.status_code} {answer.reason_phrase}{proxies.note(uri)}"
                 raise Unavailable(f"{uri}: {said}")
             begin = start if answer.status_code == httpx.codes.PARTIAL_CONTENT else 0
-            length = answer.headers.get("Content-Length", "")
-            size = begin + int(length) if length.isdecimal() else None
+            length = whole_number(answer.headers.get("Content-Length", ""), _MOST_BYTES)
+            size = None if length is None else begin + length
             yield Stream(begin, size, answer.iter_raw())
     except httpx.TransportError as error:
         why = str(error) or type(error).__name__

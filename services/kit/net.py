@@ -17,6 +17,7 @@ PORTS: Final = range(20_000, 30_000)
 """Preferred ports of `free_port`, below Kubernetes' node ports."""
 
 _TRIES: Final = 20
+_MOST_DIGITS: Final = 5
 
 _CREDENTIALS: Final = frozenset(
     map(ipaddress.ip_address, ("fd00:ec2::254", "fd20:ce::254", "100.100.100.200", "168.63.129.16"))
@@ -33,7 +34,8 @@ def split_address(address: str) -> tuple[str, int]:
         ValueError: No port, or one outside 0..65535.
     """
     host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdigit() or int(port) > 65535:
+    digits = port.isascii() and port.isdigit() and len(port) <= _MOST_DIGITS
+    if not (colon and host and digits) or int(port) > 65535:
         raise ValueError(f"address must be host:port with a port of 0..65535, got {address!r}")
     return host.strip("[]"), int(port)
 

@@ -25,6 +25,15 @@ def plain(text: str) -> str:
     return "".join(each if each.isprintable() else " " for each in text[:_LONGEST_TEXT])
 
 
+def whole_number(text: str, most: int) -> int | None:
+    """Return the number that a text of others is, 0 to `most`, in the digits 0 to 9; else None.
+
+    Python's own reader takes other digits too, and refuses thousands of them by another error.
+    """
+    plain_digits = text.isascii() and text.isdigit() and len(text) <= len(str(most))
+    return value if plain_digits and (value := int(text)) <= most else None
+
+
 def some_of(names: Iterable[str], most: int = 20) -> str:
     """Return the first of some names in order for a message, and how many more there are."""
     ordered = sorted(names)

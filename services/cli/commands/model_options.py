@@ -62,12 +62,15 @@ Latency = Annotated[
 
 def item_shapes(given: list[str] | None) -> dict[str, tuple[int, ...]]:
     """Return the values of --shape by the input's name; "" is the only input."""
+    from services.kit.segment import whole_number
+
     shapes = {}
     for text in given or ():
         name, _, sizes = text.rpartition("=")
-        if not all(size.isdecimal() and int(size) for size in sizes.split(",")):
+        found = [whole_number(size, 2**31 - 1) for size in sizes.split(",")]
+        if not all(found):
             raise typer.BadParameter(f"--shape {text}: whole numbers > 0 are needed: 3,224,224")
-        shapes[name] = tuple(map(int, sizes.split(",")))
+        shapes[name] = tuple(size for size in found if size)
     return shapes
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from cinquefoil.planner.v1 import planner_pb2
 from services.kit.errors import InvalidArgument
+from services.kit.segment import whole_number
 
 
 def numbers(option: str, form: str, texts: Iterable[str] | None) -> dict[str, float]:
@@ -39,8 +40,9 @@ def added_gpus(text: str) -> planner_pb2.AddedGpus:
     """
     kind, _, rest = text.partition(":")
     node, _, count = rest.rpartition(":")
-    if not (kind and node and count.isascii() and count.isdigit() and int(count) < 2**31):
+    number = whole_number(count, 2**31 - 1)
+    if not (kind and node and number is not None):
         raise InvalidArgument(
             f"--add-gpus: must be TYPE:NODE:COUNT, got {text!r}", field="--add-gpus"
         )
-    return planner_pb2.AddedGpus(type=kind, node=node, count=int(count))
+    return planner_pb2.AddedGpus(type=kind, node=node, count=number)

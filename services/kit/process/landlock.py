@@ -24,8 +24,8 @@ devices."""
 
 _NETWORK: Final = (4, 0b11)
 _SCOPES: Final = (6, 0b11)
-"""Rights that are refused altogether, from a version on: TCP's bind and connect; abstract sockets of other
-processes, and signals to them."""
+"""Rights that are refused altogether, from a version on: TCP's bind and connect; signals to other
+processes, and their abstract sockets."""
 
 _OF_FILES: Final = 1 | 1 << 1 | _READ_FILE | 1 << 14 | 1 << 15
 _SPECIAL: Final = 1 | 1 << 6 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12 | 1 << 15

@@ -75,7 +75,11 @@ def test_a_root_agent_s_workers_run_as_the_user_of_the_deployment(
 
 @pytest.mark.parametrize(
     ("agent", "user", "why"),
-    [(1000, "nobody", "only an agent that is root"), (0, "no-such-user", "there is no user")],
+    [
+        (1000, "nobody", "only an agent that is root"),
+        (0, "no-such-user", "there is no user"),
+        (0, "²", "there is no user"),
+    ],
 )
 def test_a_user_that_workers_cannot_become_is_refused_by_name(
     monkeypatch: pytest.MonkeyPatch, agent: int, user: str, why: str

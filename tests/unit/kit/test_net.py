@@ -43,7 +43,11 @@ class NodeSettings(Section):
 
 
 @pytest.mark.parametrize(
-    "address", ["", "carbon", ":8461", "carbon:", "carbon:http", "carbon:65536", "carbon:-1"]
+    "address",
+    [
+        *("", "carbon", ":8461", "carbon:", "carbon:http", "carbon:65536", "carbon:-1"),
+        *("carbon:²", "carbon:\u0661", f"carbon:{'9' * 5000}"),
+    ],
 )
 def test_an_address_without_a_host_or_a_proper_port_is_refused(address: str) -> None:
     with pytest.raises(ValueError, match="must be host:port"):

@@ -6,7 +6,7 @@ import pytest
 
 from cinquefoil.gpuagent.v1.records import MpsLimit, Placement, SegmentSpec
 from services.kit.errors import InvalidArgument
-from services.kit.segment import check_spec
+from services.kit.segment import check_spec, whole_number
 
 VALID: dict[str, Any] = {
     "segment_id": "s-1",
@@ -51,3 +51,15 @@ def test_a_process_may_take_a_share_of_its_slice_only(percentage: int) -> None:
         check_spec(SegmentSpec(**VALID | {"processes": 1, "limits": (MpsLimit(percentage),)}))
 
     assert caught.value.field == "spec.limits.thread_percentage"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "-1", "+1", " 1", "1_0", "²", "\u0661", "101", "9" * 5000, "1.0"]
+)
+def test_a_number_of_others_is_plain_digits_within_a_bound(text: str) -> None:
+    """Other digits, and thousands of them, are no number: none raises."""
+    assert whole_number(text, 100) is None
+
+
+def test_a_number_of_others_is_read() -> None:
+    assert [whole_number(text, 100) for text in ("0", "007", "100")] == [0, 7, 100]

@@ -98,6 +98,8 @@ def test_thoughts_are_tokens_and_no_text() -> None:
         ({"error": {"message": "too long", "code": 400}}, "INVALID_ARGUMENT"),
         ({"object": "error", "message": "CUDA out of memory", "code": 500}, "INTERNAL"),
         ({"error": {"message": "no slot", "code": 503}}, "UNAVAILABLE"),
+        ({"error": {"message": "no key", "code": "invalid_api_key"}}, "INTERNAL"),
+        ({"error": {"message": "?", "code": "9" * 5000}}, "INTERNAL"),
         ({"choices": "text"}, "INTERNAL"),
         ({"error": "overloaded"}, "INTERNAL"),
     ],
