@@ -3,7 +3,6 @@
 import os
 import pwd
 from pathlib import Path
-from typing import Final
 
 from services.gpuagent.core.worker_config import Network, WorkerConfigBuilder
 from services.gpuagent.core.worker_spec import WorkerEnvironment
@@ -12,10 +11,7 @@ from services.kit.clock import Clock
 from services.kit.config import Deployment, Model, Mps, Node, Variant
 from services.kit.errors import FailedPrecondition
 from services.kit.profiles.factory import clock_sensitivity, load_profile, load_stages
-from services.kit.segment import whole_number
 from services.kit.telemetry import logs
-
-_MOST_USER: Final = 2**32 - 2
 
 _log = logs.get("settings")
 
@@ -77,13 +73,12 @@ def worker_user_of(node: Node, name: str) -> tuple[int, int] | None:
     where = f"nodes.{name}.worker_user"
     if not root:
         raise FailedPrecondition.at(where, "only an agent that is root can start another's workers")
-    number = whole_number(wanted, _MOST_USER)
     try:
-        found = pwd.getpwnam(wanted) if number is None else pwd.getpwuid(number)
+        found = pwd.getpwuid(int(wanted)) if wanted.isdigit() else pwd.getpwnam(wanted)
     except KeyError:
-        if number is None:
+        if not wanted.isdigit():
             raise FailedPrecondition.at(where, f"there is no user {wanted!r}") from None
-        return number, number
+        return int(wanted), int(wanted)
     return found.pw_uid, found.pw_gid
 
 

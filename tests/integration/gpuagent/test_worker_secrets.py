@@ -78,7 +78,6 @@ def test_a_root_agent_s_workers_run_as_the_user_of_the_deployment(
     [
         (1000, "nobody", "only an agent that is root"),
         (0, "no-such-user", "there is no user"),
-        (0, "²", "there is no user"),
     ],
 )
 def test_a_user_that_workers_cannot_become_is_refused_by_name(
