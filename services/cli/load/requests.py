@@ -12,7 +12,7 @@ import numpy as np
 from inference import grpc_service_pb2 as oip
 from services.cli.infer import generate
 from services.cli.infer.send import read, signature
-from services.cli.samples import read_samples
+from services.cli.samples import some_items
 from services.cli.tensors import outputs_of, request_of
 from services.kit.errors import InvalidArgument
 from services.local.demo.demo_models import MODEL as DEMO
@@ -59,7 +59,7 @@ def requests_for(described: oip.ModelMetadataResponse, source: Path | None) -> R
     if generate.INPUT in inputs:
         return Requests([_text(described.name, each) for each in _texts(source)])
     if source is not None and source.suffix == ".npz":
-        samples = read_samples(source, inputs).part(0, _MOST)
+        samples = some_items(source, inputs, 0, _MOST).samples()
         arrays, labels = samples.inputs, samples.labels
     elif source is not None:
         _alone(described)

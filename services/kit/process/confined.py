@@ -21,6 +21,7 @@ from typing import IO, Annotated, Any, Final, TypeVar, cast, get_type_hints
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
+from services.kit import cgroup
 from services.kit.errors import InvalidArgument, ServiceError, from_status
 from services.kit.process import environment
 from services.kit.process.confinement import ReaderLimits
@@ -105,8 +106,9 @@ def confined(  # noqa: PLR0913 - what a process may do
 
 
 def memory_bytes() -> int:
-    """Return the memory of a confined process: half of the machine's, and 2 GiB of addresses."""
-    return _LEAST_MEMORY_BYTES + os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    """Return the memory of a confined process: half of what is here, and 2 GiB of addresses."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return _LEAST_MEMORY_BYTES + int(min(machine, cgroup.limits().memory_bytes)) // 2
 
 
 def types_of(function: Callable[..., Any]) -> dict[str, TypeAdapter[Any]]:
