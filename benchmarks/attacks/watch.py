@@ -74,6 +74,7 @@ class Watch:
                 while not all(self._current.good[each] for each in _CALLERS):  # noqa: ASYNC110
                     await asyncio.sleep(_LOOK_S)
             await asyncio.sleep(_WARM_S)  # pools, caches and code are there
+            self.total = Effects()
             yield
         finally:
             reading.cancel()

@@ -282,10 +282,10 @@ class PlannerServicer(PlannerServiceServicer):
             node = JoinedNode(first.node.name, first.node.zone, first.address)
             await planner.membership.admit(node, caller(), context.peer())
         session = planner.agents.join(first, caller(), host_of(context.peer()))
-        await planner.membership.keep_owners()
-        await planner.leading.raise_to(first.term)
         reading = asyncio.create_task(self._read(session, request_iterator), name="planner.join")
         try:
+            await planner.membership.keep_owners()
+            await planner.leading.raise_to(first.term)
             async for response in session.responses():
                 yield response
             if reading.done():

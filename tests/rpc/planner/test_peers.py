@@ -50,6 +50,30 @@ async def test_a_stream_that_does_not_begin_with_a_node_is_refused(suite: Suite)
     assert violated(caught.value) == "node"
 
 
+@pytest.mark.parametrize("term", [2**64 - 1, 2**63 - 1, 2**40])
+async def test_a_term_in_which_no_planner_can_have_led_is_refused(
+    tmp_path: Path, grid: Grid, term: int
+) -> None:
+    """One agent alone could end the planner with it: its term has to fit into the database."""
+    agent = Agent("node-a", ("GPU-1",))
+    async with planner(deployment(tmp_path, grid.port)) as stub:
+
+        async def words() -> AsyncIterator[planner_pb2.JoinRequest]:
+            yield planner_pb2.JoinRequest(node=agent.report(), term=term)
+            await asyncio.Event().wait()
+
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await anext(aiter(stub.Join(words())))
+        fleet = await stub.GetFleet(planner_pb2.GetFleetRequest())
+        async with living(agent, stub):
+            await active(stub, 1)
+
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert violated(caught.value) == "term"
+    assert fleet.leader.term < 2**20
+    assert not any(each.connected for each in fleet.nodes)
+
+
 async def test_a_stream_that_turns_into_another_node_is_refused(suite: Suite) -> None:
     await active(suite.stub, 1)
     stranger = Agent("node-b", ())
