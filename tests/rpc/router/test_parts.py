@@ -188,7 +188,8 @@ async def test_statistics_count_responses_by_their_place(world: World) -> None:
     call = await sent(stream(world), [infer_request(name="x"), infer_request(name="y")])
     await until(lambda: len(worker.held) == 2)
     x, y = worker.held
-    worker.say(part(x, "x1"), part(y, "y1"), part(x, "x2"), part(x, more=False), refusal(y, "no"))
+    failed = refusal(y, "no", "INTERNAL")
+    worker.say(part(x, "x1"), part(y, "y1"), part(x, "x2"), part(x, more=False), failed)
     await answers(call)
 
     stub = GRPCInferenceServiceStub(world.channel)

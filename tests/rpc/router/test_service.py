@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator
+from functools import partial
 
 import grpc
 import pytest
@@ -320,9 +321,10 @@ async def test_statistics_count_real_times(world: World) -> None:
     await world.route(worker)
     await infer(world)
     await infer(world)
-    worker.answer = lambda work: refusal(work, "no")
-    with pytest.raises(grpc.aio.AioRpcError):
-        await infer(world)
+    for word in ("INTERNAL", "INVALID_ARGUMENT"):  # the second is no failure
+        worker.answer = partial(refusal, message="no", status=word)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await infer(world)
 
     (found,) = (await client(world).ModelStatistics(pb.ModelStatisticsRequest())).model_stats
 
