@@ -221,6 +221,41 @@ def test_a_size_that_is_not_given_is_requested(
     assert said in init(tmp_path, "--onnx", any_size, *words).stderr
 
 
+def test_the_command_itself_parses_no_file_of_others(
+    tmp_path: Path, convnets: Path, samples: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Networks, validation sets and repositories are read and run by confined processes only."""
+    (tmp_path / "models/one/1").mkdir(parents=True)
+    (tmp_path / "models/one/config.pbtxt").write_text('backend: "onnxruntime"')
+    network = tmp_path / "models/one/1/model.onnx"
+    network.write_bytes((convnets / "conv-16.onnx").read_bytes())
+
+    def parse(*_: object, **__: object) -> None:
+        pytest.fail("the command parses a file of others")
+
+    for parser in (
+        "onnx.load",
+        "onnxruntime.InferenceSession.__init__",
+        "numpy.load",
+        "google.protobuf.text_format.Parse",
+    ):
+        monkeypatch.setattr(parser, parse)
+    words = ("--onnx", network, "--data", samples, "--quantize", "int8")
+    assert init(tmp_path / "a", *words).exit_code == 0
+    assert init(tmp_path / "b", "--triton-repo", tmp_path / "models").exit_code == 0
+
+
+def test_a_validation_set_that_grows_without_bound_is_one_sentence(
+    tmp_path: Path, convnets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """2 MB in the file, 2 GB in memory: the process that reads it is ended, not the machine."""
+    monkeypatch.setattr("services.kit.process.confined.memory_bytes", lambda: 2**30)
+    np.savez_compressed(tmp_path / "val.npz", image=np.zeros((2**23, 64), "f4"), y=np.zeros(2**23))
+    words = ("--onnx", convnets / "conv-16.onnx", "--data", tmp_path / "val.npz")
+    result = init(tmp_path / "d", *words)
+    assert "it takes more than 1024 MiB of memory" in result.stderr
+
+
 REPOSITORY = {
     "resnet": (
         'backend: "onnxruntime" max_batch_size: 16 instance_group [{count: 2 kind: KIND_GPU}]'
