@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings, target
 from hypothesis import strategies as st
 
-from tests.support.borders import borders
+from tests.support.borders import NODE, borders
 from tests.support.cost import cost, filled, repeated
 
 EXAMPLES = int(os.environ.get("CINQUEFOIL_FUZZ", "6"))
@@ -39,6 +39,23 @@ KNOWN = {
     "small fields": ("request-head", b"", b"\x08\x01", b""),
     "small fields, large request": ("tensors", bytes(0), b"\x3a\x00", b""),
     "a parameter in pieces": ("request-head", b"\x22\x80\x80\x40", b"\x12\x3e" + bytes(62), b""),
+    "brackets in YAML": ("yaml", b"a: ", b"[", b"]"),
+    "aliases of aliases": (
+        "yaml",
+        b"".join(
+            b"k%d: &a%d [%s]\n" % (at, at, b"1," if not at else b"*a%d," % (at - 1) * 9)
+            for at in range(40)
+        ),
+        b"# ",
+        b"\n",
+    ),
+    "merged mappings": ("yaml", b"a: &a {b: 1}\nc: {<<: [", b"*a,", b"*a]}"),
+    "digits in YAML": ("yaml", b"a: 1", b":59", b"\n"),
+    "an entry in an entry": ("yaml", b"a:\n  ", b"- ", b"x"),
+    "columns": ("csv-trace", b"timestamp", b",", b"\n"),
+    "letters that are sentences": ("csv-trace", b"", "\ufdfa".encode(), b",\n"),
+    "messages in messages": ("pbtxt", b"", b"ensemble_scheduling{step{", b""),
+    "operators": ("onnx", b"", NODE, b""),
     "entries of parameters": ("request-head", b"", b"\x22\x08\x0a\x04####\x12\x00", b""),
 }
 

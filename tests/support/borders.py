@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +23,9 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import httpx
+import jwt
+import onnx
+from cryptography.hazmat.primitives.asymmetric import ec
 from google.protobuf.message import DecodeError, Message
 from pydantic import TypeAdapter
 
@@ -33,6 +38,7 @@ from services.carbon.core.mqtt_payload import sample_of
 from services.carbon.core.sources.feed import Feed, SourceFailed
 from services.carbon.sources.csv_trace import read_trace
 from services.carbon.sources.live.factory import provider
+from services.cli.init.triton_repository import read_repository
 from services.gpuagent.core.transaction_rules import PriorSlice, PriorState
 from services.gpuagent.planner_link import convert as agent_convert
 from services.gpuagent.state_store import Store
@@ -41,13 +47,15 @@ from services.gpuagent.worker import tensor_messages
 from services.gpuagent.worker.onnx_engine import Signature, TensorSpec
 from services.kit import config
 from services.kit.clock import RealClock
-from services.kit.config import carbon_sources
+from services.kit.config import Tokens, carbon_sources, loader
 from services.kit.config.loader import ConfigError
 from services.kit.errors import ServiceError
 from services.kit.h2.hpack import HeaderBlocks, HpackError
 from services.kit.h2.messages import Compressed, MessageError, MessageReader
+from services.kit.hardware.boards import DriverReading, identify
 from services.kit.mqtt.payload import Message as Payload
 from services.kit.mqtt.payload import Refused
+from services.kit.operators.onnx_reader import load as load_onnx
 from services.kit.rpc import Caller
 from services.kit.rpc.record_mapping import from_message
 from services.planner.adapters.agent_sessions import AgentSessions
@@ -62,6 +70,7 @@ from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.fleet import Fleet
 from services.planner.core.forecast.demand import Demand
 from services.planner.core.service_level import ServiceLevel, ServiceTarget
+from services.router.adapters.tokens import TokenVerifier
 from services.router.core.wire import read_head
 from services.router.edge import documents, generate, openai_messages, tensor_json
 from services.router.edge.openai_messages import Chat, Completion
@@ -79,6 +88,9 @@ class Border:
         read: Reads bytes.
         seeds: Inputs that the parser accepts.
         refuses: Errors by which the parser refuses.
+        units: Pieces that may come any number of times.
+        cpu_s_per_byte: Processor time that a byte may take, s, beyond a fixed part.
+        memory_per_byte: Bytes that a byte may take, beyond a fixed part.
     """
 
     read: Callable[[bytes], object]
@@ -86,6 +98,7 @@ class Border:
     refuses: tuple[type[Exception], ...] = (ServiceError,)
     units: Sequence[bytes] = ()
     cpu_s_per_byte: float = 40e-9
+    memory_per_byte: float = 8.0
 
     def __call__(self, data: bytes) -> None:
         """Read bytes; raise only what is a bug."""
@@ -384,6 +397,96 @@ def _signal(data: bytes) -> None:
     sample_of(Payload(data), "average", datetime(2026, 3, 1, tzinfo=UTC), None)
 
 
+def provider_units(body: str) -> Sequence[bytes]:
+    """Return pieces of an answer's format: JSON or XML."""
+    return (b"<a/>", b"<a>", b'<a b="####"/>') if body.lstrip().startswith("<") else _JSON_UNITS
+
+
+# ---- identities ----------------------------------------------------------------------------------
+
+_ISSUER: Final = "https://issuer.example"
+
+
+@cache
+def _token() -> tuple[bytes, bytes]:
+    """Return a token that is valid for a day, and the JWKS with its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    public = jwt.algorithms.ECAlgorithm.to_jwk(key.public_key(), as_dict=True)
+    keys = {"keys": [{**public, "alg": "ES256", "kid": "k"}]}
+    claims = {"sub": "a", "exp": time.time() + 86_400, "iss": _ISSUER, "aud": "inference"}
+    token = jwt.encode(claims, key, "ES256", headers={"kid": "k"})
+    return token.encode(), json.dumps(keys).encode()
+
+
+def _verifier(path: Path) -> TokenVerifier:
+    return TokenVerifier(Tokens(jwks_file=path, issuer=_ISSUER, audience="inference"))
+
+
+@cache
+def _known_keys() -> TokenVerifier:
+    with TemporaryDirectory(prefix="border-") as folder:
+        path = Path(folder) / "jwks.json"
+        path.write_bytes(_token()[1])
+        return _verifier(path)
+
+
+def token(data: bytes) -> None:
+    """Verify a bearer token; keys are read once, and then not looked for."""
+    _known_keys()._looked_s = math.inf
+    _known_keys()(data.decode("latin-1"))
+
+
+# ---- files of operators, and drivers -----------------------------------------------------------
+
+
+def yaml_file(path: Path) -> None:
+    """Read a deployment file up to its values and their digest."""
+    data, tree = loader.document(path)
+    loader.digest(data)
+    loader.line_of(tree, ("models", "digits"))
+
+
+def pbtxt(data: bytes) -> None:
+    """Read a model of a Triton repository."""
+    with TemporaryDirectory(prefix="border-") as folder:
+        path = Path(folder) / "model" / "config.pbtxt"
+        path.parent.mkdir()
+        path.write_bytes(data)
+        read_repository(Path(folder))
+
+
+def board(data: bytes) -> None:
+    """Identify a GPU by what its driver calls it."""
+    identify(
+        DriverReading(
+            product_name=data.decode(errors="replace"),
+            memory_bytes=40 * 2**30,
+            compute_capability=(8, 0),
+            sm_count=None,
+            max_clock_mhz=None,
+            limit_w=None,
+            memory_gb_per_s=None,
+        )
+    )
+
+
+def _onnx() -> bytes:
+    kind = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Identity", ["x"], ["y"])],
+        "g",
+        [kind("x", onnx.TensorProto.FLOAT, ["n", 4])],
+        [kind("y", onnx.TensorProto.FLOAT, ["n", 4])],
+    )
+    return onnx.helper.make_model(graph).SerializeToString()
+
+
+NODE: Final = onnx.ModelProto(
+    graph=onnx.GraphProto(node=[onnx.NodeProto(input=["x"], output=["y"], op_type="Identity")])
+).SerializeToString()
+_YAML: Final = b"version: v1\nmodels:\n  digits: {a: &a [1, 2.5], b: *a}\n"
+_PBTXT: Final = b'name: "m"\nbackend: "python"\nmax_batch_size: 8\ninput {name: "x" dims: [4]}\n'
+
 CSV: Final = b"timestamp,carbon_intensity_gco2e_per_kwh\n2026-01-01T00:00:00Z,200\n"
 
 
@@ -435,13 +538,59 @@ def borders() -> dict[str, Border]:
             partial(in_file, lambda path: Store(path, PriorState).load()),
             [written(lambda path: Store(path, PriorState).save(PRIOR))],
         ),
-        "csv-trace": Border(partial(in_file, read_trace), [CSV], (ConfigError,)),
+        "csv-trace": Border(
+            partial(in_file, read_trace),
+            [CSV],
+            (ConfigError,),
+            units=(b",", b'"', b"\n", "\ufdfa".encode(), b'"",'),
+            cpu_s_per_byte=400e-9,
+            memory_per_byte=100,  # a row of nothing but commas is a list of texts
+        ),
+        "yaml": Border(
+            partial(in_file, yaml_file),
+            [_YAML],
+            (ConfigError,),
+            units=(b"[", b"1,", b"- ", b"? ", b"*a,", b"&a ", b"{a: 1},", b"a####: 1\n", b"1:"),
+            cpu_s_per_byte=4e-6,
+            memory_per_byte=400,
+        ),
+        "jwt": Border(token, [_token()[0]], units=(b".", b"e30.", b"W1tb", b"A")),
+        "jwks": Border(
+            partial(in_file, _verifier),
+            [_token()[1]],
+            units=(*_JSON_UNITS, b'{"kty":"oct","k":"AA"},'),
+            cpu_s_per_byte=4e-6,  # each key is made: an issuer has few
+            memory_per_byte=100,
+        ),
+        "onnx": Border(
+            partial(in_file, load_onnx),
+            [_onnx()],
+            units=(NODE, *_PROTOBUF_UNITS, b"\x3a\x02\x0a\x00"),
+            cpu_s_per_byte=4e-6,
+            memory_per_byte=400,
+        ),
+        "pbtxt": Border(
+            pbtxt,
+            [_PBTXT],
+            units=(b"input{}", b"step{", b"'x' ", b"dims: 1 ", b"a{", b"[a.b/c]: 1 "),
+            cpu_s_per_byte=2e-6,
+            memory_per_byte=40,
+        ),
+        "nvml-name": Border(board, [b"NVIDIA A100-SXM4-40GB"], units=(b"A", b"-", b" 40GB")),
         "mqtt-signal": Border(
-            _signal, [b'{"schema": 1, "intensity_gco2e_per_kwh": 200}', b"200"], (Refused,)
+            _signal,
+            [b'{"schema": 1, "intensity_gco2e_per_kwh": 200}', b"200"],
+            (Refused,),
+            units=_JSON_UNITS,
         ),
         **{
             f"provider-{name}-{part.strip('/').replace('/', '-')}": Border(
-                partial(answer, name, part), [body.encode()], (SourceFailed,)
+                partial(answer, name, part),
+                [body.encode()],
+                (SourceFailed,),
+                units=provider_units(body),
+                cpu_s_per_byte=1e-6,
+                memory_per_byte=100,  # an answer has 16 MiB at most, and is not of a client
             )
             for name, case in CASES.items()
             for part, body in case.bodies.items()

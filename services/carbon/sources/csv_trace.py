@@ -21,6 +21,10 @@ from typing import Any, NamedTuple
 from services.carbon.core.model import MAX_GCO2E_PER_KWH, Sample
 from services.kit.config.loader import ConfigError, Mistake
 
+_MOST_COLUMNS = 256
+_LONGEST_HEADER = 256
+_SHOWN = 16
+
 
 class _Columns(NamedTuple):
     """Columns of a format: their headers, folded, or where they are.
@@ -72,13 +76,16 @@ def read_trace(path: Path) -> tuple[Sample, ...]:
 
 
 def _columns(path: Path, header: Sequence[str]) -> _Columns:
-    folded = [unicodedata.normalize("NFKC", name).strip().casefold() for name in header]
+    folded = [
+        unicodedata.normalize("NFKC", name[:_LONGEST_HEADER]).strip().casefold()
+        for name in header[:_MOST_COLUMNS]
+    ]
     for known in _FORMATS:
         values = [name for name in known.value if name in folded]
         if known.time in folded and values:
             return _Columns(folded.index(known.time), folded.index(values[0]), known.utc)
     wanted = " or ".join(f"{known.time!r} and {known.value[0]!r}" for known in _FORMATS)
-    raise ConfigError(path, [Mistake("header", 1, f"must name {wanted}; got {list(header)}")])
+    raise ConfigError(path, [Mistake("header", 1, f"must name {wanted}; got {folded[:_SHOWN]}")])
 
 
 def _samples(path: Path, header: Sequence[str], columns: _Columns, rows: Any) -> Iterator[Sample]:

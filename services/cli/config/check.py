@@ -5,11 +5,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-import yaml
-
 from services.kit.config import Deployment, Model, Profile, TableProfile, Variant
 from services.kit.config.carbon_sources import KeyedSource, TraceSource
-from services.kit.config.loader import Mistake, line_of
+from services.kit.config.loader import Mistake, document, line_of
 from services.kit.errors import InvalidArgument
 from services.kit.hardware import gpu_types
 from services.kit.profiles.factory import load_profile
@@ -36,7 +34,7 @@ def check(path: Path, deployment: Deployment, *, files: bool = True) -> list[Mis
         deployment: The deployment.
         files: Whether the files that it names must be on this machine.
     """
-    tree = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+    _, tree = document(path)
     findings = [*_gpus(deployment), *_accuracies(deployment), *_objectives(deployment)]
     findings += [
         *_token_objectives(deployment),

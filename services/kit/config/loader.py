@@ -13,7 +13,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource
 
-from services.kit.config import Deployment, Section
+from services.kit.config import Deployment, Section, yaml_document
 from services.kit.config.validation_messages import worded
 
 ENV_PREFIX = "CINQUEFOIL_"
@@ -30,8 +30,7 @@ _SERVICE_LINK = re.compile(
     + r"|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?=).*"
 )
 
-# libyaml reads the file of a thousand nodes in a tenth of the time.
-_LOADER = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+_MOST_MISTAKES = 200
 
 AnySection = TypeVar("AnySection", bound=Section)
 
@@ -112,12 +111,10 @@ def read_yaml(path: Path) -> tuple[Any, yaml.Node | None]:
     """Return what a YAML file holds, and its nodes for `line_of`.
 
     Raises:
-        ConfigError: The file is missing, is not YAML, or has a key twice.
+        ConfigError: The file is missing, is not YAML, is too large, or has a key twice.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-        tree = yaml.compose(text, Loader=_LOADER)
-        data = yaml.load(text, Loader=_LOADER)  # noqa: S506 - both loaders are safe ones
+        data, tree = yaml_document.read(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(
             path, [Mistake("file", 0, f"cannot be read: {error.strerror}")]
@@ -202,7 +199,7 @@ def mistakes(
         model: What it was read as.
     """
     schema = model.model_json_schema()
-    for item in error.errors(include_url=False):
+    for item in error.errors(include_url=False)[:_MOST_MISTAKES]:
         if item["type"] == "too_short" and item["input"]:
             continue  # none of its entries is valid: each is reported by itself
         loc, message = worded(item, schema)

@@ -110,7 +110,7 @@ class TokenVerifier:
             raise FailedPrecondition(
                 f"access.tokens.jwks_file: {path}: {error.strerror}"
             ) from error
-        except (ValueError, TypeError, LookupError, AttributeError) as error:
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             raise FailedPrecondition(
                 f"access.tokens.jwks_file: {path}: must be a JSON object with keys (RFC 7517): "
                 f"{type(error).__name__}"
