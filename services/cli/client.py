@@ -25,7 +25,7 @@ from cinquefoil.planner.v1 import planner_pb2, planner_pb2_grpc
 from cinquefoil.predictor.v1 import predictor_pb2_grpc
 from cinquefoil.router.v1 import router_pb2_grpc
 from inference import grpc_service_pb2_grpc
-from services.kit.config import Deployment, Endpoint
+from services.kit.config import Deployment, Endpoint, Role
 from services.kit.config.loader import load
 from services.kit.errors import InvalidArgument, ServiceError, Unavailable, from_status
 from services.kit.rpc import dial
@@ -61,12 +61,19 @@ async def connected(deployment: Deployment) -> AsyncIterator[Clients]:
     """Yield clients of the deployment's services; nothing is dialled before the first call."""
     async with AsyncExitStack() as stack:
 
-        async def stub_of(kind: Callable[[grpc.aio.Channel], Any], name: str, at: Endpoint) -> Any:
+        async def stub_of(
+            kind: Callable[[grpc.aio.Channel], Any], name: Role, at: Endpoint, node: str = ""
+        ) -> Any:
             channel = await stack.enter_async_context(
-                dial(at.dials, deployment.identity("operator"))
+                dial(at.dials, deployment.identity("operator"), deployment.expected(name, node))
             )
             where = " or ".join(at.dials)
-            return explaining(kind(channel), name, where, secured=deployment.tls is not None)
+            return explaining(
+                kind(channel),
+                "gpuagent" if node else name,
+                where,
+                secured=deployment.tls is not None,
+            )
 
         predictor, router = deployment.predictor, deployment.router
         yield Clients(
@@ -79,7 +86,7 @@ async def connected(deployment: Deployment) -> AsyncIterator[Clients]:
                 grpc_service_pb2_grpc.GRPCInferenceServiceStub, "router", router
             ),
             agents={
-                node: await stub_of(gpuagent_pb2_grpc.GpuAgentServiceStub, "gpuagent", endpoint)
+                node: await stub_of(gpuagent_pb2_grpc.GpuAgentServiceStub, "agent", endpoint, node)
                 for node, endpoint in deployment.nodes.items()
             },
             predictor=None
@@ -156,7 +163,9 @@ async def check(config: Path, service: str, *, own: bool = False) -> None:
     found = known[service]
     address = found.endpoint.dial
     caller = (found.role, found.node) if own else ("operator", "")
-    async with dial(address, deployment.identity(*caller)) as channel:
+    async with dial(
+        address, deployment.identity(*caller), deployment.expected(found.role, found.node)
+    ) as channel:
         stub: Any = health_pb2_grpc.HealthStub(channel)  # its published types lag behind
         request = health_pb2.HealthCheckRequest()
         secured = deployment.tls is not None
@@ -252,7 +261,8 @@ def _mistrust(details: str) -> str:
     """Return the problem of certificates that made a connection fail; "": none."""
     _, found, cause = details.partition("CERTIFICATE_VERIFY_FAILED: ")
     if found:
-        return f"shows a certificate that is not trusted here: {cause.partition(':')[0]}"
+        reason = cause if "access.roles" in cause else cause.partition(":")[0]
+        return f"shows a certificate that is not trusted here: {reason}"
     if "handshake failed" in details:
         return "does not speak TLS, or not as the deployment file says"
     if "Socket closed" in details or "Connection reset" in details:

@@ -38,6 +38,7 @@ from services.gpuagent.supervision.worker_supervisor import SupervisionContext, 
 from services.kit.clock import RealClock
 from services.kit.config import Deployment
 from services.kit.errors import ServiceError
+from services.kit.rpc import dial
 
 if TYPE_CHECKING:
     from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
@@ -124,7 +125,8 @@ class Agent:
         """Return the node, on which no segment runs yet."""
         name, settings, folder = self.place.name, self.place.settings, self.place.folder
         clock, changed, device = RealClock(), partial(self.outbox.renew, "node"), hardware.device
-        probe = partial(answers, tls=deployment.identity("agent", name))
+        tls, expected = deployment.identity("agent", name), deployment.expected("worker")
+        probe = partial(answers, open_channel=partial(dial, tls=tls, expected=expected))
         segments = Segments(
             WorkerAllocator(
                 folder / "workers",

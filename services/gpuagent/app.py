@@ -64,7 +64,11 @@ async def run(  # noqa: PLR0913 - what the command line says, and what tests lis
     with _only_agent(place):
         async with (
             hardware_of(place) as hardware,
-            dial(deployment.planner.dials, deployment.identity("agent", place.name)) as channel,
+            dial(
+                deployment.planner.dials,
+                deployment.identity("agent", place.name),
+                deployment.expected("planner"),
+            ) as channel,
             asyncio.TaskGroup() as keeping,
         ):
             heart = keeping.create_task(_beat(hardware.gpu_counters), name="agent.heart")

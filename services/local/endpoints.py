@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
-from services.kit.config import Deployment, Endpoint
+from services.kit.config import Deployment, Endpoint, Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +17,7 @@ class ServiceEndpoint:
         node: An agent's node; empty for other services.
     """
 
-    service: str
+    service: Literal["carbon", "planner", "gpuagent", "predictor", "router"]
     endpoint: Endpoint
     node: str = ""
 
@@ -26,9 +27,9 @@ class ServiceEndpoint:
         return f"{self.service}-{self.node}" if self.node else self.service
 
     @property
-    def role(self) -> str:
+    def role(self) -> Role:
         """The role of the service's identity."""
-        return "agent" if self.node else self.service
+        return "agent" if self.service == "gpuagent" else self.service
 
     @property
     def section(self) -> tuple[str, ...]:

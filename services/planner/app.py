@@ -112,7 +112,9 @@ async def _lead(
         store = await _opened(stack, deployment, stop)
         if store is None:
             return
-        channel = await stack.enter_async_context(dial(deployment.carbon.dials, tls))
+        channel = await stack.enter_async_context(
+            dial(deployment.carbon.dials, tls, deployment.expected("carbon"))
+        )
         planner = Planner(await InForce.restored(deployment, store), store)
         if reloads is not None:
             reloads.serve(_USED, _LIVE, planner.changes.reload)

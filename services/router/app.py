@@ -102,8 +102,8 @@ async def run_one(
             access=access,
             ready=lambda: health.ready,
         ),
-        dial(deployment.planner.dials, identity) as planner,
-        dial(deployment.carbon.dials, identity) as carbon,
+        dial(deployment.planner.dials, identity, deployment.expected("planner")) as planner,
+        dial(deployment.carbon.dials, identity, deployment.expected("carbon")) as carbon,
         serving(
             settings.listen,
             router.register,
@@ -157,7 +157,7 @@ class _Router:
         dead_after_s, identity = self._settings.worker_dead_after_s, deployment.identity("router")
         link = links(
             identity,
-            principals=(deployment.principals or {}).get("worker", ()),
+            expected=deployment.expected("worker"),
             dead_after_s=dead_after_s,
             message_bytes=self._settings.worker_message_bytes,
         )
@@ -195,9 +195,8 @@ class _Router:
         def count(model: str, source: str, took_s: float) -> None:
             self.engine.accounts[model].stats.predictions[source].add(took_s)
 
-        return PredictorClient(
-            lambda: dial(address, deployment.identity("router")), self._clock, count
-        )
+        identity, expected = deployment.identity("router"), deployment.expected("predictor")
+        return PredictorClient(lambda: dial(address, identity, expected), self._clock, count)
 
     def metrics(self) -> CollectorRegistry:
         """Return the registry that Prometheus scrapes."""

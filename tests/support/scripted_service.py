@@ -62,13 +62,13 @@ class Scripted(CarbonServiceServicer):
 
 @asynccontextmanager
 async def scripted(
-    script: Callable[[Any], Awaitable[list[str]]], **options: Any
+    script: Callable[[Any], Awaitable[list[str]]], address: str = ADDRESS, **options: Any
 ) -> AsyncIterator[tuple[CarbonServiceAsyncStub, grpc.aio.Channel, Serving]]:
     """Run a server whose methods run `script`; yield a stub, its channel and the server."""
     servicer = Scripted(script)
     async with (
         serving(
-            ADDRESS,
+            address,
             lambda server: add_CarbonServiceServicer_to_server(servicer, server),
             (NAME,),
             grace_s=0,

@@ -160,7 +160,11 @@ async def _start(
 async def _first_plan(name: str, deployment: Deployment) -> None:
     try:
         async with asyncio.timeout(_FIRST_PLAN_S):
-            await until_answering(deployment.router.dial, deployment.identity("operator"))
+            await until_answering(
+                deployment.router.dial,
+                deployment.identity("operator"),
+                deployment.expected("router"),
+            )
     except TimeoutError:
         raise DeadlineExceeded(
             f"the {name} suite had no plan in force after {_FIRST_PLAN_S:g} s; see its logs"

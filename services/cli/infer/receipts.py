@@ -79,7 +79,9 @@ def _opened(
 
     async def messages() -> AsyncIterator[router_pb2.WatchReceiptsResponse]:
         address = deployment.router.dial
-        async with dial(address, deployment.identity("operator")) as channel:
+        async with dial(
+            address, deployment.identity("operator"), deployment.expected("router")
+        ) as channel:
             secured = deployment.tls is not None
             stub: Any = explaining(RouterServiceStub(channel), "router", address, secured=secured)
             async for message in stub.WatchReceipts(request, timeout=None):

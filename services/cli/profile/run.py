@@ -54,7 +54,9 @@ async def profile(config: Path, node: str, request: Request) -> None:
     """
     deployment, console = await deployment_with(config, node), Console()
     wanted, endpoint = targets(request, deployment), deployment.nodes[node]
-    async with dial(endpoint.dial, deployment.identity("operator")) as channel:
+    async with dial(
+        endpoint.dial, deployment.identity("operator"), deployment.expected("agent", node)
+    ) as channel:
         agent: pb_grpc.GpuAgentServiceAsyncStub = pb_grpc.GpuAgentServiceStub(channel)
         client = explaining(agent, "gpuagent", endpoint.dial)
         found = (await client.GetNode(pb.GetNodeRequest())).node
@@ -97,7 +99,10 @@ async def _measure(
     console: Console,
 ) -> None:
     points = grid(request, deployment.planner, rig.gpu)
-    profiler = Profiler(rig, request.effort, RealClock(), deployment.identity("operator"))
+    open_channel = partial(
+        dial, tls=deployment.identity("operator"), expected=deployment.expected("worker")
+    )
+    profiler = Profiler(rig, request.effort, RealClock(), open_channel)
     with ExitStack() as stack, Progress(console) as bars:
         # All of them now: errors are reported before the first hour, not after it.
         books = [stack.enter_context(_book(target, request, rig)) for target in wanted]

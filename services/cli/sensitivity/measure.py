@@ -57,7 +57,9 @@ async def measured(
     """
     deployment = await deployment_with(place.config, place.node)
     endpoint = deployment.nodes[place.node]
-    async with dial(endpoint.dial, deployment.identity("operator")) as channel:
+    async with dial(
+        endpoint.dial, deployment.identity("operator"), deployment.expected("agent", place.node)
+    ) as channel:
         agent: pb_grpc.GpuAgentServiceAsyncStub = pb_grpc.GpuAgentServiceStub(channel)
         client = explaining(agent, "gpuagent", endpoint.dial)
         gpu = _gpu((await client.GetNode(pb.GetNodeRequest())).node, place)

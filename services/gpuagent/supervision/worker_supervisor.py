@@ -23,7 +23,7 @@ from services.gpuagent.supervision import processes
 from services.gpuagent.supervision.processes import WorkerProcess
 from services.kit.backoff import Backoff
 from services.kit.clock import Clock
-from services.kit.config import ServerRuntime, Tls, Workers
+from services.kit.config import ServerRuntime, Workers
 from services.kit.errors import FailedPrecondition
 from services.kit.net import address_of, free_port, split_address
 from services.kit.rpc import dial
@@ -278,9 +278,13 @@ _ATTEMPT_S: Final = 5.0
 _PAUSE_S: Final = 0.05
 
 
-async def answers(endpoint: str, segment_id: str, tls: Tls | None = None) -> pb.Hello:
+async def answers(
+    endpoint: str,
+    segment_id: str,
+    open_channel: Callable[[str], grpc.aio.Channel] = dial,
+) -> pb.Hello:
     """Wait until a worker of the segment says hello at `endpoint`; return its hello."""
-    async with dial(endpoint, tls) as channel:
+    async with open_channel(endpoint) as channel:
         while True:
             with suppress(grpc.aio.AioRpcError):
                 call = WorkerServiceStub(channel).Execute(wait_for_ready=True, timeout=_ATTEMPT_S)

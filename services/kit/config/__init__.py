@@ -12,7 +12,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from services.kit.config.access import Access, ClientTls, Principal, Role, Tls, Tokens
+from services.kit.config.access import (
+    Access,
+    ClientTls,
+    ExpectedServer,
+    Principal,
+    Role,
+    Tls,
+    Tokens,
+)
 from services.kit.config.models import (
     AnalyticProfile,
     Discipline,
@@ -276,6 +284,19 @@ class Deployment(Section):
             return None
         shared = () if self.join is None else self.join.identities
         return {**access.principals, "agent": (*access.principals["agent"], *shared)}
+
+    def expected(self, role: Role, node: str = "") -> ExpectedServer | None:
+        """Return what a server of this role must show; None: no certificate is checked for it.
+
+        Args:
+            role: planner, router, carbon, predictor, agent or worker.
+            node: The node that an agent must be of; "": any.
+        """
+        principals = self.principals
+        if principals is None or self.tls is None:
+            return None
+        lent = () if self.join is None else self.join.identities
+        return ExpectedServer(role, principals[role], node, lent)
 
     @property
     def node_zones(self) -> frozenset[str]:

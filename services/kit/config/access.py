@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
 from services.kit.config.section import Section
+from services.kit.net import matches
 
 Role = Literal[
     "planner",
@@ -133,3 +135,39 @@ class Access(Section):
     def _problems(self) -> Iterator[str]:
         if self.insecure and (self.roles or self.tokens is not None):
             yield "insecure: permits everything, so roles and tokens have no effect"
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedServer:
+    """The role that a server must have.
+
+    Attributes:
+        role: The role's name.
+        patterns: Identities that have it.
+        node: The node that an agent must be of; "": any.
+        lent: Patterns of identities that agents of several nodes share.
+    """
+
+    role: str
+    patterns: Sequence[str]
+    node: str = ""
+    lent: Sequence[str] = ()
+
+    def fault(self, names: Sequence[str]) -> str:
+        """Return what is wrong with a server of these names; "": nothing."""
+        if any(self._admits(name) for name in names):
+            return ""
+        place = f" of node {self.node}" if self.node else ""
+        return (
+            f"the server is {', '.join(names) or 'nobody'}, not {self.role}{place}: "
+            f"access.roles.{self.role} permits {', '.join(self.patterns)}"
+        )
+
+    def _admits(self, name: str) -> bool:
+        if not any(matches(pattern, name) for pattern in self.patterns):
+            return False
+        return (
+            not self.node
+            or name.rpartition("/")[2] == self.node
+            or any(matches(pattern, name) for pattern in self.lent)
+        )

@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 import ssl
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from services.kit.clock import Clock, RealClock
 from services.kit.errors import FailedPrecondition
-from services.kit.net import is_ip, matches, split_address
+from services.kit.net import is_ip, split_address
 from services.kit.telemetry import logs
 
 if TYPE_CHECKING:
-    from services.kit.config import ClientTls, Tls
+    from services.kit.config import ClientTls, ExpectedServer, Tls
 
 CHECK_INTERVAL_S: Final = 1.0
 """Minimum time between two looks at the files, s."""
@@ -222,31 +222,27 @@ def names_of(certificate: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(name for key, name in subject if key == "commonName")
 
 
-def _expecting(principals: Sequence[str]) -> type[ssl.SSLObject]:
-    """Return TLS whose handshake ends only with a server that is one of these."""
+def _expecting(expected: ExpectedServer) -> type[ssl.SSLObject]:
+    """Return TLS whose handshake ends only with a server of this role."""
 
     class Expecting(ssl.SSLObject):
         def do_handshake(self) -> None:
             super().do_handshake()
-            names = names_of(self.getpeercert() or {})
-            if not any(matches(pattern, name) for pattern in principals for name in names):
-                raise ssl.SSLCertVerificationError(
-                    f"the server is {', '.join(names) or 'nobody'}; access.roles permits "
-                    f"{', '.join(principals)}"
-                )
+            if fault := expected.fault(names_of(self.getpeercert() or {})):
+                raise ssl.SSLCertVerificationError(fault)
 
     return Expecting
 
 
 def client_context(
-    tls: Tls | ClientTls, *protocols: str, principals: Sequence[str] = ()
+    tls: Tls | ClientTls, *protocols: str, expected: ExpectedServer | None = None
 ) -> ssl.SSLContext:
     """Return a client's TLS context, made of the files as they are now.
 
     Args:
         tls: The files; without an authority the system's are trusted.
         protocols: Protocols that are spoken over it, by their ALPN names; none: no ALPN.
-        principals: Patterns of identities that the server may have, beside its name; empty: any.
+        expected: Role that the server must have, beside its name; None: any.
 
     Raises:
         FailedPrecondition: A file cannot be read.
@@ -254,8 +250,8 @@ def client_context(
     files = CertificateFiles(tls)
     made = ssl.create_default_context if files.ca is None else _bare_context
     context = _filled(made(), files, *protocols)
-    if principals:
-        context.sslobject_class = _expecting(principals)
+    if expected is not None:
+        context.sslobject_class = _expecting(expected)
     return context
 
 

@@ -11,11 +11,12 @@ import grpc
 from services.kit.net import split_address
 from services.kit.proxies import DIRECT
 from services.kit.rpc.certificates import CertificateFiles, server_name
+from services.kit.rpc.checked_relay import CheckedRelay
 from services.kit.rpc.failover import FailoverChannel
 from services.kit.rpc.tracing_channel import TracedChannel
 
 if TYPE_CHECKING:
-    from services.kit.config import Tls
+    from services.kit.config import ExpectedServer, Tls
 
 MAX_MESSAGE_BYTES = 64 * 2**20
 
@@ -40,6 +41,7 @@ SWITCH_AFTER_S = 4.0
 def dial(
     address: str | Sequence[str],
     tls: Tls | None = None,
+    expected: ExpectedServer | None = None,
     *,
     dead_after_s: float | None = DEAD_AFTER_S,
     message_bytes: int = MAX_MESSAGE_BYTES,
@@ -51,6 +53,8 @@ def dial(
         address: "host:port"; several: the channel leads to the first that serves, once entered.
         tls: Authority to trust, and the client's certificate; read again when its files change.
             Calls that begin then are made over a new connection; those in flight go on.
+        expected: Role that the server's certificate must have, checked once the channel is
+            entered; None: any.
         dead_after_s: Time after which calls to a silent peer end with UNAVAILABLE, s, >= 2: our
             servers accept a ping a second. None: no pings, for other servers, which may treat
             them as an attack.
@@ -61,7 +65,13 @@ def dial(
         FailedPrecondition: A file of `tls` cannot be read.
     """
     if not isinstance(address, str) and len(address) > 1:
-        one = partial(dial, tls=tls, dead_after_s=SWITCH_AFTER_S, message_bytes=message_bytes)
+        one = partial(
+            dial,
+            tls=tls,
+            expected=expected,
+            dead_after_s=SWITCH_AFTER_S,
+            message_bytes=message_bytes,
+        )
         channels = [cast(TracedChannel, one(each)) for each in address]
         return cast(grpc.aio.Channel, FailoverChannel(address, channels))
     if not isinstance(address, str):
@@ -76,6 +86,8 @@ def dial(
     if tls is None:
         plain = grpc.aio.insecure_channel(address, options=options)
         return cast(grpc.aio.Channel, TracedChannel(lambda: plain))
+    if expected is not None:
+        return cast(grpc.aio.Channel, _checked(address, tls, expected, options))
     if (name := server_name(tls, address)) != split_address(address)[0]:
         options = (*options, ("grpc.ssl_target_name_override", name))
     files = CertificateFiles(tls)
@@ -89,6 +101,16 @@ def dial(
 
     # A channel of certificates before lives as long as its calls.
     return cast(grpc.aio.Channel, TracedChannel(files.following(secure)))
+
+
+def _checked(
+    address: str, tls: Tls, expected: ExpectedServer, options: Sequence[tuple[str, int | str]]
+) -> TracedChannel:
+    """Return a channel whose connections lead to a server of the role only."""
+    files, relay = CertificateFiles(tls), CheckedRelay(address, tls, expected)
+    options = (*options, ("grpc.default_authority", address))
+    made = files.following(lambda: grpc.aio.insecure_channel(relay.target, options=options))
+    return TracedChannel(made, relay)
 
 
 def keepalive(dead_after_s: float) -> tuple[tuple[str, int], ...]:

@@ -49,6 +49,8 @@ class FailoverChannel(TracedChannel):
         self._watching: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
+        for channel in self._channels:
+            await channel.__aenter__()
         self._watching = [
             asyncio.create_task(self._watch(number), name=f"failover.{address}")
             for number, address in enumerate(self._addresses)

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import grpc
 
+from services.kit.rpc.checked_relay import CheckedRelay
 from services.kit.telemetry.tracing import traceparent, tracestate
 
 _KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
@@ -19,14 +20,18 @@ _KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
 class TracedChannel:
     """A grpc.aio.Channel with `traceparent` and `tracestate` added to calls made under a trace."""
 
-    def __init__(self, current: Callable[[], grpc.aio.Channel]) -> None:
+    def __init__(
+        self, current: Callable[[], grpc.aio.Channel], relay: CheckedRelay | None = None
+    ) -> None:
         """Trace the calls of a channel.
 
         Args:
             current: Returns the channel to make the next call on; another one than before where
                 certificates were renewed.
+            relay: Leads it to its server; None: gRPC does.
         """
         self._current = current
+        self._relay = relay
 
     def __getattr__(self, name: str) -> Any:
         if name in _KINDS:
@@ -34,11 +39,15 @@ class TracedChannel:
         return getattr(self._current(), name)
 
     async def __aenter__(self) -> Self:
+        if self._relay is not None:
+            await self._relay.start()
         await self._current().__aenter__()
         return self
 
     async def __aexit__(self, *_error: object) -> None:
         await self._current().close()
+        if self._relay is not None:
+            self._relay.close()
 
     def _traced(self, kind: str, *args: Any, **kwargs: Any) -> Callable[..., Any]:
         channel = self._current()

@@ -10,7 +10,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from inference.grpc_service_pb2 import ServerReadyRequest
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
-from services.kit.config import Tls
+from services.kit.config import ExpectedServer, Tls
 from services.kit.net import split_address
 from services.kit.rpc import dial
 
@@ -18,9 +18,11 @@ _POLL_S = 0.1
 _TIMEOUT_S = 2.0
 
 
-async def until_serving(address: str, tls: Tls | None = None) -> None:
+async def until_serving(
+    address: str, tls: Tls | None = None, expected: ExpectedServer | None = None
+) -> None:
     """Return when grpc.health.v1 at `address` says SERVING; waits for ever."""
-    async with dial(address, tls) as channel:
+    async with dial(address, tls, expected) as channel:
         stub: Any = health_pb2_grpc.HealthStub(channel)  # its published types lag behind
 
         async def serves() -> bool:
@@ -30,9 +32,11 @@ async def until_serving(address: str, tls: Tls | None = None) -> None:
         await _until(serves)
 
 
-async def until_answering(address: str, tls: Tls | None = None) -> None:
+async def until_answering(
+    address: str, tls: Tls | None = None, expected: ExpectedServer | None = None
+) -> None:
     """Return when the router at `address` has an instance for every model; waits for ever."""
-    async with dial(address, tls) as channel:
+    async with dial(address, tls, expected) as channel:
         stub = GRPCInferenceServiceStub(channel)
 
         async def answers() -> bool:

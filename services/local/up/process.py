@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 from services.kit.backoff import Backoff
-from services.kit.config import Tls
+from services.kit.config import ExpectedServer, Tls
 from services.kit.errors import FailedPrecondition
 from services.local.up.health import until_listening, until_serving
 
@@ -27,6 +27,7 @@ class Program:
         argv: Command line.
         health: "host:port" of its grpc.health.v1; empty: it counts as serving once it runs.
         tls: How to dial it.
+        expected: Role that its certificate must have; None: any.
         speaks: "http": it counts as serving once `health` takes connections.
     """
 
@@ -34,6 +35,7 @@ class Program:
     argv: tuple[str, ...]
     health: str = ""
     tls: Tls | None = None
+    expected: ExpectedServer | None = None
     speaks: Literal["grpc", "http"] = "grpc"
 
 
@@ -135,7 +137,7 @@ class Process:
         if self.program.health and self.program.speaks == "http":
             await until_listening(self.program.health)
         elif self.program.health:
-            await until_serving(self.program.health, self.program.tls)
+            await until_serving(self.program.health, self.program.tls, self.program.expected)
         self.state = State.SERVING
         self.served.set()
         self._backoff.reset()

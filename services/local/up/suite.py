@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Self
 
-from services.kit.config import Deployment, Tls
+from services.kit.config import Deployment
 from services.kit.config.loader import load
 from services.kit.errors import DeadlineExceeded
 from services.local.endpoints import ServiceEndpoint, endpoints
@@ -26,8 +26,7 @@ def programs(deployment: Deployment, config: Path) -> tuple[Program, ...]:
     Names are those of `endpoints`, for example "carbon" and "gpuagent-node-0".
     """
     return tuple(
-        _program(service, config.resolve(), deployment.identity("operator"))
-        for service in endpoints(deployment)
+        _program(service, config.resolve(), deployment) for service in endpoints(deployment)
     )
 
 
@@ -37,10 +36,11 @@ def console(deployment: Deployment, config: Path) -> Program:
     return Program("console", argv, deployment.console.listen, speaks="http")
 
 
-def _program(service: ServiceEndpoint, config: Path, tls: Tls | None) -> Program:
+def _program(service: ServiceEndpoint, config: Path, deployment: Deployment) -> Program:
     node = ("--node", service.node) if service.node else ()
     argv = (*_argv(service.service, config), *node)
-    return Program(service.name, argv, service.endpoint.dial, tls)
+    tls, expected = deployment.identity("operator"), deployment.expected(service.role, service.node)
+    return Program(service.name, argv, service.endpoint.dial, tls, expected)
 
 
 def _argv(service: str, config: Path) -> tuple[str, ...]:

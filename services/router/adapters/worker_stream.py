@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from services.kit.clock import Clock
-from services.kit.config import Tls
+from services.kit.config import ExpectedServer, Tls
 from services.kit.h2 import ClientStream, OnMessage, open_stream
 from services.kit.request_cost import Cost, Usage
 from services.kit.rpc.certificates import client_context, server_name
@@ -43,7 +43,7 @@ OpenLink = Callable[[str, OnMessage, Callable[[], None]], Awaitable[ClientStream
 def links(
     tls: Tls | None,
     *,
-    principals: Sequence[str] = (),
+    expected: ExpectedServer | None = None,
     dead_after_s: float,
     message_bytes: int,
 ) -> OpenLink:
@@ -51,8 +51,8 @@ def links(
 
     Args:
         tls: Authority to trust, and the router's certificate; None: plaintext.
-        principals: Patterns of workers' identities; empty: every certificate of the authority is
-            a worker's.
+        expected: Role that workers must have; None: every certificate of the authority is a
+            worker's.
         dead_after_s: Time after which a silent worker is given up, s.
         message_bytes: Maximum size of a worker's message.
     """
@@ -65,7 +65,7 @@ def links(
             _EXECUTE,
             on_message,
             on_room,
-            context=None if tls is None else client_context(tls, "h2", principals=principals),
+            context=None if tls is None else client_context(tls, "h2", expected=expected),
             server_name=None if tls is None else server_name(tls, endpoint),
             message_bytes=message_bytes,
             dead_after_s=dead_after_s,

@@ -19,6 +19,7 @@ from cinquefoil.carbon.v1 import carbon_pb2 as pb
 from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceStub
 from services.kit.config import Access as Settings
 from services.kit.config import Tls, Tokens
+from services.kit.config.access import ExpectedServer
 from services.kit.errors import FailedPrecondition, Unauthenticated
 from services.kit.net import free_port
 from services.kit.rpc import Access, caller, certificates, dial, serving
@@ -119,7 +120,7 @@ async def test_a_router_sends_requests_to_workers_only(tmp_path: Path, bearer: s
     tls = issued(tmp_path, "router", bearer)
     opened = links(
         tls.of("router"),
-        principals=Settings().principals["worker"],
+        expected=ExpectedServer("worker", Settings().principals["worker"]),
         dead_after_s=5.0,
         message_bytes=1024,
     )
@@ -130,7 +131,9 @@ async def test_a_router_sends_requests_to_workers_only(tmp_path: Path, bearer: s
             link = await opened(f"127.0.0.1:{at.port}", lambda *_: None, lambda: None)
             link.abort("seen")
             return
-        with pytest.raises(ssl.SSLCertVerificationError, match=f"{bearer}; access.roles permits"):
+        with pytest.raises(
+            ssl.SSLCertVerificationError, match=f"{bearer}, not worker: access.roles"
+        ):
             await opened(f"127.0.0.1:{at.port}", lambda *_: None, lambda: None)
 
 

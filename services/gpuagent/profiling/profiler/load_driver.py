@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import grpc
 import numpy as np
@@ -25,12 +25,11 @@ from services.kit.errors import FailedPrecondition
 from services.kit.profiles.core.measurement import Measurement
 from services.kit.rpc import dial
 
-if TYPE_CHECKING:
-    from services.kit.config import Tls
-
-
 IN_FLIGHT: Final = 2
 """Batches per worker: one runs while the next waits, so that no worker is ever idle."""
+
+OpenChannel = Callable[[str], grpc.aio.Channel]
+"""Dials a worker."""
 
 Call = grpc.aio.StreamStreamCall[pb.ExecuteRequest, pb.ExecuteResponse]
 
@@ -40,7 +39,7 @@ async def drive(
     point: Measurement,
     effort: Effort,
     clock: Clock,
-    tls: Tls | None = None,
+    open_channel: OpenChannel = dial,
 ) -> Measurement:
     """Measure full batches of a point, all workers busy all the time.
 
@@ -49,7 +48,7 @@ async def drive(
         point: What runs there.
         effort: How long.
         clock: Time.
-        tls: For dialling the workers.
+        open_channel: Dials a worker.
 
     Raises:
         FailedPrecondition: A worker failed, or does not take such batches.
@@ -58,7 +57,9 @@ async def drive(
     try:
         async with asyncio.TaskGroup() as tasks:
             for endpoint in endpoints:
-                tasks.create_task(_busy(endpoint, samples, clock, tls), name=f"drive {endpoint}")
+                tasks.create_task(
+                    _busy(endpoint, samples, clock, open_channel), name=f"drive {endpoint}"
+                )
     except ExceptionGroup as group:
         failures = group.subgroup(FailedPrecondition)
         if failures is None:
@@ -67,9 +68,9 @@ async def drive(
     return samples.added_to(point)
 
 
-async def _busy(endpoint: str, samples: Samples, clock: Clock, tls: Tls | None) -> None:
+async def _busy(endpoint: str, samples: Samples, clock: Clock, open_channel: OpenChannel) -> None:
     """Keep one worker busy until there are enough samples of all workers together."""
-    async with greeted(endpoint, tls) as (call, hello):
+    async with greeted(endpoint, open_channel) as (call, hello):
         work = request(hello.metadata, hello.model, samples.items)
         ids, fresh = count(), IN_FLIGHT
         while not samples.enough(clock.monotonic()):
@@ -84,13 +85,13 @@ async def _busy(endpoint: str, samples: Samples, clock: Clock, tls: Tls | None) 
 
 
 @asynccontextmanager
-async def greeted(endpoint: str, tls: Tls | None) -> AsyncIterator[tuple[Call, pb.Hello]]:
+async def greeted(endpoint: str, open_channel: OpenChannel) -> AsyncIterator[tuple[Call, pb.Hello]]:
     """Open a stream to a worker while the block runs, and read its hello.
 
     Raises:
         FailedPrecondition: The worker went away.
     """
-    async with dial(endpoint, tls) as channel:
+    async with open_channel(endpoint) as channel:
         call: Call = WorkerServiceStub(channel).Execute(wait_for_ready=True)
         try:
             yield call, (await _read(call)).hello
@@ -178,7 +179,11 @@ _WORDS: Final = (
 
 
 async def drive_texts(
-    endpoint: str, point: Measurement, effort: Effort, clock: Clock, tls: Tls | None = None
+    endpoint: str,
+    point: Measurement,
+    effort: Effort,
+    clock: Clock,
+    open_channel: OpenChannel = dial,
 ) -> Measurement:
     """Measure a point of a language model: `batch_size` texts at a time.
 
@@ -187,12 +192,12 @@ async def drive_texts(
         point: What runs there; `prompt_tokens` is the length of each prompt.
         effort: How long.
         clock: Time.
-        tls: For dialling the worker.
+        open_channel: Dials the worker.
 
     Raises:
         FailedPrecondition: The worker failed, or cannot take such texts.
     """
-    async with greeted(endpoint, tls) as (call, hello):
+    async with greeted(endpoint, open_channel) as (call, hello):
         texts = _Texts(call, hello.model, point.batch_size, Random(point.prompt_tokens))  # noqa: S311  # texts, no secret
         await texts.learn_words(point.prompt_tokens)
         answer = _FIRST_ANSWER

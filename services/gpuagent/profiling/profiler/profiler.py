@@ -5,19 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
 
 from services.gpuagent.profiling.core.samples import Effort
 from services.gpuagent.profiling.core.sweep import Point, Sweep
-from services.gpuagent.profiling.profiler.load_driver import drive, drive_texts
+from services.gpuagent.profiling.profiler.load_driver import OpenChannel, drive, drive_texts
 from services.gpuagent.profiling.profiler.logbook import Logbook
 from services.gpuagent.profiling.profiler.rig import DID_NOT_RUN, Rig
 from services.kit.clock import Clock
 from services.kit.errors import FailedPrecondition
 from services.kit.profiles.core.measurement import Measurement
-
-if TYPE_CHECKING:
-    from services.kit.config import Tls
+from services.kit.rpc import dial
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +42,13 @@ class Profiler:
         rig: The GPU.
         effort: How long each point is measured.
         clock: Time.
-        tls: For dialling workers.
+        open_channel: Dials a worker.
     """
 
     rig: Rig
     effort: Effort
     clock: Clock
-    tls: Tls | None = None
+    open_channel: OpenChannel = dial
 
     async def run(
         self,
@@ -89,9 +86,9 @@ class Profiler:
             endpoints = await self.rig.set_up(model, variant, point)
             if point.prompt_tokens:
                 return await drive_texts(
-                    endpoints[0], measurement, self.effort, self.clock, self.tls
+                    endpoints[0], measurement, self.effort, self.clock, self.open_channel
                 )
-            return await drive(endpoints, measurement, self.effort, self.clock, self.tls)
+            return await drive(endpoints, measurement, self.effort, self.clock, self.open_channel)
         except FailedPrecondition as error:
             if error.reason not in DID_NOT_RUN:
                 raise
