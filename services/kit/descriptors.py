@@ -14,6 +14,9 @@ MOST: Final = 2**20
 OTHERS: Final = 256
 """Descriptors of a service beside its connections: files, its own calls, devices."""
 
+_REMEDY: Final = (
+    "raise LimitNOFILE (systemd) or ulimit -n, or permit fewer connections (router.max_connections)"
+)
 _NEARLY_ALL: Final = 0.95
 _LOOK_S: Final = 5.0
 _SAID_AGAIN_S: Final = 60.0
@@ -39,8 +42,7 @@ def check_room(what: str, connections: int) -> None:
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit != resource.RLIM_INFINITY and limit < connections + OTHERS:
         _log.warning(
-            "fewer file descriptors than connections: raise LimitNOFILE (systemd), ulimit -n, or "
-            "permit fewer connections (router.max_connections)",
+            f"fewer file descriptors than connections: {_REMEDY}",
             address=what,
             descriptors=limit,
             needed=connections + OTHERS,
@@ -58,7 +60,9 @@ async def watch(clock: Clock) -> None:
         ) >= _NEARLY_ALL * limit and clock.monotonic() - said_s >= _SAID_AGAIN_S:
             said_s = clock.monotonic()
             _log.warning(
-                "out of file descriptors: new connections are closed", taken=taken, limit=limit
+                f"out of file descriptors, new connections are closed: {_REMEDY}",
+                taken=taken,
+                limit=limit,
             )
 
 

@@ -1,5 +1,6 @@
 """An HTTP request in the form of a gRPC call's context."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 from aiohttp import web
@@ -24,6 +25,11 @@ class HttpContext:
     def auth_context(self) -> Mapping[str, Sequence[bytes]]:
         """Return the names in the caller's verified certificate."""
         return peer.identity(self._request.transport)
+
+    def until_s(self) -> float:
+        """Return when the caller's certificate expires, Unix time; inf: it showed none."""
+        found = peer.expires_s(self._request.transport)
+        return math.inf if found is None else found
 
     def peer(self) -> str:
         """Return the caller's address."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from services.kit.descriptors import check_room
 from services.kit.errors import FailedPrecondition
 from services.kit.net import bound_socket
 from services.kit.rpc import ADDRESS_TAKEN
@@ -64,6 +65,7 @@ async def serving_http(  # noqa: PLR0913 - one value per decision of the composi
         FailedPrecondition: The address cannot be bound (reason ADDRESS_TAKEN), or the certificate
             cannot be read.
     """
+    check_room(address, max_connections)
     logging.getLogger("aiohttp.server").addFilter(_is_ours)
     runner = web.AppRunner(
         app,

@@ -8,10 +8,14 @@ Principals match as in gRFC A43 (gRPC authorisation): exactly, or by prefix
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+import math
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
 
 from services.kit.errors import PermissionDenied, Unauthenticated
@@ -123,8 +127,16 @@ _BEARER: Final = "token:"
 _BY_TOKEN: Final = frozenset({"client", "gateway", "viewer"})
 """Roles that a token can bring: services show certificates."""
 
-Verify = Callable[[str], str]
-"""Returns the subject of a bearer token; raises Unauthenticated for one that is not valid."""
+
+class Token(NamedTuple):
+    """A valid bearer token. Attributes: subject, until_s (when it expires, Unix time)."""
+
+    subject: str
+    until_s: float
+
+
+Verify = Callable[[str], Token]
+"""Reads a bearer token; raises Unauthenticated for one that is not valid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +149,14 @@ class Caller:
         roles: Roles of the caller; None: all.
         node: The node that an agent or worker belongs to; "": of none.
         payer: Whose share of the server its calls take; None: that of its host.
+        until_s: When its token expires, Unix time; a certificate ends its connection.
     """
 
     name: str = ""
     roles: frozenset[str] | None = None
     node: str = ""
     payer: Payer | None = None
+    until_s: float = math.inf
 
     def may_be(self, role: str) -> bool:
         """Return whether the caller has a role."""
@@ -156,6 +170,23 @@ _CALLER: ContextVar[Caller] = ContextVar("caller", default=ANYBODY)
 
 caller: Final = _CALLER.get
 """Returns the caller of the call that is being answered."""
+
+
+@asynccontextmanager
+async def valid_until(until_s: float) -> AsyncIterator[None]:
+    """Raise Unauthenticated where the block outlasts the identity of its caller.
+
+    Args:
+        until_s: When the identity expires, Unix time.
+    """
+    try:
+        left_s = None if until_s == math.inf else until_s - time.time()
+        async with asyncio.timeout(left_s) as limit:
+            yield
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise Unauthenticated("the caller's token or certificate has expired") from None
 
 
 class Access:
@@ -223,8 +254,12 @@ class Access:
     def identify(self, method: str, context: Any) -> Caller:
         """Return who calls, as `admit`."""
         allowed = ALLOWED.get(method, frozenset())
-        names = _certified(context) or self._token(context)
+        names, until_s = _certified(context), math.inf
+        if not names and (token := self._token(context)) is not None:
+            names, until_s = (_BEARER + token.subject,), token.until_s
         known = self._caller(names)
+        if until_s < math.inf:
+            known = replace(known, until_s=until_s)
         if allowed is _CHANGE and known.may_be("operator"):
             known = _on_behalf(known, context)
         if allowed is _ANYBODY or (known.roles and not allowed.isdisjoint(known.roles)):
@@ -233,8 +268,8 @@ class Access:
             return known
         self._log_refusal(method, known.name or host_of(context.peer()))
         if not names:
-            token = "" if self._verify is None else " or a bearer token"
-            raise Unauthenticated(f"{method}: no identity was shown; show a certificate{token}")
+            other = "" if self._verify is None else " or a bearer token"
+            raise Unauthenticated(f"{method}: no identity was shown; show a certificate{other}")
         raise PermissionDenied(
             f"{known.name} may not call {method}; access.roles permits "
             f"{', '.join(sorted(allowed)) or 'no role'}",
@@ -270,16 +305,16 @@ class Access:
             return True
         return any(matches(pattern, agent) for pattern in self._lent)
 
-    def _token(self, context: Any) -> tuple[str, ...]:
+    def _token(self, context: Any) -> Token | None:
         if self._verify is None:
-            return ()
+            return None
         for key, value in context.invocation_metadata() or ():
             if key == "authorization":
                 scheme, _, token = str(value).partition(" ")
                 if scheme.lower() != "bearer":
                     raise Unauthenticated('authorization: must be "Bearer" and a token')
-                return (_BEARER + self._verify(token.strip()),)
-        return ()
+                return self._verify(token.strip())
+        return None
 
     def _log_refusal(self, method: str, name: str) -> None:
         """Log a refusal; only the first of its kind as a warning, as floods would fill the disk."""

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _REFUSES_S: Final = 0.2
 """Time for which calls are refused before the next one connects again, s."""
 
+_CLOSES_S: Final = 1.0
+
 _CREDENTIALS: Final = struct.Struct("3i")  # of SO_PEERCRED: process, user, group
 _UNAVAILABLE: Final = grpc.StatusCode.UNAVAILABLE.value[0]
 _ANY_CALL: Final[Any] = grpc.stream_stream_rpc_method_handler(lambda *_: None)
@@ -41,6 +43,7 @@ class CheckedRelay:
 
     Attributes:
         target: Where gRPC dials it.
+        sides: Ends of the connections that are open.
     """
 
     def __init__(self, address: str, tls: Tls, expected: ExpectedServer) -> None:
@@ -56,6 +59,7 @@ class CheckedRelay:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.bind(f"\0{name}")
         self._server: asyncio.Server | None = None
+        self.sides: set[_Side] = set()
         self.target = f"unix-abstract:{name}"
 
     async def start(self) -> None:
@@ -63,11 +67,16 @@ class CheckedRelay:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_unix_server(lambda: _Near(self), sock=self._socket)
 
-    def close(self) -> None:
-        """Take no more connections; those that are open end with their channel."""
+    async def close(self) -> None:
+        """End all connections, and take no more."""
         if self._server is not None:
             self._server.close()
         self._socket.close()
+        open_ = tuple(self.sides)
+        for side in open_:
+            side.transport.abort()
+        if open_:
+            await asyncio.wait([side.closed for side in open_], timeout=_CLOSES_S)
 
     async def connect(self, near: _Side) -> _Side:
         """Connect to the server.
@@ -78,7 +87,7 @@ class CheckedRelay:
         """
         host, port = split_address(self._address)
         _, far = await asyncio.get_running_loop().create_connection(
-            lambda: _Side(near),
+            lambda: _Side(self.sides, near),
             host,
             port,
             ssl=client_context(self._tls, "h2", expected=self._expected),
@@ -92,11 +101,14 @@ class _Side(asyncio.Protocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, other: _Side | None = None) -> None:
+    def __init__(self, sides: set[_Side], other: _Side | None = None) -> None:
+        self._sides = sides
         self.other = other
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
+        self._sides.add(self)
 
     def data_received(self, data: bytes) -> None:
         if self.other is not None:
@@ -111,18 +123,22 @@ class _Side(asyncio.Protocol):
             self.other.transport.resume_reading()
 
     def connection_lost(self, _error: Exception | None) -> None:
+        self._sides.discard(self)
+        self.closed.set_result(None)
         if self.other is not None:
             self.other.transport.close()
             self.other = None
 
 
 class _Near(_Side):
-    """gRPC's end: it is read once the other is there."""
+    """gRPC's end: what it sends waits until the other is there."""
 
     def __init__(self, relay: CheckedRelay) -> None:
-        super().__init__()
+        super().__init__(relay.sides)
         self._relay = relay
+        self._early = bytearray()
         self._connecting: asyncio.Task[None] | None = None
+        self._refusing: ServerConnection | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -131,12 +147,21 @@ class _Near(_Side):
         if _CREDENTIALS.unpack(found)[0] != os.getpid():
             self.transport.abort()
             return
-        self.transport.pause_reading()
         self._connecting = asyncio.create_task(self._join(), name="rpc.relay")
+
+    def data_received(self, data: bytes) -> None:
+        if self._refusing is not None:
+            _feed(self._refusing, data)
+        elif self.other is not None:
+            self.other.transport.write(data)
+        else:  # no more than HTTP/2's first windows
+            self._early += data
 
     def connection_lost(self, _error: Exception | None) -> None:
         if self._connecting is not None:
             self._connecting.cancel()
+        if self._refusing is not None:
+            self._refusing.connection_lost(_error)
         super().connection_lost(_error)
 
     async def _join(self) -> None:
@@ -144,10 +169,20 @@ class _Near(_Side):
         try:
             self.other = await self._relay.connect(self)
         except (OSError, ServiceError) as error:  # also ssl.SSLError
-            refusing = _refusing(_reason(error))
-            self.transport.set_protocol(refusing)
-            refusing.connection_made(self.transport)
-        self.transport.resume_reading()
+            self._refusing = _refusing(_reason(error))
+            self._refusing.connection_made(self.transport)
+        early, self._early = bytes(self._early), bytearray()
+        if early:
+            self.data_received(early)
+
+
+def _feed(protocol: ServerConnection, data: bytes) -> None:
+    while data:
+        buffer = protocol.get_buffer(len(data))
+        count = min(len(buffer), len(data))
+        buffer[:count] = data[:count]
+        protocol.buffer_updated(count)
+        data = data[count:]
 
 
 def _refusing(reason: str) -> ServerConnection:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any, TypeAlias
 
 import grpc
@@ -12,7 +14,7 @@ from google.protobuf.message import DecodeError
 
 from services.kit.errors import Cancelled, InvalidArgument, ServiceError
 from services.kit.h2.admission import Admit, Payer, Refused
-from services.kit.rpc.access import Access
+from services.kit.rpc.access import Access, caller, valid_until
 from services.kit.rpc.call_metrics import CALLS
 from services.kit.rpc.status import to_wire
 from services.kit.telemetry import logs, tracing
@@ -83,12 +85,15 @@ def _meant(error: Exception, context: Context) -> ServiceError | None:
     return error if isinstance(error, ServiceError) else None
 
 
-def _check(method: _Method, request: Any, context: Context) -> None:
-    """Refuse a caller that may not call, or a request that cannot be read."""
+def _check(method: _Method, request: Any, context: Context) -> float:
+    """Return until when the caller may call, or refuse it, or a request that cannot be read."""
+    until_s = math.inf
     if method.access is not None:
         method.access.admit(method.name, context)
+        until_s = caller().until_s
     if isinstance(request, DecodeError):
         raise request
+    return until_s
 
 
 async def _abort(method: _Method, context: Context, error: Exception) -> None:
@@ -107,8 +112,11 @@ def _guard_single(method: _Method, behavior: Callable[..., Awaitable[Any]]) -> C
     async def guarded(request: Any, context: Context) -> Any:
         try:
             with _Call(method, context):
-                _check(method, request, context)
-                return await behavior(request, context)
+                until_s = _check(method, request, context)
+                if until_s == math.inf:
+                    return await behavior(request, context)
+                async with valid_until(until_s):
+                    return await behavior(request, context)
         except Exception as error:  # noqa: BLE001 - the border: every error becomes a status here
             await _abort(method, context, error)
 
@@ -122,13 +130,32 @@ def _guard_stream(method: _Method, behavior: Callable[..., Any]) -> Callable[...
     async def guarded(request: Any, context: Context) -> AsyncIterator[Any]:
         try:
             with _Call(method, context):
-                _check(method, request, context)
-                async for response in behavior(request, context):
+                until_s = _check(method, request, context)
+                responses = behavior(request, context)
+                if until_s < math.inf:
+                    responses = _until(until_s, responses)
+                async for response in responses:
                     yield response
         except Exception as error:  # noqa: BLE001 - the border: every error becomes a status here
             await _abort(method, context, error)
 
     return guarded
+
+
+async def _until(until_s: float, responses: AsyncGenerator[Any, None]) -> AsyncIterator[Any]:
+    """Yield responses while the identity of their caller is valid.
+
+    Raises:
+        Unauthenticated: It has expired.
+    """
+    async with aclosing(responses):
+        while True:
+            async with valid_until(until_s):
+                try:
+                    response = await anext(responses)
+                except StopAsyncIteration:
+                    return
+            yield response
 
 
 def _checked(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], Any] | None:

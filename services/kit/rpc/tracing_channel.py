@@ -47,7 +47,7 @@ class TracedChannel:
     async def __aexit__(self, *_error: object) -> None:
         await self._current().close()
         if self._relay is not None:
-            self._relay.close()
+            await self._relay.close()
 
     def _traced(self, kind: str, *args: Any, **kwargs: Any) -> Callable[..., Any]:
         channel = self._current()

@@ -11,6 +11,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from services.kit.errors import FailedPrecondition, Unauthenticated
+from services.kit.rpc.access import Token
 from services.kit.telemetry import logs
 
 if TYPE_CHECKING:
@@ -45,11 +46,11 @@ class TokenVerifier:
         self._looked_s = time.monotonic()
         self._read_ns = 0
         self._keys: dict[str | None, jwt.PyJWK] = {}
-        self._known: dict[bytes, tuple[str, float]] = {}
+        self._known: dict[bytes, Token] = {}
         self._read()
 
-    def __call__(self, token: str) -> str:
-        """Return the subject of a token.
+    def __call__(self, token: str) -> Token:
+        """Return what a token says.
 
         Raises:
             Unauthenticated: It is not valid now; the message says why.
@@ -59,15 +60,15 @@ class TokenVerifier:
             raise Unauthenticated(f"token: at most {_LONGEST_TOKEN} characters, got {len(token)}")
         digest = hashlib.sha256(token.encode()).digest()
         known = self._known.get(digest)
-        if known is not None and time.time() < known[1]:
-            return known[0]
-        subject, until_s = self._verified(token)
+        if known is not None and time.time() < known.until_s:
+            return known
+        found = self._verified(token)
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
-        self._known[digest] = subject, until_s
-        return subject
+        self._known[digest] = found
+        return found
 
-    def _verified(self, token: str) -> tuple[str, float]:
+    def _verified(self, token: str) -> Token:
         try:
             key_id = jwt.get_unverified_header(token).get("kid")
             key = self._keys.get(key_id)
@@ -86,7 +87,7 @@ class TokenVerifier:
         subject = str(claims["sub"])
         if not 0 < len(subject) <= _LONGEST_SUBJECT:
             raise Unauthenticated(f"token: sub must have 1..{_LONGEST_SUBJECT} characters")
-        return subject, float(claims["exp"])
+        return Token(subject, float(claims["exp"]))
 
     def _follow(self) -> None:
         """Read the file again if it was replaced; a file that cannot be used changes nothing."""

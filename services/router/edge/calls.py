@@ -13,6 +13,7 @@ from aiohttp import web
 from services.kit.errors import InvalidArgument
 from services.kit.http.context import HttpContext
 from services.kit.rpc import caller
+from services.kit.rpc.access import valid_until
 from services.router.core.accounting.receipts import Answer
 from services.router.core.model import ResponseReceiver
 from services.router.core.wire import Head
@@ -47,11 +48,13 @@ class Calls:
             receiver: Takes responses before the last; None: a single one is wanted.
 
         Raises:
-            ServiceError: As `Engine.infer`, or the request is wrong.
+            ServiceError: As `Engine.infer`, the request is wrong, or the caller's identity expires.
         """
         head = _timed(messages.read_request_head(body, self._max_request_bytes), request)
-        client = partial(client_of, HttpContext(request), caller())
-        return await self._engine.infer(head, body, None, receiver, client)
+        context, known = HttpContext(request), caller()
+        client = partial(client_of, context, known)
+        async with valid_until(min(known.until_s, context.until_s())):
+            return await self._engine.infer(head, body, None, receiver, client)
 
     def receipt(self, answer: Answer) -> Mapping[str, str]:
         """Return the headers that say what an answer cost, and by which plan it was given."""

@@ -139,7 +139,7 @@ async def test_no_other_process_uses_the_identity_of_this_one(tls: Tls) -> None:
             sys.executable, "-c", connect, name, stdout=asyncio.subprocess.PIPE
         )
         output, _ = await asyncio.wait_for(process.communicate(), 20)
-        relay.close()
+        await relay.close()
     assert output.strip() == b"b''"
 
 

@@ -22,7 +22,7 @@ from services.kit.config import Tls, Tokens
 from services.kit.config.access import ExpectedServer
 from services.kit.errors import FailedPrecondition, Unauthenticated
 from services.kit.net import free_port
-from services.kit.rpc import Access, caller, certificates, dial, serving
+from services.kit.rpc import Access, Transport, caller, certificates, dial, serving
 from services.kit.rpc.certificates import server_name
 from services.router.adapters.tokens import TokenVerifier
 from services.router.adapters.worker_stream import links
@@ -444,3 +444,27 @@ async def test_a_token_opens_its_own_port(
             codes.append((await call.code()).name)
 
     assert codes == ["OK", "PERMISSION_DENIED", "UNAUTHENTICATED"]
+
+
+@pytest.mark.parametrize("transport", ["own", "grpcio"])
+@pytest.mark.parametrize("method", ["Watch", "ListZones"])
+async def test_a_call_ends_with_the_token_that_let_it_in(
+    tokens: Tokens, key: ec.EllipticCurvePrivateKey, transport: Transport, method: str
+) -> None:
+    """A stream, or an answer that takes its time, does not outlive the caller's permission."""
+    everybody = Settings(roles={"viewer": ("token:app",)}, tokens=tokens)
+    access, ends_s = Access(everybody.principals, TokenVerifier(tokens)), time.time() + 3
+
+    async def script(_context: Any) -> list[str]:
+        await asyncio.sleep(30)
+        return ["Z"]
+
+    async with scripted(script, access=access, transport=transport) as (stub, _, _):
+        shown = (("authorization", f"Bearer {token(key, exp=ends_s)}"),)
+        one: Any = stub.ListZones(pb.ListZonesRequest(), metadata=shown)
+        call = one if method == "ListZones" else stub.Watch(pb.WatchRequest(), metadata=shown)
+        code, details = await call.code(), await call.details()
+
+    assert code is grpc.StatusCode.UNAUTHENTICATED
+    assert "expired" in details
+    assert ends_s - 1.0 <= time.time() < ends_s + 5.0

@@ -1,24 +1,32 @@
 """Authentication over HTTP: certificates, tokens, and paths that are always closed."""
 
+import asyncio
 import json
 import ssl
 import time
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import httpx
 import jwt
 import pytest
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from inference.grpc_service_pb2 import ModelInferRequest
 from services.kit.config import Access as Settings
 from services.kit.config import Tls, Tokens
 from services.kit.http.server import serving_http
 from services.kit.rpc import Access, caller
 from services.router.adapters.tokens import TokenVerifier
+from services.router.edge.calls import Calls
 from services.router.edge.guard import Guard
 from services.router.edge.inference_protocol import error_form
+from services.router.runtime.engine import Engine
 from tests.support.certificates import issued
 
 INFER = "/inference.GRPCInferenceService/ModelInfer"
@@ -31,31 +39,46 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
     return issued(folder, "router", "client/app", "planner")
 
 
-@pytest.fixture
-async def address(tls: Tls, tmp_path: Path) -> AsyncIterator[str]:
-    """A server that names its caller to itself, for callers that may infer."""
-    jwks = tmp_path / "jwks.json"
+@asynccontextmanager
+async def serving(tls: Tls, folder: Path, handler: Handler) -> AsyncIterator[str]:
+    """Serve a handler for callers that may infer."""
+    jwks = folder / "jwks.json"
     public = jwt.algorithms.ECAlgorithm.to_jwk(KEY.public_key(), as_dict=True)
     jwks.write_text(json.dumps({"keys": [{**public, "alg": "ES256"}]}))
     tokens = Tokens(jwks_file=jwks, issuer="https://issuer.example", audience="inference")
-    settings = Settings(tokens=tokens)
-    access = Access(settings.principals, TokenVerifier(tokens))
+    access = Access(Settings(tokens=tokens).principals, TokenVerifier(tokens))
     guard = Guard(access, max_requests=8, max_request_bytes=1024, free_bytes=4096)
-
-    async def who(_: web.Request) -> web.Response:
-        return web.Response(text=caller().name)
-
     app = web.Application()
-    app.router.add_get("/", guard.around("GET /", INFER, error_form, who))
-    identity = tls.of("router")
+    app.router.add_get("/", guard.around("GET /", INFER, error_form, handler))
     async with serving_http(
         *("127.0.0.1:0", app),
-        tls=identity,
+        tls=tls.of("router"),
         certificate_required=False,
         max_connections=8,
         grace_s=0.0,
     ) as port:
         yield f"https://127.0.0.1:{port}/"
+
+
+@pytest.fixture
+async def address(tls: Tls, tmp_path: Path) -> AsyncIterator[str]:
+    """A server that names its caller to itself."""
+
+    async def who(_: web.Request) -> web.Response:
+        return web.Response(text=caller().name)
+
+    async with serving(tls, tmp_path, who) as at:
+        yield at
+
+
+def token(lasts_s: float) -> str:
+    claims = {
+        "sub": "app",
+        "exp": time.time() + lasts_s,
+        "iss": "https://issuer.example",
+        "aud": "inference",
+    }
+    return jwt.encode(claims, KEY, "ES256")
 
 
 def context(tls: Tls, bearer: str = "") -> ssl.SSLContext:
@@ -69,19 +92,12 @@ def context(tls: Tls, bearer: str = "") -> ssl.SSLContext:
 
 
 async def test_a_certificate_or_a_token_lets_a_client_in(address: str, tls: Tls) -> None:
-    claims = {
-        "sub": "app",
-        "exp": time.time() + 60,
-        "iss": "https://issuer.example",
-        "aud": "inference",
-    }
-    token = jwt.encode(claims, KEY, "ES256")
     async with (
         httpx.AsyncClient(verify=context(tls, "client/app")) as certified,
         httpx.AsyncClient(verify=context(tls)) as bare,
     ):
         by_certificate = await certified.get(address)
-        by_token = await bare.get(address, headers={"Authorization": f"Bearer {token}"})
+        by_token = await bare.get(address, headers={"Authorization": f"Bearer {token(60)}"})
         from_a_page = await certified.get(address, headers={"Origin": "http://a.example"})
 
     assert by_certificate.text == "spiffe://cinquefoil/client/app"
@@ -108,3 +124,32 @@ async def test_plaintext_on_a_port_with_tls_gets_nothing(address: str) -> None:
     async with httpx.AsyncClient() as plain:
         with pytest.raises(httpx.HTTPError):
             await plain.get(address.replace("https", "http"))
+
+
+@pytest.mark.parametrize("shown", ["token", "certificate"])
+async def test_a_request_ends_with_the_identity_of_its_client(tmp_path: Path, shown: str) -> None:
+    """Generation that outlasts a token or certificate ends soon after it."""
+    lasts_s = 3.0
+    pki = issued(tmp_path, "router")
+    issued(tmp_path, "client/app", days=lasts_s / 86_400)
+
+    async def hang(*_: object) -> None:
+        await asyncio.sleep(30)
+
+    calls = Calls(cast(Engine, SimpleNamespace(infer=hang)), 1024)
+    body = ModelInferRequest(model_name="m").SerializeToString()
+
+    async def infer(request: web.Request) -> web.Response:
+        await calls.infer(request, body)
+        raise AssertionError
+
+    async with serving(pki, tmp_path, infer) as address:
+        begun_s = time.monotonic()
+        bearer = "client/app" if shown == "certificate" else ""
+        headers = {} if bearer else {"Authorization": f"Bearer {token(lasts_s)}"}
+        async with httpx.AsyncClient(verify=context(pki, bearer), timeout=20) as client:
+            answer = await client.get(address, headers=headers)
+
+    assert answer.status_code == 401
+    assert "expired" in answer.json()["error"]
+    assert time.monotonic() - begun_s < lasts_s + 5.0

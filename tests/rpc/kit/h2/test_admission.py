@@ -14,6 +14,7 @@ from services.kit.h2.admission import KNOWN, OPERATOR, UNKNOWN, Payer, Refused, 
 from services.kit.h2.frames import DATA, HEADERS, PING, RESET, SETTING, SETTINGS, UINT32, frame
 from services.kit.h2.messages import PREFIX, compress
 from services.kit.rpc import Access, Limits, serving
+from services.kit.rpc.access import Token
 from tests.support.h2_wire import (
     PATH,
     REFUSED_PATH,
@@ -289,7 +290,7 @@ async def test_a_service_refuses_by_the_head_and_counts_it() -> None:
             (grpc.method_handlers_generic_handler(service, {method: handler}),)
         )
 
-    access = Access({"client": ("token:*",)}, lambda token: token)
+    access = Access({"client": ("token:*",)}, lambda token: Token(token, 4e9))
     async with (
         serving("127.0.0.1:0", register, (), access=access, transport="own", grace_s=0.1) as server,
         wired(server.port) as wire,

@@ -16,7 +16,16 @@ from cinquefoil.router.v1 import router_pb2
 from inference import grpc_service_pb2
 from services.kit.config import Access as Settings
 from services.kit.errors import PermissionDenied, Unauthenticated
-from services.kit.rpc.access import _CALLER, ALLOWED, ANYBODY, METRICS, ON_BEHALF_OF, Access, caller
+from services.kit.rpc.access import (
+    _CALLER,
+    ALLOWED,
+    ANYBODY,
+    METRICS,
+    ON_BEHALF_OF,
+    Access,
+    Token,
+    caller,
+)
 
 FILES = (
     carbon_pb2,
@@ -127,8 +136,8 @@ def test_an_agent_is_its_node_s() -> None:
 def test_a_token_lets_a_client_in_and_never_a_service() -> None:
     """An issuer of tokens cannot make itself operator or planner, whatever subject it writes."""
 
-    def subject(token: str) -> str:
-        return token
+    def subject(token: str) -> Token:
+        return Token(token, 4e9)
 
     checked = Access(Settings().principals, subject)
     bearer = Call("", "spiffe://cinquefoil/operator/ada")
