@@ -38,7 +38,7 @@ SWITCH_AFTER_S = 4.0
 """`DEAD_AFTER_S` of one server of several: the next one waits, s."""
 
 
-def dial(
+def dial(  # noqa: PLR0913 - what a connection is made of
     address: str | Sequence[str],
     tls: Tls | None = None,
     expected: ExpectedServer | None = None,
