@@ -42,7 +42,7 @@ def of(tls: Tls, bearer: str) -> Tls:
     return tls.of(role, name)
 
 
-async def asked(channel: grpc.aio.Channel) -> tuple[grpc.StatusCode, str]:
+async def queried(channel: grpc.aio.Channel) -> tuple[grpc.StatusCode, str]:
     call = CarbonServiceStub(channel).ListZones(pb.ListZonesRequest(), timeout=20)
     return await call.code(), await call.details()
 
@@ -57,7 +57,7 @@ async def test_a_server_of_another_role_is_refused_by_name(
         scripted(nothing, tls=of(tls, bearer), transport=transport) as (_, _, server),
         dial(f"127.0.0.1:{server.port}", tls.of("planner"), CARBON) as channel,
     ):
-        code, details = await asked(channel)
+        code, details = await queried(channel)
 
     if bearer == "carbon":
         assert code is grpc.StatusCode.OK
@@ -82,10 +82,10 @@ async def test_each_connection_is_checked(tls: Tls) -> None:
                 scripted(partial(answer, bearer), tls=of(tls, bearer), address=address),
                 asyncio.timeout(20),
             ):
-                code, details = await asked(channel)
+                code, details = await queried(channel)
                 while not (wanted in details if wanted else code is grpc.StatusCode.OK):
                     await asyncio.sleep(0.05)
-                    code, details = await asked(channel)
+                    code, details = await queried(channel)
 
     assert called == ["carbon", "carbon"]
 
@@ -99,7 +99,7 @@ async def test_of_several_addresses_the_impostor_is_left_out(tls: Tls) -> None:
             [f"127.0.0.1:{impostor.port}", f"127.0.0.1:{standby.port}"], tls.of("planner"), CARBON
         ) as channel,
     ):
-        code, _ = await asked(channel)
+        code, _ = await queried(channel)
 
     assert code is grpc.StatusCode.OK
 
@@ -120,7 +120,7 @@ def test_an_agent_must_be_of_its_node(name: str, fault: str) -> None:
 async def test_where_nothing_listens_calls_say_so(tls: Tls) -> None:
     """The reason is the system's, as without a relay."""
     async with dial(f"127.0.0.1:{free_port()}", tls.of("planner"), CARBON) as channel:
-        code, details = await asked(channel)
+        code, details = await queried(channel)
     assert code is grpc.StatusCode.UNAVAILABLE
     assert "Connection refused" in details
 
