@@ -277,6 +277,7 @@ class PlannerServicer(PlannerServiceServicer):
     ) -> AsyncIterator[pb.JoinResponse]:
         """Receive an agent's reports, and send it steps."""
         planner, first = self._planner, await _first(request_iterator)
+        planner.leading.check(first.term)
         await self._joining.next()  # a joining fleet must not block the loop
         if first.HasField("node"):
             node = JoinedNode(first.node.name, first.node.zone, first.address)

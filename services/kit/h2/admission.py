@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
+from services.kit.net import is_loopback_host
+
 UNKNOWN, KNOWN, OPERATOR = range(3)
 """Ranks of callers: without an identity, with one, and with the right to operate the service."""
 
@@ -31,7 +33,19 @@ The method "" stands for connecting.
 """
 
 EVERYBODY: Final = Payer("", OPERATOR)
-"""The caller of servers that check no identities: shares do not apply."""
+"""Callers on this machine, where no identities are checked: shares do not apply."""
+
+
+def local_or_host(host: str) -> Payer:
+    """Return whose share calls of a host take where no identities are checked.
+
+    Args:
+        host: As `host_of` returns it.
+    """
+    kind, _, address = host.partition(":")
+    if kind == "unix" or is_loopback_host(address.strip("[]")):
+        return EVERYBODY
+    return Payer(host, KNOWN)
 
 
 class Room:

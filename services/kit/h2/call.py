@@ -11,7 +11,7 @@ from typing import Any, NoReturn, Protocol, Self
 
 import grpc
 
-from services.kit.h2.admission import EVERYBODY
+from services.kit.h2.admission import EVERYBODY, Room
 from services.kit.h2.messages import PREFIX_BYTES, Compressed
 from services.kit.h2.sending import Stream
 
@@ -108,6 +108,7 @@ class Call(Stream):
         "payer",
         "refusal",
         "reserved",
+        "room",
         "stuck",
         "task",
         "timer",
@@ -136,6 +137,7 @@ class Call(Stream):
         self.counted = False  # among the calls that run
         self.due_s = math.inf  # when its first message must be there, by the loop's clock
         self.unread = 0  # bytes of answers in the outbox, which the server bounds together
+        self.room: Room | None = None  # that they take
         self.stuck = (0, 0.0)  # bytes in the outbox, and since when so many
         self.waiter: asyncio.Future[None] | None = None
         self.opened = False

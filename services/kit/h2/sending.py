@@ -75,6 +75,7 @@ class SendingSide(Generic[Streams]):
         send_window: Bytes of DATA that the peer takes on all streams.
         peer_stream_window: The window that the peer gives to a new stream.
         write_paused: Whether the peer has to read first.
+        drained: Bytes of DATA that waited, and were sent.
     """
 
     transport: asyncio.Transport
@@ -85,6 +86,7 @@ class SendingSide(Generic[Streams]):
         self.streams: dict[int, Streams] = {}
         self.send_window = DEFAULT_WINDOW
         self.write_paused = False
+        self.drained = 0
         self.peer_stream_window = DEFAULT_WINDOW
         self._peer_frame_bytes = frames.DEFAULT_FRAME_BYTES
         self._unwritten: list[bytes] = []
@@ -237,6 +239,7 @@ class SendingSide(Generic[Streams]):
             sent = room - left
             stream.send_window -= sent
             self.send_window -= sent
+            self.drained += sent
             out.append(HEAD.pack(sent << 8, 0, stream.number))
             out += taken
         if out:

@@ -21,7 +21,7 @@ import grpc
 
 from services.kit import peer
 from services.kit.h2 import frames
-from services.kit.h2.admission import EVERYBODY, Admit, Refused, Room
+from services.kit.h2.admission import EVERYBODY, Admit, Refused, Room, local_or_host
 from services.kit.h2.call import Call, Handler, Metadata, RequestHead, decoded, encoded
 from services.kit.h2.connection import HEADER_LIST_BYTES, NUDGES_PER_CALL, Connection
 from services.kit.h2.frames import END_HEADERS, END_STREAM, HEAD, HEADERS, ConnectionFault
@@ -36,6 +36,7 @@ from services.kit.h2.messages import (
     MessageReader,
     compress,
 )
+from services.kit.net import host_of
 from services.kit.telemetry import logs
 
 _log = logs.get("h2")
@@ -64,6 +65,12 @@ _PIECE_BYTES: Final = 2**20
 _DECOMPRESSING: Final = 4
 _HEADS_BYTES: Final = 16 * 2**20
 _HEAD_UNIT_BYTES: Final = 1024
+_UNTAKEN_BYTES: Final = 32 * 2**20
+_WAITING_PER_TAKEN: Final = 4
+"""Bytes that may wait for each that the caller took lately, beyond those that any may have."""
+_LAGS_S: Final = 1.0
+"""Time in which a caller must take some of an answer where there is no room for others', s."""
+_SWEEP_S: Final = 0.2
 _CUT_SHORT: Final = 1024
 _OPENING_EACH: Final = 16
 """Calls of a connection whose message is not there yet, and that never are too many."""
@@ -127,7 +134,8 @@ class ServerState:
         calls: Room for calls that run.
         connected: Room for connections.
         received: Room for the bytes of requests that come in pieces, or were compressed.
-        unread: Room for the bytes of answers that callers have not taken.
+        unread: Room for the bytes of answers to callers who take about as many.
+        untaken: Room for the bytes of other answers: of callers who have not shown that they read.
         heads: Room for the bytes of headers that were parsed and may come again.
         opening: Calls whose message is not there yet, with the KiB of their metadata.
         decompressing: Bounds the large messages that are decompressed at a time.
@@ -143,13 +151,24 @@ class ServerState:
         default_factory=lambda: asyncio.Semaphore(_DECOMPRESSING)
     )
     draining: bool = False
+    swept_s: float = -math.inf
 
     def __post_init__(self) -> None:
         limits = self.limits
         self.calls, self.connected = Room(limits.calls), Room(limits.connections)
         self.received = Room(limits.receiving_bytes, limits.message_bytes)
         self.unread = Room(limits.receiving_bytes, limits.message_bytes)
+        least = min(_UNTAKEN_BYTES, limits.receiving_bytes)
+        self.untaken = Room(least, limits.message_bytes)
         self.heads = Room(_HEADS_BYTES)
+
+    def end_laggards(self, now_s: float) -> None:
+        """Make room for answers: end calls that do not take theirs."""
+        if now_s - self.swept_s < _SWEEP_S:
+            return
+        self.swept_s = now_s
+        for connection in tuple(self.connections):
+            connection.end_laggards(now_s)
 
 
 class ServerConnection(Connection[RequestHead, Call]):
@@ -169,6 +188,8 @@ class ServerConnection(Connection[RequestHead, Call]):
         self.identity: Mapping[str, Sequence[bytes]] = {}
         self._expiry: asyncio.TimerHandle | None = None
         self._payer = EVERYBODY
+        self._waiting = 0  # bytes of answers in `unread`
+        self._drained = (0, 0)  # at the last look, and the one before
         # Streams that ended here before their peer did: their DATA may be on its way.
         self._cut_short: dict[int, int | None] = {}  # and the length of what is to come, if given
         self._forgotten = 0  # the last stream that was too long ago to be among them
@@ -181,7 +202,9 @@ class ServerConnection(Connection[RequestHead, Call]):
         super().connection_made(transport)
         server = self._server
         self.peer_name, self.identity = peer.address(transport), peer.identity(transport)
-        if server.admit is not None:
+        if server.admit is None:
+            self._payer = local_or_host(host_of(self.peer_name))
+        else:
             self._payer = server.admit("", Call(0, RequestHead(""), self))
         if server.draining or not server.connected.take(self._payer):
             self.transport.abort()
@@ -271,7 +294,7 @@ class ServerConnection(Connection[RequestHead, Call]):
             return
         call = Call(number, head, self)
         call.ended, call.length = bool(ended), head.length
-        call.moved_s = self.loop.time()
+        call.moved_s, call.payer = self.loop.time(), self._payer
         self.streams[number] = call
         self.nudges = min(self.nudges + NUDGES_PER_CALL, len(self.streams) * NUDGES_PER_CALL)
         if head.handler is None:
@@ -715,18 +738,59 @@ class ServerConnection(Connection[RequestHead, Call]):
 
     def _bound_unread(self, call: Call, outbox: deque[memoryview | bytes]) -> None:
         """Take room for an answer that its caller has no window for, or end the call."""
-        room = self._server.unread
-        more = min(sum(map(len, outbox)), room.share) - call.unread
-        if more > 0 and room.take(call.payer, more):
-            call.unread += more
-        elif more > 0:
-            outbox.clear()
-            self.end(call, _EXHAUSTED, "answers are not read")
+        server, size, now_s = self._server, sum(map(len, outbox)), self.loop.time()
+        if size <= call.unread:
+            return
+        self.was_read(call)
+        call.stuck = size, now_s
+        taken = self.drained - self._drained[1]
+        if self._waiting + size <= _WAITING_PER_TAKEN * taken and self._hold(
+            call, size, server.unread
+        ):
+            return
+        if not self._hold(call, size, server.untaken):
+            server.end_laggards(now_s)
+            if not call.over and not self._hold(call, size, server.untaken):
+                self._end_unread(call)
+
+    def _hold(self, call: Call, size: int, room: Room) -> bool:
+        """Take room for the bytes of an answer; False: there is none."""
+        size = min(size, room.share)
+        if not room.take(call.payer, size):
+            return False
+        call.unread, call.room = size, room
+        if room is self._server.unread:
+            self._waiting += size
+        return True
 
     def was_read(self, call: Call) -> None:
         """Give back room that answers have taken."""
-        self._server.unread.give_back(call.payer, call.unread)
-        call.unread = 0
+        if call.room is not None:
+            call.room.give_back(call.payer, call.unread)
+            if call.room is self._server.unread:
+                self._waiting -= call.unread
+            call.unread, call.room = 0, None
+
+    def _end_unread(self, call: Call) -> None:
+        if call.outbox:
+            call.outbox.clear()
+        self.end(call, _EXHAUSTED, "answers are not read")
+
+    def end_laggards(self, now_s: float) -> None:
+        """End calls that do not take their answers, where others need the room."""
+        for call in tuple(self.streams.values()):
+            if call.room is self._server.untaken and self._lags(call, now_s) > _LAGS_S:
+                self._stop(call)
+                self._end_unread(call)
+
+    def _lags(self, call: Call, now_s: float) -> float:
+        """Return how long the caller has taken nearly nothing of an answer, s."""
+        left = sum(map(len, call.outbox or ()))
+        size, since_s = call.stuck
+        if since_s and size - left < _SLOWEST_BYTES_PER_S * (now_s - since_s):
+            return now_s - since_s
+        call.stuck = left, now_s
+        return 0.0
 
     def end(self, call: Call, code: int, details: str, trailers: Metadata = ()) -> None:
         """Send the status of a call, after what still waits."""
@@ -797,18 +861,29 @@ class ServerConnection(Connection[RequestHead, Call]):
                 )
             ):
                 self._stands_still(call, "the request does not go on")
-            elif call.outbox and isinstance(call.outbox[-1], bytes):
-                left = sum(map(len, call.outbox))
-                if left != call.stuck[0]:
-                    call.stuck = left, now_s
-                elif now_s - call.stuck[1] > self._limits.dead_after_s:
-                    self.finish(call)
-                    self.write(frames.reset(call.number, frames.CANCEL))
+            elif call.outbox:
+                self._look_at_answer(call, now_s)
+        self._drained = self.drained, self._drained[0]
         if self._leaving is None and (
             now_s - self._born_s > self._limits.age_s
             or (not self.streams and now_s - self._busy_s > self._limits.idle_s)
         ):
             self.leave()
+
+    def _look_at_answer(self, call: Call, now_s: float) -> None:
+        """End a call whose caller takes nothing of its answer, at once where room is short."""
+        lags_s = self._lags(call, now_s)
+        outbox = call.outbox
+        ended = bool(outbox) and isinstance(outbox[-1], bytes)
+        if ended and lags_s > self._limits.dead_after_s:
+            self.finish(call)
+            self.write(frames.reset(call.number, frames.CANCEL))
+        elif lags_s > _LAGS_S and call.room is self._server.unread:
+            size = call.unread
+            self.was_read(call)
+            if not self._hold(call, size, self._server.untaken):
+                self._stop(call)
+                self._end_unread(call)
 
     def leave(self) -> None:
         """Take no new calls, after those that are on their way (RFC 9113, 6.8)."""

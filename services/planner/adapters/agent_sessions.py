@@ -30,7 +30,7 @@ from services.kit.rpc import Caller
 from services.kit.segment import plain
 from services.kit.telemetry import logs
 from services.planner.adapters.wire.convert_energy import check_energy, counters_from
-from services.planner.adapters.wire.convert_node import node_from
+from services.planner.adapters.wire.convert_node import check_drifts, node_from
 from services.planner.core.accounting import counters as energy
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.online_search.measurement import SegmentCounters
@@ -328,6 +328,7 @@ class AgentSessions:
         if request.HasField("node"):
             self._note(session.node, config_digest=plain(request.config_digest[:_LONGEST_DIGEST]))
         if request.HasField("drifts"):
+            check_drifts(request.drifts.drifts)
             self._note(session.node, drifts=tuple(request.drifts.drifts))
         if request.energy:
             self._take_energy(session.node, request.energy)

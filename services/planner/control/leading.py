@@ -11,6 +11,9 @@ from services.kit.telemetry import logs
 from services.planner.adapters.store import Deposed, Store
 from services.planner.core.lease import EXPIRES_S, RENEW_S
 
+MOST_TERMS_AHEAD: Final = 1_000_000
+"""Terms by which an agent's may exceed the planner's: those since a backup of its database."""
+
 _log = logs.get("leadership")
 
 _MOST_TERMS_AHEAD: Final = 2**20
@@ -67,6 +70,18 @@ class Leading:
                 self._store.leadership.tenure.renewed(requested_s)
                 self._renewed.set()
                 self._renewed.clear()
+
+    def check(self, term: int) -> None:
+        """Check the term that an agent knows.
+
+        Raises:
+            InvalidArgument: No restored database is so far behind: no terms would be left.
+        """
+        known = self._store.leadership.lease.term
+        if term > known + MOST_TERMS_AHEAD:
+            raise InvalidArgument.at(
+                "term", f"must be at most {MOST_TERMS_AHEAD:,} above {known}, got {term}"
+            )
 
     async def raise_to(self, term: int) -> None:
         """Lead in a term of at least `term`: agents refuse the steps of lower ones.

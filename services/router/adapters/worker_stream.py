@@ -34,6 +34,9 @@ _ERRORS: Final = frozenset(code.name for code in grpc.StatusCode) - {"OK"}
 REDIAL_AFTER_LIE_S: Final = 10.0
 """Time without a worker whose answers could not be, s."""
 
+MOST_KV_TOKENS: Final = 2**24
+"""Tokens that one request may hold on a GPU."""
+
 _log = logs.get("worker")
 
 OpenLink = Callable[[str, OnMessage, Callable[[], None]], Awaitable[ClientStream]]
@@ -261,8 +264,8 @@ class WorkerStream:
                 hello.metadata,
                 hello.decoupled,
                 hello.in_batches,
-                hello.kv_tokens_per_credit,
-                hello.max_batch,
+                min(hello.kv_tokens_per_credit, MOST_KV_TOKENS),
+                min(hello.max_batch, MOST_BATCH),
             ),
         )
 

@@ -64,6 +64,26 @@ async def test_workers_that_are_elsewhere_are_refused_and_nothing_changes(tmp_pa
     assert not any(each.connected for each in fleet.nodes)
 
 
+async def test_an_agent_does_not_use_up_the_planner_s_terms(tmp_path: Path) -> None:
+    """A term that no restored database can be behind is refused, and ours stays."""
+    async with carbon() as grid, planner(deployment(tmp_path, grid.port)) as stub:
+        before = (await stub.GetFleet(planner_pb2.GetFleetRequest())).leader.term
+
+        async def said() -> AsyncIterator[planner_pb2.JoinRequest]:
+            yield planner_pb2.JoinRequest(node=Agent("node-a", ("GPU-a",)).report(), term=2**62)
+            await asyncio.Event().wait()
+
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            async for _ in stub.Join(said(), timeout=20):
+                pass
+        after = await stub.GetFleet(planner_pb2.GetFleetRequest())
+
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert str(caught.value.details()).startswith("term: must be at most")
+    assert after.leader.term == before
+    assert not any(each.connected for each in after.nodes)
+
+
 async def test_agents_that_join_at_once_do_so_a_few_in_a_turn_of_the_loop(
     tmp_path: Path, grid: Grid
 ) -> None:

@@ -49,8 +49,12 @@ def check_energy(energy: Iterable[inventory_pb2.GpuEnergy]) -> None:
         if len(gpu.segments) > _MAX_SEGMENTS:
             raise InvalidArgument.at("energy.segments", f"must have at most {_MAX_SEGMENTS}")
         figures = [gpu.total_j, gpu.idle_j]
+        shown = [gpu.unattributed_j, gpu.power_w, gpu.error_ratio]
         for each in gpu.segments:
             figures += (each.active_j, each.idle_share_j, each.busy_s)
+            shown.append(each.granted_j)
+        if not all(map(math.isfinite, shown)):
+            raise InvalidArgument.at("energy", f"GPU {gpu.gpu_uuid} reports what is no number")
         for value in figures:
             if not (math.isfinite(value) and value >= 0):
                 raise InvalidArgument.at(

@@ -1,6 +1,6 @@
 """Agents' protobuf <-> the planner's records."""
 
-from collections.abc import Mapping, Sized
+from collections.abc import Collection, Mapping, Sized
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import timedelta
@@ -18,12 +18,13 @@ from cinquefoil.gpuagent.v1.records import (
     SegmentState,
     SliceProfile,
 )
+from cinquefoil.planner.v1 import planner_pb2
 from services.kit.errors import InvalidArgument
 from services.kit.hardware import gpu_types
 from services.kit.mig import WHOLE, Geometry, full_layouts
 from services.kit.rpc.condition_messages import conditions_from
 from services.kit.rpc.record_mapping import from_message, to_message
-from services.kit.segment import MOST_PROCESSES, check_name, check_spec
+from services.kit.segment import MOST_BATCH, MOST_PROCESSES, check_name, check_spec
 from services.planner.core.cycle.environment import NodeChange
 from services.planner.core.fleet import Node, NodeGpu
 from services.planner.core.model import GpuType
@@ -44,6 +45,17 @@ _OF_A_TYPE: Final[Mapping[str, tuple[float, float]]] = {
     "max_power_w": (0, 1e4),
     "max_clock_mhz": (0, 1e5),
     "core_gmacs_per_s": (0, 1e6),
+}
+_OF_A_GPU: Final[Mapping[str, tuple[float, float]]] = {
+    "index": (0, 1023),
+    "clock_mhz": (0, 1e5),
+    "locked_clock_mhz": (0, 1e5),
+}
+_OF_A_DRIFT: Final[Mapping[str, tuple[float, float]]] = {
+    "batch_size": (0, MOST_BATCH),
+    "processes": (0, MOST_PROCESSES),
+    "latency_ratio": (0, 1e3),
+    "energy_ratio": (0, 1e3),
 }
 _OF_A_PROFILE: Final[Mapping[str, tuple[float, float]]] = {
     "compute_slices": (1, 1024),
@@ -96,6 +108,7 @@ def _gpu_from(message: inventory_pb2.Gpu) -> NodeGpu:
     )
     slices = tuple(from_message(each.placement, Placement) for each in message.slices)
     check_name("node.gpus.uuid", message.uuid)
+    _check_numbers("node.gpus", message, _OF_A_GPU)
     fault = kind.geometry.problem(slices)
     if fault:
         raise InvalidArgument.at("node.gpus", f"{message.uuid}: {fault}")
@@ -156,9 +169,26 @@ def _check_gpu_type(message: inventory_pb2.GpuType) -> None:
         raise InvalidArgument.at(f"{at}.name", "a profile is there twice")
 
 
+def check_drifts(drifts: Collection[planner_pb2.ProfileDrift]) -> None:
+    """Refuse drifts of profiles that cannot be: commands and the console show them.
+
+    Raises:
+        InvalidArgument: There are too many, or a figure is out of bounds.
+    """
+    _check_length("drifts", drifts, _MOST_SEGMENTS)
+    for drift in drifts:
+        _check_numbers("drifts", drift, _OF_A_DRIFT)
+
+
 def _check_numbers(
     field: str,
-    message: inventory_pb2.GpuType | inventory_pb2.SliceProfile | inventory_pb2.Performance,
+    message: (
+        inventory_pb2.Gpu
+        | inventory_pb2.GpuType
+        | inventory_pb2.SliceProfile
+        | inventory_pb2.Performance
+        | planner_pb2.ProfileDrift
+    ),
     allowed: Mapping[str, tuple[float, float]],
 ) -> None:
     for name, (least, most) in allowed.items():

@@ -175,6 +175,58 @@ async def test_answers_that_find_no_window_are_bounded_in_bytes_and_time() -> No
     assert len(refused) == 4
 
 
+async def test_answers_that_are_not_taken_wait_in_little_memory() -> None:
+    """Of 60 MB of answers to a caller without a window 32 MiB wait; the rest is refused."""
+    async with echoing() as (_, port), wired(port) as wire:
+        wire.write(frame(SETTINGS, 0, 0, SETTING.pack(4, 0)))
+        for stream in range(1, 401, 2):
+            wire.write(head(stream), data(stream, bytes(300_000)))
+        for _ in range(200 - 2**25 // 300_000):
+            found = await wire.until(HEADERS)
+            while b"grpc-status" not in found.payload:
+                found = await wire.until(HEADERS)
+            assert b"grpc-status\x018" in found.payload
+
+
+async def test_who_takes_an_answer_has_room_although_another_does_not() -> None:
+    """Answers that were not taken for a second give way to one that is."""
+    size, limits = 600_000, Limits(receiving_bytes=2**21)
+    async with echoing(limits) as (_, port), wired(port) as lazy, wired(port) as wire:
+        lazy.write(frame(SETTINGS, 0, 0, SETTING.pack(4, 0)))
+        for stream in (1, 3, 5):
+            lazy.write(head(stream), data(stream, bytes(size)))
+            await lazy.until(HEADERS, stream)
+        await asyncio.sleep(1.1)
+        wire.write(head(1), data(1, bytes(size)))
+        came = 0
+        while came < size:
+            found = await wire.next()
+            assert found is not None
+            assert b"grpc-status" not in found.payload
+            if found.kind == DATA:
+                came += len(found.payload)
+                more = UINT32.pack(len(found.payload) or 1)
+                wire.write(frame(frames.WINDOW, 0, 0, more), frame(frames.WINDOW, 0, 1, more))
+        assert b"grpc-status\x018" in (await lazy.until(HEADERS)).payload
+
+
+@pytest.mark.parametrize(("host", "left"), [("10.0.0.{}", True), ("127.0.0.{}", False)])
+async def test_one_host_does_not_take_all_where_no_identities_are_checked(
+    monkeypatch: pytest.MonkeyPatch, host: str, left: bool
+) -> None:
+    """The third of 4 connections of a host is closed, of this machine it is not."""
+    hosts = iter((1, 1, 1, 2))
+    monkeypatch.setattr(peer, "address", lambda _: f"ipv4:{host.format(next(hosts))}:50000")
+    async with echoing(Limits(connections=4)) as (_, port), AsyncExitStack() as stack:
+        for number in range(4):
+            wire = await stack.enter_async_context(wired(port))
+            wire.write(head(1), data(1, b"x"))
+            if left and number == 2:
+                assert await wire.next() is None
+            else:
+                await wire.until(DATA)
+
+
 def zipped(message: bytes, stream: int = 1, *, ends: bool = True) -> bytes:
     """Return the DATA of a message that gzip made small."""
     packed = compress(message, "gzip")
