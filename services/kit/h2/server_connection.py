@@ -874,7 +874,7 @@ class ServerConnection(Connection[RequestHead, Call]):
         """End a call whose caller takes nothing of its answer, at once where room is short."""
         lags_s = self._lags(call, now_s)
         outbox = call.outbox
-        ended = bool(outbox) and isinstance(outbox[-1], bytes)
+        ended = isinstance(outbox[-1], bytes) if outbox else False
         if ended and lags_s > self._limits.dead_after_s:
             self.finish(call)
             self.write(frames.reset(call.number, frames.CANCEL))
