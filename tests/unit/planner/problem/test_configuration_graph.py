@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import networkx as nx
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -99,6 +100,7 @@ def test_the_edit_distance_of_counts_is_that_of_the_graphs(
     assert edit_distance(one, two) == graph_edit_distance(to_graph(one), to_graph(two))
 
 
+@pytest.mark.timeout(300)  # many examples, each of seconds where the machine is shared by many
 @given(segments, st.integers(0, 2**32))
 def test_annealing_draws_neighbours_in_the_space_of_graphs(
     center: dict[SegmentKind, int], seed: int
