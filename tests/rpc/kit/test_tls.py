@@ -414,7 +414,7 @@ def test_weak_keys_and_shared_secrets_do_not_count(
     tokens.jwks_file.write_text(json.dumps({"keys": keys}))
     verify = TokenVerifier(tokens)
 
-    assert verify(token(key)) == "app"
+    assert verify(token(key)).subject == "app"
     with (
         warnings.catch_warnings(action="ignore"),
         pytest.raises(Unauthenticated, match="which the JWKS lacks"),
