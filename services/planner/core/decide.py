@@ -30,6 +30,7 @@ from services.planner.core.model import (
 )
 from services.planner.core.placement import placement, rollout
 from services.planner.core.placement.actions import Rollout
+from services.planner.core.placement.bridges import BridgeRoom
 from services.planner.core.placement.spares import missing_redundancy, reinforced
 from services.planner.core.problem import catalog, score
 from services.planner.core.problem.latency_rule import admissible_rps
@@ -169,10 +170,16 @@ def decide(snapshot: Snapshot, settings: Settings, new_id: Callable[[], str]) ->
     foresees = snapshot.strategy in FORESEEING
     configuration = plan_ahead(problem, strategy) if foresees else strategy(problem)
     target = placement.place(problem, configuration, new_id)
-    return _decision(snapshot, problem, *reinforced(problem, configuration, target, new_id))
+    chosen = reinforced(problem, configuration, target, new_id)
+    return _decision(snapshot, problem, *chosen, new_id)
 
 
-def adopt(snapshot: Snapshot, settings: Settings, target: tuple[Segment, ...]) -> Decision:
+def adopt(
+    snapshot: Snapshot,
+    settings: Settings,
+    target: tuple[Segment, ...],
+    new_id: Callable[[], str],
+) -> Decision:
     """Score segments that were decided elsewhere, and find the rollout to them.
 
     Args:
@@ -180,12 +187,13 @@ def adopt(snapshot: Snapshot, settings: Settings, target: tuple[Segment, ...]) -
         settings: As for `decide`.
         target: The segments to run; they must fit on the fleet
             (`services.planner.core.feasibility`).
+        new_id: Returns an unused segment id.
 
     Raises:
         FailedPrecondition, InvalidArgument: As for `decide`.
     """
     problem = pose(snapshot, settings)
-    return _decision(snapshot, problem, configuration_of(target, problem), target)
+    return _decision(snapshot, problem, configuration_of(target, problem), target, new_id)
 
 
 def realise(
@@ -207,7 +215,8 @@ def realise(
     """
     problem = replace(problem, gpus=snapshot.gpus, running=staying(snapshot))
     target = placement.place(problem, configuration, new_id)
-    return _decision(snapshot, problem, *reinforced(problem, configuration, target, new_id))
+    chosen = reinforced(problem, configuration, target, new_id)
+    return _decision(snapshot, problem, *chosen, new_id)
 
 
 def pose(snapshot: Snapshot, settings: Settings, *, leeway: float = 1.0) -> Problem:
@@ -311,8 +320,10 @@ def _decision(
     problem: Problem,
     configuration: Configuration,
     target: tuple[Segment, ...],
+    new_id: Callable[[], str],
 ) -> Decision:
     before = running(snapshot)
+    spare = BridgeRoom(problem.gpus, new_id)
     pools = {gpu.uuid: gpu.pool for gpu in problem.gpus}
     in_use = Counter(pools[uuid] for uuid in {segment.gpu_uuid for segment in target})
     found = score.score(problem, configuration, in_use=in_use)
@@ -322,7 +333,7 @@ def _decision(
         score=found,
         running=before,
         target=target,
-        rollout=rollout.plan_rollout(snapshot.all_gpus, before, target, snapshot.models),
+        rollout=rollout.plan_rollout(snapshot.all_gpus, before, target, snapshot.models, spare),
         nodes={gpu.uuid: gpu.node for gpu in snapshot.all_gpus},
         conditions=(
             *shortfalls(problem, found),

@@ -107,7 +107,8 @@ class Planning:
         models = self._state.models
 
         def adopted() -> Decision:
-            return adopt(now, self._state.settings, feasibility.resumed(plan, now.gpus, models))
+            target = feasibility.resumed(plan, now.gpus, models)
+            return adopt(now, self._state.settings, target, self._environment.new_id)
 
         return await self._drafted(plan.reason, now, adopted)
 
@@ -134,7 +135,7 @@ class Planning:
 
         def adopted() -> Decision:
             target = feasibility.target(plan, now.gpus, models, staying(now), named)
-            return adopt(wished, self._state.settings, target)
+            return adopt(wished, self._state.settings, target, self._environment.new_id)
 
         return await self._drafted(reason, wished, adopted, seen=now)
 

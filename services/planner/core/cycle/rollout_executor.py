@@ -47,8 +47,9 @@ class RolloutExecutor:
         """
         environment, segments = self._environment, may_serve(decision)
         wanted = frozenset(segment.spec.segment_id for segment in plan.segments)
+        bridges = frozenset(each.segment_id for each in decision.rollout.bridges)
         for number, stage in enumerate(decision.rollout.stages, start=1):
-            await self._ready(stage.serving & wanted)
+            await self._ready(stage.serving & (wanted | bridges))
             serving = by_capacity(segments[each] for each in sorted(stage.serving))
             revision = await environment.serve(plan.version, serving)
             if stops(stage):
@@ -115,8 +116,8 @@ def stops(stage: Stage) -> frozenset[str]:
 
 def may_serve(decision: Decision) -> dict[str, PlannedSegment]:
     """Return the segments that may serve during a decision's rollout, by id."""
-    both = (*decision.running, *decision.target)
-    return {segment.segment_id: planned(segment) for segment in both}
+    each_of = (*decision.running, *decision.rollout.bridges, *decision.target)
+    return {segment.segment_id: planned(segment) for segment in each_of}
 
 
 def _changes(prefix: str, stage: Stage, decision: Decision) -> Iterator[NodeChange]:

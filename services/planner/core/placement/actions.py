@@ -48,10 +48,12 @@ class Rollout:
         stages: Stages in order. After the last, the plan's segments serve.
         least_capacity: Least capacity of each model in any stage, over its demand; below 1 the
             rollout falls behind the demand for a while.
+        bridges: Segments that serve during the rollout alone.
     """
 
     stages: tuple[Stage, ...]
     least_capacity: Mapping[str, float] = field(default_factory=dict)
+    bridges: tuple[Segment, ...] = ()
 
     @property
     def actions(self) -> int:

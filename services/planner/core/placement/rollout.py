@@ -3,14 +3,13 @@
 Three kinds of change, in this order:
 
 1. *grow*: changes that need no occupied room. Free slices are created; new segments start, beside
-the
-   old one where a slice changes its variant and both fit (make before break).
+   the old one where a slice changes its variant and both fit (make before break), and so do
+   bridges, where what follows would leave a model less than its demand.
 2. *rebuild*: changes that need room. Old and new placements of one GPU that overlap form a
-component;
-   its segments drain, its slices go, the new ones come. A slice that changes its model counts as
-   one too. As many components at a time as leave every model its demand; if not even one does, the
-   one that leaves most.
-3. *shrink*: segments that are no longer needed serve until everything else is done.
+   component; its segments drain, its slices go, the new ones come. A slice that changes its model
+   counts as one too. As many components at a time as leave every model its demand; if not even one
+   does, the one that leaves most.
+3. *shrink*: segments that are no longer needed, and bridges, serve until everything else is done.
 
 Clocks rise first of all and fall last of all: capacity is never below that at the lower clock.
 Workers keep running meanwhile.
@@ -19,12 +18,15 @@ Workers keep running meanwhile.
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from cinquefoil.gpuagent.v1.records import LockClock
+from cinquefoil.gpuagent.v1.records import DestroySlice, LockClock
+from services.kit.profiles.core.language import TokenProfile
 from services.planner.core.model import Gpu, Model, Queue, Segment, queue_of
 from services.planner.core.placement.actions import Rollout, Stage
+from services.planner.core.placement.bridges import BridgeRoom, bridges
 from services.planner.core.placement.placement import clocks
 from services.planner.core.placement.segment_changes import (
     SegmentChange,
+    SegmentChanges,
     ordered,
     sort_changes,
     starts,
@@ -41,6 +43,7 @@ def plan_rollout(
     running: Sequence[Segment],
     target: Sequence[Segment],
     models: Sequence[Model],
+    spare: BridgeRoom | None = None,
 ) -> Rollout:
     """Return the stages from `running` to `target`.
 
@@ -49,22 +52,44 @@ def plan_rollout(
         running: Running segments; those whose id is in `target` are kept as they are.
         target: Segments to run; valid layouts.
         models: Models with their demand and variants.
+        spare: Where bridges may be; None: there are none.
     """
     changes = sort_changes(gpus, running, target, models)
+    found, least = _staged(changes, gpus, running, target, models)
+    missing_rps = _missing_rps(_rates(running, models), least, models) if spare else {}
+    if spare is None or not missing_rps:
+        return found
+    changes.bridges += bridges(spare, running, target, changes.rebuild, missing_rps)
+    return _staged(changes, gpus, running, target, models)[0] if changes.bridges else found
+
+
+def _staged(
+    changes: SegmentChanges,
+    gpus: Sequence[Gpu],
+    running: Sequence[Segment],
+    target: Sequence[Segment],
+    models: Sequence[Model],
+) -> tuple[Rollout, QueueRates]:
+    """Return the stages of changes, and the least capacity over demand of each queue."""
     rising, falling = _clock_changes(gpus, target)
     serving = {segment.segment_id: segment for segment in running}
-    grow = ordered(rising, changes.create, starts(changes.warm))
-    stages = [Stage(frozenset(serving), grow)]
+    crossing = [bridge.segment for bridge in changes.bridges]
+    slices = [bridge.slice_needed for bridge in changes.bridges if bridge.slice_needed]
+    create, warm = (*changes.create, *slices), (*changes.warm, *crossing)
+    stages = [Stage(frozenset(serving), ordered(rising, create, starts(warm)))]
     raised = {action.gpu_uuid for action in rising}
     faster = (each for each in target if each.gpu_uuid in raised and each.segment_id in serving)
-    serving |= {each.segment_id: each for each in (*faster, *changes.warm)}
+    serving |= {each.segment_id: each for each in (*faster, *warm)}
     relieved = {segment.segment_id for segment in changes.relieved}
     rates = _rates((s for s in serving.values() if s.segment_id not in relieved), models)
     least = dict.fromkeys(rates, math.inf)
     for change in (
         SegmentChange(stop=tuple(changes.relieved)),
         *_batches(changes.rebuild, rates, models),
-        SegmentChange(stop=tuple(changes.surplus)),
+        SegmentChange(
+            stop=(*changes.surplus, *crossing),
+            destroy=tuple(DestroySlice(each.gpu_uuid, each.placement) for each in slices),
+        ),
     ):
         for segment in change.stop:
             del serving[segment.segment_id]
@@ -75,7 +100,32 @@ def plan_rollout(
         stages.append(Stage(frozenset(serving), ordered(falling)))
         least = _least(least, _rates(target, models))
     by_model = {model: rate for (model, _, stage), rate in least.items() if not stage}
-    return Rollout(tuple(stage for stage in stages if stage.actions), by_model)
+    kept = tuple(stage for stage in stages if stage.actions)
+    return Rollout(kept, by_model, tuple(crossing)), least
+
+
+def _missing_rps(
+    before: QueueRates, least: QueueRates, models: Sequence[Model]
+) -> dict[Queue, float]:
+    """Return what queues that were served lack at the worst moment of a rollout, req/s.
+
+    Models that generate text are left out: answers may outlast a rollout, and would be cut short.
+    """
+    demand_rps = {model.name: model.demand_rps for model in models if not _generates(model)}
+    lacking = {queue: min(1.0, rate) - least[queue] for queue, rate in before.items()}
+    return {
+        queue: lack * demand_rps[queue[0]]
+        for queue, lack in lacking.items()
+        if lack > ROUNDING and demand_rps.get(queue[0])
+    }
+
+
+def _generates(model: Model) -> bool:
+    return any(
+        isinstance(profile, TokenProfile)
+        for variant in model.variants
+        for _, profile in variant.stages
+    )
 
 
 def _clock_changes(

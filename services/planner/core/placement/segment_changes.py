@@ -34,6 +34,14 @@ class SegmentChange:
         return ordered(stops(self.stop), self.destroy, self.create, starts(self.start))
 
 
+@dataclass(frozen=True, slots=True)
+class Bridge:
+    """A segment that serves during a rollout alone. Attributes: it, and the slice made for it."""
+
+    segment: Segment
+    slice_needed: CreateSlice | None
+
+
 @dataclass(slots=True)
 class SegmentChanges:
     """All changes of a plan.
@@ -44,6 +52,7 @@ class SegmentChanges:
         relieved: Segments whose place others of `warm` take, of the same queue.
         rebuild: Changes that must break before they make.
         surplus: Segments that nothing replaces in their place.
+        bridges: Segments that start with `warm`, and stop with `surplus`.
     """
 
     create: list[CreateSlice] = field(default_factory=list)
@@ -51,6 +60,7 @@ class SegmentChanges:
     relieved: list[Segment] = field(default_factory=list)
     rebuild: list[SegmentChange] = field(default_factory=list)
     surplus: list[Segment] = field(default_factory=list)
+    bridges: list[Bridge] = field(default_factory=list)
 
 
 def sort_changes(

@@ -13,6 +13,7 @@ from cinquefoil.gpuagent.v1.records import CreateSlice, DestroySlice, LockClock,
 from services.kit.profiles.core.analytic import AnalyticProfile
 from services.planner.core.model import Configuration, Gpu, Problem, Segment
 from services.planner.core.placement.actions import Action, Rollout, StartSegment, StopSegment
+from services.planner.core.placement.bridges import BridgeRoom
 from services.planner.core.placement.placement import clocks, place
 from services.planner.core.placement.rollout import plan_rollout
 from tests.support.examples import examples
@@ -86,8 +87,10 @@ def check_clocks(now_mhz: Mapping[str, int], rollout: Rollout) -> None:
                 assert position == (0 if rises else len(order) - 1)
 
 
-def rolled(problem: Problem, target: Sequence[Segment]) -> tuple[Rollout, Replay]:
-    rollout = plan_rollout(problem.gpus, problem.running, target, problem.models)
+def rolled(
+    problem: Problem, target: Sequence[Segment], spare: BridgeRoom | None = None
+) -> tuple[Rollout, Replay]:
+    rollout = plan_rollout(problem.gpus, problem.running, target, problem.models, spare)
     replay = Replay.of(problem)
     replay.run(rollout)
     return rollout, replay
@@ -158,6 +161,52 @@ def test_who_serves_before_and_after_serves_throughout_where_that_is_possible(
             assert not lost
         if has_old and has_new and rollout.stages:
             assert (rollout.least_capacity[model.name] == 0) == lost
+
+
+@examples(0.5)
+@given(configurations(), configurations())
+def test_bridges_never_take_capacity_and_are_gone_at_the_end(
+    before: Configuration, wanted: Configuration
+) -> None:
+    """Rollouts with bridges are as safe, and leave each model at least as much as without."""
+    fresh = ids()
+    running = place(PROBLEM, before, lambda: next(fresh))
+    problem = replace(PROBLEM, gpus=fleets.with_plan(PROBLEM.gpus, running), running=running)
+    target = place(problem, wanted, lambda: next(fresh))
+    plain, _ = rolled(problem, target)
+    bridged, replay = rolled(problem, target, BridgeRoom(problem.gpus, lambda: next(fresh)))
+    assert set(replay.running) == {each.segment_id for each in target}
+    for name, least in plain.least_capacity.items():
+        assert bridged.least_capacity[name] >= least - 1e-9
+
+
+def test_a_model_that_is_rebuilt_is_served_from_a_gpu_that_is_free() -> None:
+    """One GPU changes its slices; the other, empty before and after, serves meanwhile."""
+    halves, whole = Placement("3g.20gb", 0), Placement("7g.40gb", 0)
+    old, new = segment("old", "v0", halves), segment("new", "v1", whole)
+    least_rps = min(old.kind.throughput_rps, new.kind.throughput_rps)
+    model = replace(MODELS[0], demand_rps=least_rps)
+    gpus = [replace(GPU, slices=(halves,)), replace(GPU, uuid="GPU-1")]
+    without = plan_rollout(gpus, [old], [new], [model])
+    assert without.least_capacity == {"one": 0.0}
+    rollout = plan_rollout(gpus, [old], [new], [model], BridgeRoom(gpus, lambda: "bridge"))
+    assert rollout.least_capacity["one"] >= 1.0
+    assert steps(rollout) == [
+        [["CreateSlice"], ["StartSegment"]],
+        [["StopSegment"], ["DestroySlice"], ["CreateSlice"], ["StartSegment"]],
+        [["StopSegment"], ["DestroySlice"]],
+    ]
+    assert [stage.serving for stage in rollout.stages] == [{"old"}, {"bridge"}, {"new"}]
+
+
+def test_without_room_there_is_no_bridge() -> None:
+    """GPUs that plans may not use, and slices that the plan needs, are no room."""
+    halves, whole = Placement("3g.20gb", 0), Placement("7g.40gb", 0)
+    old, new = segment("old", "v0", halves), segment("new", "v1", whole)
+    gpus = [replace(GPU, slices=(halves,)), replace(GPU, uuid="GPU-1")]
+    model = replace(MODELS[0], demand_rps=1.0)
+    spare = BridgeRoom(gpus[:1], lambda: pytest.fail("a bridge without room"))
+    assert plan_rollout(gpus, [old], [new], [model], spare).bridges == ()
 
 
 def disturbed(problem: Problem, segment: Segment, target: Sequence[Segment]) -> bool:
