@@ -1,4 +1,4 @@
-"""Pages of the site that are generated from the code: index and reference.
+"""Pages of the site that lie elsewhere or are generated from the code; its logo and version.
 
 mkdocs calls the functions (`hooks` in mkdocs.yml).
 """
@@ -7,12 +7,29 @@ import inspect
 import posixpath
 import re
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+_ICON = "services/console/static/icon.svg"
+_OF_ROOT = {
+    "README.md": "index.md",
+    "ARCHITECTURE.md": "architecture.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+}
+"""Documents of the repository's root that are pages of the site."""
 _OUTSIDE = re.compile(r"\[([^\]]+)\]\((?!https?:)([^)#\s]+)(#[^)]*)?\)")
+
+
+def on_config(config: Any) -> Any:
+    """Show the version beside the name, and link to the repository where pyproject names one."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    config.site_name = f"{config.site_name} {project['version']}"
+    config.repo_url = project.get("urls", {}).get("Repository", config.repo_url)
+    return config
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -24,9 +41,8 @@ def on_files(files: Any, config: Any) -> Any:
     import docs_metrics  # noqa: PLC0415 - after the path is set
     import docs_protocol  # noqa: PLC0415
 
-    index = (ROOT / "README.md").read_text(encoding="utf-8").replace("](docs/", "](")
     pages = {
-        "index.md": index,
+        **{page: _of_root(name) for name, page in _OF_ROOT.items()},
         "reference/settings.md": settings(),
         "reference/commands.md": commands(),
         "reference/protocol-buffers.md": docs_protocol.page(ROOT),
@@ -34,7 +50,15 @@ def on_files(files: Any, config: Any) -> Any:
     }
     for name, text in pages.items():
         files.append(File.generated(config, name, content=text))
+    icon = (ROOT / _ICON).read_bytes()
+    files.append(File.generated(config, "icon.svg", content=icon))
     return files
+
+
+def _of_root(name: str) -> str:
+    """Return a document of the root as it reads in the folder of documents."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    return text.replace("](docs/", "](").replace(f'src="{_ICON}"', 'src="icon.svg"')
 
 
 def on_page_markdown(markdown: str, page: Any, files: Any, **_: Any) -> str:
@@ -45,6 +69,8 @@ def on_page_markdown(markdown: str, page: Any, files: Any, **_: Any) -> str:
         target = posixpath.normpath(posixpath.join(folder, match[2]))
         if files.get_file_from_path(target) is not None:
             return match[0]
+        if (moved := _OF_ROOT.get(target.removeprefix("../"))) is not None:
+            return f"[{match[1]}]({posixpath.relpath(moved, folder)}{match[3] or ''})"
         return f"{match[1]} (`{target.removeprefix('../')}`)" if "`" not in match[1] else match[1]
 
     return _OUTSIDE.sub(named, markdown)

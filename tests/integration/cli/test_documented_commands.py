@@ -19,7 +19,7 @@ PAGES = [
     *ROOT.glob("docs/**/*.md"),
     *ROOT.glob("examples/*/README.md"),
 ]
-COMMAND = re.compile(r"(?:^|`|\.venv/bin/)cinquefoil ([a-z][^`#\n|]*)", re.MULTILINE)
+COMMAND = re.compile(r"(?:^|`|^\$ |\.venv/bin/|&& )cinquefoil ([a-z][^`#\n|]*)", re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
