@@ -39,7 +39,7 @@ from typing import Any, Final
 from services.kit.config.loader import ConfigError, load
 from tests.support.paths import ROOT
 
-SHORTER: Final = {"cinquefoil demo": "--seconds 4 --rate 10"}
+SHORTER: Final = {"cinquefoil demo": "--seconds 12 --rate 4"}
 """Options that a test adds to a command, for the sake of time."""
 SETTINGS: Final = {
     "CINQUEFOIL_CARBON__REPLAY__START": "2026-06-01T12:00:00Z",  # pages show what noon shows
@@ -153,7 +153,7 @@ def _shape(line: str) -> str:
 
 
 def _pattern(line: str) -> str:
-    return ".*".join(re.escape(part) for part in _shape(line).split("..."))
+    return ".*".join(re.escape(part.strip()) for part in _shape(line).split("..."))
 
 
 @dataclass
