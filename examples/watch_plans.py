@@ -1,6 +1,6 @@
 """Print every plan as it comes into force, and go on when the planner restarts.
 
-Needs the wheel cinquefoil-protos (docs/install.md) and nothing else. Argument: the planner's address.
+Needs the wheel cinquefoil-protos (docs/install.md), nothing else. Argument: the planner's address.
 """
 
 import asyncio
