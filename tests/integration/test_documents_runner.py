@@ -1,4 +1,4 @@
-"""What runs the pages' blocks finds what they get wrong; and yaml of a page is a deployment."""
+"""Errors of pages that their runner finds; and yaml of a page is a deployment."""
 
 from pathlib import Path
 
@@ -68,7 +68,7 @@ def test_a_page_that_says_what_is_not_so_fails(tmp_path: Path, name: str) -> Non
 
 
 def test_a_shell_and_names_last_as_long_as_the_page(tmp_path: Path) -> None:
-    """What a block sets, writes or defines is there in the next one."""
+    """A block finds all that blocks before it set, wrote and defined."""
     (page := tmp_path / "page.md").write_text(
         '```python title="one.py"\nprint(41 + 1)\n```\n'
         "```console\n$ mkdir below && cd below && export CHOSEN=here\n$ python ../one.py\n42\n```\n"
