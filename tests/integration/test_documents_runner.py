@@ -79,6 +79,12 @@ def test_a_shell_and_names_last_as_long_as_the_page(tmp_path: Path) -> None:
     Reader(tmp_path).read(page)
 
 
+def test_the_readme_comes_to_the_point() -> None:
+    """At most 70 lines lie before what to read next."""
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert lines.index("## Next") < 70
+
+
 def test_the_settings_that_matter_are_a_deployment(tmp_path: Path) -> None:
     """The page's file is valid as it stands."""
     Reader(tmp_path).read(ROOT / "docs/settings.md")
