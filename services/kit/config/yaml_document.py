@@ -25,7 +25,7 @@ _TEXT: Final = "tag:yaml.org,2002:str"
 
 
 def read(text: str) -> tuple[Any, yaml.Node | None]:
-    """Return what a document holds, and its nodes.
+    """Return what a document holds, and its nodes as they are written.
 
     Raises:
         yaml.YAMLError: It is not YAML, or exceeds a bound; the message says which.
@@ -39,7 +39,8 @@ def read(text: str) -> tuple[Any, yaml.Node | None]:
         if tree is None:
             return None, None
         _Values().count(tree)
-        return loader.construct_document(tree), tree
+        data = loader.construct_document(tree)  # puts merged keys (`<<`) into the nodes
+        return data, yaml.compose(text, Loader=_LOADER) if "<<" in text else tree
     except RecursionError:
         raise _too_deep(0) from None
     except (ValueError, OverflowError) as error:  # of a date, or a number

@@ -48,3 +48,11 @@ def test_others_are_read_as_pyyaml_reads_them(text: str) -> None:
 
     assert data == yaml.safe_load(text)
     assert (tree is None) == (data is None)
+
+
+def test_nodes_are_as_written_where_a_mapping_merges_another() -> None:
+    """A key that overrides a merged one is there once: `demo.yaml` was refused for it."""
+    data, tree = read("a: &a {b: 1}\nc: {<<: *a, b: 2}\n")
+    assert data["c"] == {"b": 2}
+    assert isinstance(tree, yaml.MappingNode)
+    assert [key.value for key, _ in tree.value[1][1].value] == ["<<", "b"]
