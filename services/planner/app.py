@@ -137,6 +137,7 @@ async def _lead(
             servicer.drain()
             await clients.aclose()  # no call may find the database closed
         await planner.account_writer.save()
+        await planner.history.save()
 
 
 async def _opened(
@@ -200,6 +201,7 @@ async def _work(
                     ),
                 ),
                 ("account_writer", planner.account_writer.keep()),
+                ("history", planner.history.keep()),
                 ("counterfactual", planner.counterfactual.keep()),
                 ("publisher", planner.publisher.follow(state.changed)),
                 ("reconciler", planner.reconciler.run()),

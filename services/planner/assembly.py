@@ -12,6 +12,7 @@ from services.planner.control.accounting_writer import AccountingWriter
 from services.planner.control.counterfactual import Counterfactual
 from services.planner.control.deployment_in_force import DeploymentChanges, InForce
 from services.planner.control.fleet_sites import site_of
+from services.planner.control.history import History
 from services.planner.control.leading import Leading
 from services.planner.control.live_environment import LiveEnvironment
 from services.planner.control.membership import Membership
@@ -38,6 +39,7 @@ class Planner:
         self.zones = deployment.node_zones
         self.leading = Leading(store, clock, steps_down=settings.standby)
         self.state = state = ClusterState.of(deployment, now.models, clock, ChangeEvent())
+        self.history = History(store, clock, state)
         accounting = settings.accounting
         self.account_writer = account_writer = AccountingWriter(
             store,
@@ -45,6 +47,7 @@ class Planner:
             partial(site_of, state, accounting.embodied),
             state.level.aims,
             timedelta(days=accounting.retention_d),
+            self.history.meter,
         )
         self.counterfactual = Counterfactual(state, account_writer.rate)
         self.policies = ServingPolicies(deployment, store)
@@ -81,6 +84,7 @@ class Planner:
         """Restore the state from before a restart."""
         await self.membership.restore()
         await self.reconciler.restore()
+        await self.history.restore()
         if self.publisher.board.value.plan is not None:
             self.routers.expect()
 

@@ -25,6 +25,7 @@ from services.planner.adapters.wire.convert import (
     values_from,
 )
 from services.planner.adapters.wire.convert_energy import grouping_from, instant, messages
+from services.planner.adapters.wire.history import history_message
 from services.planner.adapters.wire.paging import page_size, read_token, write_token
 from services.planner.adapters.wire.streams import until, without_gaps
 from services.planner.assembly import Planner
@@ -223,6 +224,14 @@ class PlannerServicer(PlannerServiceServicer):
             for message in messages(entries):
                 yield message
 
+    async def ReadHistory(
+        self, request: pb.ReadHistoryRequest, context: Any
+    ) -> AsyncIterator[pb.ReadHistoryResponse]:
+        """Send the points of a window."""
+        since, until = instant(request, "since"), instant(request, "until")
+        async for step_s, points in self._planner.history.read(since, until, request.step_s):
+            yield await asyncio.to_thread(history_message, step_s, points)
+
     async def SetObjective(
         self, request: pb.SetObjectiveRequest, context: Any
     ) -> pb.SetObjectiveResponse:
@@ -341,6 +350,7 @@ class PlannerServicer(PlannerServiceServicer):
             models = planner.changes.now.deployment.models.items()
             report = load_from(request, {name: each.slo.percentile for name, each in models})
             report = planner.routers.report(link, report)
+            planner.history.answered(report)
             planner.account_writer.answered(replace(report, latency_s=planner.routers.latency_s()))
 
     async def _check_seen(self, version: int) -> None:

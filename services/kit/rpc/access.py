@@ -47,6 +47,7 @@ _BY_SERVICE: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
         "Diff": _SEE,
         "GetFleet": _SEE,
         "ReadAccount": _SEE,
+        "ReadHistory": _SEE,
         "Apply": _CHANGE,
         "Pin": _CHANGE,
         "Unpin": _CHANGE,

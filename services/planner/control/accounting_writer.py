@@ -12,7 +12,7 @@ from services.kit.telemetry import logs
 from services.planner.adapters import prometheus
 from services.planner.adapters.store import Rejected, Store
 from services.planner.core.accounting.account import Spent
-from services.planner.core.accounting.accountant import NO_MODEL, Accountant, Page
+from services.planner.core.accounting.accountant import NO_MODEL, Accountant, Metered, Page
 from services.planner.core.accounting.baseline import BaselineRates
 from services.planner.core.accounting.counters import EnergyCounters
 from services.planner.core.accounting.entries import hour_of
@@ -55,6 +55,7 @@ class AccountingWriter:
         sites: Callable[[str], Site | None],
         aims: Mapping[str, ServiceTarget],
         retention: timedelta = timedelta(days=400),
+        on_metered: Callable[[Metered], None] = lambda _: None,
     ) -> None:
         self.collect: Callable[[], None] = lambda: None
         self.collect_each: Callable[[], Iterable[None]] = tuple
@@ -63,7 +64,8 @@ class AccountingWriter:
         self._aims = aims
         self._retention = retention
         self._sites = sites
-        self._accountant = Accountant(sites)
+        self._on_metered = on_metered
+        self._accountant = Accountant(sites, on_metered=on_metered)
         self.active_version = 0
         self._outcome = Outcome(since=clock.now())
         self._writing = asyncio.Lock()
@@ -85,7 +87,9 @@ class AccountingWriter:
 
     async def restore(self, active: Plan | None) -> None:
         """Continue the account where the last process stopped."""
-        self._accountant = Accountant(self._sites, await self._store.pages.account())
+        self._accountant = Accountant(
+            self._sites, await self._store.pages.account(), self._on_metered
+        )
         prometheus.FLEET_ENERGY.inc(self.total.energy_j)
         prometheus.FLEET_CARBON.inc(self.total.carbon_gco2e)
         if active is not None and active.outcome is not None:

@@ -7,6 +7,7 @@ from cinquefoil.condition.v1 import condition_pb2 as _condition_pb2
 from cinquefoil.gpuagent.v1 import inventory_pb2 as _inventory_pb2
 from cinquefoil.gpuagent.v1 import steps_pb2 as _steps_pb2
 from cinquefoil.planner.v1 import explanation_pb2 as _explanation_pb2
+from cinquefoil.planner.v1 import history_pb2 as _history_pb2
 from cinquefoil.planner.v1 import plan_pb2 as _plan_pb2
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
@@ -1249,6 +1250,66 @@ class ReadAccountResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReadAccountResponse: _TypeAlias = ReadAccountResponse  # noqa: Y015
+
+@_typing.final
+class ReadHistoryRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SINCE_FIELD_NUMBER: _builtins.int
+    UNTIL_FIELD_NUMBER: _builtins.int
+    STEP_S_FIELD_NUMBER: _builtins.int
+    step_s: _builtins.int
+    """Wanted length of a point. One that is not kept that far back, or would make too many points,
+    becomes the next longer one that is possible. 0: the shortest possible. Unit: s.
+    """
+    @_builtins.property
+    def since(self) -> _timestamp_pb2.Timestamp:
+        """Start. Unset: 24 hours before the end."""
+
+    @_builtins.property
+    def until(self) -> _timestamp_pb2.Timestamp:
+        """End. Unset: now."""
+
+    def __init__(
+        self,
+        *,
+        since: _timestamp_pb2.Timestamp | None = ...,
+        until: _timestamp_pb2.Timestamp | None = ...,
+        step_s: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["since", b"since", "until", b"until"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["since", b"since", "step_s", b"step_s", "until", b"until"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadHistoryRequest: _TypeAlias = ReadHistoryRequest  # noqa: Y015
+
+@_typing.final
+class ReadHistoryResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_S_FIELD_NUMBER: _builtins.int
+    POINTS_FIELD_NUMBER: _builtins.int
+    step_s: _builtins.int
+    """Length of all points. Unit: s."""
+    @_builtins.property
+    def points(self) -> _containers.RepeatedCompositeFieldContainer[_history_pb2.HistoryPoint]:
+        """Some more points, in order of time; none in the only response where nothing is kept."""
+
+    def __init__(
+        self,
+        *,
+        step_s: _builtins.int = ...,
+        points: _abc.Iterable[_history_pb2.HistoryPoint] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["points", b"points", "step_s", b"step_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadHistoryResponse: _TypeAlias = ReadHistoryResponse  # noqa: Y015
 
 @_typing.final
 class AccountEntry(_message.Message):

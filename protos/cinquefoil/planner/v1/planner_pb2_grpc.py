@@ -125,6 +125,11 @@ class PlannerServiceStub:
                 request_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ReadAccountRequest.SerializeToString,
                 response_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ReadAccountResponse.FromString,
                 _registered_method=True)
+        self.ReadHistory = channel.unary_stream(
+                '/cinquefoil.planner.v1.PlannerService/ReadHistory',
+                request_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ReadHistoryRequest.SerializeToString,
+                response_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ReadHistoryResponse.FromString,
+                _registered_method=True)
         self.SetObjective = channel.unary_unary(
                 '/cinquefoil.planner.v1.PlannerService/SetObjective',
                 request_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.SetObjectiveRequest.SerializeToString,
@@ -356,6 +361,18 @@ class PlannerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReadHistory(self, request, context):
+        """Reads what the planner saw: intensities, power, emissions, load, latencies, by time, the oldest
+        first. At most 1500 points; kept are minutes for 26 hours, ten minutes for 8 days, hours for
+        400 days. Stretches in which no planner ran are left out.
+
+        Errors:
+        INVALID_ARGUMENT until is not after since
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SetObjective(self, request, context):
         """Changes the objective and plans again.
 
@@ -524,6 +541,11 @@ def add_PlannerServiceServicer_to_server(servicer, server):
                     servicer.ReadAccount,
                     request_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ReadAccountRequest.FromString,
                     response_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ReadAccountResponse.SerializeToString,
+            ),
+            'ReadHistory': grpc.unary_stream_rpc_method_handler(
+                    servicer.ReadHistory,
+                    request_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ReadHistoryRequest.FromString,
+                    response_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ReadHistoryResponse.SerializeToString,
             ),
             'SetObjective': grpc.unary_unary_rpc_method_handler(
                     servicer.SetObjective,
@@ -1043,6 +1065,33 @@ class PlannerService:
             '/cinquefoil.planner.v1.PlannerService/ReadAccount',
             cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ReadAccountRequest.SerializeToString,
             cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ReadAccountResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadHistory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/cinquefoil.planner.v1.PlannerService/ReadHistory',
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ReadHistoryRequest.SerializeToString,
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ReadHistoryResponse.FromString,
             options,
             channel_credentials,
             insecure,

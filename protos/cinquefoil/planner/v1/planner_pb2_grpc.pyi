@@ -153,6 +153,14 @@ class PlannerServiceStub:
     Errors:
       INVALID_ARGUMENT until is not after since, or `by` is none of the enum's values
     """
+    ReadHistory: _grpc.UnaryStreamMultiCallable[_planner_pb2.ReadHistoryRequest, _planner_pb2.ReadHistoryResponse]
+    """Reads what the planner saw: intensities, power, emissions, load, latencies, by time, the oldest
+    first. At most 1500 points; kept are minutes for 26 hours, ten minutes for 8 days, hours for
+    400 days. Stretches in which no planner ran are left out.
+
+    Errors:
+      INVALID_ARGUMENT until is not after since
+    """
     SetObjective: _grpc.UnaryUnaryMultiCallable[_planner_pb2.SetObjectiveRequest, _planner_pb2.SetObjectiveResponse]
     """Changes the objective and plans again.
 
@@ -329,6 +337,14 @@ class PlannerServiceAsyncStub(PlannerServiceStub):
 
     Errors:
       INVALID_ARGUMENT until is not after since, or `by` is none of the enum's values
+    """
+    ReadHistory: _aio.UnaryStreamMultiCallable[_planner_pb2.ReadHistoryRequest, _planner_pb2.ReadHistoryResponse]  # type: ignore[assignment]
+    """Reads what the planner saw: intensities, power, emissions, load, latencies, by time, the oldest
+    first. At most 1500 points; kept are minutes for 26 hours, ten minutes for 8 days, hours for
+    400 days. Stretches in which no planner ran are left out.
+
+    Errors:
+      INVALID_ARGUMENT until is not after since
     """
     SetObjective: _aio.UnaryUnaryMultiCallable[_planner_pb2.SetObjectiveRequest, _planner_pb2.SetObjectiveResponse]  # type: ignore[assignment]
     """Changes the objective and plans again.
@@ -611,6 +627,20 @@ class PlannerServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors:
           INVALID_ARGUMENT until is not after since, or `by` is none of the enum's values
+        """
+
+    @_abc_1.abstractmethod
+    def ReadHistory(
+        self,
+        request: _planner_pb2.ReadHistoryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_planner_pb2.ReadHistoryResponse], _abc.AsyncIterator[_planner_pb2.ReadHistoryResponse]]:
+        """Reads what the planner saw: intensities, power, emissions, load, latencies, by time, the oldest
+        first. At most 1500 points; kept are minutes for 26 hours, ten minutes for 8 days, hours for
+        400 days. Stretches in which no planner ran are left out.
+
+        Errors:
+          INVALID_ARGUMENT until is not after since
         """
 
     @_abc_1.abstractmethod

@@ -510,6 +510,101 @@ class PlanDiff:
 
 
 @dataclass(frozen=True, slots=True, order=True)
+class FleetHistory:
+    """The message `cinquefoil.planner.v1.FleetHistory`.
+
+    Attributes:
+        metered_s: Time that the agents' reports of energy cover: power is energy over this. Unit:
+            s.
+        energy_j: Metered energy of all GPUs. Unit: J.
+        base_energy_j: Energy of BASE for the same requests. Unit: J.
+        carbon_gco2e: Operational carbon of energy_j, PUE included. Unit: gCO2e.
+        base_carbon_gco2e: The same of base_energy_j. Unit: gCO2e.
+        routed_s: Time that the routers' reports cover: rates of requests are over this. Unit: s.
+    """
+
+    metered_s: float = 0.0
+    energy_j: float = 0.0
+    base_energy_j: float = 0.0
+    carbon_gco2e: float = 0.0
+    base_carbon_gco2e: float = 0.0
+    routed_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ZoneHistory:
+    """The message `cinquefoil.planner.v1.ZoneHistory`.
+
+    Attributes:
+        known_s: Time for which the intensity was known. Unit: s.
+        intensity_gco2e_s_per_kwh: Carbon intensity summed over that time. Unit: gCO2e s per kWh.
+    """
+
+    known_s: float = 0.0
+    intensity_gco2e_s_per_kwh: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ModelHistory:
+    """The message `cinquefoil.planner.v1.ModelHistory`.
+
+    Attributes:
+        arrived: Requests that arrived.
+        answered: Requests that were answered.
+        late: Of them: answered later than the objective.
+        refused: Requests refused because of overload.
+        timed: Answered requests of windows whose latency is known.
+        latency_s: Sum over these of their window's latency at the objective's percentile. Unit: s.
+        accuracy: Sum of the answers' accuracies, in the model's unit.
+        slo_latency_s: Latency objective at the end of the stretch. Unit: s.
+        slo_percentile: Percentile of the objective then, 0..100.
+    """
+
+    arrived: int = 0
+    answered: int = 0
+    late: int = 0
+    refused: int = 0
+    timed: int = 0
+    latency_s: float = 0.0
+    accuracy: float = 0.0
+    slo_latency_s: float = 0.0
+    slo_percentile: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class GpuHistory:
+    """The message `cinquefoil.planner.v1.GpuHistory`.
+
+    Attributes:
+        metered_s: Time that the reports of its energy cover. Unit: s.
+        energy_j: Metered energy. Unit: J.
+    """
+
+    metered_s: float = 0.0
+    energy_j: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryPoint:
+    """One stretch of time. All figures are sums, so that stretches add up to a longer one; a mean is a
+    sum over the time, or the answers, that it covers. Where these are 0 nothing is known.
+
+    Attributes:
+        since: Start of the stretch: a multiple of its length since 1970, UTC.
+        fleet: The whole fleet.
+        zones: By electricity zone.
+        models: By model.
+        gpus: By GPU UUID. Empty where the fleet has more than 256 GPUs.
+    """
+
+    since: datetime = datetime.fromtimestamp(0, UTC)
+    fleet: FleetHistory = FleetHistory()
+    zones: Mapping[str, ZoneHistory] = field(default_factory=dict)
+    models: Mapping[str, ModelHistory] = field(default_factory=dict)
+    gpus: Mapping[str, GpuHistory] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, order=True)
 class AddedGpus:
     """GPUs that are added to the fleet.
 

@@ -20,6 +20,7 @@ from services.kit.errors import NotFound, ServiceError
 from services.planner.adapters.store import rows
 from services.planner.adapters.store.account_pages import AccountPages
 from services.planner.adapters.store.connection import SharedConnection, uncancellable
+from services.planner.adapters.store.history_points import HistoryPoints
 from services.planner.adapters.store.leadership import Leadership
 from services.planner.adapters.store.routing_rows import RoutingRows
 from services.planner.adapters.store.tables import (
@@ -92,6 +93,7 @@ class Store:
     Attributes:
         connection: The connection to the database.
         pages: The fleet's account.
+        history: The past as the planner saw it.
         leadership: This planner's hold of the database.
         gpus: The fleet that the newest plan was made for: type by (node, GPU UUID).
         owners: The node of each GPU, by UUID.
@@ -108,6 +110,7 @@ class Store:
         self.connection = connection
         self.leadership = leadership
         self.pages = AccountPages(connection)
+        self.history = HistoryPoints(connection)
         self.gpus = Stored[dict[tuple[str, str], str]](connection, "gpus", rows.StoredGpus, {})
         self.owners = Stored[Mapping[str, str]](connection, "gpu_owners", dict[str, str], {})
         self.fixed = Stored[FixedInputs](connection, "fixed", dict[str, str], {})

@@ -121,6 +121,16 @@ nodes = Table(
     _crc(),
 )
 
+# services.planner.core.history: cinquefoil.planner.v1.HistoryPoint by length and start, Unix time.
+history = Table(
+    "history",
+    metadata,
+    Column("step_s", Integer, primary_key=True, autoincrement=False),
+    Column("since_s", BigInteger, primary_key=True, autoincrement=False),
+    Column("point", LargeBinary, nullable=False),
+    _crc(),
+)
+
 
 def insert_into(connection: AsyncConnection, table: Table) -> postgresql.Insert | sqlite.Insert:
     """Return an insert that knows `on_conflict_do_update`; both databases can, each its way."""

@@ -74,7 +74,10 @@ def grouping_from(value: int) -> Grouping:
 
 
 def instant(
-    request: planner_pb2.ReadAccountRequest | planner_pb2.FreezeRequest, name: str
+    request: planner_pb2.ReadAccountRequest
+    | planner_pb2.ReadHistoryRequest
+    | planner_pb2.FreezeRequest,
+    name: str,
 ) -> datetime | None:
     """Return an instant of a request; None: unset.
 

@@ -43,20 +43,47 @@ class Page:
     entries: Mapping[EntryKey, Figures] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Metered:
+    """Energy that some GPUs drew over the same time, beside BASE's for the same requests.
+
+    Attributes:
+        length_s: Length of the time, s.
+        gpus: Energy of each GPU, J, by UUID.
+        energy_j, carbon_gco2e: Energy of all, J, and its operational carbon, PUE included.
+        base_energy_j, base_carbon_gco2e: The same of BASE; that of the GPUs until it is known.
+    """
+
+    length_s: float
+    gpus: Mapping[str, float]
+    energy_j: float = 0.0
+    carbon_gco2e: float = 0.0
+    base_energy_j: float = 0.0
+    base_carbon_gco2e: float = 0.0
+
+
 class Accountant:
     """The account, and its entries that are not written yet.
 
     Args:
         site: Returns a node by name; None: the intensity of its zone is unknown so far.
         account: The account as last written.
+        on_metered: Receives what is booked.
     """
 
-    def __init__(self, site: Callable[[str], Site | None], account: Account | None = None) -> None:
+    def __init__(
+        self,
+        site: Callable[[str], Site | None],
+        account: Account | None = None,
+        on_metered: Callable[[Metered], None] = lambda _: None,
+    ) -> None:
         self._site = site
+        self._on_metered = on_metered
         self._gpus: dict[str, EnergyCounters] = {}
         self.account = self._live(account or Account())
         self._entries: dict[EntryKey, Figures] = {}
         self._rates: BaselineRates | None = None
+        self._base_of_one: dict[str, Figures] = {}  # BASE's figures of one request, by model
         self._unrated: dict[EntryKey, Figures] = {}
         self._unspread: dict[tuple[datetime, str], int] = {}  # requests that BASE would serve
         self._unused: dict[str, tuple[float, float]] = {}  # by GPU: monotonic time, time left, s
@@ -122,9 +149,13 @@ class Accountant:
         # Most reports are of all GPUs of a node at once: they are booked as one.
         for alike in draws.values():
             board = EmbodiedCarbon.together(site.boards.get(gpu, _NO_BOARD) for gpu in alike)
+            drew, based = Spent(), Spent()
             for key, figures in energy_entries(together(alike.values()), site, board):
                 self._book(key, figures)
-                spent += Spent(figures.energy_j, figures.carbon_gco2e)
+                drew += Spent(figures.energy_j, figures.carbon_gco2e)
+                based += self._based(key, figures)
+            spent += drew
+            self._on_metered(_metered(alike, drew, based))
         while len(self._gpus) > _MAX_GPUS:
             gone = next(iter(self._gpus))
             del self._gpus[gone]
@@ -147,7 +178,7 @@ class Accountant:
     def rate(self, rates: BaselineRates) -> None:
         """Set BASE's energy per request from now on."""
         self._spread()
-        self._rates = rates
+        self._rates, self._base_of_one = rates, {}
         unrated, self._unrated = self._unrated, {}
         for key, figures in unrated.items():
             self._rate(key, figures)
@@ -155,9 +186,25 @@ class Accountant:
     def page(self) -> Page:
         """Return the unwritten entries as the next page; the page after it begins empty."""
         self._spread()
+        self._base_of_one = {}  # intensities change
         entries, self._entries = self._entries, {}
         self.account = replace(self.account, page=self.account.page + 1)
         return Page(replace(self.account, gpus=dict(self._gpus)), entries)
+
+    def _based(self, key: EntryKey, figures: Figures) -> Spent:
+        """Return what BASE spends where a model, or none, spends the figures of an entry."""
+        if key.model == NO_MODEL:
+            return Spent(figures.base_energy_j, figures.base_carbon_gco2e)
+        if key.model not in self._base_of_one:
+            one = baseline_spread({(key.hour, key.model): 1}, self._rates or {}, self._site)
+            self._base_of_one[key.model] = sum((each for _, each in one), _NOTHING)
+        one_request = self._base_of_one[key.model]
+        if not one_request.base_energy_j:  # it has no place, or is not known yet
+            return Spent(figures.energy_j, figures.carbon_gco2e)
+        return Spent(
+            one_request.base_energy_j * figures.requests,
+            one_request.base_carbon_gco2e * figures.requests,
+        )
 
     def _book(self, key: EntryKey, figures: Figures) -> None:
         self._add(key, figures)
@@ -186,6 +233,19 @@ class Accountant:
         if figures != _NOTHING:
             known = self._entries.get(key)
             self._entries[key] = figures if known is None else known + figures
+
+
+def _metered(drawn: Mapping[str, EnergyDrawn], drew: Spent, based: Spent) -> Metered:
+    """Return the energy that GPUs drew over the same time; `based`: BASE's."""
+    one = next(iter(drawn.values()))
+    return Metered(
+        max(one.end_s - one.start_s, 0.0),
+        {gpu: each.total_j for gpu, each in drawn.items()},
+        drew.energy_j,
+        drew.carbon_gco2e,
+        based.energy_j,
+        based.carbon_gco2e,
+    )
 
 
 NO_MODEL = ""
