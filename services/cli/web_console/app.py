@@ -11,7 +11,7 @@ from services.cli.web_console.endpoints import Endpoints
 from services.cli.web_console.guard import as_json, guard, with_headers
 from services.cli.web_console.identity import READ_ONLY, Rights
 from services.cli.web_console.present import Present
-from services.cli.web_console.queries import version
+from services.cli.web_console.queries import hours, step_s, version
 from services.cli.web_console.readers import ServiceReaders
 from services.console.documents import Document
 from services.console.page import STATIC
@@ -45,7 +45,7 @@ def application(
         "/api/now": _answering(lambda _: present.get()),
         "/api/events": ours.events,
         "/api/receipts": ours.receipts,
-        "/api/history": _answering(lambda _: readers.history()),
+        "/api/history": _answering(lambda its: readers.history(hours(its), step_s(its))),
         "/api/plans": _answering(lambda _: readers.plans()),
         "/api/plans/{version}": _answering(
             lambda its: readers.plan(version(its.match_info, "version"))

@@ -37,6 +37,14 @@ def hours(request: web.Request) -> int:
     return int(text)
 
 
+def step_s(request: web.Request) -> int:
+    """Return the wanted length of a point of history, s; 0 by default: the shortest possible."""
+    text = request.query.get("step", "0")
+    if not (text.isascii() and text.isdigit() and int(text[:_DIGITS]) <= _MAX_HOURS * 3600):
+        raise InvalidArgument(f"step: must be 0..{_MAX_HOURS * 3600} s, got {text[:80]!r}")
+    return int(text)
+
+
 def circumstances(request: web.Request) -> dict[str, float | str | list[str]]:
     """Return the circumstances of a dry run: figures, a strategy, lost GPUs; and `why`."""
     given, known = request.query, {*_FIGURES, "strategy", "without", "why"}

@@ -1,8 +1,10 @@
 """Reads the console's data, with the readers of `cinquefoil status`, `plan` and `carbon`."""
 
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final, cast
 
 from cinquefoil.carbon.v1.carbon_pb2 import WatchRequest
@@ -11,6 +13,8 @@ from cinquefoil.router.v1.router_pb2 import WatchReceiptsRequest
 from services.cli.account import GROUPINGS, by_hour, rows
 from services.cli.client import Clients, first
 from services.cli.console.output import document
+from services.cli.history.document import document as history
+from services.cli.history.fetch import fetch as fetch_history
 from services.cli.infer.receipts import received
 from services.cli.plan.show import SOLVE_S, with_measures
 from services.cli.status.show import fetch
@@ -24,10 +28,9 @@ _WINDOW: Final = timedelta(hours=24)
 
 _WEIGHTS: Final = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 """Of a sweep: closer where plans differ most."""
-_RAN: Final = (plan_pb2.PLAN_STATE_ACTIVE, plan_pb2.PLAN_STATE_SUPERSEDED)
-_MOST_PLANS: Final = 200
-"""Of the history: as many as a picture of a day can show."""
-_HISTORY_S: Final = 1.0
+_HISTORY_S: Final = 5.0
+"""Pages that are open at the same time share a reading of the history."""
+_MOST_WINDOWS: Final = 8
 _KEEP_S: Final = 15.0
 """The account and forecasts change by the hour."""
 
@@ -47,7 +50,8 @@ class ServiceReaders:
         """
         self._clients, self._deployment = clients, deployment
         self._account = Cached(self._read_account, _KEEP_S, clock)
-        self._history = Cached(self._read_history, _HISTORY_S, clock)
+        self._histories = OrderedDict[tuple[int, int], Cached[Document]]()
+        self._clock = clock
         self._forecasts = Cached(self._read_forecasts, _KEEP_S, clock)
 
     async def now(self) -> Document:
@@ -79,9 +83,21 @@ class ServiceReaders:
         answer = await self._clients.planner.ListPlans(planner_pb2.ListPlansRequest())
         return {"plans": [with_measures(plan, answer) for plan in answer.plans]}
 
-    async def history(self) -> Document:
-        """Return `plans` of the last day that came to run, oldest first, with their segments."""
-        return await self._history.get()
+    async def history(self, hours: int, step_s: int) -> Document:
+        """Return the curves and plans of the last hours; `services.cli.history.document`.
+
+        Args:
+            hours: How many.
+            step_s: Wanted length of a point, s; 0: the shortest possible.
+        """
+        window = hours, step_s
+        if window not in self._histories:
+            read = partial(self._read_history, hours, step_s)
+            self._histories[window] = Cached(read, _HISTORY_S, self._clock)
+        self._histories.move_to_end(window)
+        while len(self._histories) > _MOST_WINDOWS:
+            self._histories.popitem(last=False)
+        return await self._histories[window].get()
 
     async def plan(self, version: int) -> Document:
         """Return one plan, 0: the newest; and its expected beside its observed figures."""
@@ -201,16 +217,8 @@ class ServiceReaders:
         responses = self._clients.planner.ReadAccount(request)
         return [entry async for response in responses for entry in response.entries]
 
-    async def _read_history(self) -> Document:
-        request = planner_pb2.ListPlansRequest(page_size=_MOST_PLANS)
-        began = datetime.now(UTC) - _WINDOW
-        found = []
-        for plan in (await self._clients.planner.ListPlans(request)).plans:
-            if plan.state in _RAN:
-                found.append(_placed(plan))
-                if plan.created_at.ToDatetime(UTC) < began:
-                    break  # the plan in force at the window's start
-        return {"plans": found[::-1]}
+    async def _read_history(self, hours: int, step_s: int) -> Document:
+        return history(await fetch_history(self._clients, hours, step_s), self._deployment)
 
     async def _read_forecasts(self) -> Document:
         request = WatchRequest()
@@ -220,23 +228,6 @@ class ServiceReaders:
             each.zone: document(each.forecast)
             for each in (snapshot.intensities if snapshot else ())
         }
-
-
-def _placed(plan: plan_pb2.Plan) -> Document:
-    return {
-        "version": plan.version,
-        "since": plan.created_at.ToJsonString(),
-        "slices": [
-            {
-                "gpu": each.spec.gpu_uuid,
-                "start": each.spec.placement.start,
-                "profile": each.spec.placement.profile,
-                "model": each.spec.model,
-                "variant": each.spec.variant,
-            }
-            for each in plan.segments
-        ],
-    }
 
 
 def _policy(routes: plan_pb2.ModelRoutes | None) -> Document:

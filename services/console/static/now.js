@@ -30,8 +30,8 @@ export function nowPage({ status, forecasts, account }) {
 // What ran where over the last day.
 function history(plans, gpus) {
   if (!plans.length) return null;
-  const now = Date.now() / 1e3, began = Math.max(now - 86400, Date.parse(plans[0].since) / 1e3);
-  const periods = plans.map((plan, n) => ({ ...plan, from: Math.max(began, Date.parse(plan.since) / 1e3), to: n + 1 < plans.length ? Date.parse(plans[n + 1].since) / 1e3 : now }));
+  const now = Date.now() / 1e3, began = Math.max(now - 86400, plans[0].since_s);
+  const periods = plans.map((plan) => ({ ...plan, from: Math.max(began, plan.since_s), to: plan.until_s ?? now }));
   const known = colours(plans.flatMap((plan) => plan.slices.map((each) => `${each.model}/${each.variant}`)));
   return h("section", { id: "history" },
     h("h2", {}, "Slices over the last day"),
@@ -41,8 +41,8 @@ function history(plans, gpus) {
     h("details", { id: "history-table" }, h("summary", { id: "history-summary" }, "Plans as a table"),
       table("What ran, by plan; times are UTC", [
         ["plan", (plan) => h("a", { href: `#/plans/${plan.version}` }, `Plan ${plan.version}`)],
-        ["since", (plan) => time(plan.since)],
-        ["slices", (plan) => plan.slices.map((each) => `${each.profile}@${each.start} ${each.model}/${each.variant}`).join(", ") || "none"],
+        ["since", (plan) => time(new Date(plan.since_s * 1e3).toISOString())],
+        ["slices", (plan) => plan.slices.map((each) => `${each.placement} ${each.model}/${each.variant}`).join(", ") || "none"],
       ], plans.toReversed(), "")));
 }
 

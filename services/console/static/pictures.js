@@ -97,10 +97,10 @@ export function slotsPicture(gpu, plans, known) {
   plans.map((plan) => h("g", {},
     x(plan.to) - x(plan.from) > 28 && h("text", { x: x(plan.from) + 2, y: top - 4 }, `v${plan.version}`),
     plan.slices.filter((each) => each.gpu === gpu.uuid).map((each) => {
-      const cells = parseInt(each.profile, 10) || rows;
+      const cells = each.compute_slices;
       const start = Math.max(0, Math.min(each.start, rows - cells));
       return h("rect", { class: `c${known.get(`${each.model}/${each.variant}`)}`, x: x(plan.from), y: top + start * row, width: Math.max(1, x(plan.to) - x(plan.from)), height: cells * row - 1 },
-        h("title", {}, `Plan ${plan.version}, ${each.profile}@${each.start}: ${each.model}/${each.variant}`));
+        h("title", {}, `Plan ${plan.version}, ${each.placement}: ${each.model}/${each.variant}`));
     }),
     h("line", { class: "change", x1: x(plan.from), x2: x(plan.from), y1: top, y2: top + rows * row }))),
   h("text", { class: "quiet", x: 1, y: height - 4 }, clock(first)),

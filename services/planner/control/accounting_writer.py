@@ -48,7 +48,7 @@ class AccountingWriter:
         active_version: Version of the active plan; 0: none.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - one argument per collaborator
         self,
         store: Store,
         clock: Clock,

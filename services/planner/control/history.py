@@ -60,11 +60,15 @@ class History:
         self._recorder.report(report, self._state.level.aims, self._now_s())
 
     async def keep(self) -> None:
-        """Record the grid, and write each minute after its end, for ever."""
+        """Do a step every five seconds, for ever."""
         while True:
             await self._clock.sleep(_LOOK_INTERVAL_S)
-            self._look()
-            await self._write(self._recorder.closed(self._now_s(), self._models()))
+            await self.step()
+
+    async def step(self) -> None:
+        """Record the grid, and write the minutes that are over."""
+        self._look()
+        await self._write(self._recorder.closed(self._now_s(), self._models()))
 
     async def save(self) -> None:
         """Write all that is recorded, at the end."""

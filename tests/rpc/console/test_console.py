@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -370,6 +371,8 @@ async def test_a_token_file_is_made_once_for_its_user_only(tmp_path: Path) -> No
         ("/api/what-if?speed=1", 400, "speed: must be one of"),
         ("/api/account?by=cloud", 400, "by: must be one of model, node, zone"),
         ("/api/account?hours=0", 400, "hours: must be 1.."),
+        ("/api/history?hours=0", 400, "hours: must be 1.."),
+        ("/api/history?step=-5", 400, "step: must be 0.."),
         ("/api/plans/77", 404, "77"),
         ("/api/plans/-1", 400, "version: must be a plan version"),
         ("/api/diff?from=1", 400, "to: must be a plan version"),
@@ -497,12 +500,36 @@ async def test_a_page_that_comes_back_gets_the_present_only_if_it_has_changed(
     assert again == ": unchanged"
 
 
-async def test_history_has_the_segments_of_each_plan(browser: httpx.AsyncClient) -> None:
-    """Oldest first, with the slices of each."""
-    (first, *_) = (await body(browser, "/api/history"))["plans"]
+async def test_history_is_one_axis_of_time_with_what_ran_and_why(
+    browser: httpx.AsyncClient,
+) -> None:
+    """Every series has a value, or null, for each time; the plans have their slices and cause."""
+    found = await body(browser, "/api/history?hours=2&step=300")
 
+    times_s = found["times_s"]
+    assert found["step_s"] == 300
+    assert all(later - sooner == 300 for sooner, later in pairwise(times_s))
+    assert found["until_s"] - found["since_s"] == pytest.approx(7200)
+    for series in (
+        *found["power"].values(),
+        *found["emissions"].values(),
+        *(zone["intensity_gco2e_per_kwh"] for zone in found["zones"]),
+        *(gpu["power_w"] for gpu in found["gpus"]),
+        *(
+            model[name]
+            for model in found["models"]
+            for name in ("latency_s", "requests_rps", "within", "accuracy")
+        ),
+    ):
+        assert len(series) == len(times_s)
+    (first, *_) = found["plans"]
     assert first["version"] == 1
-    assert {"gpu", "start", "profile", "model", "variant"} == first["slices"][0].keys()
+    assert first["cause"].startswith("first plan")
+    assert first["sentence"].startswith("Plan 1 at ")
+    assert first["slices"][0].keys() == {
+        *("gpu", "start", "compute_slices", "placement", "model", "variant", "accuracy")
+    }
+    assert found["saved"].keys() == {"today_gco2e", "low_gco2e", "high_gco2e", "share"}
 
 
 async def test_pages_have_no_inline_script_or_style_and_name_only_files_that_exist() -> None:

@@ -26,7 +26,7 @@ _GRACE_S: Final = 15.0
 """Time for which reports of a minute are awaited after its end, s."""
 
 _LONGEST_LOOK_S: Final = 30.0
-"""Longest time between two looks at the grid that counts: after a longer one nobody knows, s."""
+"""Longest time between two looks at the grid that counts: a longer time is unknown, s."""
 
 _Pair = list[float]
 
@@ -114,7 +114,7 @@ class Recorder:
         """Add energy that GPUs drew in the time up to now.
 
         Of a time that began before the minutes that are awaited, only the share in these counts:
-        after a gap in the reports nobody knows when the energy of the gap was drawn.
+        when the energy of a gap in the reports was drawn is unknown.
         """
         for minute, share in self._shares(metered.length_s, now_s):
             minute.energy_j += metered.energy_j * share
