@@ -133,7 +133,7 @@ async def test_the_database_is_away_for_a_while(database: Path | str) -> None:
             await save(*args)
             raise Unavailable("the connection broke within the commit")
 
-        planner.history._store.history.save = lost  # type: ignore[method-assign]
+        planner.history._store.history.save = lost  # type: ignore[method-assign,assignment]
         await planner.run(300)
         meanwhile = await planner.read(1)
         planner.history._store.history.save = save  # type: ignore[method-assign]

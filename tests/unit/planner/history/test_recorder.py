@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cinquefoil.planner.v1.records import HistoryPoint
 from services.planner.core.accounting.accountant import Metered
 from services.planner.core.history.points import merged, since_s
 from services.planner.core.history.recorder import MAX_GPUS, Recorder
@@ -119,7 +120,9 @@ def test_two_recorders_one_after_the_other_are_as_one(
     """A minute that a restart cuts is the sum of its parts: restart equals no restart."""
     at = data.draw(st.integers(1, len(waits_s) - 1))
     whole, parts = Recorder(), (Recorder(), Recorder())
-    now_s, of_whole, of_parts = START_S, [], []
+    now_s = START_S
+    of_whole: list[HistoryPoint] = []
+    of_parts: list[HistoryPoint] = []
     for number, wait_s in enumerate(waits_s):
         now_s += wait_s
         part = parts[number >= at]
