@@ -1,5 +1,6 @@
 """Errors of pages that their runner finds; and yaml of a page is a deployment."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,20 @@ def test_a_shell_and_names_last_as_long_as_the_page(tmp_path: Path) -> None:
         "```console\n$ echo $CHOSEN\nhere\n```\n"
     )
     Reader(tmp_path).read(page)
+
+
+UNPUBLISHED = re.compile(
+    r"pip (?:install|wheel) (?:-\S+ )*'?cinquefoil(?:-protos)?(?![\w\[/.-])|pipx run cinquefoil"
+)
+
+
+def test_one_page_names_what_no_index_has_yet() -> None:
+    """Elsewhere wheels are installed, or extras where Cinquefoil is: no name of ours is fetched."""
+    guides = ("*.md", "docs/*.md", "docs/papers/*.md", "protos/*.md", "examples/**/*.md")
+    programs = ("examples/*.py", "examples/*/*.py", "examples/*/*.yaml")
+    pages = [page for pattern in guides + programs for page in ROOT.glob(pattern)]
+    named = {page.name for page in pages if UNPUBLISHED.search(page.read_text(encoding="utf-8"))}
+    assert named == {"install.md"}
 
 
 def test_the_readme_comes_to_the_point() -> None:
