@@ -1,4 +1,4 @@
-"""`cinquefoil init|up|status|doctor|health|infer|demo|simulate`: a whole deployment."""
+"""`cinquefoil init|up|status|history|doctor|health|infer|demo|simulate`: a whole deployment."""
 
 import sys
 from collections.abc import Callable
@@ -131,6 +131,35 @@ async def status(
         await follow(config, as_json=json, interval_s=interval)
     elif not await show(config, as_json=json):
         raise typer.Exit(1)
+
+
+async def history(  # noqa: PLR0913 - a command's options are its arguments
+    *,
+    config: Config = DEPLOYMENT,
+    hours: Annotated[int, typer.Option(min=1, max=24 * 400, help="Hours to look back.")] = 24,
+    step: Annotated[
+        str, typer.Option(help="Length of a point: 1m, 10m, 1h. Default: the shortest possible.")
+    ] = "",
+    model: Annotated[str, typer.Option(help="Of the models only this one.")] = "",
+    json: Json = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Print CSV: a row for each time.")] = False,
+) -> None:
+    """Show the grid, power, load and latency over time, and what happened last.
+
+    A line of blocks per series, from its lowest value to its highest; blank: nothing is known, for
+    example because no planner ran. JSON is that of the console's `/api/history`.
+    """
+    from services.cli.console.durations import seconds
+    from services.cli.history.show import show
+
+    if json and csv:
+        raise typer.BadParameter("give one of --json and --csv")
+    try:
+        step_s = seconds(step) if step else 0
+    except ValueError as error:
+        raise typer.BadParameter(f"--step: {error}") from error
+    form = "json" if json else "csv" if csv else "table"
+    await show(config, hours, step_s=step_s, model=model, form=form)
 
 
 def doctor(config: Config = DEPLOYMENT, json: Json = False) -> None:

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 import structlog
+from google.protobuf.timestamp_pb2 import Timestamp
 from typer.testing import CliRunner
 
 from cinquefoil.carbon.v1 import carbon_pb2, carbon_pb2_grpc
 from cinquefoil.gpuagent.v1 import inventory_pb2
-from cinquefoil.planner.v1 import plan_pb2, planner_pb2, planner_pb2_grpc
+from cinquefoil.planner.v1 import history_pb2, plan_pb2, planner_pb2, planner_pb2_grpc
 from cinquefoil.router.v1 import router_pb2, router_pb2_grpc
 from inference import grpc_service_pb2 as oip
 from inference import grpc_service_pb2_grpc as oip_grpc
@@ -123,6 +124,20 @@ class PlannerServicer(planner_pb2_grpc.PlannerServiceServicer):
             )
             entry.hour.FromSeconds(1_772_323_200)
             yield planner_pb2.ReadAccountResponse(entries=[entry])
+
+    async def ReadHistory(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        end_s = request.until.seconds // 600 * 600
+        points = [
+            history_pb2.HistoryPoint(
+                since=Timestamp(seconds=end_s - 600 * n),
+                fleet=history_pb2.FleetHistory(
+                    metered_s=600, energy_j=60_000, base_energy_j=90_000, routed_s=600
+                ),
+                models={"digits": history_pb2.ModelHistory(arrived=6000, slo_latency_s=0.2)},
+            )
+            for n in (3, 1)
+        ]
+        yield planner_pb2.ReadHistoryResponse(step_s=600, points=points)
 
 
 class RouterServicer(router_pb2_grpc.RouterServiceServicer):
