@@ -142,7 +142,7 @@ def _last(document: Mapping[str, Any]) -> str:
         return "No plan has come to run: `cinquefoil status` says what is missing."
     at = datetime.fromtimestamp(plans[-1]["since_s"], UTC)
     today = at.date() == datetime.fromtimestamp(document["until_s"], UTC).date()
-    return plans[-1]["sentence"] + ("" if today else f" That was on {at:%Y-%m-%d}.")
+    return f"{plans[-1]['sentence']}{'' if today else f' That was on {at:%Y-%m-%d}.'}"
 
 
 def _saved(saved: Mapping[str, float | None]) -> str:

@@ -112,9 +112,9 @@ def document(**parts: Any) -> dict[str, Any]:
 
 
 def printed(found: dict[str, Any]) -> str:
-    console = Console(file=io.StringIO(), width=80)
-    console.print(render(found, 24))
-    return console.file.getvalue()  # type: ignore[attr-defined]
+    text = io.StringIO()
+    Console(file=text, width=80).print(render(found, 24))
+    return text.getvalue()
 
 
 def test_the_table_fits_80_columns_and_says_what_happened_last() -> None:
@@ -130,8 +130,8 @@ def test_the_table_fits_80_columns_and_says_what_happened_last() -> None:
 
 def test_without_a_record_the_command_that_starts_one_is_named() -> None:
     nothing: dict[str, Any] = {"saved": dict.fromkeys(("low_gco2e", "high_gco2e", "share"))}
-    empty = {"measured_w": [], "base_w": []}
-    grams = {"measured_gco2e_per_h": [], "base_gco2e_per_h": []}
+    empty: dict[str, Any] = {"measured_w": [], "base_w": []}
+    grams: dict[str, Any] = {"measured_gco2e_per_h": [], "base_gco2e_per_h": []}
     found = document(
         times_s=[], zones=[], models=[], gpus=[], plans=[], power=empty, emissions=grams, **nothing
     )
