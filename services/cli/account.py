@@ -19,6 +19,8 @@ from services.cli.console.messages import write_csv
 from services.cli.console.output import print_json, table
 from services.cli.console.quantities import carbon, energy, percent
 from services.console.page import Account, Report, write
+from services.console.palette import lines
+from services.kit.config import Model
 from services.kit.config.loader import load
 
 KEYS: Final = ("hour", "zone", "node", "model")
@@ -234,13 +236,15 @@ async def show_account(
     request = pb.ReadAccountRequest(by=GROUPINGS[by])
     request.since.FromDatetime(since)
     request.until.FromDatetime(until)
-    async with connected(load(config)) as clients:
+    deployment = load(config)
+    async with connected(deployment) as clients:
         responses = clients.planner.ReadAccount(request, timeout=_TIMEOUT_S)
         entries = [entry async for response in responses for entry in response.entries]
     by = "model" if by == "all" else by
     span = f"{since:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M} UTC"
     if page is not None:
-        write_page(entries, by, span, page)
+        known_until = min(until, datetime.now(UTC))
+        write_page(entries, by, (span, known_until), deployment.models, page)
     match form:
         case "csv":
             write_csv(entries, pb.AccountEntry, sys.stdout)
@@ -258,7 +262,23 @@ async def show_account(
             Console().print(render(rows(entries, by), by, span))
 
 
-def write_page(entries: Sequence[pb.AccountEntry], by: str, span: str, path: Path) -> None:
-    """Write the account as one HTML file, as the console shows it."""
-    account = Account(by, rows(entries, by), by_hour(entries, by))
+def write_page(
+    entries: Sequence[pb.AccountEntry],
+    by: str,
+    window: tuple[str, datetime],
+    models: Mapping[str, Model],
+    path: Path,
+) -> None:
+    """Write the account as one HTML file, as the console shows it.
+
+    Args:
+        entries: Grouped by `by`.
+        by: "model", "node" or "zone".
+        window: In words, and the end of what is known.
+        models: The deployment's, for their colours.
+        path: The file.
+    """
+    span, until = window
+    colours = lines(models) if by == "model" else {}
+    account = Account(by, rows(entries, by), by_hour(entries, by), until.isoformat(), colours)
     write(Report("Carbon account", "", f"{span}.", [account]), path)

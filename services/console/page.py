@@ -48,11 +48,13 @@ class Line:
         name: In the legend.
         values: One for each time of the chart, in its unit; None: nothing is known.
         dashed: It is modelled or an objective, and was not measured.
+        colour: In CSS, as of `palette`; "": the next of the page's own.
     """
 
     name: str
     values: Sequence[float | None]
     dashed: bool = False
+    colour: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,42 @@ class Chart:
 
 
 @dataclass(frozen=True, slots=True)
+class Band:
+    """One slice of a GPU for as long as it ran the same.
+
+    Attributes:
+        since_s: Its beginning, s since 1970.
+        until_s: Its end.
+        start: Its first compute slice.
+        compute_slices: How many it has.
+        runs: "model/variant".
+        colour: In CSS, as of `palette`.
+    """
+
+    since_s: float
+    until_s: float
+    start: int
+    compute_slices: int
+    runs: str
+    colour: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bands:
+    """Slices of a GPU over time.
+
+    Attributes:
+        caption: What they are.
+        compute_slices: How many the GPU has.
+        bands: In any order.
+    """
+
+    caption: str
+    compute_slices: int
+    bands: Sequence[Band]
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """Rows of text.
 
@@ -105,11 +143,15 @@ class Account:
         by: "model", "node" or "zone".
         rows: One each, the total last.
         hours: The totals of each hour.
+        until: The end of what is known, ISO 8601: the last hour may not be over.
+        colours: In CSS, of models, as of `palette.lines`; of others the page has its own.
     """
 
     by: str
     rows: Sequence[Any]
     hours: Sequence[Mapping[str, Any]]
+    until: str
+    colours: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +168,7 @@ class Report:
     title: str
     headline: str
     about: str
-    parts: Sequence[Chart | Table | Account]
+    parts: Sequence[Chart | Bands | Table | Account]
 
 
 def write(report: Report, path: Path) -> None:

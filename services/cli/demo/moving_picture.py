@@ -11,10 +11,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from services.cli.console.slice_bars import SliceCells
 from services.cli.demo import report
-from services.cli.demo.page import Change, rates
+from services.cli.demo.page import Change, periods, rates
 from services.cli.demo.sample import Sample
+from services.console.palette import UNKNOWN, shades
 from services.kit.config import Model
 
 _WIDTH, _LEFT, _RIGHT = 860, 92, 16
@@ -23,8 +23,6 @@ _GPU_TOP, _ROW, _GPU_GAP = 176, 9, 16
 _POWER_HEIGHT, _FOOT = 96, 60
 _PASSES_S: Final = 14.0
 _HOURS: Final = 6
-_HUES: Final = (152, 32, 214, 340, 264, 190, 50, 84)
-"""One for each model, degrees of the colour wheel."""
 
 _STYLE: Final = """
 svg { background: var(--page); --page: #fff; --text: #1b1f1d; --quiet: #5b635f; --line: #d8dcd8;
@@ -136,47 +134,20 @@ def _grid(changes: Sequence[Change], scale: _Axis) -> Iterator[str]:
 
 def _gpus(day: Sequence[Sample], models: Mapping[str, Model], scale: _Axis) -> Iterator[str]:
     """Yield a row for each GPU: a band for what runs, as long as it runs."""
-    colours = _colours(models)
+    colours = shades(models)
     top = _GPU_TOP
     for number, gpu in enumerate(day[0].gpus):
         height = gpu.cells * _ROW
         yield _text(_LEFT - 8, top + 14, f"GPU {number}", anchor="end")
         yield _text(_LEFT - 8, top + 30, f"{gpu.cells} slices", anchor="end")
         yield _rect((_LEFT, top, _WIDTH - _LEFT - _RIGHT, height), 'class="row"')
-        for since, until, piece in _periods(day, number, scale.last):
-            first = min(piece.start, gpu.cells - piece.cells)  # it starts at a slice of memory
-            y, tall = top + first * _ROW, piece.cells * _ROW - 1
-            look = f'fill="{colours.get(piece.runs, "gray")}"'
+        for since, until, piece in periods(day, number):
+            cells = piece.span(gpu.cells)
+            y, tall = top + cells.start * _ROW, len(cells) * _ROW - 1
+            look = f'fill="{colours.get(piece.runs, UNKNOWN)}"'
             box = scale(since), y, round(scale(until) - scale(since), 1), tall
             yield _rect(box, look, piece.runs)
         top += height + _GPU_GAP
-
-
-def _periods(
-    day: Sequence[Sample], number: int, last: datetime
-) -> Iterator[tuple[datetime, datetime, SliceCells]]:
-    """Yield since when and until when each slice of one GPU ran the same."""
-    running: dict[SliceCells, datetime] = {}
-    for reading in day:
-        now = reading.gpus[number].slices
-        for piece in [each for each in running if each not in now]:
-            yield running.pop(piece), reading.at, piece
-        for piece in now:
-            running.setdefault(piece, reading.at)
-    for piece, since in running.items():
-        yield since, last, piece
-
-
-def _colours(models: Mapping[str, Model]) -> dict[str, str]:
-    """Return a colour for each "model/variant": the model's hue, darker where more accurate."""
-    found = {}
-    for number, (name, model) in enumerate(sorted(models.items())):
-        hue = _HUES[number % len(_HUES)]
-        ranked = sorted(model.variants, key=lambda each: model.variants[each].accuracy)
-        for rank, variant in enumerate(ranked):
-            lightness = 76 - 40 * (rank / max(len(ranked) - 1, 1))
-            found[f"{name}/{variant}"] = f"hsl({hue} 55% {lightness:.0f}%)"
-    return found
 
 
 def _power(samples: Mapping[str, Sequence[Sample]], scale: _Axis, top: float) -> Iterator[str]:
@@ -214,15 +185,15 @@ def _hours(scale: _Axis, y: float) -> Iterator[str]:
 
 
 def _key(day: Sequence[Sample], models: Mapping[str, Model], y: float) -> Iterator[str]:
-    colours = _colours(models)
+    colours = shades(models)
     ran = {
         piece.runs.partition("/")[0] for each in day for gpu in each.gpus for piece in gpu.slices
     }
     x = float(_LEFT)
     for name in sorted(ran):
-        shades = [colours[f"{name}/{variant}"] for variant in models[name].variants]
-        for shade in sorted(shades, reverse=True):
-            yield _rect((x, y - 10, 10, 11), f'fill="{shade}"')
+        own = [colours[f"{name}/{variant}"] for variant in models[name].variants]
+        for colour in sorted(own, reverse=True):  # the lightest first
+            yield _rect((x, y - 10, 10, 11), f'fill="{colour}"')
             x += 10
         yield _text(x + 5, y, name)
         x += 22 + 7 * len(name)

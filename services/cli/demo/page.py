@@ -1,6 +1,5 @@
 """The day as a page: intensity, variants in use, power and emissions."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
@@ -12,9 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from services.cli.demo import report
-from services.cli.demo.sample import GpuSample, Sample
+from services.cli.console.slice_bars import SliceCells
+from services.cli.demo.sample import Sample
 from services.console import page
-from services.console.page import Chart, Line, Table
+from services.console.page import Band, Bands, Chart, Line, Table
+from services.console.palette import UNKNOWN, shades
+from services.kit.config import Model
 from services.kit.units import S_PER_H
 
 _NAMES: Final = {"base": "BASE", "cinquefoil": "Cinquefoil"}
@@ -32,6 +34,7 @@ def write(
     figures: Mapping[str, report.Figures],
     changes: Sequence[Change],
     samples: Mapping[str, Sequence[Sample]],
+    models: Mapping[str, Model],
 ) -> None:
     """Write one day as one HTML file.
 
@@ -40,6 +43,7 @@ def write(
         figures: Figures by suite, "base" and "cinquefoil".
         changes: (grid time, gCO2e/kWh), oldest first.
         samples: By suite, oldest first, at least two of each.
+        models: The models, for the colours of their variants.
     """
     both = figures["base"], figures["cinquefoil"]
     day = samples["cinquefoil"]
@@ -52,7 +56,7 @@ def write(
             parts=[
                 Table("Figures", report.COLUMNS, list(report.rows(*both))),
                 _intensity(changes, day),
-                *_slices(day),
+                *_slices(day, shades(models)),
                 _rates("Power of all GPUs", "W", samples, _energy, 1.0),
                 _rates("Emissions", "gCO₂e/h", samples, _carbon, S_PER_H),
             ],
@@ -95,31 +99,36 @@ def _intensity(changes: Sequence[Change], day: Sequence[Sample]) -> Chart:
     return Chart("Carbon intensity of the grid", "gCO₂e/kWh", times_s, [line], stepped=True)
 
 
-def _slices(day: Sequence[Sample]) -> Iterator[Chart]:
-    """Yield a chart for each GPU: its compute slices by variant."""
+def _slices(day: Sequence[Sample], colours: Mapping[str, str]) -> Iterator[Bands]:
+    """Yield the slices of each GPU over the day."""
     for number, gpu in enumerate(day[0].gpus):
-        held = [_held(reading.gpus[number]) for reading in day]
-        lines = [Line(runs, [each[runs] for each in held]) for runs in sorted(set().union(*held))]
-        yield Chart(
-            f"Cinquefoil: what runs on {gpu.name}",
-            f"compute slices of {gpu.cells}",
-            [reading.at.timestamp() for reading in day],
-            lines,
-            stacked=True,
-            marks_s=_changes_of_plan(day),
-        )
+        bands = [
+            Band(
+                since.timestamp(),
+                until.timestamp(),
+                piece.span(gpu.cells).start,
+                len(piece.span(gpu.cells)),
+                piece.runs,
+                colours.get(piece.runs, UNKNOWN),
+            )
+            for since, until, piece in periods(day, number)
+        ]
+        yield Bands(f"Cinquefoil: what runs on {gpu.name}", gpu.cells, bands)
 
 
-def _held(gpu: GpuSample) -> Counter[str]:
-    """Return the compute slices that each variant holds."""
-    held: Counter[str] = Counter()
-    for piece in gpu.slices:
-        held[piece.runs] += piece.cells
-    return held
-
-
-def _changes_of_plan(day: Sequence[Sample]) -> list[float]:
-    return [later.at.timestamp() for earlier, later in pairwise(day) if later.plan != earlier.plan]
+def periods(
+    day: Sequence[Sample], number: int
+) -> Iterator[tuple[datetime, datetime, SliceCells]]:
+    """Yield since when and until when each slice of one GPU ran the same."""
+    running: dict[SliceCells, datetime] = {}
+    for reading in day:
+        now = reading.gpus[number].slices
+        for piece in [each for each in running if each not in now]:
+            yield running.pop(piece), reading.at, piece
+        for piece in now:
+            running.setdefault(piece, reading.at)
+    for piece, since in running.items():
+        yield since, day[-1].at, piece
 
 
 def _rates(

@@ -188,7 +188,7 @@ async def _day(  # noqa: PLR0913, PLR0917 - what a day is made of
         figures[name] = report.figures(run.stats, run.samples, plans, deployment.models)
     report.write(out / "report.json", figures)
     samples = {name: run.samples for name, run in runs.items()}
-    page.write(out / "report.html", figures, grid.changes, samples)
+    page.write(out / "report.html", figures, grid.changes, samples, deployment.models)
     moving_picture.write(out / "report.svg", figures, grid.changes, samples, deployment.models)
     return figures
 

@@ -19,7 +19,9 @@ from services.cli.infer.receipts import received
 from services.cli.plan.show import SOLVE_S, with_measures
 from services.cli.status.show import fetch
 from services.cli.web_console.cached import Cached
+from services.cli.web_console.last_known import LastKnown
 from services.console.documents import Document
+from services.console.palette import lines, palette
 from services.kit.config import Deployment
 from services.kit.errors import InvalidArgument, ServiceError
 
@@ -52,17 +54,24 @@ class ServiceReaders:
         self._account = Cached(self._read_account, _KEEP_S, clock)
         self._histories = OrderedDict[tuple[int, int], Cached[Document]]()
         self._clock = clock
+        self._last_known = LastKnown(clock)
         self._forecasts = Cached(self._read_forecasts, _KEEP_S, clock)
 
     async def now(self) -> Document:
-        """Return the status, the forecasts by zone, and the account of the last day by model.
+        """Return the status, forecasts by zone, the account of the last day by model, and of days.
 
-        A service that does not answer costs its own part only; `status.problems` says which.
+        A service that does not answer is shown as it was last known, `stale` seconds ago;
+        `status.problems` has its error. `palette` has the colours of models and variants.
         """
+        status = await fetch(self._clients, self._deployment.digest)
+        account = await _or(self._account.get(), {"models": [], "days": {}})
         return {
-            "status": await fetch(self._clients, self._deployment.digest),
+            "status": status,
+            "stale": self._last_known.fill(status),
+            "palette": palette(self._deployment.models),
             "forecasts": await _or(self._forecasts.get(), {}),
-            "account": await _or(self._account.get(), []),
+            "account": account["models"],
+            "days": account["days"],
         }
 
     async def changes(self) -> AsyncGenerator[int, None]:
@@ -144,7 +153,12 @@ class ServiceReaders:
         if by not in known:
             raise InvalidArgument(f"by: must be one of {', '.join(known)}, got {by[:80]!r}")
         entries = await self._entries(GROUPINGS[by], timedelta(hours=hours))
-        return {"rows": rows(entries, by), "hours": by_hour(entries, by)}
+        return {
+            "rows": rows(entries, by),
+            "hours": by_hour(entries, by),
+            "until": datetime.now(UTC).isoformat(timespec="seconds"),
+            "colours": lines(self._deployment.models) if by == "model" else {},
+        }
 
     async def what_if(self, given: Mapping[str, Any]) -> Document:
         """Return the plan for some circumstances; nothing changes.
@@ -206,8 +220,23 @@ class ServiceReaders:
                     assumed[key] = value * given[name]
         return found
 
-    async def _read_account(self) -> list[Any]:
-        return rows(await self._entries(planner_pb2.ACCOUNT_GROUPING_MODEL, _WINDOW), "model")
+    async def _read_account(self) -> Document:
+        """Return the account of the last day by model, and the totals of `today`, `yesterday`."""
+        now = datetime.now(UTC)
+        midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+        entries = await self._entries(planner_pb2.ACCOUNT_GROUPING_MODEL, 2 * _WINDOW)
+
+        def between(since: datetime, until: datetime) -> list[Any]:
+            found = (each for each in entries if since <= each.hour.ToDatetime(UTC) < until)
+            return rows(found, "model")
+
+        return {
+            "models": between(now - _WINDOW, now),
+            "days": {
+                "today": between(midnight, now)[-1],
+                "yesterday": between(midnight - _WINDOW, midnight)[-1],
+            },
+        }
 
     async def _entries(
         self, by: planner_pb2.AccountGrouping.ValueType, window: timedelta

@@ -49,26 +49,36 @@ export class Account extends Component {
 }
 
 // Emissions by whom, over time and in sum, beside BASE.
-export function accountView({ rows, hours }, by) {
+export function accountView({ rows, hours: whole, until, colours }, by) {
   const total = rows.at(-1);
   if (!total?.energy_j) return h("p", { class: "empty" }, "No energy was drawn in this window. The planner writes the account hour by hour, once an agent reports.");
+  const hours = rates(whole, until);
   return h("div", {},
     h("p", { class: "headline" }, `${energy(total.energy_j)} were drawn and ${carbon(total.carbon_gco2e)} emitted. `,
       total.requests > 0 ? `Against BASE, each model's best variant on whole GPUs, ${saved(total)} were saved.` : "No request was answered."),
     h(Chart, { label: "Emissions by hour, against BASE; the table below has the figures", unit: "gCO₂e per hour", stacked: true, stepped: true,
-      x: [...hours.map((each) => Date.parse(each.hour) / 1000), Date.parse(hours.at(-1).hour) / 1000 + 3600],
-      lines: [...emitters(rows, hours), { name: "BASE (modelled)", values: hours.map((each) => each.base_carbon_gco2e), dashed: true }].map((line) => ({ ...line, values: [...line.values, line.values.at(-1)] })) }),
+      x: [...hours.map((each) => each.from), hours.at(-1).to],
+      lines: [...emitters(rows, hours, colours ?? {}), { name: "BASE (modelled)", values: hours.map((each) => each.base_carbon_gco2e * each.per_h), dashed: true }].map((line) => ({ ...line, values: [...line.values, line.values.at(-1)] })) }),
     table(`Energy and carbon ${GROUPS[by]}; savings with their 95 % interval`, columns(by, (row) => row.name), rows, ""),
     h("details", { id: "account-hours" }, h("summary", {}, "Hours as a table (UTC, as in the chart)"),
-      table("Hours, UTC", columns("hour", (row) => time(row.hour)), hours, "")));
+      table("Hours, UTC", columns("hour", (row) => `${time(row.hour)}${row.per_h > 1 ? " (not over)" : ""}`, hours), hours, "")));
+}
+
+// Hours with their ends and the factor from their sums to rates: the last one may not be over.
+function rates(hours, until) {
+  const end = Date.parse(until) / 1000;
+  return hours.map((each) => {
+    const from = Date.parse(each.hour) / 1000, to = Math.max(from + 60, Math.min(from + 3600, end));
+    return { ...each, from, to, per_h: 3600 / (to - from) };
+  });
 }
 
 // Who emitted, the largest first; the least of many are added up.
-function emitters(rows, hours) {
+function emitters(rows, hours, colours) {
   const names = rows.slice(0, -1).toSorted((a, b) => b.carbon_gco2e - a.carbon_gco2e).map((row) => row.name);
   const shown = names.length > MOST ? names.slice(0, MOST - 1) : names;
-  const of = (some) => hours.map((each) => some.reduce((sum, name) => sum + (each.parts_gco2e[name] ?? 0), 0));
-  return [...shown.map((name) => ({ name, values: of([name]) })), ...(shown.length < names.length ? [{ name: "others", values: of(names.slice(shown.length)) }] : [])];
+  const of = (some) => hours.map((each) => each.per_h * some.reduce((sum, name) => sum + (each.parts_gco2e[name] ?? 0), 0));
+  return [...shown.map((name) => ({ name, values: of([name]), colour: colours[name] })), ...(shown.length < names.length ? [{ name: "others", values: of(names.slice(shown.length)) }] : [])];
 }
 
 const columns = (first, name) => [

@@ -4,6 +4,7 @@ import { Component, h } from "./dom.js";
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const COLOURS = 8; // style.css has so many, of lines and of areas
+const resolved = (css) => css.replace(/var\((--[\w-]+)\)/, (_, name) => colour(name)); // a canvas knows no variables
 
 const utc = (s, step) => {
   const text = new Date(s * 1000).toISOString();
@@ -18,7 +19,7 @@ function stacked(lines) {
   return lines.map((line) => ({ ...line, shown: line.values, values: line.values.map((value, n) => (below[n] = (below[n] ?? 0) + (value ?? 0))) })).toReversed();
 }
 
-// {label, unit, x: [s since 1970], lines: [{name, values, dashed}], stepped, stacked, fromZero, marks: [s since 1970]}
+// {label, unit, x: [s since 1970], lines: [{name, values, dashed, colour}], stepped, stacked, fromZero, marks: [s since 1970]}
 // Dashed lines were not measured. Charts of one document share their cursor.
 export class Chart extends Component {
   constructor(props) {
@@ -49,8 +50,8 @@ export class Chart extends Component {
     const drawn = [...areas, ...lines.filter((line) => line.dashed || !this.props.stacked)];
     const series = drawn.map((line, n) => ({
       label: line.name, width: line.area === undefined ? 2 : 0.5,
-      stroke: colour(line.dashed ? "--quiet" : line.area === undefined ? `--l${n % COLOURS}` : "--text"),
-      fill: line.area === undefined ? undefined : colour(`--c${line.area}`),
+      stroke: line.colour && line.area === undefined ? resolved(line.colour) : colour(line.dashed ? "--quiet" : line.area === undefined ? `--l${n % COLOURS}` : "--text"),
+      fill: line.area === undefined ? undefined : line.colour ? resolved(line.colour) : colour(`--c${line.area}`),
       dash: line.dashed ? [6, 4] : undefined,
       paths: stepped || line.area !== undefined ? window.uPlot.paths.stepped({ align: 1 }) : undefined,
       points: { show: !stepped && line.area === undefined && x.length < 50 },

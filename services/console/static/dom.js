@@ -4,15 +4,31 @@ import { Component, h, render } from "./vendor/preact.js";
 export { Component, h, render };
 
 // columns: [heading, cell of a row, "number" for figures]
-export function table(caption, columns, rows, empty) {
-  if (!rows.length) return h("p", { class: "empty" }, empty);
-  return h("div", { class: "wide", tabindex: 0, role: "region", "aria-label": caption },
-    h("table", {},
-      h("caption", {}, h("span", {}, caption)),
-      h("thead", {}, h("tr", {}, columns.map(([name, , kind]) => h("th", { scope: "col", class: kind }, name)))),
-      h("tbody", {}, rows.map((row) =>
-        h("tr", {}, columns.map(([, cell, kind], n) =>
-          h(n ? "td" : "th", n ? { class: kind } : { class: kind, scope: "row" }, cell(row))))))));
+export const table = (caption, columns, rows, empty) => (rows.length ? h(Table, { caption, columns, rows }) : h("p", { class: "empty" }, empty));
+
+// A table that says so where it is wider than the page and scrolls.
+class Table extends Component {
+  componentDidMount() {
+    this.watching = new ResizeObserver(() => {
+      const scrolls = this.place.scrollWidth > this.place.clientWidth + 1;
+      if (scrolls !== this.state.scrolls) this.setState({ scrolls });
+    });
+    this.watching.observe(this.place);
+  }
+
+  componentWillUnmount() {
+    this.watching.disconnect();
+  }
+
+  render({ caption, columns, rows }, { scrolls }) {
+    return h("div", { class: "wide", tabindex: scrolls ? 0 : undefined, role: "region", "aria-label": caption, ref: (place) => { if (place) this.place = place; } },
+      h("table", {},
+        h("caption", {}, h("span", {}, caption, scrolls && h("em", {}, " Scroll sideways for more columns →"))),
+        h("thead", {}, h("tr", {}, columns.map(([name, , kind]) => h("th", { scope: "col", class: kind }, name)))),
+        h("tbody", {}, rows.map((row) =>
+          h("tr", {}, columns.map(([, cell, kind], n) =>
+            h(n ? "td" : "th", n ? { class: kind } : { class: kind, scope: "row" }, cell(row))))))));
+  }
 }
 
 export async function read(path, given) {
@@ -28,6 +44,13 @@ export async function read(path, given) {
 }
 
 export const failure = (error) => h("p", { class: "problem", role: "alert" }, `✕ ${error.message}`);
+
+// A part that is made when it is opened: {id, summary, view}.
+export class Folded extends Component {
+  render({ id, summary, view }, { open }) {
+    return h("details", { id, onToggle: (event) => this.setState({ open: event.target.open }) }, h("summary", {}, summary), open && view());
+  }
+}
 
 // A part that is shown when what it reads has arrived: {load, view, waiting}.
 export class Later extends Component {

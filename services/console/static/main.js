@@ -3,10 +3,11 @@ import { failure, h, render } from "./dom.js";
 import { Account } from "./account.js";
 import { modelsPage } from "./models.js";
 import { nodePage, nodesPage } from "./nodes.js";
-import { nowPage } from "./now.js";
+import { Now } from "./now.js";
 import { differencePage, planPage, plansPage } from "./plans.js";
 import { Receipts } from "./receipts.js";
 import { known, Login } from "./session.js";
+import { age } from "./units.js";
 import { WhatIf } from "./whatif.js";
 
 const main = document.getElementById("main");
@@ -17,7 +18,7 @@ let turn = 0; // of the page that is shown: answers for an earlier page are drop
 // Pages of the present are drawn again whenever it changes; the others when they are opened, and
 // when the newest plan changes.
 const LIVE = {
-  now: nowPage,
+  now: (present_) => h(Now, { present: present_ }),
   models: modelsPage,
   nodes: (now, name) => (name ? nodePage(now, name) : nodesPage(now)),
 };
@@ -44,7 +45,7 @@ async function draw() {
 
 async function content(name, detail) {
   if (LIVE[name]) return present ? LIVE[name](present, detail) : h("p", {}, "Reading…");
-  if (name === "what-if") return h(WhatIf, { key: detail, detail, gpus: present?.status.gpus ?? [] });
+  if (name === "what-if") return h(WhatIf, { key: detail, detail, gpus: present?.status.gpus ?? [], palette: present?.palette });
   if (name === "receipts") return h(Receipts, { key: detail, detail });
   if (name === "account") return h(Account, { detail });
   const range = /^(\d+)\.\.(\d+)$/.exec(detail);
@@ -54,23 +55,27 @@ async function content(name, detail) {
   return h("div", {}, h("h1", {}, "No such page"), h("p", {}, h("a", { href: "#/now" }, "Now")));
 }
 
+function state(words, kind = "") {
+  if (live.textContent === words) return;
+  live.textContent = words;
+  live.className = kind;
+}
+
 function follow() {
   const events = new EventSource("/api/events");
   events.onmessage = ({ data }) => {
     const planned = (document_) => `${document_?.status.plan?.version} ${document_?.status.plan?.state}`;
     const before = present;
     present = JSON.parse(data);
+    const away = Object.entries(present.stale).map(([service, seconds]) => `${service} away for ${age(seconds)}`);
+    state(away.length ? `○ Not live: ${away.join(", ")}` : "● Live", away.length ? "poor" : "");
     const changed = before !== null && planned(before) !== planned(present);
     const first = before === null && opened().name === "what-if"; // it needs the GPUs
     if (LIVE[opened().name] || (opened().name === "plans" && changed) || first) draw();
   };
-  events.onopen = () => {
-    live.textContent = "● Live";
-    live.className = "";
-  };
+  events.onopen = () => state("● Live");
   events.onerror = () => {
-    live.textContent = "○ Not connected: showing what was last known. Is `cinquefoil console serve` running?";
-    live.className = "poor";
+    state("○ Not connected: showing what was last known. Is `cinquefoil console serve` running?", "poor");
     if (events.readyState === EventSource.CLOSED) setTimeout(follow, 2000);
   };
 }

@@ -1,110 +1,111 @@
-// Now: how each model does, how clean the grid is, and what runs where.
-import { h, Later, read, table } from "./dom.js";
-import { colours, forecastPicture, gpuBar, key, slotsPicture } from "./pictures.js";
-import { age, carbon, counted, energy, fixed, gpuName, ms, percent, provenance, saved, time } from "./units.js";
+// Now: what just happened and why, what it saves, and how models, GPUs and the grid are.
+import { Component, h, table } from "./dom.js";
+import { History } from "./history.js";
+import { fill, forecastPicture, gpuBar, line, spoken, swatch } from "./pictures.js";
+import { age, carbon, counted, energy, fixed, gpuName, ms, percent, provenance, saved, stamp, time } from "./units.js";
 
-const MOST_GPUS = 16; // with a picture of their day
+const MOST_SAID = 3; // conditions; the others are on their own page
+const MOST_GPUS = 32;
 
-export function nowPage({ status, forecasts, account }) {
-  const total = account.find((row) => row.name === "total");
+// {present}: the newest document of /api/events.
+export class Now extends Component {
+  render({ present }, { history }) {
+    const { status, stale, palette, forecasts, account, days } = present;
+    const old = (service) => (stale[service] === undefined ? "" : "stale");
+    return h("div", {},
+      h("h1", { class: "unseen" }, "Now"),
+      wrong(status, stale),
+      h("div", { class: old("planner") }, happened(status, history)),
+      h("div", { class: `tiles ${old("planner")}` }, tiles(status, days, history)),
+      h("div", { class: "now" },
+        h("div", {}, h(History, { palette, plan: `${status.plan?.version} ${status.plan?.state}`, show: (found) => this.setState({ history: found }) })),
+        h("div", { class: "aside" },
+          h("section", { class: `${old("router")} ${status.models.length > 2 ? "many" : ""}`, "aria-label": "Models" }, h("h2", {}, "Models"),
+            h("div", { class: "cards" }, status.models.map((model) => modelCard(model, account.find((row) => row.name === model.model), palette))),
+            !status.models.length && h("p", { class: "empty" }, "No model is served: the router does not answer, or has no model. Start it: ", h("code", {}, "cinquefoil up"), ".")),
+          h("section", { class: `${old("planner")} ${new Set(status.gpus.map((gpu) => gpu.node)).size > 2 ? "many" : ""}`, "aria-label": "GPUs now" }, h("h2", {}, "GPUs now"), gpuCards(status, palette)),
+          h("section", { class: `${old("carbon")} ${status.zones.length > 2 ? "many" : ""}`, "aria-label": "Zones" }, h("h2", {}, "Zones"),
+            h("div", { class: "cards" }, status.zones.map((zone) => zoneCard(zone, forecasts[zone.zone]))),
+            !status.zones.length && h("p", { class: "empty" }, "No carbon intensity is known. Start the carbon service: ", h("code", {}, "cinquefoil up"), ", or ", h("code", {}, "cinquefoil carbon serve"), ".")))));
+  }
+}
+
+// What is wrong, and the setting that changes it.
+function wrong({ problems, conditions }, stale) {
+  return h("div", { id: "wrong" },
+    Object.entries(stale).map(([service, seconds]) => h("p", { class: "warning", role: "status" }, `▲ The ${service} does not answer. What follows of it is ${age(seconds)} old.`)),
+    problems.map((each) => h("p", { class: "problem", role: "alert" }, `✕ ${each}`)),
+    conditions.slice(0, MOST_SAID).map((each) => h("p", { class: "warning" }, `▲ ${each.sentence}`, each.setting ? [" Setting: ", h("code", {}, each.setting)] : null)),
+    conditions.length > 0 && h("p", {}, h("a", { href: "#/nodes", id: "conditions" }, `${counted(conditions.length, "condition")}, and what changes them`)));
+}
+
+// The last change and its cause, in one sentence.
+function happened({ plan, hold, leader, problems, conditions }, history) {
+  if (!plan) return h("p", { class: "headline" }, problems.some((each) => each.startsWith("planner at")) ? ["The planner does not answer, and nothing is known of its plans. Start it: ", h("code", {}, "cinquefoil up"), "."] : `No plan yet. ${conditions.length ? "The conditions above say what is missing." : "The planner makes one when it knows a GPU and a carbon intensity."}`);
+  const past = history?.plans.find((each) => each.version === plan.version);
   return h("div", {},
-    h("h1", {}, "Now"),
-    status.problems.map((each) => h("p", { class: "problem", role: "alert" }, `✕ ${each}`)),
-    status.conditions.length > 0 && h("p", { class: "warning" }, `▲ ${counted(status.conditions.length, "condition")}: `,
-      h("a", { href: "#/nodes", id: "conditions" }, "what they are and what changes them")),
-    headline(status, total),
-    status.plan && h("p", { id: "next" }, h("a", { href: `#/plans/${status.plan.version}` }, "Why this plan"), " · ",
-      h("a", { href: "#/what-if/demand=3" }, "What would change at three times the load"), " · ",
-      h("a", { href: "#/plans" }, "How to go back to an earlier plan")),
-    h("h2", {}, "Models"),
-    h("div", { class: "cards" }, status.models.map((model) => card(model, account.find((row) => row.name === model.model)))),
-    models(status, account),
-    h("h2", {}, "Grid"),
-    status.zones.length ? status.zones.map((zone) => zoneView(zone, forecasts[zone.zone]))
-      : h("p", { class: "empty" }, "No carbon intensity is known. Start the carbon service: cinquefoil up, or cinquefoil carbon serve."),
-    h("h2", {}, "GPUs"),
-    gpus(status),
-    status.plan && status.gpus.length > 0 && h(Later, { key: `${status.plan.version} ${status.plan.state}`, waiting: "Reading what ran where…", view: ({ plans }) => history(plans, status.gpus), load: () => read("/api/history") }));
+    h("p", { class: "headline" },
+      h("a", { href: `#/plans/${plan.version}`, id: "newest" }, `Plan ${plan.version}`),
+      past ? ` at ${stamp(past.since_s).slice(11, 16)} UTC: ${past.cause}. ${past.sentence}` : ` is ${plan.state}: ${plan.reason}.`),
+    h("p", { class: "quiet", id: "next" },
+      plan.state === "active" ? "It is active. " : `It is ${plan.state}. `,
+      hold ? `Held: ${hold.why}; until ${time(hold.until)} UTC. ` : "",
+      leader ? `Planner: ${leader.holder}, term ${leader.term}. ` : "",
+      h("a", { href: `#/plans/${plan.version}` }, "Why this plan"), " · ",
+      h("a", { href: "#/what-if/demand=3" }, "What if the load triples"), " · ",
+      h("a", { href: "#/plans" }, "Go back to an earlier plan")));
 }
 
-// What ran where over the last day.
-function history(plans, gpus) {
-  if (!plans.length) return null;
-  const now = Date.now() / 1e3, began = Math.max(now - 86400, plans[0].since_s);
-  const periods = plans.map((plan) => ({ ...plan, from: Math.max(began, plan.since_s), to: plan.until_s ?? now }));
-  const known = colours(plans.flatMap((plan) => plan.slices.map((each) => `${each.model}/${each.variant}`)));
-  return h("section", { id: "history" },
-    h("h2", {}, "Slices over the last day"),
-    gpus.length > MOST_GPUS && h("p", { class: "quiet" }, `The first ${MOST_GPUS} of ${gpus.length} GPUs.`),
-    h("ul", { class: "bars" }, gpus.slice(0, MOST_GPUS).map((gpu) => h("li", {}, h("span", {}, gpuName(gpu)), slotsPicture(gpu, periods, known)))),
-    h("p", { class: "key" }, "A row per compute slice, a column per plan.  ", [...known].map(([name, n]) => h("span", { class: "named" }, h("svg", { viewBox: "0 0 12 12", "aria-hidden": "true" }, h("rect", { class: `c${n}`, width: 12, height: 12 })), ` ${name} `))),
-    h("details", { id: "history-table" }, h("summary", { id: "history-summary" }, "Plans as a table"),
-      table("What ran, by plan; times are UTC", [
-        ["plan", (plan) => h("a", { href: `#/plans/${plan.version}` }, `Plan ${plan.version}`)],
-        ["since", (plan) => time(new Date(plan.since_s * 1e3).toISOString())],
-        ["slices", (plan) => plan.slices.map((each) => `${each.placement} ${each.model}/${each.variant}`).join(", ") || "none"],
-      ], plans.toReversed(), "")));
+const lasts = (values) => values?.findLast((each) => each !== null);
+
+function tiles(status, days, history) {
+  const power = status.gpus.reduce((sum, gpu) => sum + gpu.power_w, 0), base = lasts(history?.power.base_w);
+  const answered = status.models.filter((model) => known(model.p95_s)), share = (model) => model.p95_s / model.slo_latency_s;
+  const kept = answered.filter((model) => share(model) <= 1), nearest = answered.toSorted((a, b) => share(b) - share(a))[0];
+  const some = (day) => day?.requests > 0;
+  return [
+    tile("Saved today", some(days.today) ? saved(days.today).replace(/ \(.*/, "") : "–",
+      [some(days.today) ? `${percent(days.today.saved_ratio)} less than BASE, idle GPUs included.` : ["No request was answered today. Send some: ", h("code", {}, "cinquefoil load MODEL --rps 50"), "."],
+        " ", some(days.yesterday) ? `Yesterday: ${saved(days.yesterday)}.` : "Yesterday: nothing was served."]),
+    tile("Objectives kept", answered.length ? `${kept.length} of ${answered.length}` : "–",
+      nearest ? `Nearest its objective: ${nearest.model}, p95 ${ms(nearest.p95_s)} of ${ms(nearest.slo_latency_s)} (${percent(share(nearest))}).` : "No request was answered yet.", kept.length < answered.length ? "bad" : ""),
+    tile("Power now", status.gpus.length ? fixed(power, 0, " W") : "–", !status.gpus.length ? "No GPU has joined." : known(base) ? `BASE would draw ${fixed(base, 0, " W")}.` : `${counted(status.gpus.length, "GPU")}.`),
+  ];
 }
 
-function headline(status, total) {
-  const plan = status.plan;
-  const power = status.gpus.reduce((sum, gpu) => sum + gpu.power_w, 0);
-  return h("p", { class: "headline" },
-    plan ? h("a", { href: `#/plans/${plan.version}`, id: "newest" }, `Plan ${plan.version}`) : "No plan yet",
-    plan ? ` (${plan.strategy}) is ${plan.state}: ${plan.reason}. ` : ". ",
-    status.gpus.length ? `The GPUs draw ${fixed(power, 0, " W")}. ` : "",
-    total?.requests > 0 ? `Saved against BASE in the last 24 hours: ${saved(total)}, of all energy, that of idle GPUs included.` : "No request was answered in the last 24 hours, so nothing is saved yet.",
-    status.hold ? ` Held: ${status.hold.why}; until ${time(status.hold.until)} UTC.` : "");
-}
+const tile = (name, figure, words, kind = "") => h("section", { class: "tile", "aria-label": name }, h("h2", {}, name), h("p", { class: `figure ${kind}` }, figure), h("p", { class: "quiet" }, words));
+const known = (value) => value !== null && value !== undefined;
 
-function objective(model) {
-  if (model.p95_s === null || model.p95_s === undefined) return { text: "no request yet", class: "" };
-  return model.p95_s <= model.slo_latency_s
-    ? { text: "✓ within the objective", class: "good" }
-    : { text: "✕ above the objective", class: "bad" };
-}
-
-function card(model, row) {
-  const met = objective(model);
-  const variant = model.variants.map((each) => `${each.variant} ${percent(each.share)}`).join(", ");
+function modelCard(model, row, palette) {
+  const share = known(model.p95_s) ? model.p95_s / model.slo_latency_s : null;
+  const variants = model.variants.map((each) => h("li", {}, swatch(fill(palette, model.model, each.variant)), `${each.variant} `, h("span", { class: "quiet" }, percent(each.share))));
+  const fact = (name, value) => h("div", {}, h("dt", {}, name), h("dd", {}, value));
   return h("section", { class: "card", "aria-label": model.model },
-    h("h3", {}, model.model),
+    h("h3", {}, swatch(line(palette, model.model)), model.model,
+      share === null ? h("small", {}, "no request yet") : share <= 1 ? h("small", { class: "good" }, "✓ within its objective") : h("small", { class: "bad" }, "✕ above its objective")),
     h("p", { class: "figure" }, ms(model.p95_s), h("small", {}, ` p95 of ${ms(model.slo_latency_s)}`)),
-    h("p", { class: met.class }, met.text),
-    h("p", {}, `${fixed(model.rate_rps, 1)} req/s by ${variant || "no variant yet"}`),
-    model.output_tokens ? h("p", {}, `${fixed(model.output_tokens_per_s, 1)} tokens/s`) : null,
-    row ? h("p", {}, `${carbon(row.carbon_gco2e)} in 24 h${row.requests > 0 ? `; saved ${saved(row)}` : ""}`) : null);
+    h("div", { class: "meter", "aria-hidden": "true" }, h("i", { class: share > 1 ? "over" : "", style: { width: `${Math.min(100, (share ?? 0) * 100)}%` } })),
+    h("ul", { class: "variants", "aria-label": "Variants and their shares" }, variants.length ? variants : h("li", {}, "No variant serves it yet.")),
+    h("dl", { class: "facts" },
+      fact("Requests", fixed(model.rate_rps, 1, " req/s")),
+      model.output_tokens ? fact("Tokens", fixed(model.output_tokens_per_s, 1, " tokens/s")) : null,
+      fact("Accuracy now", model.answered ? fixed(model.accuracy, 4) : "–"),
+      fact("Waiting", String(model.queue_depth)),
+      fact("Failed, late", `${model.failed}, ${model.late}`),
+      row ? fact("Energy of a request", row.requests > 0 ? energy(row.energy_j / row.requests) : "–") : null,
+      row ? fact("Emitted in 24 h", carbon(row.carbon_gco2e)) : null,
+      row?.requests > 0 ? fact("Saved in 24 h", saved(row)) : null));
 }
 
-function models(status, account) {
-  const of = (model) => account.find((row) => row.name === model.model) ?? {};
-  return table("Latencies since the router's start; energy and carbon of the last 24 hours, savings of its requests alone against BASE, with their 95 % interval", [
-    ["model", (model) => model.model],
-    ["variant, share", (model) => model.variants.map((each) => `${each.variant} ${percent(each.share)}`).join(", ") || "none yet"],
-    ["p50", (model) => ms(model.p50_s), "number"],
-    ["p95", (model) => ms(model.p95_s), "number"],
-    ["objective", (model) => ms(model.slo_latency_s), "number"],
-    ["req/s", (model) => fixed(model.rate_rps, 1), "number"],
-    ["waiting", (model) => String(model.queue_depth), "number"],
-    ["failed / late", (model) => `${model.failed} / ${model.late}`, "number"],
-    ["accuracy", (model) => (model.answered ? fixed(model.accuracy, 4) : "–"), "number"],
-    ["energy", (model) => energy(of(model).energy_j), "number"],
-    ["emitted", (model) => carbon(of(model).carbon_gco2e), "number"],
-    ["saved", (model) => saved(of(model)), "number"],
-  ], status.models, "No model is served: the router does not answer, or has no model. Start it with cinquefoil up.");
-}
-
-function zoneView(zone, forecast) {
+function zoneCard(zone, forecast) {
   const periods = forecast?.periods ?? [];
-  const now = zone.percentile === null
-    ? `${fixed(zone.intensity_gco2e_per_kwh, 0)} gCO₂e/kWh, ${fixed(zone.ratio, 2)} of its average`
-    : `${fixed(zone.percentile, 0)}th percentile`;
-  const source = `${provenance(zone)}, ${age(zone.staleness_s)} old`;
-  return h("section", {},
-    h("h3", {}, zone.zone),
-    h("p", {}, h("strong", {}, now), ` (${source})`),
-    periods.length > 1 && zone.percentile === null
-      ? [forecastPicture(zone, periods), key(), h("details", { id: `forecast-${zone.zone}` },
+  const absolute = zone.percentile === null;
+  return h("section", { class: "card", "aria-label": zone.zone },
+    h("h3", {}, zone.zone, h("small", {}, `${provenance(zone)}, ${age(zone.staleness_s)} old`)),
+    h("p", { class: "figure" }, absolute ? fixed(zone.intensity_gco2e_per_kwh, 0) : `${fixed(zone.percentile, 0)}th`, h("small", {}, absolute ? ` gCO₂e/kWh, ${percent(zone.ratio)} of its average` : " percentile")),
+    periods.length > 1 && absolute
+      ? [h("p", {}, coming(zone, periods)), forecastPicture(zone, periods),
+        h("details", { id: `forecast-${zone.zone}` },
           h("summary", { id: `forecast-${zone.zone}-summary` }, `Forecast as a table (${forecast.method})`),
           table(`Forecast of ${zone.zone}, gCO₂e/kWh`, [
             ["from (UTC)", (each) => time(each.since)],
@@ -115,23 +116,33 @@ function zoneView(zone, forecast) {
       : h("p", { class: "empty" }, "No forecast is known for this zone."));
 }
 
-function gpus(status) {
-  if (!status.gpus.length) return h("p", { class: "empty" }, "No GPU has joined. Start an agent: cinquefoil gpuagent serve.");
-  const named = (each) => `${each.model}/${each.variant}`;
-  const known = colours(status.gpus.flatMap((gpu) => gpu.slices.filter((each) => each.model).map(named)));
-  const rows = status.gpus.flatMap((gpu) => (gpu.slices.length ? gpu.slices : [{ placement: "not cut" }]).map((each) => ({ gpu, each })));
-  return h("div", {},
-    h("ul", { class: "bars" }, status.gpus.map((gpu) => h("li", {},
-      h("span", {}, gpuName(gpu), h("small", {}, ` ${gpu.type}${gpu.simulated ? ", simulated" : ""}, ${fixed(gpu.power_w, 0, " W")}${gpu.connected ? "" : ", away"}`)),
-      gpuBar(gpu, known)))),
-    h("p", { class: "key" }, "One cell per compute slice; dotted: free, blank: not cut."),
-    h("details", { id: "slices" }, h("summary", { id: "slices-summary" }, "Slices as a table"),
-      table("Slices", [
-        ["GPU", ({ gpu }) => gpuName(gpu)],
-        ["type", ({ gpu }) => gpu.type],
-        ["slice", ({ each }) => each.placement],
-        ["runs", ({ each }) => (each.model ? named(each) : "–")],
-        ["batch × processes", ({ each }) => (each.model ? `${each.batch_size} × ${each.processes}` : "–"), "number"],
-        ["state", ({ each }) => each.state || "–"],
-      ], rows, "")));
+// What the grid does next: its extremes, in order of time.
+function coming(zone, periods) {
+  const of = (each) => each.intensity_gco2e_per_kwh, sorted = periods.toSorted((a, b) => of(a) - of(b));
+  const extremes = [sorted[0], sorted.at(-1)].filter((each) => Math.abs(of(each) - zone.intensity_gco2e_per_kwh) >= 1).toSorted((a, b) => a.since.localeCompare(b.since));
+  if (!extremes.length) return "Forecast: it stays as it is.";
+  return `Forecast: ${extremes.map((each) => `${each === sorted[0] ? "falls to" : "rises to"} ${fixed(of(each), 0)} at ${each.since.slice(11, 16)}`).join(", then ")} UTC.`;
+}
+
+function gpuCards({ gpus }, palette) {
+  if (!gpus.length) return h("p", { class: "empty" }, "No GPU has joined. Start an agent: ", h("code", {}, "cinquefoil gpuagent serve"), ".");
+  const nodes = [...new Set(gpus.slice(0, MOST_GPUS).map((gpu) => gpu.node))];
+  return h("div", {}, h("div", { class: "cards" }, nodes.map((node) => {
+    const own = gpus.filter((gpu) => gpu.node === node), without = new URLSearchParams(own.map((gpu) => ["without", gpu.uuid]));
+    return h("section", { class: "card", "aria-label": node },
+      h("h3", {}, node, h("small", {}, h("a", { href: `#/what-if/${without}` }, `What if ${node} goes`))),
+      own.map((gpu) => h("div", { class: "gpu-now" },
+        h("p", {}, h("strong", {}, `GPU ${gpu.index}`), h("span", { class: "quiet" }, ` ${gpu.type}${gpu.simulated ? ", simulated" : ""}${gpu.connected ? "" : ", away"}`), h("span", { class: "watts" }, fixed(gpu.power_w, 0, " W"))),
+        gpuBar(gpu, palette), h("p", { class: "unseen" }, `${gpuName(gpu)} runs ${spoken(gpu)}`))));
+  })),
+  gpus.length > MOST_GPUS && h("p", { class: "quiet" }, `${MOST_GPUS} of ${gpus.length} GPUs are shown.`),
+  h("details", { id: "slices" }, h("summary", { id: "slices-summary" }, "Slices as a table"),
+    table("Slices", [
+      ["GPU", ({ gpu }) => gpuName(gpu)],
+      ["slice", ({ each }) => each.placement],
+      ["runs", ({ each }) => (each.model ? `${each.model}/${each.variant}` : "–")],
+      ["batch", ({ each }) => (each.model ? String(each.batch_size) : "–"), "number"],
+      ["processes", ({ each }) => (each.model ? String(each.processes) : "–"), "number"],
+      ["state", ({ each }) => each.state || "–"],
+    ], gpus.flatMap((gpu) => (gpu.slices.length ? gpu.slices : [{ placement: "not cut" }]).map((each) => ({ gpu, each }))), "")));
 }

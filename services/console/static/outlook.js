@@ -1,6 +1,6 @@
 // What plans promise, side by side, and where their segments run.
 import { h, table } from "./dom.js";
-import { colours, gpuBar } from "./pictures.js";
+import { gpuBar } from "./pictures.js";
 import { fixed, gpuName, ms, percent } from "./units.js";
 
 export const finite = (value) => (value === "Infinity" || value === "NaN" ? null : value);
@@ -34,11 +34,9 @@ const planned = (gpus, given) => gpus.map((gpu) => ({
 }));
 
 // The GPUs as they are, and below each as a plan would have it.
-export function ghosts(gpus, given) {
+export function ghosts(gpus, given, palette) {
   const then = planned(gpus, given);
-  const names = [...gpus, ...then].flatMap((gpu) => gpu.slices.filter((each) => each.model).map((each) => `${each.model}/${each.variant}`));
-  const known = colours(names);
   return h("ul", { class: "bars" }, gpus.map((gpu, n) => h("li", {},
     h("span", {}, gpuName(gpu), h("small", {}, ` ${gpu.type}; above: now, below: then`)),
-    gpuBar(gpu, known), gpuBar(then[n], known, "ghost"))));
+    gpuBar(gpu, palette), gpuBar(then[n], palette, "ghost"))));
 }

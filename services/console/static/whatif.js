@@ -22,7 +22,7 @@ const reasons = ({ explanation }) => h("div", {},
 
 const unset = (slider, inputs) => slider.unset ?? inputs[slider.name];
 
-// {detail, gpus}: circumstances of the address, and the GPUs as they are.
+// {detail, gpus, palette}: circumstances of the address, the GPUs as they are, colours.
 export class WhatIf extends Component {
   constructor(props) {
     super(props);
@@ -99,7 +99,7 @@ export class WhatIf extends Component {
       h("p", { class: "headline" }, "What the planner would decide under other circumstances. Nothing changes until a plan is applied."),
       inputs && this.circumstances(given, inputs, gpus),
       error && failure(error),
-      found && h("div", { class: stale ? "stale" : "", "aria-busy": stale ? "true" : "false" },
+      found && h("div", { "aria-busy": stale ? "true" : "false" },
         this.decided(found, gpus, until, expired)),
       !found && !error && h("p", { class: "empty" }, "The planner computes…"),
       points?.length > 0 && this.front(points));
@@ -135,7 +135,7 @@ export class WhatIf extends Component {
         diff?.from_outlook ? `; the active plan promised ${fixed(diff.from_outlook.power_w, 0, " W")} and ${carbon(diff.from_outlook.carbon_gco2e_per_h)} for the load and the grid of its time.` : "."),
       plan.degraded && h("p", { class: "warning" }, `▲ ${plan.degraded}`),
       explanation.conditions.map((each) => h("p", { class: "warning" }, `▲ ${each.sentence}`, each.setting ? [" Setting: ", h("code", {}, each.setting)] : null)),
-      ghosts(gpus, plan.segments),
+      ghosts(gpus, plan.segments, this.props.palette),
       compared("What is promised", { "active plan, when made": diff?.from_outlook, then: explanation.plan }),
       h("h2", {}, "Apply"),
       this.apply(proposal_id, until, expired),

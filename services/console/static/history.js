@@ -1,0 +1,134 @@
+// What a deployment did, as lanes of one time axis.
+import { Component, failure, Folded, h, read, table } from "./dom.js";
+import { fill, line } from "./pictures.js";
+import { Timeline, until } from "./timeline.js";
+import { fixed, ms, stamp } from "./units.js";
+
+const RELOAD_MS = 15_000;
+const YOUNG_S = 3 * 3600; // a deployment that is younger shows its last hour
+const MOST_GPUS = 16;
+const SHADES = ["", "second", "third"]; // of zones
+
+// {palette, plan, show}: the newest plan's version and state; show: of the history, when it has come.
+export class History extends Component {
+  constructor(props) {
+    super(props);
+    this.state = { hours: 24 };
+  }
+
+  componentDidMount() {
+    this.load(true);
+    this.timer = setInterval(() => this.load(), RELOAD_MS);
+  }
+
+  componentDidUpdate(before) {
+    if (before.plan !== this.props.plan) this.load();
+  }
+
+  componentWillUnmount() {
+    clearInterval(this.timer);
+    this.gone = true;
+  }
+
+  async load(first) {
+    const { hours } = this.state;
+    try {
+      const found = await read(`/api/history?hours=${hours}`);
+      if (this.gone || hours !== this.state.hours) return;
+      this.setState({ found, lanes: lanes(found, this.props.palette), error: null });
+      this.props.show(found);
+      const began = found.times_s[found.power.measured_w.findIndex((each) => each !== null)];
+      if (first && found.until_s - (began ?? found.until_s) < YOUNG_S) this.choose(1);
+    } catch (error) {
+      if (!this.gone) this.setState({ error });
+    }
+  }
+
+  choose(hours) {
+    this.setState({ hours }, () => this.load());
+  }
+
+  render(_, { found, lanes: shown, error, hours }) {
+    if (error && !found) return failure(error);
+    if (!found) return h("p", { class: "empty" }, "Reading what happened…");
+    const plans = found.plans.map((each) => ({ ...each, at: each.since_s }));
+    return h("section", { class: "card", "aria-label": "What happened" },
+      error && failure(error),
+      h(Timeline, { lanes: shown, plans, now: found.until_s, hours, choose: (each) => this.choose(each) }),
+      found.gpus.length > MOST_GPUS && h("p", { class: "quiet" }, `${MOST_GPUS} of ${found.gpus.length} GPUs are shown.`),
+      h(Folded, { id: "history-table", summary: "Plans as a table", view: () => planTable(found) }));
+  }
+}
+
+const planTable = ({ plans, gpus }) => {
+  const named = new Map(gpus.map((each) => [each.uuid, each.name]));
+  return table("Plans in the time shown, newest first; UTC", [
+    ["plan", (plan) => h("a", { href: `#/plans/${plan.version}` }, `Plan ${plan.version}`)],
+    ["since", (plan) => stamp(plan.since_s)],
+    ["why", (plan) => plan.cause],
+    ["what it changed", (plan) => plan.sentence],
+    ["slices", (plan) => plan.slices.map((each) => `${named.get(each.gpu) ?? each.gpu.slice(0, 8)} ${each.placement} ${each.model}/${each.variant}`).join(", ") || "none"],
+  ], plans.toReversed(), "No plan ran in this time.");
+};
+
+export function lanes(found, palette) {
+  const { times_s: times, models } = found;
+  const at = (values, digits, unit) => (s) => fixed(values[until(times, s)], digits, unit);
+  const within = (s) => s <= found.until_s + found.step_s;
+  const each = (words) => (s) => models.map((model) => ({ name: model.model, value: within(s) ? words(model, until(times, s)) : "–", colour: line(palette, model.model) }));
+  const perModel = (values) => models.map((model) => ({ name: model.model, times, values: values(model), colour: line(palette, model.model) }));
+  const { measured_w: measured, base_w: base } = found.power;
+  const whole = measured.map((watts, n) => (watts === null || base[n] === null ? null : Math.max(watts, base[n])));
+  return [
+    { id: "grid", title: "Grid", unit: "gCO₂e/kWh", height: 84,
+      lines: found.zones.flatMap((zone, n) => [
+        { name: zone.zone, times, values: zone.intensity_gco2e_per_kwh, class: `zone ${SHADES[n % SHADES.length]}` },
+        { name: "forecast", times: zone.forecast.times_s, values: zone.forecast.expected, class: `zone forecast ${SHADES[n % SHADES.length]}` }]),
+      areas: found.zones.map((zone) => ({ times: zone.forecast.times_s, low: zone.forecast.low, high: zone.forecast.high, class: "band" })),
+      said: (s) => found.zones.map((zone) => ({ name: zone.zone, value: within(s) ? at(zone.intensity_gco2e_per_kwh, 0)(s) : `${fixed(zone.forecast.expected[until(zone.forecast.times_s, s)], 0)} expected` })) },
+    ...found.gpus.slice(0, MOST_GPUS).map((gpu) => gpuLane(gpu, found, palette, within)),
+    { id: "power", title: "Power", unit: "W", height: 84, least: 1,
+      areas: [{ times, low: measured, high: whole, class: "saved" }, { times, low: base, high: whole, class: "lost" }],
+      lines: [{ name: "BASE", times, values: base, class: "base" }, { name: "measured", times, values: measured, class: "used" }],
+      said: (s) => [["measured", measured], ["BASE", base], ["saved", measured.map((watts, n) => (watts === null || base[n] === null ? null : base[n] - watts))]]
+        .map(([name, values]) => ({ name, value: within(s) ? at(values, 0)(s) : "–", colour: { measured: "var(--text)", saved: "var(--accent)" }[name] })) },
+    { id: "latency", title: "Latency", unit: "% of objective", height: 72, least: 110, limit: 100,
+      lines: perModel((model) => model.latency_s.map((each) => (each === null ? null : (each / model.objective_s) * 100))),
+      said: each((model, n) => (model.latency_s[n] ?? null) === null ? "–" : `${ms(model.latency_s[n])} of ${ms(model.objective_s)}`) },
+    { id: "requests", title: "Requests", unit: "req/s", height: 64, least: 1, lines: perModel((model) => model.requests_rps), said: each((model, n) => fixed(model.requests_rps[n], 1)) },
+  ];
+}
+
+function gpuLane(gpu, found, palette, within) {
+  const bands = running(gpu, found);
+  return { id: gpu.uuid, title: gpu.name, unit: "slices", height: Math.max(20, gpu.compute_slices * 7), cells: gpu.compute_slices,
+    bands: bands.map((each) => ({ ...each, colour: fill(palette, each.model, each.variant) })),
+    said: (s) => {
+      const now = within(s) ? bands.filter((each) => each.from <= s && s < each.to + found.step_s) : [];
+      const shares = new Map();
+      for (const each of now) shares.set(each.runs, (shares.get(each.runs) ?? 0) + each.cells);
+      if (!now.length) return [{ name: within(s) ? "empty" : "–", value: "" }];
+      return [...shares].map(([name, cells]) => ({ name: name.split("/").at(-1), value: `${cells} of ${gpu.compute_slices}`, colour: fill(palette, ...name.split("/")) }));
+    } };
+}
+
+// What ran on a GPU since when and until when; a slice that the next plan keeps goes on.
+function running(gpu, { plans, until_s: end }) {
+  const open = new Map(), done = [];
+  plans.forEach((plan, n) => {
+    const to = plans[n + 1]?.since_s ?? plan.until_s ?? end, kept = new Set();
+    for (const each of plan.slices.filter((slice) => slice.gpu === gpu.uuid)) {
+      const cells = Math.min(each.compute_slices, gpu.compute_slices), start = Math.max(0, Math.min(each.start, gpu.compute_slices - cells));
+      const key = `${start} ${cells} ${each.model}/${each.variant}`;
+      kept.add(key);
+      if (open.has(key)) open.get(key).to = to;
+      else open.set(key, { from: plan.since_s, to, start, cells, model: each.model, variant: each.variant, runs: `${each.model}/${each.variant}` });
+    }
+    for (const [key, band] of open) {
+      if (kept.has(key)) continue;
+      done.push(band);
+      open.delete(key);
+    }
+  });
+  return [...done, ...open.values()];
+}
