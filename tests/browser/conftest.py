@@ -22,7 +22,7 @@ from services.cli.web_console.readers import ServiceReaders
 from services.cli.web_console.server import serve
 from services.kit import config
 from services.kit.net import free_port
-from tests.support.fake_agent import Agent, active, carbon, deployment, living, planner
+from tests.support.fake_agent import Agent, Grid, active, carbon, deployment, living, planner
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Page
@@ -84,13 +84,19 @@ def planned(
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[config.Deployment]:
     """A deployment whose planner has plan 2 active: plan 1 is for carbon, 2 for accuracy."""
-    async with carbon() as grid:
-        settings = planned(tmp_path_factory.mktemp("browser"), grid.port)
-        async with planner(settings) as stub, living(Agent("node-a", ("GPU-1", "GPU-2")), stub):
-            await active(stub, 1)
-            await stub.SetObjective(planner_pb2.SetObjectiveRequest(carbon_weight=0.0))
-            await active(stub, 2)
-            yield settings
+    async with carbon() as grid, two_plans(tmp_path_factory.mktemp("browser"), grid) as settings:
+        yield settings
+
+
+@asynccontextmanager
+async def two_plans(folder: Path, grid: Grid) -> AsyncIterator[config.Deployment]:
+    """Run a planner that has made two plans while the block runs; yield its deployment."""
+    settings = planned(folder, grid.port)
+    async with planner(settings) as stub, living(Agent("node-a", ("GPU-1", "GPU-2")), stub):
+        await active(stub, 1)
+        await stub.SetObjective(planner_pb2.SetObjectiveRequest(carbon_weight=0.0))
+        await active(stub, 2)
+        yield settings
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

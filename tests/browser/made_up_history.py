@@ -82,7 +82,8 @@ def _plans(times: Sequence[float], dirty: Sequence[float], gpus: Sequence[str]) 
             "since_s": at,
             "until_s": [*times[every::every], times[-1] + _STEP_S][n],
             "cause": f"the grid went to {90 + 170 * level:.0f} gCO₂e/kWh",
-            "sentence": f"digits moved to {variant} on GPU node-a/0.",
+            "sentence": f"Plan {n + 1} at {time.strftime('%H:%M', time.gmtime(at))}: grid at "
+            f"{90 + 170 * level:.0f} g/kWh, digits moved to {variant} on one slice.",
             "slices": slices,
         }
 

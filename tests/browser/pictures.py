@@ -19,7 +19,7 @@ PAGES = {
     "now": ".gpu >> nth=1",
     "what-if": "text=/^choose$/ >> nth=8",
     "plans": "tbody tr >> nth=0",
-    "plans/1": "text=Expected, and what came of it",
+    "plans/1": "text=Predicted and measured",
     "models": "tbody tr >> nth=0",
     "receipts": "tbody tr >> nth=3",
     "account": ".chart canvas, table >> nth=0",

@@ -8,7 +8,7 @@ import pytest
 
 from cinquefoil.planner.v1.planner_pb2 import AccountEntry
 from services.cli.account import by_hour, rows
-from services.console.page import Account, Chart, Line, Report, Table, write
+from services.console.page import Account, Band, Bands, Chart, Line, Report, Table, write
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -36,11 +36,12 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     found, times_s = list(entries()), [1.7e9 + 60 * n for n in range(5)]
     lines = [Line(HOSTILE, [1, None, 3, 4, 5]), Line("objective", [4] * 5, dashed=True)]
     path = tmp_path_factory.mktemp("report") / "report.html"
-    parts: list[Chart | Table | Account] = [
+    parts: list[Chart | Bands | Table | Account] = [
         Table("Figures", ("quantity", ">BASE"), [("requests", HOSTILE)]),
         Chart("Latency", "ms", times_s, lines, stepped=True, from_zero=False),
         Chart("Shares", "%", times_s, lines, stacked=True, marks_s=[times_s[2]]),
-        Account("model", rows(found, "model"), by_hour(found, "model")),
+        Bands("Slices", 7, [Band(times_s[0], times_s[4], 0, 4, HOSTILE, "oklch(0.6 0.1 250)")]),
+        Account("model", rows(found, "model"), by_hour(found, "model"), "2026-03-01T02:30:00Z", {}),
         Table("Plans", (">plan", "why"), [("1", HOSTILE)], folded=True),
     ]
     write(Report(HOSTILE, "Half was saved.", "About it.", parts), path)
@@ -54,6 +55,7 @@ async def test_a_report_shows_all_of_its_parts_and_text_stays_text(
 
     await expect(page.locator("h1")).to_have_text(HOSTILE)
     await expect(page.locator(".chart canvas")).to_have_count(3)
+    await expect(page.locator(".slots .bands rect")).to_have_count(1)
     await expect(page.get_by_text("Half was saved.")).to_be_visible()
     await expect(page.get_by_text("Against BASE")).to_contain_text("were saved")
     await page.get_by_text("Plans", exact=True).click()

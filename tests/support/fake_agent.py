@@ -114,6 +114,7 @@ class Grid(CarbonServiceServicer):
 
     def __init__(self) -> None:
         self.intensity: Broadcast[float | None] = Broadcast(None)
+        self.forecast: carbon_pb2.Forecast | None = None  # for those who begin to watch
         self.port = 0
 
     async def ListZones(self, request: Any, context: Any) -> carbon_pb2.ListZonesResponse:
@@ -137,7 +138,10 @@ class Grid(CarbonServiceServicer):
             yield carbon_pb2.WatchResponse(
                 snapshot=first,
                 intensities=[
-                    carbon_pb2.Intensity(zone="Z", intensity_gco2e_per_kwh=each) for each in known
+                    carbon_pb2.Intensity(
+                        zone="Z", intensity_gco2e_per_kwh=each, forecast=self.forecast
+                    )
+                    for each in known
                 ],
             )
             first = False

@@ -116,9 +116,7 @@ def _slices(day: Sequence[Sample], colours: Mapping[str, str]) -> Iterator[Bands
         yield Bands(f"Cinquefoil: what runs on {gpu.name}", gpu.cells, bands)
 
 
-def periods(
-    day: Sequence[Sample], number: int
-) -> Iterator[tuple[datetime, datetime, SliceCells]]:
+def periods(day: Sequence[Sample], number: int) -> Iterator[tuple[datetime, datetime, SliceCells]]:
     """Yield since when and until when each slice of one GPU ran the same."""
     running: dict[SliceCells, datetime] = {}
     for reading in day:

@@ -1,11 +1,12 @@
 // Carbon account: what was emitted, beside what BASE would have.
 import { Chart } from "./chart.js";
 import { Component, failure, h, read, table } from "./dom.js";
-import { carbon, energy, saved, time } from "./units.js";
+import { CARBON, carbon, column, ENERGY, energy, percent, saved, time } from "./units.js";
 
 const WINDOWS = { 24: "last day", 168: "last week", 720: "last 30 days" };
 const GROUPS = { model: "by model", node: "by node", zone: "by zone" };
 const MOST = 8; // areas of the chart
+const NOBODYS = { "(idle)": "var(--line)", "(other)": "var(--quiet)" };
 
 // {detail}: "by/hours", for example "model/24".
 export class Account extends Component {
@@ -51,7 +52,7 @@ export class Account extends Component {
 // Emissions by whom, over time and in sum, beside BASE.
 export function accountView({ rows, hours: whole, until, colours }, by) {
   const total = rows.at(-1);
-  if (!total?.energy_j) return h("p", { class: "empty" }, "No energy was drawn in this window. The planner writes the account hour by hour, once an agent reports.");
+  if (!total?.energy_j) return h("p", { class: "empty" }, "No energy was drawn in this window. The planner writes the account hour by hour, once an agent reports; ", h("code", {}, "cinquefoil status"), " says which agents are connected.");
   const hours = rates(whole, until);
   return h("div", {},
     h("p", { class: "headline" }, `${energy(total.energy_j)} were drawn and ${carbon(total.carbon_gco2e)} emitted. `,
@@ -59,13 +60,13 @@ export function accountView({ rows, hours: whole, until, colours }, by) {
     h(Chart, { label: "Emissions by hour, against BASE; the table below has the figures", unit: "gCO₂e per hour", stacked: true, stepped: true,
       x: [...hours.map((each) => each.from), hours.at(-1).to],
       lines: [...emitters(rows, hours, colours ?? {}), { name: "BASE (modelled)", values: hours.map((each) => each.base_carbon_gco2e * each.per_h), dashed: true }].map((line) => ({ ...line, values: [...line.values, line.values.at(-1)] })) }),
-    table(`Energy and carbon ${GROUPS[by]}; savings with their 95 % interval`, columns(by, (row) => row.name), rows, ""),
+    table(`Energy and carbon ${GROUPS[by]}; savings with their 95 % interval`, columns(by, rows, (row) => row.name), rows, ""),
     h("details", { id: "account-hours" }, h("summary", {}, "Hours as a table (UTC, as in the chart)"),
-      table("Hours, UTC", columns("hour", (row) => `${time(row.hour)}${row.per_h > 1 ? " (not over)" : ""}`, hours), hours, "")));
+      table("Hours, UTC", columns("hour", hours, (row) => `${time(row.hour)}${row.per_h > 1 ? " (not over)" : ""}`, hours), hours, "")));
 }
 
 // Hours with their ends and the factor from their sums to rates: the last one may not be over.
-function rates(hours, until) {
+export function rates(hours, until) {
   const end = Date.parse(until) / 1000;
   return hours.map((each) => {
     const from = Date.parse(each.hour) / 1000, to = Math.max(from + 60, Math.min(from + 3600, end));
@@ -78,17 +79,19 @@ function emitters(rows, hours, colours) {
   const names = rows.slice(0, -1).toSorted((a, b) => b.carbon_gco2e - a.carbon_gco2e).map((row) => row.name);
   const shown = names.length > MOST ? names.slice(0, MOST - 1) : names;
   const of = (some) => hours.map((each) => each.per_h * some.reduce((sum, name) => sum + (each.parts_gco2e[name] ?? 0), 0));
-  return [...shown.map((name) => ({ name, values: of([name]), colour: colours[name] })), ...(shown.length < names.length ? [{ name: "others", values: of(names.slice(shown.length)) }] : [])];
+  return [...shown.map((name) => ({ name, values: of([name]), colour: NOBODYS[name] ?? colours[name] })), ...(shown.length < names.length ? [{ name: "others", values: of(names.slice(shown.length)) }] : [])];
 }
 
-const columns = (first, name) => [
+const served = (row) => row.requests > 0 && row.saved_ratio !== null;
+const columns = (first, rows, name) => [
   [first, name],
-  ["energy", (row) => energy(row.energy_j), "number"],
-  ["of it idle", (row) => energy(row.idle_j), "number"],
-  ["emitted", (row) => carbon(row.carbon_gco2e), "number"],
-  ["embodied", (row) => carbon(row.embodied_gco2e), "number"],
-  ["BASE", (row) => carbon(row.base_carbon_gco2e), "number"],
-  ["saved", (row) => saved(row), "number"],
+  column("energy", rows, ENERGY, (row) => row.energy_j),
+  column("of it idle", rows, ENERGY, (row) => row.idle_j),
+  column("emitted", rows, CARBON, (row) => row.carbon_gco2e),
+  ...(rows.some((row) => row.embodied_gco2e > 0) ? [column("embodied", rows, CARBON, (row) => row.embodied_gco2e)] : []),
+  column("BASE", rows, CARBON, (row) => row.base_carbon_gco2e),
+  column("saved", rows, CARBON, (row) => (served(row) ? row.saved_gco2e : null), (row) => row.saved_error_gco2e),
+  ["saved, %", (row) => (served(row) ? percent(row.saved_ratio).replace(" %", "") : "–"), "number"],
   ["requests", (row) => String(row.requests), "number"],
-  ["SCI, per request", (row) => carbon(row.gco2e_per_request), "number"],
+  column("SCI of a request", rows, CARBON, (row) => row.gco2e_per_request),
 ];

@@ -66,7 +66,7 @@ const planTable = ({ plans, gpus }) => {
     ["plan", (plan) => h("a", { href: `#/plans/${plan.version}` }, `Plan ${plan.version}`)],
     ["since", (plan) => stamp(plan.since_s)],
     ["why", (plan) => plan.cause],
-    ["what it changed", (plan) => plan.sentence],
+    ["in short", (plan) => plan.sentence.replace(/^.*?: /, "")],
     ["slices", (plan) => plan.slices.map((each) => `${named.get(each.gpu) ?? each.gpu.slice(0, 8)} ${each.placement} ${each.model}/${each.variant}`).join(", ") || "none"],
   ], plans.toReversed(), "No plan ran in this time.");
 };

@@ -1,5 +1,6 @@
 // Models: what each promises, what serves it, and how its requests are ordered.
 import { Component, h, read, table } from "./dom.js";
+import { fill, line, swatch } from "./pictures.js";
 import { Order, session } from "./session.js";
 import { energy, fixed, ms, percent } from "./units.js";
 
@@ -11,23 +12,23 @@ const CHOICES = {
   carbondis: "CARBONDIS", carbon_aware: "least carbon in time",
 };
 
-export async function modelsPage({ status, account }) {
+export async function modelsPage({ status, account, palette }) {
   const { models } = await read("/api/models");
-  return h("div", {}, h("h1", {}, "Models"), models.map((model) =>
-    one(model, status.models.find((each) => each.model === model.model), account.find((row) => row.name === model.model))));
+  return h("div", {}, h("h1", {}, "Models"), h("div", { class: "flow" }, models.map((model) =>
+    one(model, status.models.find((each) => each.model === model.model), account.find((row) => row.name === model.model), palette))));
 }
 
-function one(model, now, row) {
+function one(model, now, row, palette) {
   const serving = new Map((now?.variants ?? []).map((each) => [each.variant, each]));
   const best = Math.max(...model.variants.map((each) => each.accuracy));
   return h("section", { "aria-label": model.model },
-    h("h2", {}, model.model),
+    h("h2", {}, swatch(line(palette, model.model)), model.model),
     h("p", { class: "headline" },
       `${fixed(model.slo_percentile, 0)} % of requests are to be answered within ${ms(model.slo_latency_s)}; `,
       now?.answered ? `p95 is ${ms(now.p95_s)}, accuracy ${fixed(now.accuracy, 4)} (${percent(now.accuracy / best, 1)} of the best variant's). ` : "none was answered yet. ",
       row?.requests > 0 ? `Each takes ${energy(row.energy_j / row.requests)}.` : ""),
     table(`Variants of ${model.model}, accuracy in ${model.accuracy_unit}`, [
-      ["variant", (each) => each.variant],
+      ["variant", (each) => [swatch(fill(palette, model.model, each.variant)), each.variant]],
       ["accuracy", (each) => fixed(each.accuracy, 4), "number"],
       ["of the best", (each) => percent(each.accuracy / best, 1), "number"],
       ["share", (each) => (serving.has(each.variant) ? percent(serving.get(each.variant).share) : "–"), "number"],

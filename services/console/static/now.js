@@ -2,7 +2,7 @@
 import { Component, h, table } from "./dom.js";
 import { History } from "./history.js";
 import { fill, forecastPicture, gpuBar, line, spoken, swatch } from "./pictures.js";
-import { age, carbon, counted, energy, fixed, gpuName, ms, percent, provenance, saved, stamp, time } from "./units.js";
+import { age, carbon, counted, energy, fixed, gpuName, ms, percent, provenance, saved, time } from "./units.js";
 
 const MOST_SAID = 3; // conditions; the others are on their own page
 const MOST_GPUS = 32;
@@ -36,6 +36,7 @@ function wrong({ problems, conditions }, stale) {
     Object.entries(stale).map(([service, seconds]) => h("p", { class: "warning", role: "status" }, `▲ The ${service} does not answer. What follows of it is ${age(seconds)} old.`)),
     problems.map((each) => h("p", { class: "problem", role: "alert" }, `✕ ${each}`)),
     conditions.slice(0, MOST_SAID).map((each) => h("p", { class: "warning" }, `▲ ${each.sentence}`, each.setting ? [" Setting: ", h("code", {}, each.setting)] : null)),
+    !problems.length && !conditions.length && h("p", { class: "unseen" }, "✓ Nothing is wrong."),
     conditions.length > 0 && h("p", {}, h("a", { href: "#/nodes", id: "conditions" }, `${counted(conditions.length, "condition")}, and what changes them`)));
 }
 
@@ -46,9 +47,9 @@ function happened({ plan, hold, leader, problems, conditions }, history) {
   return h("div", {},
     h("p", { class: "headline" },
       h("a", { href: `#/plans/${plan.version}`, id: "newest" }, `Plan ${plan.version}`),
-      past ? ` at ${stamp(past.since_s).slice(11, 16)} UTC: ${past.cause}. ${past.sentence}` : ` is ${plan.state}: ${plan.reason}.`),
+      past ? past.sentence.replace(/^Plan \d+/, "") : ` is ${plan.state}: ${plan.reason}.`),
     h("p", { class: "quiet", id: "next" },
-      plan.state === "active" ? "It is active. " : `It is ${plan.state}. `,
+      `It is ${plan.state}. `,
       hold ? `Held: ${hold.why}; until ${time(hold.until)} UTC. ` : "",
       leader ? `Planner: ${leader.holder}, term ${leader.term}. ` : "",
       h("a", { href: `#/plans/${plan.version}` }, "Why this plan"), " · ",

@@ -1,9 +1,9 @@
 // Plans: the list, one plan's story, and how two differ.
-import { h, Later, read, table } from "./dom.js";
+import { Folded, h, Later, read, table } from "./dom.js";
 import { compared, shown, title, values } from "./fields.js";
 import { finite, gpuNames, segments } from "./outlook.js";
 import { Order } from "./session.js";
-import { carbon, counted, fixed, gpuName, percent, time, word } from "./units.js";
+import { CARBON, column, counted, fixed, gpuName, percent, time, word } from "./units.js";
 
 const state = (plan) => word(plan.state, "PLAN_STATE_");
 
@@ -22,8 +22,8 @@ export async function plansPage() {
       ["state", (plan) => `${state(plan)}${plan.pinned ? ", pinned" : ""}`],
       ["by", (plan) => plan.strategy],
       ["because", (plan) => plan.failure || plan.reason],
-      ["power", (plan) => fixed(plan.prediction?.power_w, 0, " W"), "number"],
-      ["per hour", (plan) => carbon(plan.prediction?.carbon_gco2e_per_h), "number"],
+      ["power, W", (plan) => fixed(plan.prediction?.power_w, 0), "number"],
+      column("emissions per hour", plans, CARBON, (plan) => plan.prediction?.carbon_gco2e_per_h),
       ["go back", (plan) => (plan.version === newest ? "–" : h("a", { href: `#/plans/${newest}..${plan.version}`, "aria-label": `What rolling back to plan ${plan.version} would change` }, "what would change"))],
       ["against the newest", (plan) => (plan.version === newest ? "–" : h("a", { href: `#/plans/${plan.version}..${newest}`, "aria-label": `Compare plan ${plan.version} with plan ${newest}` }, "compare"))],
     ], plans, "No plan yet. The planner makes one when it knows a GPU and a carbon intensity: Nodes and sources says what is missing."));
@@ -51,23 +51,27 @@ export async function planPage(version) {
     plan.failure && h("p", { class: "problem" }, `✕ ${plan.failure}`),
     values("More of the plan", plan, STORY, names),
     h(Order, { id: "pin", key: plan.version, label: `Pin plan ${plan.version}: hold it while it is active`, name: "pin", body: { version: plan.version }, command: `cinquefoil plan pin ${plan.version}` }),
-    h("h2", {}, "Why"),
+    h("div", { class: "flow" },
+    before > 0 && h("section", {}, h("h2", {}, `What it changed since plan ${before}`), h(Later, { key: plan.version, waiting: "Comparing…", view: (diff) => changed(diff, gpuNames(now.status.gpus)), load: () => read(`/api/diff?from=${before}&to=${plan.version}`) })),
+    h("section", {}, h("h2", {}, "Why"),
     h("div", { "aria-live": "polite" }, h(Later, {
       key: plan.version, waiting: "The planner computes why…", view: explanation,
       load: () => read(`/api/plans/${plan.version}/explanation`),
-    })),
-    h("h2", {}, "Expected, and what came of it"),
-    table("Deviation: of what was seen from what was expected", [
+    }))),
+    h("section", {}, h("h2", {}, "Predicted and measured"),
+    table("Deviation: of the measured from the predicted", [
       ["quantity", (each) => `${title(each.name)} ${each.model}`],
-      ["expected", (each) => shown(each.name, each.expected), "number"],
-      ["seen", (each) => shown(each.name, each.seen), "number"],
+      ["predicted", (each) => shown(each.name, each.expected), "number"],
+      ["measured", (each) => shown(each.name, each.seen), "number"],
       ["deviation", (each) => percent(each.deviation), "number"],
     ], plan.measures, "Nothing was predicted."),
-    values("What else it predicts", plan.prediction, MEASURED, names),
-    values("While it was active", plan.outcome, ["latency_s", "accuracy"], names),
-    h("h2", {}, "Known when it was made"), values("Inputs", plan.inputs, [], names),
-    h("h2", {}, "What runs where"), segments("Segments", plan.segments, gpuNames(now.status.gpus)));
+    folded("What else it predicts", plan.prediction, MEASURED, names),
+    folded("While it was active", plan.outcome, ["latency_s", "accuracy"], names),
+    folded("Known when it was made", plan.inputs, [], names)),
+    h("section", {}, h("h2", {}, "What runs where"), segments("Segments", plan.segments, gpuNames(now.status.gpus)))));
 }
+
+const folded = (caption, message, hide, names) => h(Folded, { summary: caption, view: () => values(caption, message, hide, names) ?? h("p", { class: "empty" }, "Nothing yet.") });
 
 // Fields that the page shows in words and tables of their own.
 const STORY = ["version", "created_at", "state", "strategy", "reason", "steps", "slice_changes", "degraded", "failure", "inputs", "prediction", "outcome"];
@@ -81,8 +85,16 @@ function explanation(found) {
       ["constraint", (each) => each.constraint.replaceAll("_", " ")],
       ["used", (each) => percent(finite(each.used)), "number"],
       ["how", (each) => each.sentence],
-    ], found.bindings, "No constraint binds it."),
+    ], found.bindings, "No limit is reached."),
     compared("What it promises, and what else would", outlooks));
+}
+
+const changes = (diff) => `Starts ${counted(diff.started.length, "segment")}, stops ${diff.stopped.length}, keeps ${diff.kept}.`;
+
+// What a plan changed, in words.
+function changed(diff, name) {
+  const words = (verb, planned) => planned.length > 0 && h("li", {}, `${verb} `, planned.map((each) => `${each.spec.model}/${each.spec.variant} on ${each.spec.placement.profile}@${each.spec.placement.start} of ${name(each.spec.gpu_uuid, each.node)}`).join(", "));
+  return h("div", {}, h("p", {}, changes(diff)), h("ul", {}, words("Starts", diff.started), words("Stops", diff.stopped)));
 }
 
 // From the newest plan to an earlier one is what a rollback would do.
@@ -94,7 +106,7 @@ export async function differencePage(from, to) {
   return h("div", {},
     h("p", {}, h("a", { href: "#/plans" }, "All plans"), names.map((each, n) => [" · ", h("a", { href: `#/plans/${[from, to][n]}` }, each)])),
     h("h1", {}, `From ${names[0]} to ${names[1]}`),
-    h("p", { class: "headline" }, `Of the segments, ${diff.started.length} start, ${diff.stopped.length} stop and ${diff.kept} stay.`),
+    h("p", { class: "headline" }, changes(diff)),
     back && h(Order, { id: "rollback", label: `Roll back to plan ${to}`, name: "rollback", body: { version: to }, command: `cinquefoil plan rollback ${to}`,
       after: (answer) => { location.hash = `#/plans/${answer.plan.version}`; } }),
     h("h2", {}, "+ Start"), segments("Segments that start", diff.started, name),

@@ -1,6 +1,6 @@
 // Receipts: what single answers cost as they are given, and what an answer of each variant costs.
 import { Component, failure, h, read, table } from "./dom.js";
-import { carbon, energy, energyWithin, fixed, ms, percent } from "./units.js";
+import { CARBON, column, ENERGY, fixed, ms, percent } from "./units.js";
 
 const SHOWN = 50; // newest receipts
 const KEPT = 1000; // latencies of a variant, for its p95
@@ -33,12 +33,7 @@ function error(sums) {
   return sums.priced < 2 ? NaN : 1.96 * Math.sqrt(Math.max(sums.squares / sums.priced - mean ** 2, 0) / (sums.priced - 1));
 }
 
-const perRequest = (sums) => {
-  if (!sums.priced) return "–";
-  const half = error(sums);
-  const mean = sums.energy_j / sums.priced;
-  return Number.isFinite(half) ? energyWithin(mean, half) : energy(mean);
-};
+const mean = (sums) => (sums.priced ? sums.energy_j / sums.priced : null);
 
 // {detail}: which receipts, as the address says.
 export class Receipts extends Component {
@@ -86,6 +81,7 @@ export class Receipts extends Component {
 
   render(_, { newest, sums, left, models, routers, processes, paused, problem }) {
     const model = models.find((each) => each.model === this.given.get("model"));
+    const kinds = [...sums].toSorted(([a], [b]) => a.localeCompare(b));
     const seen = [...sums.values()].reduce((sum, each) => sum + each.count, 0);
     return h("div", {},
       h("h1", {}, "Receipts"),
@@ -96,19 +92,19 @@ export class Receipts extends Component {
         this.choice("Sample", "sample", [["", SAMPLES[1]], ...Object.entries(SAMPLES).filter(([share]) => share !== "1").toSorted(([a], [b]) => b - a)]),
         h("button", { type: "button", id: "pause", "aria-pressed": String(paused), onClick: () => this.setState({ paused: !paused }) }, paused ? "Go on" : "Pause")),
       problem && failure(problem),
-      h("h2", {}, "By variant, since this page was opened"),
+      h("div", { class: "flow" }, h("section", {}, h("h2", {}, "By variant, since this page was opened"),
       table("Means of the receipts that came; energy with the 95 % interval of its mean, without its meter's own error", [
         ["variant", ([name]) => name],
         ["receipts", ([, each]) => String(each.count), "number"],
         ["accuracy", ([, each]) => fixed(each.accuracy, 4), "number"],
         ["p95", ([, each]) => ms(p95(each.latencies)), "number"],
-        ["energy per request", ([, each]) => perRequest(each), "number"],
+        column("energy per request", kinds, ENERGY, ([, each]) => mean(each), ([, each]) => error(each)),
         ["how it is known", ([, each]) => each.method ?? "–"],
-        ["carbon per request", ([, each]) => (each.emitted ? carbon(each.carbon_gco2e / each.emitted) : "–"), "number"],
-      ], [...sums].toSorted(([a], [b]) => a.localeCompare(b)), problem ? "No receipts have come." : "No request was answered since. Send one: cinquefoil infer MODEL."),
+        column("carbon per request", kinds, CARBON, ([, each]) => (each.emitted ? each.carbon_gco2e / each.emitted : null)),
+      ], kinds, problem ? "No receipts have come." : ["No request was answered since. Send some: ", h("code", {}, "cinquefoil load MODEL --rps 50"), "."]),
       seen > 0 && h("p", { class: "quiet" }, `${seen === 1 ? "One receipt" : `${seen} receipts`} from ${routers} of ${processes} router processes`,
-        left > 0 ? `; ${left} more were left out (${percent(left / (left + seen))}): choose a smaller sample.` : "."),
-      h("h2", {}, "Newest"),
+        left > 0 ? `; ${left} more were left out (${percent(left / (left + seen))}): choose a smaller sample.` : ".")),
+      h("section", {}, h("h2", {}, "Newest"),
       table(`The newest ${SHOWN}; times are UTC`, [
         ["answered", (each) => each.answered_at.slice(11, 23)],
         ["model/variant", (each) => `${each.model}/${each.variant}`],
@@ -116,8 +112,8 @@ export class Receipts extends Component {
         ["of that waiting", (each) => ms(each.queue_s), "number"],
         ["batch", (each) => (each.batch_size ? String(each.batch_size) : "–"), "number"],
         ["tokens", (each) => (each.output_tokens ? `${each.input_tokens} + ${each.output_tokens}` : "–"), "number"],
-        ["energy", (each) => energy(each.energy_j), "number"],
-        ["carbon", (each) => carbon(each.carbon_gco2e), "number"],
-      ], newest, "None yet."));
+        column("energy", newest, ENERGY, (each) => each.energy_j),
+        column("carbon", newest, CARBON, (each) => each.carbon_gco2e),
+      ], newest, "None yet: they appear as they are answered."))));
   }
 }

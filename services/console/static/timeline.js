@@ -167,7 +167,7 @@ export class Timeline extends Component {
       h("div", { class: "plot" }, h(Picture, { lane: each, from, to, now, width })));
     return h("div", { class: "timeline", onKeyDown: this.keys },
       h("div", { class: "bar" },
-        h("p", { class: "at", "aria-live": "off" }, h("strong", {}, at === null ? "Now" : `${stamp(shown)} UTC`), plan ? ` Plan ${plan.version}: ${plan.cause}` : ""),
+        h("p", { class: "at", "aria-live": "off" }, h("strong", {}, at === null ? "Now" : `${stamp(shown)} UTC`), plan ? ` ${plan.sentence}` : ""),
         h("div", { class: "choice", role: "group", "aria-label": "Time shown" },
           Object.entries(SPANS).map(([each, words]) => h("button", { type: "button", "aria-pressed": String(Number(each) === hours && !zoom), onClick: () => { this.setState({ zoom: null }); choose(Number(each)); } }, words)),
           zoom && h("button", { type: "button", id: "unzoom", onClick: () => this.setState({ zoom: null }) }, "Zoom out"))),
@@ -195,7 +195,7 @@ function marks(plans, x, current) {
     const at = x(plan.at), numbered = at <= free;
     if (numbered) free = at - MARK;
     return h("a", { class: `mark${numbered ? "" : " dot"}${plan === current ? " current" : ""}`, key: plan.version, href: `#/plans/${plan.version}`, tabindex: numbered ? 0 : -1, style: { left: `${at}px` },
-      title: `${clock(plan.at)} ${plan.cause}`, "aria-label": `Plan ${plan.version}, ${clock(plan.at)}: ${plan.cause}` }, numbered ? plan.version : "");
+      title: plan.sentence, "aria-label": plan.sentence }, numbered ? plan.version : "");
   });
   return newest.reverse();
 }

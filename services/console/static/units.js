@@ -10,8 +10,8 @@ export const fixed = (value, digits, unit = "") => (known(value) ? `${Number(val
 export const ms = (seconds) => (known(seconds) ? `${(seconds * 1e3).toFixed(0)} ms` : NONE);
 export const percent = (ratio, digits = 0) => (known(ratio) ? `${(ratio * 100).toFixed(digits).replace(/^-(?=0(\.0*)?$)/, "")} %` : NONE);
 export const counted = (count, noun) => `${count} ${noun}${Number(count) === 1 ? "" : "s"}`;
-const ENERGY = [[3.6e6, "kWh"], [3600, "Wh"], [1, "J"]];
-const CARBON = [[1e3, "kgCO₂e"], [1, "gCO₂e"], [1e-3, "mgCO₂e"], [1e-6, "µgCO₂e"]];
+export const ENERGY = [[3.6e6, "kWh"], [3600, "Wh"], [1, "J"]];
+export const CARBON = [[1e3, "kgCO₂e"], [1, "gCO₂e"], [1e-3, "mgCO₂e"], [1e-6, "µgCO₂e"]];
 export const energy = (joules) => (known(joules) ? Number(joules) === 0 ? "0 J" : scaled(Number(joules), ENERGY) : NONE);
 export const carbon = (grams) => (known(grams) ? Number(grams) === 0 ? "0 gCO₂e" : scaled(Number(grams), CARBON) : NONE);
 // A quantity and the half-width of its interval, in one unit and to the same digit.
@@ -23,7 +23,17 @@ const within = (value, half, units) => {
   const width = half > 0 && half / factor < least ? `< ${least.toFixed(digits)}` : (half / factor).toFixed(digits);
   return `${(value / factor).toFixed(digits)} ± ${width} ${unit}`;
 };
-export const energyWithin = (joules, half) => within(joules, half, ENERGY);
+export const AGE = [[3600, "h"], [60, "min"], [1, "s"]];
+
+// A column of a table in one unit, that of its largest value, with as many digits in each row; error: half-width of the interval.
+export function column(heading, rows, units, value, error) {
+  const most = Math.max(0, ...rows.map((row) => (known(value(row)) ? Math.abs(value(row)) : 0)));
+  const [factor, unit] = units.find(([each]) => most >= each) ?? units.at(-1);
+  const digits = Math.min(Math.max(2 - Math.floor(Math.log10(most / factor || 1)), 0), 3);
+  const least = 10 ** -digits;
+  const shown = (each) => (each !== 0 && Math.abs(each) / factor < least ? `< ${least}` : (each / factor).toFixed(digits));
+  return [`${heading}, ${unit}`, (row) => (known(value(row)) ? `${shown(Number(value(row)))}${error && known(error(row)) ? ` ± ${shown(Number(error(row)))}` : ""}` : NONE), "number"];
+}
 export const age = (seconds) =>
   known(seconds) ? (seconds < 90 ? `${seconds.toFixed(0)} s` : seconds < 5400 ? `${(seconds / 60).toFixed(0)} min` : `${(seconds / 3600).toFixed(0)} h`) : NONE;
 export const time = (text) => text.slice(0, 19).replace("T", " ");

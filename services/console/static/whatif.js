@@ -4,7 +4,7 @@ import { compared } from "./fields.js";
 import { ghosts, gpuNames, segments } from "./outlook.js";
 import { frontPicture } from "./pictures.js";
 import { Order, session } from "./session.js";
-import { carbon, fixed, gpuName, percent, time } from "./units.js";
+import { CARBON, carbon, column, counted, fixed, gpuName, percent, time } from "./units.js";
 
 const WAIT_MS = 150; // after the last move of a slider
 const VALID_MS = 600_000; // of a proposal, as the planner keeps it
@@ -130,7 +130,7 @@ export class WhatIf extends Component {
     return h("div", {},
       h("h2", {}, "Then"),
       h("p", { class: "headline", id: "verdict", "aria-live": "polite" },
-        diff ? (changes ? `Of the segments, ${diff.started.length} would start, ${diff.stopped.length} stop and ${diff.kept} stay. ` : "The same segments run. ") : "",
+        diff ? (changes ? `It would start ${counted(diff.started.length, "segment")}, stop ${diff.stopped.length} and keep ${diff.kept}. ` : "The same segments run. ") : "",
         `${fixed(plan.prediction.power_w, 0, " W")} and ${carbon(plan.prediction.carbon_gco2e_per_h)} per hour`,
         diff?.from_outlook ? `; the active plan promised ${fixed(diff.from_outlook.power_w, 0, " W")} and ${carbon(diff.from_outlook.carbon_gco2e_per_h)} for the load and the grid of its time.` : "."),
       plan.degraded && h("p", { class: "warning" }, `▲ ${plan.degraded}`),
@@ -168,8 +168,8 @@ export class WhatIf extends Component {
       table("Accuracy against emissions, under the circumstances above", [
         ["λ", (row) => fixed(row.carbon_weight, 2)],
         ["mean accuracy", (row) => fixed(row.accuracy, 4), "number"],
-        ["emissions per hour", (row) => carbon(row.grams), "number"],
-        ["power", (row) => fixed(row.outlook.power_w, 0, " W"), "number"],
+        column("emissions per hour", rows, CARBON, (row) => row.grams),
+        ["power, W", (row) => fixed(row.outlook.power_w, 0), "number"],
         ["GPUs", (row) => String(row.outlook.gpus), "number"],
         ["choose", (row) => h("button", { type: "button", "aria-label": `Choose the outcome of λ ${row.carbon_weight}`, onClick: () => pick(row) }, "choose")],
       ], rows, ""));

@@ -14,6 +14,7 @@ from defusedxml import ElementTree
 
 from services.cli.demo import moving_picture, report
 from services.cli.demo.page import rates, write
+from services.console.palette import shades
 from services.kit.config.loader import load
 from services.local.demo.load import RequestStats
 from tests.support.cli.demo_days import changes, day
@@ -37,14 +38,16 @@ def test_a_page_shows_all_of_a_day(tmp_path: Path, readings: int) -> None:
         name: report.figures({"digits": RequestStats()}, found, [], models)
         for name, found in samples.items()
     }
-    write(tmp_path / "report.html", figures, changes(), samples)
+    write(tmp_path / "report.html", figures, changes(), samples, models)
     found = parts(tmp_path / "report.html")
 
     served = found["Cinquefoil: what runs on node-0/0"]
-    assert {line["name"] for line in served["lines"]} <= {"digits/linear", "digits/svc"}
-    assert [
-        sum(held) for held in zip(*(line["values"] for line in served["lines"]), strict=True)
-    ] == [3] * readings
+    assert {band["runs"] for band in served["bands"]} <= {"digits/linear", "digits/svc"}
+    assert {band["colour"] for band in served["bands"]} <= set(shades(models).values())
+    for reading in samples["cinquefoil"][:-1]:
+        at_s = reading.at.timestamp()
+        held = [b for b in served["bands"] if b["since_s"] <= at_s < b["until_s"]]
+        assert sum(band["compute_slices"] for band in held) == 3
     for part in found.values():
         for line in part.get("lines", ()):
             assert len(line["values"]) == len(part["times_s"])
@@ -90,3 +93,22 @@ def test_the_moving_picture_has_each_change_of_a_gpu(tmp_path: Path, readings: i
     ran = [each.gpus[0].slices[0].runs for each in samples["cinquefoil"]]
     assert bands == [name for name, _ in groupby(ran)]
     assert "less carbon" in drawn.attrib["aria-label"]
+
+
+def test_a_slice_that_reaches_beyond_its_gpu_is_drawn_within_it(tmp_path: Path) -> None:
+    """Slices start at a slice of memory, of which a GPU has more than of compute: never 9 of 7."""
+    models = load(ROOT / "cinquefoil.yaml").models
+    wide = (SliceCells(0, 4, "digits/svc"), SliceCells(6, 3, "digits/tree"))
+    samples = [
+        replace(reading, gpus=(replace(reading.gpus[0], cells=7, slices=wide),))
+        for reading in day(power_w=60, follows=True)
+    ]
+    both = {"base": samples, "cinquefoil": samples}
+    figures = {
+        name: report.figures({"digits": RequestStats()}, found, [], models)
+        for name, found in both.items()
+    }
+    write(tmp_path / "report.html", figures, changes(), both, models)
+    drawn = parts(tmp_path / "report.html")["Cinquefoil: what runs on node-0/0"]
+    spans = sorted((b["start"], b["start"] + b["compute_slices"]) for b in drawn["bands"])
+    assert spans == [(0, 4), (4, 7)]
