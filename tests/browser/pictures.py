@@ -1,7 +1,7 @@
 """Takes the pictures of docs/console.md from a console that runs, of every page.
 
 cinquefoil up &
-while cinquefoil infer digits; do :; done &   # for Receipts
+cinquefoil load digits --rps 50 --seconds 1800 &   # for Receipts, and a past for Now
 python -m tests.browser.pictures [ADDRESS [TOKEN]]
 """
 
@@ -16,7 +16,7 @@ from tests.support.paths import ROOT
 FOLDER = ROOT / "docs/pictures"
 # What is there when a page is complete: of What if the last of eight outcomes.
 PAGES = {
-    "now": ".gpu >> nth=1",
+    "now": ".lane .bands rect >> nth=0",
     "what-if": "text=/^choose$/ >> nth=8",
     "plans": "tbody tr >> nth=0",
     "plans/1": "text=Predicted and measured",

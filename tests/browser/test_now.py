@@ -35,7 +35,7 @@ QUESTIONS: Sequence[tuple[str, str, str]] = (
     ("what runs on GPU 1", "", r"node-a/1 runs .*(@\d|nothing)"),
     ("what did plan 2 change", "Plan 2", r"Starts \d+ segments?, stops \d+, keeps \d+"),
     ("who holds the plan", "", r"Planner: [\w.:-]+, term \d+"),
-    ("how accurate are answers now", "", r"Accuracy now\W+0\.\d+"),
+    ("how accurate are answers now", "", r"Accuracy now\W+definition\W+0\.\d+"),
     ("what is wrong", "", r"✓ Nothing is wrong|▲ .*\w|✕ .*\w"),
 )
 """A question, the link that one follows for it ("": none), and what its answer looks like."""
@@ -46,7 +46,7 @@ def rising() -> Forecast:
     forecast = Forecast(method="made up")
     for hour in range(24):
         period = forecast.periods.add(intensity_gco2e_per_kwh=100 + 5 * abs(hour - 8) - 20)
-        period.since.FromSeconds(1_700_000_000 + 3600 * hour)
+        period.since.FromSeconds(3600 * hour)
     return forecast
 
 

@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from services.cli.demo import report
 from services.cli.console.slice_bars import SliceCells
+from services.cli.demo import report
 from services.cli.demo.sample import Sample
 from services.console import page
 from services.console.page import Band, Bands, Chart, Line, Table

@@ -16,6 +16,8 @@ _PAGE: Final = 200
 _MAX_PLANS: Final = 1000
 """More are no picture, and no table that anyone reads; the newest stay."""
 _TIMEOUT_S: Final = 30.0
+_HORIZON: Final = timedelta(hours=24)
+"""Of the forecast, however short the past that is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ async def fetch(clients: Clients, hours: int, step_s: int = 0) -> Past:
         points = tasks.create_task(_points(clients, since, until, step_s), name="history.points")
         plans = tasks.create_task(_plans(clients, since), name="history.plans")
         fleet = tasks.create_task(_fleet(clients), name="history.fleet")
-        intensities = tasks.create_task(_intensities(clients, hours), name="history.intensities")
+        intensities = tasks.create_task(_intensities(clients), name="history.intensities")
         today = tasks.create_task(_account(clients, midnight), name="history.account")
     step_s, found = points.result()
     return Past(
@@ -116,9 +118,9 @@ async def _fleet(clients: Clients) -> planner_pb2.GetFleetResponse:
     return await clients.planner.GetFleet(planner_pb2.GetFleetRequest())
 
 
-async def _intensities(clients: Clients, hours: int) -> list[carbon_pb2.Intensity]:
+async def _intensities(clients: Clients) -> list[carbon_pb2.Intensity]:
     request = carbon_pb2.WatchRequest()
-    request.horizon.FromTimedelta(timedelta(hours=min(hours, 24)))
+    request.horizon.FromTimedelta(_HORIZON)
     try:
         snapshot = await first(clients.carbon.Watch(request))
     except ServiceError:

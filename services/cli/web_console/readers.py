@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final, cast
 
-from cinquefoil.carbon.v1.carbon_pb2 import WatchRequest
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from cinquefoil.router.v1.router_pb2 import WatchReceiptsRequest
 from services.cli.account import GROUPINGS, by_hour, rows
@@ -26,7 +25,7 @@ from services.kit.config import Deployment
 from services.kit.errors import InvalidArgument, ServiceError
 
 _WINDOW: Final = timedelta(hours=24)
-"""Of the account and of the forecast."""
+"""Of the account."""
 
 _WEIGHTS: Final = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 """Of a sweep: closer where plans differ most."""
@@ -34,7 +33,7 @@ _HISTORY_S: Final = 5.0
 """Pages that are open at the same time share a reading of the history."""
 _MOST_WINDOWS: Final = 8
 _KEEP_S: Final = 15.0
-"""The account and forecasts change by the hour."""
+"""The account changes by the hour."""
 
 
 class ServiceReaders:
@@ -55,10 +54,9 @@ class ServiceReaders:
         self._histories = OrderedDict[tuple[int, int], Cached[Document]]()
         self._clock = clock
         self._last_known = LastKnown(clock)
-        self._forecasts = Cached(self._read_forecasts, _KEEP_S, clock)
 
     async def now(self) -> Document:
-        """Return the status, forecasts by zone, the account of the last day by model, and of days.
+        """Return the status, the account of the last day by model, and of today and yesterday.
 
         A service that does not answer is shown as it was last known, `stale` seconds ago;
         `status.problems` has its error. `palette` has the colours of models and variants.
@@ -69,7 +67,6 @@ class ServiceReaders:
             "status": status,
             "stale": self._last_known.fill(status),
             "palette": palette(self._deployment.models),
-            "forecasts": await _or(self._forecasts.get(), {}),
             "account": account["models"],
             "days": account["days"],
         }
@@ -248,15 +245,6 @@ class ServiceReaders:
 
     async def _read_history(self, hours: int, step_s: int) -> Document:
         return history(await fetch_history(self._clients, hours, step_s), self._deployment)
-
-    async def _read_forecasts(self) -> Document:
-        request = WatchRequest()
-        request.horizon.FromTimedelta(_WINDOW)
-        snapshot = await first(self._clients.carbon.Watch(request))
-        return {
-            each.zone: document(each.forecast)
-            for each in (snapshot.intensities if snapshot else ())
-        }
 
 
 def _policy(routes: plan_pb2.ModelRoutes | None) -> Document:

@@ -37,8 +37,7 @@ export class History extends Component {
       if (this.gone || hours !== this.state.hours) return;
       this.setState({ found, lanes: lanes(found, this.props.palette), error: null });
       this.props.show(found);
-      const began = found.times_s[found.power.measured_w.findIndex((each) => each !== null)];
-      if (first && found.until_s - (began ?? found.until_s) < YOUNG_S) this.choose(1);
+      if (first && found.until_s - began(found) < YOUNG_S) this.choose(1);
     } catch (error) {
       if (!this.gone) this.setState({ error });
     }
@@ -54,10 +53,16 @@ export class History extends Component {
     const plans = found.plans.map((each) => ({ ...each, at: each.since_s }));
     return h("section", { class: "card", "aria-label": "What happened" },
       error && failure(error),
-      h(Timeline, { lanes: shown, plans, now: found.until_s, hours, choose: (each) => this.choose(each) }),
+      h(Timeline, { lanes: shown, plans, now: found.until_s, began: began(found), hours, choose: (each) => this.choose(each) }),
       found.gpus.length > MOST_GPUS && h("p", { class: "quiet" }, `${MOST_GPUS} of ${found.gpus.length} GPUs are shown.`),
       h(Folded, { id: "history-table", summary: "Plans as a table", view: () => planTable(found) }));
   }
+}
+
+// Since when anything is known.
+function began({ times_s: times, power, plans, until_s: now }) {
+  const metered = times[power.measured_w.findIndex((each) => each !== null)];
+  return Math.min(metered ?? now, plans[0]?.since_s ?? now);
 }
 
 const planTable = ({ plans, gpus }) => {
@@ -104,7 +109,7 @@ function gpuLane(gpu, found, palette, within) {
   return { id: gpu.uuid, title: gpu.name, unit: "slices", height: Math.max(20, gpu.compute_slices * 7), cells: gpu.compute_slices,
     bands: bands.map((each) => ({ ...each, colour: fill(palette, each.model, each.variant) })),
     said: (s) => {
-      const now = within(s) ? bands.filter((each) => each.from <= s && s < each.to + found.step_s) : [];
+      const now = within(s) ? bands.filter((each) => each.from <= s && (s < each.to || each.to === found.until_s)) : [];
       const shares = new Map();
       for (const each of now) shares.set(each.runs, (shares.get(each.runs) ?? 0) + each.cells);
       if (!now.length) return [{ name: within(s) ? "empty" : "–", value: "" }];

@@ -1,8 +1,9 @@
 // Now: what just happened and why, what it saves, and how models, GPUs and the grid are.
-import { Component, h, table } from "./dom.js";
+import { Component, Folded, h, table } from "./dom.js";
 import { History } from "./history.js";
 import { fill, forecastPicture, gpuBar, line, spoken, swatch } from "./pictures.js";
-import { age, carbon, counted, energy, fixed, gpuName, ms, percent, provenance, saved, time } from "./units.js";
+import { clock } from "./timeline.js";
+import { age, carbon, counted, energy, fixed, gpuName, ms, percent, provenance, saved, stamp, time } from "./units.js";
 
 const MOST_SAID = 3; // conditions; the others are on their own page
 const MOST_GPUS = 32;
@@ -10,7 +11,7 @@ const MOST_GPUS = 32;
 // {present}: the newest document of /api/events.
 export class Now extends Component {
   render({ present }, { history }) {
-    const { status, stale, palette, forecasts, account, days } = present;
+    const { status, stale, palette, account, days } = present;
     const old = (service) => (stale[service] === undefined ? "" : "stale");
     return h("div", {},
       h("h1", { class: "unseen" }, "Now"),
@@ -25,7 +26,7 @@ export class Now extends Component {
             !status.models.length && h("p", { class: "empty" }, "No model is served: the router does not answer, or has no model. Start it: ", h("code", {}, "cinquefoil up"), ".")),
           h("section", { class: `${old("planner")} ${new Set(status.gpus.map((gpu) => gpu.node)).size > 2 ? "many" : ""}`, "aria-label": "GPUs now" }, h("h2", {}, "GPUs now"), gpuCards(status, palette)),
           h("section", { class: `${old("carbon")} ${status.zones.length > 2 ? "many" : ""}`, "aria-label": "Zones" }, h("h2", {}, "Zones"),
-            h("div", { class: "cards" }, status.zones.map((zone) => zoneCard(zone, forecasts[zone.zone]))),
+            h("div", { class: "cards" }, status.zones.map((zone) => zoneCard(zone, history?.zones.find((each) => each.zone === zone.zone)?.forecast))),
             !status.zones.length && h("p", { class: "empty" }, "No carbon intensity is known. Start the carbon service: ", h("code", {}, "cinquefoil up"), ", or ", h("code", {}, "cinquefoil carbon serve"), ".")))));
   }
 }
@@ -98,31 +99,29 @@ function modelCard(model, row, palette) {
       row?.requests > 0 ? fact("Saved in 24 h", saved(row)) : null));
 }
 
+// {forecast}: as of the history, whose times are those of clocks, also where the grid is replayed.
 function zoneCard(zone, forecast) {
-  const periods = forecast?.periods ?? [];
-  const absolute = zone.percentile === null;
+  const absolute = zone.percentile === null, hours = [...(forecast?.times_s.keys() ?? [])];
   return h("section", { class: "card", "aria-label": zone.zone },
     h("h3", {}, zone.zone, h("small", {}, `${provenance(zone)}, ${age(zone.staleness_s)} old`)),
-    h("p", { class: "figure" }, absolute ? fixed(zone.intensity_gco2e_per_kwh, 0) : `${fixed(zone.percentile, 0)}th`, h("small", {}, absolute ? ` gCO₂e/kWh, ${percent(zone.ratio)} of its average` : " percentile")),
-    periods.length > 1 && absolute
-      ? [h("p", {}, coming(zone, periods)), forecastPicture(zone, periods),
-        h("details", { id: `forecast-${zone.zone}` },
-          h("summary", { id: `forecast-${zone.zone}-summary` }, `Forecast as a table (${forecast.method})`),
+    h("p", { class: "figure" }, absolute ? fixed(zone.intensity_gco2e_per_kwh, 0) : `${fixed(zone.percentile, 0)}th`, h("small", {}, absolute ? ` gCO₂e/kWh${zone.ratio ? `, ${percent(zone.ratio)} of its average` : ""}` : " percentile")),
+    hours.length > 1 && absolute
+      ? [h("p", {}, coming(zone, forecast)), forecastPicture(zone, forecast), h(Folded, { id: `forecast-${zone.zone}`, summary: "Forecast as a table", view: () =>
           table(`Forecast of ${zone.zone}, gCO₂e/kWh`, [
-            ["from (UTC)", (each) => time(each.since)],
-            ["expected", (each) => fixed(each.intensity_gco2e_per_kwh, 0), "number"],
-            ["low", (each) => fixed(each.low_gco2e_per_kwh, 0), "number"],
-            ["high", (each) => fixed(each.high_gco2e_per_kwh, 0), "number"],
-          ], periods, ""))]
+            ["from (UTC)", (n) => stamp(forecast.times_s[n])],
+            ["expected", (n) => fixed(forecast.expected[n], 0), "number"],
+            ["low", (n) => fixed(forecast.low[n], 0), "number"],
+            ["high", (n) => fixed(forecast.high[n], 0), "number"],
+          ], hours, "") })]
       : h("p", { class: "empty" }, "No forecast is known for this zone."));
 }
 
 // What the grid does next: its extremes, in order of time.
-function coming(zone, periods) {
-  const of = (each) => each.intensity_gco2e_per_kwh, sorted = periods.toSorted((a, b) => of(a) - of(b));
-  const extremes = [sorted[0], sorted.at(-1)].filter((each) => Math.abs(of(each) - zone.intensity_gco2e_per_kwh) >= 1).toSorted((a, b) => a.since.localeCompare(b.since));
+function coming(zone, { times_s: times, expected }) {
+  const sorted = [...expected.keys()].sort((a, b) => expected[a] - expected[b]);
+  const extremes = [sorted[0], sorted.at(-1)].filter((n) => Math.abs(expected[n] - zone.intensity_gco2e_per_kwh) >= 1).sort((a, b) => a - b);
   if (!extremes.length) return "Forecast: it stays as it is.";
-  return `Forecast: ${extremes.map((each) => `${each === sorted[0] ? "falls to" : "rises to"} ${fixed(of(each), 0)} at ${each.since.slice(11, 16)}`).join(", then ")} UTC.`;
+  return `Forecast: ${extremes.map((n) => `${n === sorted[0] ? "falls to" : "rises to"} ${fixed(expected[n], 0)} at ${clock(times[n])}`).join(", then ")} UTC.`;
 }
 
 function gpuCards({ gpus }, palette) {

@@ -65,21 +65,21 @@ export class BandsOverTime extends Component {
 }
 
 // A line for the expectation, dashed since it is forecast, in a band from low to high.
-export function forecastPicture(zone, periods) {
-  const width = 480, height = 110, left = 34, bottom = 20;
-  const most = Math.max(...periods.map((each) => each.high_gco2e_per_kwh || each.intensity_gco2e_per_kwh), zone.intensity_gco2e_per_kwh) * 1.05;
-  const x = (n) => left + (n / Math.max(1, periods.length - 1)) * (width - left - 8);
+export function forecastPicture(zone, { times_s: times, expected, low, high }) {
+  const width = 480, height = 110, left = 34, bottom = 20, last = times.length - 1;
+  const most = Math.max(...high, ...expected, zone.intensity_gco2e_per_kwh) * 1.05 || 1;
+  const x = (n) => left + ((times[n] - times[0]) / Math.max(1, times[last] - times[0])) * (width - left - 8);
   const y = (value) => 6 + (1 - value / most) * (height - bottom - 6);
-  const line = (name) => periods.map((each, n) => `${x(n).toFixed(1)},${y(each[name]).toFixed(1)}`);
+  const line = (values) => values.map((each, n) => `${x(n).toFixed(1)},${y(each).toFixed(1)}`);
   return h("svg", { class: "forecast", viewBox: `0 0 ${width} ${height}`, role: "img",
-    "aria-label": `Forecast of ${zone.zone}: ${periods.length} periods; the table below has them` },
+    "aria-label": `Forecast of ${zone.zone}: ${times.length} periods; the table below has them` },
   [0, 0.5, 1].map((part) => h("g", {},
     h("line", { class: "grid", x1: left, x2: width - 8, y1: y(part * most), y2: y(part * most) }),
     h("text", { x: left - 6, y: y(part * most) + 4, "text-anchor": "end" }, (part * most).toFixed(0)))),
-  [0, Math.floor(periods.length / 2), periods.length - 1].map((n) =>
-    h("text", { x: x(n), y: height - 4, "text-anchor": n ? (n === periods.length - 1 ? "end" : "middle") : "start" }, periods[n].since.slice(11, 16))),
-  h("polygon", { class: "band", points: [...line("high_gco2e_per_kwh"), ...line("low_gco2e_per_kwh").reverse()].join(" ") }),
-  h("polyline", { class: "expected", points: line("intensity_gco2e_per_kwh").join(" ") }),
+  [0, Math.floor(last / 2), last].map((n) =>
+    h("text", { x: x(n), y: height - 4, "text-anchor": n ? (n === last ? "end" : "middle") : "start" }, new Date(times[n] * 1e3).toISOString().slice(11, 16))),
+  h("polygon", { class: "band", points: [...line(high), ...line(low).reverse()].join(" ") }),
+  h("polyline", { class: "expected", points: line(expected).join(" ") }),
   h("circle", { class: "dot-now", cx: x(0), cy: y(zone.intensity_gco2e_per_kwh), r: 4 }));
 }
 

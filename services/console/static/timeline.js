@@ -8,6 +8,7 @@ const SPANS = { 1: "Last hour", 6: "6 hours", 24: "Last day" };
 const AHEAD = 0.25; // of the span: what of the forecast is shown
 const MARK = 24; // px that a numbered mark takes
 const LEAST_S = 60; // of a zoom
+const LEAST_SHOWN_S = 600; // of a deployment that has just begun
 const ROWS = 48; // of the table of figures
 
 export const clock = (s, long) => new Date(s * 1e3).toISOString().slice(11, long ? 19 : 16);
@@ -92,7 +93,7 @@ class Picture extends Component {
   }
 }
 
-// {lanes, plans, now, hours, choose}
+// {lanes, plans, now, began, hours, choose}: began: since when anything is known.
 // A lane: {id, title, unit, height, lines: [{name, times, values, colour, class}], areas: [{times, low, high, class}],
 // bands: [{from, to, start, cells, colour, runs}], cells, limit, least, said(at): [{name, value, colour}]}.
 // plans: [{version, at, cause, sentence}], oldest first.
@@ -119,8 +120,8 @@ export class Timeline extends Component {
   }
 
   range() {
-    const { now, hours } = this.props, length = hours * 3600;
-    return this.state.zoom ?? [now - length, now + length * AHEAD];
+    const { now, hours, began } = this.props, from = Math.max(now - hours * 3600, Math.min(began, now - LEAST_SHOWN_S));
+    return this.state.zoom ?? [from, now + (now - from) * AHEAD];
   }
 
   // The time below a pointer; null outside of the plots.

@@ -132,7 +132,8 @@ async def test_the_present_has_gpus_zones_and_account_and_says_who_is_away(
 
     assert [gpu["uuid"] for gpu in now["status"]["gpus"]] == ["GPU-1", "GPU-2"]
     assert now["status"]["plan"]["version"] == 1
-    assert set(now["forecasts"]) == {zone["zone"] for zone in now["status"]["zones"]}
+    assert set(now["palette"]) == {"digits"}
+    assert (now["stale"], set(now["days"])) == ({}, {"today", "yesterday"})
     assert now["account"][-1]["name"] == "total"
     assert now["status"]["models"] == []
     assert any(each.startswith("router at ") for each in now["status"]["problems"])
