@@ -33,7 +33,7 @@ async def log_in(page: "Page", address: str) -> None:
     await page.goto(f"{address}/")
     await page.get_by_label("Token").fill(TOKEN)
     await page.get_by_role("button", name="Log in").click()
-    await expect(page.get_by_role("heading", name="Now")).to_be_visible()
+    await expect(page.get_by_role("heading", name="Now", exact=True)).to_be_visible()
 
 
 async def test_a_new_plan_appears_on_an_open_page(
@@ -55,7 +55,7 @@ async def test_an_operator_tries_what_if_sees_the_difference_and_applies_it(
     page: "Page", changing: str
 ) -> None:
     await log_in(page, changing)
-    await page.get_by_role("link", name="What if").click()
+    await page.get_by_role("link", name="What if", exact=True).click()
     weight = page.locator("#carbon_weight")
     other = "0" if await weight.input_value() == "1" else "1"  # accuracy only, or carbon only
     await weight.fill(other)
