@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from defusedxml import ElementTree
 
+from services.cli.console.slice_bars import SliceCells
 from services.cli.demo import moving_picture, report
 from services.cli.demo.page import rates, write
 from services.console.palette import shades
