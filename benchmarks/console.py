@@ -17,7 +17,7 @@ import shutil
 import sys
 import time
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, aclosing, suppress
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from itertools import cycle, islice
 from pathlib import Path
 from typing import cast
@@ -40,6 +40,7 @@ _ROUNDS = 40
 _PAINTS = 7
 _KILLED_S = 10.0
 _EVERY_S = 0.02
+_HISTORY_S = 15.0
 _PLANS = 5
 _COMPLETE_MS = 60_000
 _PAINT = "performance.getEntriesByName('first-contentful-paint').map((each) => each.startTime)"
@@ -50,21 +51,37 @@ async def measure(
 ) -> Report:
     """Return the figures of one console."""
     headers = {"authorization": f"Bearer {token}"} if token else {}
-    limits = httpx.Limits(max_connections=_PAGES + 10)
-    async with httpx.AsyncClient(
-        base_url=f"http://{address}", headers=headers, limits=limits, timeout=120
-    ) as client:
-        tables = [await _loading(client), await _dry_runs(client)]
+    async with _clients(address, headers) as clients:
+        tables = [await _loading(clients[0]), await _dry_runs(clients[0])]
         if pid is not None:
-            tables.append(await _streams(client, psutil.Process(pid)))
+            tables.append(await _streams(clients, psutil.Process(pid)))
     if config is not None:
         tables.append(await _screen(address, headers, config))
     if kill and pid is not None and config is not None:
-        async with httpx.AsyncClient(
-            base_url=f"http://{address}", headers=headers, limits=limits, timeout=120
-        ) as client:
-            tables.append(await _killed(client, psutil.Process(pid), config))
+        async with _clients(address, headers) as clients:
+            tables.append(await _killed(clients, psutil.Process(pid), config))
     return Report(tables)
+
+
+@asynccontextmanager
+async def _clients(
+    address: str, headers: dict[str, str]
+) -> AsyncGenerator[list[httpx.AsyncClient], None]:
+    """Yield clients at addresses of their own: one reader has at most 32 streams of events."""
+    async with AsyncExitStack() as stack:
+        yield [
+            await stack.enter_async_context(
+                httpx.AsyncClient(
+                    base_url=f"http://{address}",
+                    headers=headers,
+                    timeout=120,
+                    transport=httpx.AsyncHTTPTransport(
+                        local_address=local, limits=httpx.Limits(max_connections=_PAGES + 10)
+                    ),
+                )
+            )
+            for local in ("127.0.0.1", "127.0.0.2")
+        ]
 
 
 async def _loading(client: httpx.AsyncClient) -> Figures:
@@ -109,12 +126,12 @@ async def _dry_runs(client: httpx.AsyncClient) -> Figures:
     return Figures("A dry run behind a slider", rows)
 
 
-async def _streams(client: httpx.AsyncClient, console: psutil.Process) -> Figures:
+async def _streams(clients: list[httpx.AsyncClient], console: psutil.Process) -> Figures:
     """Keep streams of the present open, and read the process's clock before and after."""
     rows = []
     for pages in (1, _PAGES):
         async with AsyncExitStack() as stack:
-            await _open(client, pages, stack)
+            await _open(clients, pages, stack)
             before = console.cpu_times()
             await asyncio.sleep(_STREAMING_S)
             after = console.cpu_times()
@@ -123,13 +140,13 @@ async def _streams(client: httpx.AsyncClient, console: psutil.Process) -> Figure
     return Figures("Processor time of the console while pages are open", rows)
 
 
-async def _killed(client: httpx.AsyncClient, console: psutil.Process, config: Path) -> Figures:
+async def _killed(pages: list[httpx.AsyncClient], console: psutil.Process, config: Path) -> Figures:
     """Send requests at a steady rate before and after the console is killed with pages open."""
     images, _ = held_out()
     request = request_of("digits", "image", "FP32", images[:1])
     rows = []
     async with AsyncExitStack() as stack, connected(load(config)) as clients:
-        await _open(client, _PAGES, stack)
+        await _open(pages, _PAGES, stack)
         for name in ("console with 50 pages", "console killed"):
             if name == "console killed":
                 console.kill()
@@ -155,13 +172,13 @@ async def _killed(client: httpx.AsyncClient, console: psutil.Process, config: Pa
     return Figures("Requests to the router, one after another, when the console dies", rows)
 
 
-async def _open(client: httpx.AsyncClient, pages: int, stack: AsyncExitStack) -> None:
+async def _open(clients: list[httpx.AsyncClient], pages: int, stack: AsyncExitStack) -> None:
     """Follow the present as pages do, until the stack ends."""
-    for _ in range(pages):
+    for client in islice(cycle(clients), pages):
         response = await stack.enter_async_context(client.stream("GET", "/api/events"))
         response.raise_for_status()
-        reading = asyncio.create_task(_read(response))
-        stack.callback(reading.cancel)
+        for work in (_read(response), _follow_history(client)):
+            stack.callback(asyncio.create_task(work).cancel)
 
 
 async def _screen(address: str, headers: dict[str, str], config: Path) -> Figures:
@@ -212,6 +229,14 @@ async def _read(response: httpx.Response) -> None:
     with suppress(httpx.HTTPError):  # the console may be killed
         async for _ in response.aiter_raw():
             pass
+
+
+async def _follow_history(client: httpx.AsyncClient) -> None:
+    """Read the last day as often as the page Now does."""
+    with suppress(httpx.HTTPError):  # the console may be killed
+        while True:
+            await client.get("/api/history?hours=24")
+            await asyncio.sleep(_HISTORY_S)
 
 
 if __name__ == "__main__":
