@@ -16,7 +16,7 @@ from tests.support.paths import ROOT
 FOLDER = ROOT / "docs/pictures"
 # What is there when a page is complete: of What if the last of eight outcomes.
 PAGES = {
-    "now": ".lane .bands rect >> nth=0",
+    "now": ".panel .bands rect >> nth=0",
     "what-if": "text=/^choose$/ >> nth=8",
     "plans": "tbody tr >> nth=0",
     "plans/1": "text=Predicted and measured",

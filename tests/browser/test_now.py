@@ -76,7 +76,7 @@ async def open_a_day(page: "Page", address: str) -> None:
 
     await page.route("**/api/history*", answer)
     await page.goto(f"{address}/#/now")
-    await expect(page.locator(".lane")).to_have_count(8)
+    await expect(page.locator(".panel")).to_have_count(8)
 
 
 async def read_aloud(page: "Page") -> str:
@@ -104,7 +104,7 @@ async def test_an_operators_question_is_answered_within_one_click(
 async def test_one_cursor_goes_over_all_lanes_with_the_pointer_and_with_arrow_keys(
     page: "Page", reading: str
 ) -> None:
-    """Every lane says its figures at that time; leaving goes back to now."""
+    """Every panel says its figures at that time; leaving goes back to now."""
     await open_a_day(page, reading)
     at = page.locator(".at strong")
     before = await figures(page)
@@ -126,14 +126,14 @@ async def test_one_cursor_goes_over_all_lanes_with_the_pointer_and_with_arrow_ke
 
 
 async def figures(page: "Page") -> list[str]:
-    """Return the figures of the lanes that have lines."""
-    lanes = page.locator(".lane:has(.line) dl")
-    return [await each.inner_text() for each in await lanes.all()]
+    """Return the figures of the panels that have lines."""
+    panels = page.locator(".panel:has(.line) dl")
+    return [await each.inner_text() for each in await panels.all()]
 
 
 async def hover(page: "Page", share: float) -> None:
-    """Move the pointer to a share of the width of the first lane's picture."""
-    box = await page.locator(".lane svg").first.bounding_box()
+    """Move the pointer to a share of the width of the first panel's picture."""
+    box = await page.locator(".panel svg").first.bounding_box()
     assert box is not None
     await page.mouse.move(box["x"] + box["width"] * share, box["y"] + 10)
 
@@ -179,9 +179,9 @@ async def test_slices_never_leave_their_gpu_and_have_the_colours_of_the_palette(
     palette = (await (await page.request.get(f"{reading}/api/now")).json())["palette"]
     known = {colour for model in palette.values() for colour in model["variants"].values()}
     assert known
-    for lane in await page.locator(".lane:has(.bands)").all():
-        svg = await lane.locator("svg").evaluate("(it) => it.height.baseVal.value")
-        for band in await lane.locator(".bands rect").all():
+    for panel in await page.locator(".panel:has(.bands)").all():
+        svg = await panel.locator("svg").evaluate("(it) => it.height.baseVal.value")
+        for band in await panel.locator(".bands rect").all():
             top, tall = [float(await band.get_attribute(each) or 0) for each in ("y", "height")]
             assert top >= 0
             assert top + tall <= svg
@@ -195,8 +195,8 @@ async def test_every_chart_has_its_figures_as_a_table(page: "Page", reading: str
     await page.locator("#figures summary").click()
     heads = await page.locator("#figures thead th").all_inner_texts()
 
-    for lane in ("Grid: US-CAL", "Power: measured", "Power: BASE", "Latency: digits"):
-        assert lane in heads
+    for panel in ("Grid: US-CAL", "Power: measured", "Power: BASE", "Latency: digits"):
+        assert panel in heads
     assert await page.locator("#figures tbody tr").count() > 20
     await page.locator("#history-table summary").click()
     await expect(page.locator("#history-table tbody tr")).to_have_count(15)

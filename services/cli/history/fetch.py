@@ -17,7 +17,7 @@ _MAX_PLANS: Final = 1000
 """More are no picture, and no table that anyone reads; the newest stay."""
 _TIMEOUT_S: Final = 30.0
 _HORIZON: Final = timedelta(hours=24)
-"""Of the forecast, however short the past that is asked for."""
+"""Of the forecast, however short the past."""
 
 
 @dataclass(frozen=True, slots=True)

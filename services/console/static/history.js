@@ -1,4 +1,4 @@
-// What a deployment did, as lanes of one time axis.
+// What a deployment did, as panels of one time axis.
 import { Component, failure, Folded, h, read, table } from "./dom.js";
 import { fill, line } from "./pictures.js";
 import { Timeline, until } from "./timeline.js";
@@ -35,7 +35,7 @@ export class History extends Component {
     try {
       const found = await read(`/api/history?hours=${hours}`);
       if (this.gone || hours !== this.state.hours) return;
-      this.setState({ found, lanes: lanes(found, this.props.palette), error: null });
+      this.setState({ found, panels: panels(found, this.props.palette), error: null });
       this.props.show(found);
       if (first && found.until_s - began(found) < YOUNG_S) this.choose(1);
     } catch (error) {
@@ -47,13 +47,13 @@ export class History extends Component {
     this.setState({ hours }, () => this.load());
   }
 
-  render(_, { found, lanes: shown, error, hours }) {
+  render(_, { found, panels: shown, error, hours }) {
     if (error && !found) return failure(error);
     if (!found) return h("p", { class: "empty" }, "Reading what happened…");
     const plans = found.plans.map((each) => ({ ...each, at: each.since_s }));
     return h("section", { class: "card", "aria-label": "What happened" },
       error && failure(error),
-      h(Timeline, { lanes: shown, plans, now: found.until_s, began: began(found), hours, choose: (each) => this.choose(each) }),
+      h(Timeline, { panels: shown, plans, now: found.until_s, began: began(found), hours, choose: (each) => this.choose(each) }),
       found.gpus.length > MOST_GPUS && h("p", { class: "quiet" }, `${MOST_GPUS} of ${found.gpus.length} GPUs are shown.`),
       h(Folded, { id: "history-table", summary: "Plans as a table", view: () => planTable(found) }));
   }
@@ -76,7 +76,7 @@ const planTable = ({ plans, gpus }) => {
   ], plans.toReversed(), "No plan ran in this time.");
 };
 
-export function lanes(found, palette) {
+export function panels(found, palette) {
   const { times_s: times, models } = found;
   const at = (values, digits, unit) => (s) => fixed(values[until(times, s)], digits, unit);
   const within = (s) => s <= found.until_s + found.step_s;
@@ -91,7 +91,7 @@ export function lanes(found, palette) {
         { name: "forecast", times: zone.forecast.times_s, values: zone.forecast.expected, class: `zone forecast ${SHADES[n % SHADES.length]}` }]),
       areas: found.zones.map((zone) => ({ times: zone.forecast.times_s, low: zone.forecast.low, high: zone.forecast.high, class: "band" })),
       said: (s) => found.zones.map((zone) => ({ name: zone.zone, value: within(s) ? at(zone.intensity_gco2e_per_kwh, 0)(s) : `${fixed(zone.forecast.expected[until(zone.forecast.times_s, s)], 0)} expected` })) },
-    ...found.gpus.slice(0, MOST_GPUS).map((gpu) => gpuLane(gpu, found, palette, within)),
+    ...found.gpus.slice(0, MOST_GPUS).map((gpu) => gpuPanel(gpu, found, palette, within)),
     { id: "power", title: "Power", unit: "W", height: 84, least: 1,
       areas: [{ times, low: measured, high: whole, class: "saved" }, { times, low: base, high: whole, class: "lost" }],
       lines: [{ name: "BASE", times, values: base, class: "base" }, { name: "measured", times, values: measured, class: "used" }],
@@ -104,7 +104,7 @@ export function lanes(found, palette) {
   ];
 }
 
-function gpuLane(gpu, found, palette, within) {
+function gpuPanel(gpu, found, palette, within) {
   const bands = running(gpu, found);
   return { id: gpu.uuid, title: gpu.name, unit: "slices", height: Math.max(20, gpu.compute_slices * 7), cells: gpu.compute_slices,
     bands: bands.map((each) => ({ ...each, colour: fill(palette, each.model, each.variant) })),

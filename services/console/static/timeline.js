@@ -1,9 +1,9 @@
-// One axis of time for all that a deployment did: lanes below one another, one cursor over all.
+// One axis of time for all that a deployment did: panels below one another, one cursor over all.
 import { Component, Folded, h, table } from "./dom.js";
 import { bandsPicture } from "./pictures.js";
 import { stamp } from "./units.js";
 
-const LEFT = 44, TOP = 6; // of a lane's picture, px
+const LEFT = 44, TOP = 6; // of a panel's picture, px
 const SPANS = { 1: "Last hour", 6: "6 hours", 24: "Last day" };
 const AHEAD = 0.25; // of the span: what of the forecast is shown
 const MARK = 24; // px that a numbered mark takes
@@ -65,36 +65,36 @@ function area(times, low, high, x, y) {
   return drawn;
 }
 
-// A lane's picture is drawn again when its figures, the times or the width change; not with the cursor.
+// A panel's picture is drawn again when its figures, the times or the width change; not with the cursor.
 class Picture extends Component {
   shouldComponentUpdate(next) {
-    return ["lane", "from", "to", "now", "width"].some((each) => next[each] !== this.props[each]);
+    return ["panel", "from", "to", "now", "width"].some((each) => next[each] !== this.props[each]);
   }
 
-  render({ lane, from, to, now, width }) {
-    const height = lane.height * (width > 1000 ? 1.5 : 1), x = (at) => LEFT + ((at - from) / (to - from)) * (width - LEFT);
+  render({ panel, from, to, now, width }) {
+    const height = panel.height * (width > 1000 ? 1.5 : 1), x = (at) => LEFT + ((at - from) / (to - from)) * (width - LEFT);
     const inside = (at) => at >= from && at <= to;
-    const all = [...(lane.lines ?? []), ...(lane.areas ?? []).map((each) => ({ times: each.times, values: each.high }))];
+    const all = [...(panel.lines ?? []), ...(panel.areas ?? []).map((each) => ({ times: each.times, values: each.high }))];
     const shown = all.flatMap(({ times, values }) => values.filter((value, n) => known(value) && inside(times[n])));
-    const most = nice(Math.max(lane.least ?? 0, ...shown) * 1.05), y = (value) => TOP + (1 - value / most) * (height - TOP - 1);
-    const scale = lane.bands ? [] : [0, most / 2, most];
-    return h("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `${lane.title}; the table below has the figures` },
-      h("defs", {}, h("clipPath", { id: `clip-${lane.id}` }, h("rect", { x: LEFT, y: 0, width: Math.max(0, width - LEFT), height }))),
+    const most = nice(Math.max(panel.least ?? 0, ...shown) * 1.05), y = (value) => TOP + (1 - value / most) * (height - TOP - 1);
+    const scale = panel.bands ? [] : [0, most / 2, most];
+    return h("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `${panel.title}; the table below has the figures` },
+      h("defs", {}, h("clipPath", { id: `clip-${panel.id}` }, h("rect", { x: LEFT, y: 0, width: Math.max(0, width - LEFT), height }))),
       ticks(from, to, width).map((at) => h("line", { class: "grid", x1: x(at), x2: x(at), y1: 0, y2: height })),
       scale.map((value) => [h("line", { class: "grid", x1: LEFT, x2: width, y1: y(value), y2: y(value) }),
         h("text", { class: "quiet", x: LEFT - 6, y: y(value) + (value ? 4 : 0), "text-anchor": "end" }, Number(value.toPrecision(2)))]),
-      h("g", { "clip-path": `url(#clip-${lane.id})` },
+      h("g", { "clip-path": `url(#clip-${panel.id})` },
         now < to && h("rect", { class: "ahead", x: x(now), y: 0, width: width - x(now), height }),
-        (lane.areas ?? []).map((each) => h("path", { class: each.class, d: area(each.times, each.low, each.high, x, y) })),
-        lane.bands && bandsPicture(lane, x, height),
-        (lane.lines ?? []).map((each) => h("path", { class: `line ${each.class ?? ""}`, style: each.colour ? { stroke: each.colour } : {}, d: path(each.times, each.values, x, y) })),
-        lane.limit && h("line", { class: "limit", x1: LEFT, x2: width, y1: y(lane.limit), y2: y(lane.limit) }),
+        (panel.areas ?? []).map((each) => h("path", { class: each.class, d: area(each.times, each.low, each.high, x, y) })),
+        panel.bands && bandsPicture(panel, x, height),
+        (panel.lines ?? []).map((each) => h("path", { class: `line ${each.class ?? ""}`, style: each.colour ? { stroke: each.colour } : {}, d: path(each.times, each.values, x, y) })),
+        panel.limit && h("line", { class: "limit", x1: LEFT, x2: width, y1: y(panel.limit), y2: y(panel.limit) }),
         h("line", { class: "present", x1: x(now), x2: x(now), y1: 0, y2: height })));
   }
 }
 
-// {lanes, plans, now, began, hours, choose}: began: since when anything is known.
-// A lane: {id, title, unit, height, lines: [{name, times, values, colour, class}], areas: [{times, low, high, class}],
+// {panels, plans, now, began, hours, choose}: began: since when anything is known.
+// A panel: {id, title, unit, height, lines: [{name, times, values, colour, class}], areas: [{times, low, high, class}],
 // bands: [{from, to, start, cells, colour, runs}], cells, limit, least, said(at): [{name, value, colour}]}.
 // plans: [{version, at, cause, sentence}], oldest first.
 export class Timeline extends Component {
@@ -159,33 +159,33 @@ export class Timeline extends Component {
     this.setState({ drag: null, ...(wide && to - from >= LEAST_S ? { zoom: [from, to] } : {}) });
   }
 
-  render({ lanes, plans, now, hours, choose }, { zoom, at, drag, width, left }) {
+  render({ panels, plans, now, hours, choose }, { zoom, at, drag, width, left }) {
     const [from, to] = this.range(), x = (each) => left + LEFT + ((each - from) / (to - from)) * (width - LEFT);
     const shown = at ?? Math.min(now, to), plan = this.plan(shown);
-    const lane = (each) => h("section", { class: "lane", key: each.id, "aria-label": each.title },
+    const panel = (each) => h("section", { class: "panel", key: each.id, "aria-label": each.title },
       h("div", { class: "says" }, h("h3", {}, each.title, each.unit && h("small", {}, ` ${each.unit}`)),
         h("dl", {}, each.said(shown).map(({ name, value, colour }) => h("div", {}, h("dt", {}, colour && h("i", { class: "swatch", style: { background: colour } }), name), h("dd", {}, value))))),
-      h("div", { class: "plot" }, h(Picture, { lane: each, from, to, now, width })));
+      h("div", { class: "plot" }, h(Picture, { panel: each, from, to, now, width })));
     return h("div", { class: "timeline", onKeyDown: this.keys },
       h("div", { class: "bar" },
         h("p", { class: "at", "aria-live": "off" }, h("strong", {}, at === null ? "Now" : `${stamp(shown)} UTC`), plan ? ` ${plan.sentence}` : ""),
         h("div", { class: "choice", role: "group", "aria-label": "Time shown" },
           Object.entries(SPANS).map(([each, words]) => h("button", { type: "button", "aria-pressed": String(Number(each) === hours && !zoom), onClick: () => { this.setState({ zoom: null }); choose(Number(each)); } }, words)),
           zoom && h("button", { type: "button", id: "unzoom", onClick: () => this.setState({ zoom: null }) }, "Zoom out"))),
-      h("div", { class: "lanes", ref: (place) => { if (place) this.place = place; },
+      h("div", { class: "panels", ref: (place) => { if (place) this.place = place; },
         onPointerMove: (event) => this.moves(event), onPointerLeave: () => this.setState({ at: null, drag: null }), onPointerUp: () => this.drops(),
         onDblClick: () => this.setState({ zoom: null }),
         onPointerDown: (event) => { const first = event.button || event.target.closest("a") ? null : this.time(event); if (first !== null) this.setState({ drag: [first, first] }); } },
-      h("div", { class: "lane" }, h("div", { class: "says" }, h("h3", {}, "Plans")), h("div", { class: "plot marks" }, marks(plans.filter((each) => each.at >= from && each.at <= to), (each) => x(each) - left, plan))),
-      lanes.map(lane),
-      h("div", { class: "lane" }, h("div", { class: "says" }),
+      h("div", { class: "panel" }, h("div", { class: "says" }, h("h3", {}, "Plans")), h("div", { class: "plot marks" }, marks(plans.filter((each) => each.at >= from && each.at <= to), (each) => x(each) - left, plan))),
+      panels.map(panel),
+      h("div", { class: "panel" }, h("div", { class: "says" }),
         h("div", { class: "plot ruler", role: "slider", id: "cursor", tabindex: 0, "aria-label": "Time", "aria-valuemin": Math.round(from), "aria-valuemax": Math.round(to), "aria-valuenow": Math.round(shown),
-          "aria-valuetext": `${stamp(shown)} UTC. ${plan ? `Plan ${plan.version}. ` : ""}${lanes.flatMap((each) => each.said(shown).map(({ name, value }) => `${name} ${value}`)).join(", ")}` },
+          "aria-valuetext": `${stamp(shown)} UTC. ${plan ? `Plan ${plan.version}. ` : ""}${panels.flatMap((each) => each.said(shown).map(({ name, value }) => `${name} ${value}`)).join(", ")}` },
         ticks(from, to, width).filter((each) => x(each) - left > LEFT + 16 && x(each) - left < width - 16).map((each) => h("span", { style: { left: `${x(each) - left}px` } }, clock(each))))),
       at !== null && h("div", { class: "cursor", style: { left: `${x(at)}px` } }),
       drag && h("div", { class: "selection", style: { left: `${x(Math.min(...drag))}px`, width: `${Math.abs(x(drag[1]) - x(drag[0]))}px` } })),
       h("p", { class: "key" }, "Drag to zoom, double-click to zoom out. Arrow keys on the axis move the cursor, Page Up and Page Down go from plan to plan, Enter opens the plan."),
-      h(Folded, { id: "figures", summary: "Figures as a table", view: () => figures(lanes, from, to, now) }));
+      h(Folded, { id: "figures", summary: "Figures as a table", view: () => figures(panels, from, to, now) }));
   }
 }
 
@@ -201,9 +201,9 @@ function marks(plans, x, current) {
   return newest.reverse();
 }
 
-function figures(lanes, from, to, now) {
+function figures(panels, from, to, now) {
   const last = Math.min(to, now), step = Math.max(60, (last - from) / ROWS);
   const times = Array.from({ length: Math.max(0, Math.floor((last - from) / step)) }, (_, n) => last - n * step);
-  const columns = lanes.flatMap((lane) => lane.said(last).map(({ name }, n) => [`${lane.title}: ${name}`, (at) => lane.said(at)[n]?.value ?? "–", "number"]));
+  const columns = panels.flatMap((panel) => panel.said(last).map(({ name }, n) => [`${panel.title}: ${name}`, (at) => panel.said(at)[n]?.value ?? "–", "number"]));
   return table("Figures in the time shown; UTC", [["time", (at) => stamp(at)], ...columns], times, "Nothing is known of this time.");
 }
