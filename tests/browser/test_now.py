@@ -101,7 +101,7 @@ async def test_an_operators_question_is_answered_within_one_click(
     raise AssertionError(f"{question}: no {answer!r} in {await read_aloud(page)}")
 
 
-async def test_one_cursor_goes_over_all_lanes_with_the_pointer_and_with_arrow_keys(
+async def test_one_cursor_goes_over_all_panels_with_the_pointer_and_with_arrow_keys(
     page: "Page", reading: str
 ) -> None:
     """Every panel says its figures at that time; leaving goes back to now."""
