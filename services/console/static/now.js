@@ -11,7 +11,8 @@ const MOST_GPUS = 32;
 // {present}: the newest document of /api/events.
 export class Now extends Component {
   render({ present }, { history }) {
-    const { status, stale, palette, account, days } = present;
+    const { stale, palette, account, days } = present;
+    const status = { ...present.status, models: present.status.models.map((model) => latest(model, history)) };
     const old = (service) => (stale[service] === undefined ? "" : "stale");
     return h("div", {},
       h("h1", { class: "unseen" }, "Now"),
@@ -56,6 +57,12 @@ function happened({ plan, hold, leader, problems, conditions }, history) {
       h("a", { href: `#/plans/${plan.version}` }, "Why this plan"), " · ",
       h("a", { href: "#/what-if/demand=3" }, "What if the load triples"), " · ",
       h("a", { href: "#/plans" }, "Go back to an earlier plan")));
+}
+
+// A model with its p95 and accuracy of the last minutes; the router's own are since its start.
+function latest(model, history) {
+  const past = history?.models.find((each) => each.model === model.model);
+  return { ...model, p95_s: lasts(past?.latency_s) ?? model.p95_s, accuracy: lasts(past?.accuracy) ?? model.accuracy };
 }
 
 const lasts = (values) => values?.findLast((each) => each !== null);
