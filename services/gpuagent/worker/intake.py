@@ -26,14 +26,6 @@ _LONGEST_WAIT_S: Final = 3600.0
 """Time for which a request is believed to have waited at its router, s."""
 
 
-def _bounded_s(waited_s: float) -> float:
-    """Return a time that a router states, within what is believed: what is no number counts as 0.
-
-    Latencies and shares of credits follow from it, of other routers, too.
-    """
-    return min(max(0.0, waited_s), _LONGEST_WAIT_S)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Job(Queued, Generic[R]):
     """A request from its arrival until it is answered.
@@ -124,7 +116,9 @@ class Intake(Generic[R, D, M]):
             request: A serialized ModelInferRequest.
             now_s: When it came.
         """
-        work_id, waited_s = work.id, _bounded_s(work.waited_s)
+        # What a router states is bounded, since other routers' credits follow from it, too; what is
+        # no number counts as 0.
+        work_id, waited_s = work.id, min(max(0.0, work.waited_s), _LONGEST_WAIT_S)
         try:
             if self._draining:
                 raise Unavailable("this worker drains; try another")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import math
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -64,7 +65,7 @@ class _Call:
         self._method.calls.end(status, elapsed_s)
         if self._span is not None:
             self._span.end(status)
-        if logs.debugging():  # else the call alone costs as much as counting it
+        if logs.level_now <= logging.DEBUG:  # else the call alone costs as much as counting it
             _log.debug("call", method=self._method.name, status=status, duration_ms=elapsed_s * 1e3)
 
     def _status(self, error: BaseException | None, code: object) -> str:

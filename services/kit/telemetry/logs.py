@@ -20,7 +20,7 @@ if _without_rich:
 
 from services.kit.telemetry.tracing import trace_id, traceparent  # noqa: E402
 
-_level: int = logging.INFO
+level_now: int = logging.INFO
 
 
 def _add_trace(_: object, __: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
@@ -86,15 +86,10 @@ def set_level(level: str) -> None:
     structlog.configure(wrapper_class=_filtering(level))
 
 
-def debugging() -> bool:
-    """Return whether lines of level "debug" are logged, where a check is cheaper than a line."""
-    return _level <= logging.DEBUG
-
-
 def _filtering(level: str) -> type[structlog.typing.FilteringBoundLogger]:
-    global _level  # noqa: PLW0603 - of the process, like structlog's own settings
-    _level = logging.getLevelName(level.upper())
-    return structlog.make_filtering_bound_logger(_level)
+    global level_now  # noqa: PLW0603 - of the process, like structlog's own settings
+    level_now = logging.getLevelName(level.upper())
+    return structlog.make_filtering_bound_logger(level_now)
 
 
 def get(name: str) -> structlog.typing.FilteringBoundLogger:
