@@ -33,6 +33,9 @@ test: $(VENV)/.dev ## run the whole test suite
 test-unit: $(VENV)/.dev ## run the pure tests: no disk, socket, process or event loop (half a minute)
 	$(BIN)/pytest -q --numprocesses logical --dist worksteal tests/unit
 
+test-documents: $(VENV)/.dev ## do what README and tutorial say, block by block (about two minutes)
+	$(BIN)/pytest -q -m documents --numprocesses 2 --dist worksteal tests/system/test_documents.py
+
 test-browser: $(VENV)/.dev ## run the tests of the console in chromium, which the machine must have
 	$(BIN)/pytest -q -m browser tests/browser
 

@@ -10,7 +10,7 @@ import pytest
 from tests.support import documents
 from tests.support.paths import ROOT
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.documents]
 
 README, TUTORIAL = ROOT / "README.md", ROOT / "docs/tutorial.md"
 
