@@ -6,7 +6,7 @@ from typing import Final
 
 from services.kit.errors import InvalidArgument
 from services.kit.operators.core.graph import Graph
-from services.kit.operators.onnx_reader import load, read
+from services.kit.operators.onnx_reader import load, read, require_flat
 from services.kit.operators.random_inputs import Sizes
 from services.kit.process.confined import confined
 from services.kit.units import BYTES_PER_MIB
@@ -41,7 +41,9 @@ def graph_of(file: Path, sizes: Sizes) -> Graph:
 
 
 def _read(file: Path, sizes: Sizes) -> Graph:
-    return read(load(file), file.stem, sizes)
+    model = load(file)
+    require_flat(model, file)
+    return read(model, file.stem, sizes)
 
 
 def _require_order(graph: Graph, file: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from inference.grpc_service_pb2 import ModelInferRequest, ModelInferResponse
-from services.gpuagent.worker.tensors import DTYPES, decode, encode
+from services.gpuagent.worker.tensors import BYTES, DATATYPES, decode, encode
 from services.kit.errors import InvalidArgument
 
 
@@ -18,15 +18,18 @@ def request_of(
     Args:
         model: Model that is to answer.
         name: Its input's name.
-        datatype: Its datatype, for example "FP32"; the array is cast to it.
+        datatype: Its datatype, for example "FP32"; the array is cast to it. BYTES: texts.
         array: Values, batch dimension first.
         request_id: Echoed in the response.
 
     Raises:
-        InvalidArgument: The datatype has no numpy counterpart.
+        InvalidArgument: The datatype has no numpy counterpart, or the array has texts where numbers
+            are taken.
     """
-    if datatype not in DTYPES:
-        raise InvalidArgument(f"{name}: cannot send {datatype}; can send {', '.join(DTYPES)}")
+    if datatype not in DATATYPES:
+        raise InvalidArgument(f"{name}: cannot send {datatype}; can send {', '.join(DATATYPES)}")
+    if array.dtype.kind in "OUS" and datatype != BYTES:
+        raise InvalidArgument(f"{name}: the model takes {datatype}, and the array has texts")
     return ModelInferRequest(
         model_name=model,
         id=request_id,
@@ -38,11 +41,11 @@ def request_of(
 
 
 def outputs_of(response: ModelInferResponse) -> dict[str, NDArray[Any]]:
-    """Return a response's raw output tensors by name; others (BYTES) are left out."""
+    """Return a response's raw output tensors by name."""
     return {
         output.name: decode(raw, output.datatype, tuple(output.shape), field=output.name)
         for output, raw in zip(response.outputs, response.raw_output_contents, strict=False)
-        if output.datatype in DTYPES
+        if output.datatype in DATATYPES
     }
 
 

@@ -23,6 +23,7 @@ def init(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     hf: given.HuggingFace = None,
     triton_repo: Annotated[Path | None, typer.Option(help="Model repository of Triton.")] = None,
     data: given.Data = None,
+    metric: given.MetricOption = None,
     shape: given.Shape = None,
     quantize: given.Quantize = None,
     name: given.ModelName = "",
@@ -63,6 +64,7 @@ def init(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
         return
     from rich.console import Console
 
+    from services.cli.init.metric import parse
     from services.cli.init.run import Options
     from services.cli.init.run import init as work
     from services.cli.plan.what_if import numbers
@@ -75,6 +77,7 @@ def init(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
         repository=triton_repo,
         data=data,
         precisions=tuple(quantize or ()),
+        metric=parse(metric) if metric else None,
         name=name,
         latency_s=latency,
         gmacs=numbers("--gmacs", "MODEL=NUMBER", gmacs),

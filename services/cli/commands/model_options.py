@@ -50,6 +50,16 @@ HuggingFace = Annotated[
 Data = Annotated[
     Path | None, typer.Option(help="Validation set, .npz: an array for each input, and `labels`.")
 ]
+MetricOption = Annotated[
+    str | None,
+    typer.Option(
+        "--metric",
+        metavar="METRIC",
+        help="What accuracy is: accuracy, mse, mae, embedding-cosine, iou, text, agreement (with "
+        "the last --onnx; needs no labels), or FILE:FUNCTION: its code runs here, without network "
+        "and other files. Default: accuracy; without labels agreement.",
+    ),
+]
 Quantize = Annotated[
     list[Precision] | None,
     typer.Option(help="Add variants at this precision, measured on --data; may be repeated."),

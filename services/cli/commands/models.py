@@ -57,6 +57,7 @@ async def add(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     weights: given.Weights = None,
     hf: given.HuggingFace = None,
     data: given.Data = None,
+    metric: given.MetricOption = None,
     shape: given.Shape = None,
     quantize: given.Quantize = None,
     name: given.ModelName = "",
@@ -74,6 +75,7 @@ async def add(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
 
     - `cinquefoil models add --onnx net.onnx --data val.npz --quantize int8 --dry-run`
     """
+    from services.cli.init.metric import parse
     from services.cli.init.run import Options
     from services.cli.models.change import add as work
 
@@ -86,6 +88,7 @@ async def add(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
         hub=hf or "",
         data=data,
         precisions=tuple(quantize or ()),
+        metric=parse(metric) if metric else None,
         name=name,
         latency_s=latency,
     )

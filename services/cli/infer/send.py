@@ -13,7 +13,7 @@ from inference import grpc_service_pb2 as oip
 from services.cli.client import Clients, connected
 from services.cli.console.output import print_json
 from services.cli.infer.render import Answer, drawing, render
-from services.cli.samples import some_items
+from services.cli.samples import Input, read_array, some_items
 from services.cli.tensors import outputs_of, parameters_of, request_of
 from services.kit.config.loader import load
 from services.kit.errors import InvalidArgument
@@ -49,9 +49,9 @@ async def send(
                 )
             arrays, truth = _digit(digit or 0)
         elif source[0].suffix == ".npz":
-            arrays, truth = _item(*source, [each.name for each in described.inputs])
+            arrays, truth = _item(*source, inputs_of(described))
         else:
-            arrays = read(source[0])
+            arrays = _batch(source[0], described)
         answer = await request(
             clients, deployment.router.default_timeout_s, described, arrays, truth
         )
@@ -79,11 +79,7 @@ async def request(
                 f"{model} takes {signature(described)}: send an .npz file with an array for each"
             )
         arrays = {described.inputs[0].name: arrays}
-    message = oip.ModelInferRequest(model_name=model)
-    for tensor in described.inputs:
-        one = request_of(model, tensor.name, tensor.datatype, arrays[tensor.name])
-        message.inputs.extend(one.inputs)
-        message.raw_input_contents.extend(one.raw_input_contents)
+    message = message_of(described, arrays)
     began_s = time.perf_counter()
     response = await clients.inference.ModelInfer(message, timeout=timeout_s)
     return Answer(
@@ -95,38 +91,48 @@ async def request(
     )
 
 
+def message_of(
+    described: oip.ModelMetadataResponse, arrays: Mapping[str, NDArray[Any]]
+) -> oip.ModelInferRequest:
+    """Return a request with an array for each input of a model that was looked up.
+
+    Raises:
+        InvalidArgument: An array cannot be sent as its input's datatype.
+    """
+    message = oip.ModelInferRequest(model_name=described.name)
+    for tensor in described.inputs:
+        one = request_of(described.name, tensor.name, tensor.datatype, arrays[tensor.name])
+        message.inputs.extend(one.inputs)
+        message.raw_input_contents.extend(one.raw_input_contents)
+    return message
+
+
 def signature(described: oip.ModelMetadataResponse) -> str:
     """Return a model's inputs with datatypes and shapes, in words."""
     return ", ".join(f"{t.name} {t.datatype}{list(t.shape)}" for t in described.inputs)
 
 
+def inputs_of(described: oip.ModelMetadataResponse) -> list[Input]:
+    """Return the inputs of a model that was looked up."""
+    return [Input.of(each.name, each.shape) for each in described.inputs]
+
+
 def _item(
-    source: Path, item: int, names: Sequence[str]
+    source: Path, item: int, inputs: Sequence[Input]
 ) -> tuple[Mapping[str, NDArray[Any]], int | None]:
-    """Return an item of a validation set as a batch of one, and its label where it is a number."""
-    found = some_items(source, names, item, 1)
+    """Return an item of a validation set, and its label where it is a number."""
+    found = some_items(source, inputs, item, 1)
     if item >= found.count:
         raise InvalidArgument(f"--item: {source} has {found.count} items, from 0; got {item}")
-    one = found.samples()
-    known = one.labels is not None and one.labels.dtype.kind in "iu" and one.labels.size == 1
-    return one.inputs, int(one.labels.flat[0]) if one.labels is not None and known else None
+    classes = found.classes()
+    return found.tensors()[0], classes[0] if classes else None
 
 
-def read(source: Path) -> NDArray[Any]:
-    """Return the array in a .npy file; a single item gets a batch dimension.
-
-    Raises:
-        InvalidArgument: The file holds no array of numbers.
-        OSError: It cannot be read.
-    """
-    try:
-        with source.open("rb") as file:
-            array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
-    except (ValueError, MemoryError, EOFError, SyntaxError) as error:
-        raise InvalidArgument(f"{source} is not a .npy array of numbers") from error
-    if array.dtype.kind not in "biuf":
-        raise InvalidArgument(f"{source} has {array.dtype} in it; numbers can be sent")
-    return array[None] if array.ndim == 1 else array
+def _batch(source: Path, described: oip.ModelMetadataResponse) -> NDArray[Any]:
+    """Return the array in a .npy file; a single item gets a batch dimension."""
+    array = read_array(source)
+    lacks_batch = any(len(each.shape) == array.ndim + 1 for each in described.inputs)
+    return array[None] if lacks_batch else array
 
 
 def _digit(index: int) -> tuple[NDArray[Any], int]:

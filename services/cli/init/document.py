@@ -22,6 +22,9 @@ MODEL_LATENCY: Final = 10.0
 
 MIN_LATENCY_S: Final = 0.1
 DEMAND_RPS: Final = 10
+CORE_BATCHES: Final = (1, 2, 4, 8)
+"""Batch sizes to consider on cores."""
+
 _PROCESS_MIB: Final = 150.0
 """Memory of a worker process without weights, MiB."""
 
@@ -39,7 +42,9 @@ class NewVariant:
     Attributes:
         network: Its network; None: it runs elsewhere, and `gmacs_per_item` was given.
         accuracy: As measured; None: not measured.
+        measured_by: How the accuracy was measured.
         runtime: Section of the runtime; empty: ONNX Runtime.
+        table: Times that it takes on this machine's cores; None: not measured.
         gmacs_per_item: Multiply-accumulates per item, 1e9.
         max_batch: Largest batch; None: any.
     """
@@ -49,6 +54,8 @@ class NewVariant:
     gmacs_per_item: float
     max_batch: int | None = None
     runtime: Mapping[str, Any] | None = None
+    measured_by: str = ""
+    table: Path | None = None
 
     @classmethod
     def of(cls, network: Network, accuracy: Accuracy | None) -> NewVariant:
@@ -140,7 +147,7 @@ def _variant(variant: NewVariant, folder: Path) -> CommentedMap:
         section["file"] = scalar(beside(folder / DEFAULT_FILE, network.file))
     section["accuracy"] = round(variant.accuracy.value, 4) if variant.accuracy else 1.0
     section.yaml_add_eol_comment(
-        f"measured on {variant.accuracy.items} items"
+        plain(f"measured on {variant.accuracy.items} items by {variant.measured_by}")
         if variant.accuracy
         else "not measured: nothing to compare it with",
         "accuracy",
@@ -149,22 +156,33 @@ def _variant(variant: NewVariant, folder: Path) -> CommentedMap:
         section["max_batch"] = variant.max_batch
         if network is not None:
             section.yaml_add_eol_comment(f"FIXED_BATCH: {plain(network.alone)}", "max_batch")
-    profile = CommentedMap(kind="analytic", gmacs_per_item=_significant(variant.gmacs_per_item))
+    section["profile"] = _profile(variant, folder)
     if network is not None:
-        profile["memory_mib"] = math.ceil(_PROCESS_MIB + 2 * network.weights_mib)
-        profile["memory_mib_per_item"] = math.ceil(network.item_mib)
-    profile.fa.set_flow_style()
-    section["profile"] = profile
-    if network is not None:
+        where = "times of batches are in the table" if variant.table else "from its operators"
         section.yaml_set_comment_before_after_key(
             "profile",
-            before=f"from its operators; an item takes {_milliseconds(network.latency_s)} on one "
-            f"core here ({TIMED_RUNS} runs)",
+            before=f"{where}; an item takes {_milliseconds(network.latency_s)} on one core here "
+            f"({TIMED_RUNS} runs)",
             indent=8,
         )
     if variant.runtime is not None:
         section["runtime"] = _data(variant.runtime)
     return section
+
+
+def _profile(variant: NewVariant, folder: Path) -> CommentedMap:
+    network, gmacs = variant.network, _significant(variant.gmacs_per_item)
+    if variant.table is not None:
+        path = scalar(beside(folder / DEFAULT_FILE, variant.table))
+        gpu = variant.table.stem.rpartition(".")[2]
+        profile = CommentedMap(kind="table", path=path, gpu=gpu, gmacs_per_item=gmacs)
+    else:
+        profile = CommentedMap(kind="analytic", gmacs_per_item=gmacs)
+        if network is not None:
+            profile["memory_mib"] = math.ceil(_PROCESS_MIB + 2 * network.weights_mib)
+            profile["memory_mib_per_item"] = math.ceil(network.item_mib)
+    profile.fa.set_flow_style()
+    return profile
 
 
 def _data(value: Any) -> Any:
@@ -213,7 +231,7 @@ def _node(place: Place) -> CommentedMap:
 def _planner(place: Place) -> CommentedMap:
     planner = CommentedMap(strategy="exact")
     on_cores = not place.devices.gpus
-    sizes = place.batch_sizes or ((1, 2, 4, 8) if on_cores else ())
+    sizes = place.batch_sizes or (CORE_BATCHES if on_cores else ())
     if sizes:
         planner["batch_sizes"] = CommentedSeq(sizes)
         planner["batch_sizes"].fa.set_flow_style()

@@ -12,15 +12,17 @@ from typing import Annotated, Any, Final
 import numpy as np
 from pydantic import Field
 
-from services.cli.init.inputs import KnownInputs
+from services.cli.init.inputs import KnownInputs, cast
+from services.cli.init.metric import Answer, Function, Metric, score
 from services.cli.networks import files_of
-from services.cli.samples import Array, Samples, read_samples
+from services.cli.samples import Array, Input, Samples, read_samples
 from services.kit.errors import InvalidArgument
 from services.kit.operators.batch_invariance import why_alone
+from services.kit.operators.onnx_nodes import read_nodes
 from services.kit.operators.onnx_reader import load, read
-from services.kit.operators.random_inputs import Sizes, drawn, free_items
+from services.kit.operators.random_inputs import DATATYPES, STRING, Sizes, drawn
 from services.kit.operators.shape_trace import session
-from services.kit.operators.zip_map import MAPS
+from services.kit.operators.zip_map import MAPS, scores
 from services.kit.process.confined import confined
 from services.kit.units import BYTES_PER_MIB
 
@@ -44,8 +46,8 @@ class Tensor:
 
     @property
     def is_tensor(self) -> bool:
-        """False: a sequence, a map."""
-        return self.datatype.startswith("tensor(")
+        """False: a sequence, a map, a type that clients have no name for."""
+        return self.datatype in DATATYPES or self.datatype == STRING
 
     @property
     def is_served(self) -> bool:
@@ -67,7 +69,8 @@ class Network:
         gmacs_per_item: Multiply-accumulates per item, 1e9; half the operations of all operators.
         weights_mib: Size of the weights, MiB.
         item_mib: Size of all inner tensors of an item, an upper bound of what it takes, MiB.
-        fixed_batch: The first size of its inputs where it is fixed; None: it is free.
+        fixed_batch: The first size of all its inputs where they have one that is fixed; None: it is
+            free, or no batch.
         alone: Why requests may not share a batch; "": they may.
         latency_s: Slowest but one of 20 runs of one item on one core of this machine, s.
     """
@@ -85,10 +88,39 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """A measured accuracy. Attributes: value (0..1), items (that it was measured on)."""
+    """A measured accuracy.
+
+    Attributes:
+        value: 0..1.
+        items: That it was measured on.
+    """
 
     value: Annotated[float, Field(ge=0, le=1)]
     items: Annotated[int, Field(ge=1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """Measurement of accuracies.
+
+    Attributes:
+        data: Validation set.
+        metric: How answers are compared.
+        best: The network whose answers stand for labels; None: the set's labels do.
+        first: Index of the first item to be measured on.
+    """
+
+    data: Path
+    metric: Metric | Function
+    best: Network | None = None
+    first: int = 0
+
+    @property
+    def description(self) -> str:
+        """The metric and what answers are compared with, in words."""
+        function = self.metric
+        name = f"{function.file}:{function.name}" if isinstance(function, Function) else function
+        return f"{name} with {self.best.file.name}" if self.best else str(name)
 
 
 def examined(file: Path, known: KnownInputs) -> Network:
@@ -107,25 +139,16 @@ def examined(file: Path, known: KnownInputs) -> Network:
     return confined(examine, file, known, file=file, reads=reads(file, known.data))
 
 
-def measured(network: Network, data: Path, first: int) -> Accuracy:
-    """Return the share of samples that a classifier gets right in a confined process. Blocks.
-
-    Args:
-        network: The network.
-        data: Validation set.
-        first: Index of its first item to be measured on.
+def measured(network: Network, by: Validation) -> Accuracy:
+    """Return a network's accuracy, as a confined process measures it. Blocks.
 
     Raises:
         ServiceError: As `measure`; or it reaches a limit of the process.
     """
-    return confined(
-        _measured_on, network, data, first,
-        file=network.file, reads=reads(network.file, data), cpu_s=MEASURED_CPU_S,
-    )  # fmt: skip
-
-
-def _measured_on(network: Network, data: Path, first: int) -> Accuracy:
-    return measure(network, read_samples(data, [each.name for each in network.inputs]).part(first))
+    read = reads(network.file, by.data)
+    read += reads(by.best.file, None) if by.best else []
+    read += [by.metric.file] if isinstance(by.metric, Function) else []
+    return confined(measure, network, by, file=network.file, reads=read, cpu_s=MEASURED_CPU_S)
 
 
 def reads(file: Path, data: Path | None) -> list[Path]:
@@ -137,12 +160,19 @@ def examine(file: Path, known: KnownInputs) -> Network:
     """Examine a network's file, and run it several times. Call it in a confined process."""
     model = load(file)
     running = session(model.SerializeToString())
-    sizes = Sizes(batch=1, items=_item_shapes(running.get_inputs(), known))
-    graph = read(model, file.stem, sizes)
-    inputs, outputs = _tensors(running.get_inputs()), _tensors(running.get_outputs())
-    fixed = None if graph.batches else next((t.shape[0] for t in inputs if t.shape), None)
+    described = running.get_inputs()
+    example = known.first_item(described)
+    sizes = Sizes(
+        batch=1, items=known.item_shapes(described, example), texts=read_nodes(file).texts or ("",)
+    )
+    graph = read(model, file.stem, sizes, example)
+    inputs, outputs = _tensors(described), _tensors(running.get_outputs())
+    if not any(each.is_served for each in outputs):
+        raise InvalidArgument(f"no output is a tensor: {', '.join(map(str, outputs))}")
+    fixed = _fixed_batch(inputs)
     items = fixed or 1
     names = [each.name for each in outputs if each.is_tensor]
+    alone = _no_batch(inputs, fixed)
     return Network(
         file=file,
         inputs=inputs,
@@ -151,45 +181,61 @@ def examine(file: Path, known: KnownInputs) -> Network:
         weights_mib=sum(graph.constants.values()) / BYTES_PER_MIB,
         item_mib=sum(t.size_bytes for t in graph.tensors.values()) / BYTES_PER_MIB / items,
         fixed_batch=fixed,
-        alone=f"it takes {items} items at a time; export it with a free first dimension"
-        if fixed
-        else why_alone(file, running.get_inputs(), names, partial(running.run, names), _LARGEST),
-        latency_s=_latency_s(running, drawn(running.get_inputs(), sizes, seed=0)),
+        alone=alone or why_alone(file, described, names, partial(running.run, names), _LARGEST),
+        latency_s=_latency_s(running, drawn(described, sizes, seed=0, example=example)),
     )
 
 
-def measure(network: Network, samples: Samples) -> Accuracy:
-    """Return the share of samples that a classifier gets right.
-
-    Its answer is its output of integers, one for each item, or else the largest of its scores. A
-    network with a fixed batch gets whole batches; the rest of the samples is left out.
+def measure(network: Network, by: Validation) -> Accuracy:
+    """Return a network's accuracy. Call it in a confined process.
 
     Raises:
-        InvalidArgument: The samples have no labels, or do not fit the network; or no output is a
-            class or a row of scores per item.
+        InvalidArgument: The samples lack labels that the metric needs, or do not fit the network;
+            or its answers have nothing that the metric compares.
     """
-    labels = samples.labels
-    if labels is None:
+    inputs = [Input(each.name, each.shape) for each in network.inputs]
+    samples = read_samples(by.data, inputs).part(by.first)
+    if samples.labels is None and by.best is None and isinstance(by.metric, Metric):
         raise InvalidArgument("no labels: np.savez(FILE, images=..., labels=...)")
-    step = network.fixed_batch or _CHUNK
-    end = len(samples) // step * step if network.fixed_batch else len(samples)
-    if not end:
-        raise InvalidArgument(f"{network.file}: takes {step} items at a time; there are fewer")
-    running = session(network.file.read_bytes())
-    right = 0
-    for first in range(0, end, step):
-        part = samples.part(first, min(first + step, end))
-        given = _cast(part.inputs, network)
+    answers = _answers(network, samples)
+    right: list[Any] = []
+    if by.best is not None:
+        right = _answers(by.best, samples)
+    elif samples.labels is not None:
+        right = [*samples.labels[: len(answers)]]
+    try:
+        return Accuracy(score(by.metric, answers, right), len(answers))
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{network.file}: {error.message}") from error
+
+
+def _answers(network: Network, samples: Samples) -> list[Answer]:
+    """Return the answer to each item: many run together where they may."""
+    running = session(load(network.file).SerializeToString())
+    served = [each for each in network.outputs if each.is_served]
+    names = [each.name for each in served]
+    described, step = running.get_inputs(), 1 if network.alone else _CHUNK
+    answers = list[Answer]()
+    for first in range(0, len(samples), step):
+        part = samples.part(first, min(first + step, len(samples)))
+        given = cast(part.tensors, described)
         try:
-            outputs = running.run(None, given)
+            outputs = running.run(names, given)
         except Exception as error:  # ONNX Runtime's errors share no base class
             raise InvalidArgument(f"{network.file}: the samples do not fit: {error}") from error
-        right += int(
-            np.sum(
-                _classes(outputs, len(part), network) == np.ravel(labels[first : first + len(part)])
+        outputs = [
+            given if each.is_tensor else scores(given)
+            for each, given in zip(served, outputs, strict=True)
+        ]
+        items = network.fixed_batch or (1 if network.alone else len(part))
+        for item in range(items):
+            answers.append(
+                {
+                    name: each[item] if each.shape[:1] == (items,) else each
+                    for name, each in zip(names, outputs, strict=True)
+                }
             )
-        )
-    return Accuracy(right / end, end)
+    return [{name: np.asarray(each) for name, each in answer.items()} for answer in answers]
 
 
 def require_one_signature(networks: Sequence[Network]) -> None:
@@ -215,16 +261,17 @@ def require_one_signature(networks: Sequence[Network]) -> None:
                     )
 
 
-def _item_shapes(inputs: Sequence[Any], known: KnownInputs) -> Mapping[str, tuple[int, ...]]:
-    free = free_items(inputs)
-    found = known.item_shapes([each.name for each in inputs]) if free else {}
-    for each in _tensors(inputs):
-        if each.name in free and each.name not in found:
-            raise InvalidArgument(
-                f"--shape: arithmetic depends on sizes that {each} leaves free; give those of an "
-                f"item, --shape {each.name}=3,224,224, or a validation set, --data"
-            )
-    return found
+def _fixed_batch(inputs: Sequence[Tensor]) -> int | None:
+    firsts = {each.shape[0] if each.shape else None for each in inputs}
+    return firsts.pop() or None if len(firsts) == 1 else None
+
+
+def _no_batch(inputs: Sequence[Tensor], fixed: int | None) -> str:
+    """Return why a first size is no batch; "": it is one, and free."""
+    if fixed:
+        return f"it takes {fixed} items at a time; export it with a free first dimension"
+    names = [each.name for each in inputs if not each.shape or each.shape[0] is not None]
+    return f"the first size of {', '.join(names)} is no number of items" if names else ""
 
 
 def _tensors(described: Sequence[Any]) -> tuple[Tensor, ...]:
@@ -245,36 +292,3 @@ def _latency_s(running: Any, given: Mapping[str, Array]) -> float:
         running.run(None, dict(given))
         times.append(time.perf_counter() - began_s)
     return sorted(times)[-2]
-
-
-def _cast(inputs: Mapping[str, Array], network: Network) -> dict[str, Array]:
-    kinds = {
-        "tensor(float)": "f4",
-        "tensor(double)": "f8",
-        "tensor(float16)": "f2",
-        "tensor(int64)": "i8",
-        "tensor(int32)": "i4",
-        "tensor(uint8)": "u1",
-    }
-    return {
-        each.name: inputs[each.name].astype(kinds.get(each.datatype), copy=False)
-        if each.datatype in kinds
-        else inputs[each.name]
-        for each in network.inputs
-    }
-
-
-def _classes(outputs: Sequence[Any], items: int, network: Network) -> Array:
-    arrays = [each for each in outputs if isinstance(each, np.ndarray) and each.ndim]
-    for each in arrays:
-        if each.dtype.kind in "iu" and each.size == items:
-            return np.ravel(each)
-    for each in arrays:
-        if each.dtype.kind == "f" and each.ndim == 2 and len(each) == items:
-            best: Array = np.argmax(each, axis=1)
-            return best
-    names = ", ".join(map(str, network.outputs))
-    raise InvalidArgument(
-        f"{network.file}: no output has a class or a row of scores per item ({names}); only "
-        "classifiers can be measured: leave --data out and write `accuracy` yourself"
-    )

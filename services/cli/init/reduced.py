@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -13,10 +12,12 @@ import onnx
 from onnxruntime import quantization
 from onnxruntime.transformers.float16 import convert_float_to_float16
 
+from services.cli.init.inputs import cast
 from services.cli.init.network import MEASURED_CPU_S, Network, reads
-from services.cli.samples import Samples, read_samples
+from services.cli.samples import Input, Samples, read_samples
 from services.kit.errors import InvalidArgument, ServiceError
 from services.kit.operators.onnx_reader import load
+from services.kit.operators.shape_trace import session
 from services.kit.process.confined import confined
 
 CALIBRATION: Final = 128
@@ -64,11 +65,11 @@ def convert(network: Network, precision: str, data: Path, count: int, target: Pa
                 half = convert_float_to_float16(model, keep_io_types=True)
                 onnx.save(half, target)
             else:
-                names = [each.name for each in network.inputs]
+                inputs = [Input(each.name, each.shape) for each in network.inputs]
                 quantization.quantize_static(
                     model,
                     target,
-                    _Calibration(network, read_samples(data, names).part(0, count)),
+                    _Calibration(model, read_samples(data, inputs).part(0, count)),
                     quant_format=quantization.QuantFormat.QDQ,
                     per_channel=True,
                 )
@@ -79,16 +80,13 @@ def convert(network: Network, precision: str, data: Path, count: int, target: Pa
 
 
 class _Calibration(quantization.CalibrationDataReader):  # type: ignore[misc] # has no types
-    """Gives items one after the other, or a batch at a time where its size is fixed."""
+    """Gives items one after the other."""
 
-    def __init__(self, network: Network, samples: Samples) -> None:
-        self._batches = self._all(network, samples)
+    def __init__(self, model: onnx.ModelProto, samples: Samples) -> None:
+        described = session(model.SerializeToString()).get_inputs()
+        self._items = (
+            cast(samples.part(place, place + 1).tensors, described) for place in range(len(samples))
+        )
 
     def get_next(self) -> dict[str, Any] | None:
-        return next(self._batches, None)
-
-    @staticmethod
-    def _all(network: Network, samples: Samples) -> Iterator[dict[str, Any]]:
-        step = network.fixed_batch or 1
-        for first in range(0, len(samples) - step + 1, step):
-            yield dict(samples.part(first, first + step).inputs)
+        return next(self._items, None)

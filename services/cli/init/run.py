@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -13,15 +13,30 @@ from rich.console import Console
 from rich.text import Text
 
 from services.cli.init.devices import Devices, find_devices
-from services.cli.init.document import NewModel, NewVariant, Place, deployment
+from services.cli.init.document import (
+    CORE_BATCHES,
+    NewModel,
+    NewVariant,
+    Place,
+    deployment,
+)
 from services.cli.init.hub import Wanted, download, in_order
 from services.cli.init.inputs import KnownInputs
-from services.cli.init.network import Network, examined, measured, require_one_signature
+from services.cli.init.metric import Function, Metric
+from services.cli.init.network import (
+    Network,
+    Validation,
+    examined,
+    measured,
+    require_one_signature,
+)
 from services.cli.init.pytorch import Module, export
 from services.cli.init.reduced import CALIBRATION, reduce
+from services.cli.init.times import write_times
 from services.cli.init.triton_repository import RepositoryModel, read_repository
-from services.cli.samples import some_items
+from services.cli.samples import Input, Items, some_items
 from services.cli.yaml_file import save
+from services.gpuagent.core import cpu_geometry
 from services.kit.config.loader import DEFAULT_FILE
 from services.kit.errors import (
     AlreadyExists,
@@ -34,6 +49,12 @@ from services.kit.process.confined import confined
 from services.kit.segment import plain
 
 Say = Callable[[str], object]
+
+PROFILES: Final = "profiles"
+"""Folder of measured tables, beside the deployment file."""
+
+_CLEARLY: Final = 0.9
+"""Ratio of times below which one variant counts as faster: a busy machine has its noise."""
 
 _TRITON: Final = (
     "tritonserver",
@@ -57,6 +78,7 @@ class Options:
     repository: Path | None = None
     data: Path | None = None
     precisions: tuple[str, ...] = ()
+    metric: Metric | Function | None = None
     name: str = ""
     latency_s: float | None = None
     gmacs: Mapping[str, float] = field(default_factory=dict)
@@ -98,6 +120,8 @@ def init(
             models, place = _imported(options.repository, options, place, say)
         else:
             models = dict([new_model(options, folder, say)])
+        if not devices.gpus:
+            models = _timed(models, options, place, folder, say)
     if devices.gpus:
         place = Place(devices, control(devices), place.batch_sizes, place.processes)
     folder.mkdir(parents=True, exist_ok=True)
@@ -141,24 +165,84 @@ def _of_files(files: Sequence[Path], options: Options, say: Say) -> tuple[str, N
         if options.precisions or len(networks) > 1:
             raise InvalidArgument(
                 "--data: needed to measure the accuracies of several variants; an .npz file with "
-                "an array for each input and `labels`"
+                "an array for each input and `labels`; without labels the last --onnx is the best"
             )
         variants = {each: NewVariant.of(network, None) for each, network in networks.items()}
         return name, NewModel(variants, options.latency_s)
-    first = next(iter(networks.values()))
-    calibration = _calibration(options.data, first, options.precisions)
+    last = [*networks.values()][-1]
+    items = some_items(options.data, [Input(each.name, each.shape) for each in last.inputs], 0, 1)
+    calibration = _calibration(items.count, options.precisions)
     for variant, network in [*networks.items()]:
         for precision in options.precisions:
             file = reduce(network, precision, options.data, calibration)
             networks[f"{variant}-{precision}"] = _examined(file, options, say)
     require_one_signature([*networks.values()])
-    return name, NewModel(
-        {
-            each: _measured(network, options.data, calibration, say)
-            for each, network in networks.items()
-        },
-        options.latency_s,
-    )
+    by = _validation(options, items, last, calibration)
+    variants = {each: _measured(network, by, say) for each, network in networks.items()}
+    _weigh(variants, say)
+    return name, NewModel(variants, options.latency_s)
+
+
+def _validation(options: Options, items: Items, best: Network, first: int) -> Validation:
+    """Return how accuracies are measured: by labels, or by the answers of the last network given.
+
+    Raises:
+        InvalidArgument: --data is missing, or has no labels that the metric needs.
+    """
+    data, metric = options.data, options.metric
+    labelled = items.labels is not None
+    if metric is None:
+        metric = Metric.ACCURACY if labelled else Metric.AGREEMENT
+    if data is None or (metric == Metric.ACCURACY and not labelled):
+        raise InvalidArgument(
+            "--metric accuracy: no labels in --data: np.savez(FILE, images=..., labels=...); "
+            "--metric agreement needs none"
+        )
+    alone = labelled and metric != Metric.AGREEMENT
+    return Validation(data, metric, None if alone else best, first)
+
+
+def _weigh(variants: Mapping[str, NewVariant], say: Say) -> None:
+    """Name variants that another one beats both ways, and a model that has nothing to save."""
+    beaten = 0
+    for name, variant in variants.items():
+        better = next((other for other, v in variants.items() if _beats(v, variant)), None)
+        if better is not None:
+            beaten += 1
+            say(f"{name}: slower here and no more accurate than {better}: no plan on cores uses it")
+    if len(variants) > 1 and beaten == len(variants) - 1:
+        say(
+            "nothing to save by choosing between these variants on cores: one is the fastest and "
+            "the most accurate; a smaller network, or int8 of a larger one, may be cheaper"
+        )
+
+
+def _beats(one: NewVariant, other: NewVariant) -> bool:
+    """Return whether a variant is faster than another, and as accurate at least."""
+    if not (one.network and other.network and one.accuracy and other.accuracy):
+        return False
+    faster = one.network.latency_s < _CLEARLY * other.network.latency_s
+    return faster and one.accuracy.value >= other.accuracy.value
+
+
+def _timed(
+    models: Mapping[str, NewModel], options: Options, place: Place, folder: Path, say: Say
+) -> dict[str, NewModel]:
+    """Return models with tables of the times that their networks take on this machine's cores."""
+    cores, found = place.devices.cores, dict[str, NewModel]()
+    for model, each in models.items():
+        variants = dict(each.variants)
+        for name, variant in each.variants.items():
+            if variant.network is None:
+                continue
+            path = folder / PROFILES / f"{model}.{name}.{cpu_geometry.name(cores)}.csv"
+            write_times(
+                variant.network, options.known, cores, place.batch_sizes or CORE_BATCHES, path
+            )
+            variants[name] = replace(variant, table=path)
+        say(f"{model}: times on 1 to {cores} cores are in {folder / PROFILES}")
+        found[model] = replace(each, variants=variants)
+    return found
 
 
 def _files(options: Options, folder: Path, say: Say) -> tuple[Path, ...]:
@@ -192,11 +276,10 @@ def _hub_name(text: str) -> str:
     return Path(wanted.repository if wanted else text).resolve().name
 
 
-def _calibration(data: Path, network: Network, precisions: Sequence[str]) -> int:
+def _calibration(items: int, precisions: Sequence[str]) -> int:
     """Return how many items, the first, are for scales: accuracies are measured on the rest."""
     if "int8" not in precisions:
         return 0
-    items = some_items(data, [each.name for each in network.inputs], 0, 1).count
     count = min(CALIBRATION, items // 4)
     if not count:
         raise InvalidArgument("--data: int8 needs at least 4 items, a quarter of them for scales")
@@ -219,12 +302,20 @@ def _examined(file: Path, options: Options, say: Say) -> Network:
     return network
 
 
-def _measured(network: Network, data: Path, first: int, say: Say) -> NewVariant:
-    accuracy = measured(network, data, first)
-    say(f"{network.file.name}: {accuracy.value:.4f} right of {accuracy.items} items")
+def _measured(network: Network, by: Validation, say: Say) -> NewVariant:
+    accuracy = measured(network, by)
+    name = network.file.name
+    if by.metric == Metric.ACCURACY:
+        say(f"{name}: {accuracy.value:.4f} right of {accuracy.items} items")
+    else:
+        say(f"{name}: {accuracy.value:.4f} by {by.description} of {accuracy.items} items")
     if not accuracy.value:
-        raise FailedPrecondition(f"{network.file}: not one answer is right; check the labels")
-    return NewVariant.of(network, accuracy)
+        raise FailedPrecondition(
+            f"{network.file}: not one answer is right; check the labels"
+            if by.metric == Metric.ACCURACY
+            else f"{network.file}: {by.description} is 0; check the labels and --metric"
+        )
+    return replace(NewVariant.of(network, accuracy), measured_by=by.description)
 
 
 def _imported(

@@ -11,9 +11,9 @@ import numpy as np
 
 from inference import grpc_service_pb2 as oip
 from services.cli.infer import generate
-from services.cli.infer.send import read, signature
+from services.cli.infer.send import inputs_of, message_of, signature
 from services.cli.samples import some_items
-from services.cli.tensors import outputs_of, request_of
+from services.cli.tensors import outputs_of
 from services.kit.errors import InvalidArgument
 from services.local.demo.demo_models import MODEL as DEMO
 
@@ -58,27 +58,17 @@ def requests_for(described: oip.ModelMetadataResponse, source: Path | None) -> R
     inputs = [each.name for each in described.inputs]
     if generate.INPUT in inputs:
         return Requests([_text(described.name, each) for each in _texts(source)])
-    if source is not None and source.suffix == ".npz":
-        samples = some_items(source, inputs, 0, _MOST).samples()
-        arrays, labels = samples.inputs, samples.labels
-    elif source is not None:
-        _alone(described)
-        arrays, labels = {inputs[0]: read(source)[:_MOST]}, None
+    if source is not None:
+        items = some_items(source, inputs_of(described), 0, _MOST)
+        requests, labels = items.tensors(), items.classes()
     else:
-        arrays, labels = _digits(described)
-    count = min(map(len, arrays.values()))
-    messages = [oip.ModelInferRequest(model_name=described.name) for _ in range(count)]
-    for tensor in described.inputs:
-        for number, message in enumerate(messages):
-            item = arrays[tensor.name][number : number + 1]
-            one = request_of(described.name, tensor.name, tensor.datatype, item)
-            message.inputs.extend(one.inputs)
-            message.raw_input_contents.extend(one.raw_input_contents)
-    known = labels is not None and labels.ndim == 1 and labels.dtype.kind in "iu"
-    return Requests(messages, labels.tolist() if labels is not None and known else None)
+        images, found = _digits(described)
+        requests = [{"image": images[n : n + 1]} for n in range(min(len(images), _MOST))]
+        labels = found.tolist()
+    return Requests([message_of(described, each) for each in requests], labels)
 
 
-def _digits(described: oip.ModelMetadataResponse) -> tuple[dict[str, Any], Any]:
+def _digits(described: oip.ModelMetadataResponse) -> tuple[Any, Any]:
     shapes = [(each.name, list(each.shape)) for each in described.inputs]
     if shapes != [("image", [-1, 64])]:
         raise InvalidArgument(
@@ -88,15 +78,7 @@ def _digits(described: oip.ModelMetadataResponse) -> tuple[dict[str, Any], Any]:
     from services.local.demo.digits import held_out  # noqa: PLC0415 - scikit-learn, for digits only
 
     images, labels = held_out()
-    return {"image": images}, labels
-
-
-def _alone(described: oip.ModelMetadataResponse) -> None:
-    if len(described.inputs) != 1:
-        raise InvalidArgument(
-            f"--input: {described.name} takes {signature(described)}: give an .npz file with an "
-            "array for each"
-        )
+    return images, labels
 
 
 def _texts(source: Path | None) -> Sequence[str]:

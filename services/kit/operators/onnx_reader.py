@@ -1,18 +1,20 @@
 """Reads an ONNX file as a graph of operators with shapes and work."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import networkx as nx
 import onnx
 
 from services.kit.errors import InvalidArgument, NotFound
-from services.kit.operators.core.graph import Graph, Operator, Tensor
+from services.kit.operators.core.graph import Graph, Operator, Tensor, Work
 from services.kit.operators.core.work import Node, Operand, work
-from services.kit.operators.random_inputs import Sizes
+from services.kit.operators.random_inputs import Array, Sizes
 from services.kit.operators.shape_trace import Tracer
+from services.kit.operators.subgraphs import Bodies, bodies, taken
 from services.kit.segment import require_printable
 
 _PROBES: Final = (Sizes(2, 7), Sizes(3, 11))
@@ -24,8 +26,8 @@ def load(file: Path) -> onnx.ModelProto:
 
     Raises:
         NotFound: The file does not exist.
-        InvalidArgument: The file is not an ONNX model, has branches, loops, a cycle or names that
-            are not printable, or names files of weights that cannot be used.
+        InvalidArgument: The file is not an ONNX model, has a cycle or names that are not
+            printable, or names files of weights that cannot be used.
     """
     try:
         model = onnx.load(file, load_external_data=False)
@@ -42,9 +44,6 @@ def load(file: Path) -> onnx.ModelProto:
         onnx.load_external_data_for_model(model, str(file.parent))
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
         raise InvalidArgument(f"{file}: its files of weights cannot be read: {error}") from error
-    for node in model.graph.node:
-        if any(a.type in {a.GRAPH, a.GRAPHS} for a in node.attribute):
-            raise InvalidArgument(f"{file}: {node.op_type} {node.name!r} has a subgraph")
     try:
         _sort(model.graph)
     except nx.NetworkXUnfeasible as error:
@@ -52,10 +51,25 @@ def load(file: Path) -> onnx.ModelProto:
     return model
 
 
+def require_flat(model: onnx.ModelProto, file: Path) -> None:
+    """Check that a model has no branches and loops.
+
+    Raises:
+        InvalidArgument: It has; the message names the first one.
+    """
+    node = next((each for each in model.graph.node if bodies(each)), None)
+    if node is not None:
+        raise InvalidArgument(
+            f"{file}: {node.op_type} {node.name!r} has a subgraph: operators are read one by one"
+        )
+
+
 def _names(graph: onnx.GraphProto) -> Iterable[str]:
     """Yield every name of a graph that leaves this module."""
     for node in graph.node:
         yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        for body in bodies(node):
+            yield from _names(body)
     yield from (each.name for each in graph.initializer)
     for each in (*graph.input, *graph.output, *graph.value_info):
         yield each.name
@@ -68,7 +82,7 @@ def _sort(graph: onnx.GraphProto) -> None:
     order: nx.DiGraph[int] = nx.DiGraph()
     order.add_nodes_from(range(len(graph.node)))
     for index, node in enumerate(graph.node):
-        order.add_edges_from((makers[name], index) for name in node.input if name in makers)
+        order.add_edges_from((makers[name], index) for name in taken(node) if name in makers)
     nodes = [graph.node[index] for index in nx.lexicographical_topological_sort(order)]
     if nodes != list(graph.node):
         copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
@@ -76,24 +90,46 @@ def _sort(graph: onnx.GraphProto) -> None:
         graph.node.extend(copies)
 
 
-def read(model: onnx.ModelProto, name: str, sizes: Sizes) -> Graph:
+def read(
+    model: onnx.ModelProto,
+    name: str,
+    sizes: Sizes,
+    example: Mapping[str, Array] | None = None,
+) -> Graph:
     """Return a model's operators, with the shapes that a run of it has.
 
     Args:
         model: The model.
         name: Name of the graph.
         sizes: Free sizes of the inputs.
+        example: An item for inputs by name, which is run instead of random values: it decides which
+            branches are taken.
 
     Raises:
         InvalidArgument: The model does not run at these sizes.
     """
-    tracer = Tracer(model)
+    tracer = Tracer(model, example)
     traced = tracer.trace(sizes)
     probes = [traced, traced]
     if tracer.free:
-        probes = [tracer.trace(replace(probe, items=sizes.items)) for probe in _PROBES]
+        others = [replace(probe, items=sizes.items, texts=sizes.texts) for probe in _PROBES]
+        try:
+            probes = [tracer.trace(other) for other in others]
+        except InvalidArgument:
+            if tracer.batches:
+                raise  # else sizes may depend on one another, or on the example
     weights = {each.name: _weight(each) for each in model.graph.initializer}
-    reader = _Reader(traced, probes, weights, _fixed(model, weights), batches=tracer.batches)
+    inside, of_bodies = Bodies(model), dict[str, Any]()
+    if any(map(bodies, model.graph.node)):
+        of_bodies = {**inside.weights(), **tracer.values(sizes, inside.names())}
+    reader = _Reader(
+        traced,
+        probes,
+        weights,
+        _fixed(model, weights),
+        partial(inside.work, values=of_bodies),
+        batches=tracer.batches,
+    )
     operators = tuple(reader.operators(model.graph.node))
     names = (*tracer.inputs, *(name for each in operators for name in each.outputs))
     used = {name for each in operators for name in each.constants}
@@ -115,6 +151,7 @@ class _Reader:
     probes: list[Mapping[str, Operand | None]]
     weights: Mapping[str, Operand]
     fixed: frozenset[str]
+    work_inside: Callable[[onnx.NodeProto], Work]
     batches: bool
 
     def operators(self, nodes: Iterable[onnx.NodeProto]) -> Iterable[Operator]:
@@ -122,7 +159,7 @@ class _Reader:
             outputs = tuple(filter(None, node.output))
             if self.fixed.issuperset(outputs):
                 continue
-            taken = [name for name in node.input if name]
+            reads = [name for name in taken(node) if name]
             described = Node(
                 node.op_type,
                 {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute},
@@ -133,12 +170,12 @@ class _Reader:
             yield Operator(
                 name=node.name or f"{node.op_type}_{index}",
                 type=node.op_type,
-                inputs=tuple(dict.fromkeys(n for n in taken if n not in self.fixed)),
-                constants=tuple(dict.fromkeys(n for n in taken if n in self.fixed)),
+                inputs=tuple(dict.fromkeys(n for n in reads if n not in self.fixed)),
+                constants=tuple(dict.fromkeys(n for n in reads if n in self.fixed)),
                 outputs=outputs,
                 shapes=tuple(each.shape for each in operands),
-                datatype=self._datatype(taken or outputs),
-                work=work(described),
+                datatype=self._datatype(reads or outputs),
+                work=self.work_inside(node) if bodies(node) else work(described),
             )
 
     def tensor(self, name: str) -> Tensor:
@@ -166,7 +203,7 @@ def _fixed(model: onnx.ModelProto, weights: Iterable[str]) -> frozenset[str]:
     """Return the tensors that do not depend on the inputs."""
     fixed = {*weights, ""}
     for node in model.graph.node:
-        if fixed.issuperset(node.input):
+        if fixed.issuperset(taken(node)):
             fixed.update(node.output)
     return frozenset(fixed)
 

@@ -18,12 +18,16 @@ class Tracer:
 
     Args:
         model: The model; not changed.
+        example: An item for inputs by name, which is run instead of random values.
 
     Raises:
         InvalidArgument: ONNX Runtime refuses the model.
     """
 
-    def __init__(self, model: onnx.ModelProto) -> None:
+    def __init__(
+        self, model: onnx.ModelProto, example: Mapping[str, random_inputs.Array] | None = None
+    ) -> None:
+        self._example = example or {}
         traced = onnx.ModelProto()
         traced.CopyFrom(model)
         del traced.graph.output[:]
@@ -45,7 +49,7 @@ class Tracer:
             InvalidArgument: The model does not run at these sizes.
         """
         values = self.values(sizes, self._names)
-        return {name: _seen(value) for name, value in values.items()}
+        return {name: seen(value) for name, value in values.items()}
 
     def values(self, sizes: Sizes, names: Iterable[str]) -> Mapping[str, Any]:
         """Run the model once; return its inputs and the named tensors.
@@ -53,7 +57,9 @@ class Tracer:
         Raises:
             InvalidArgument: The model does not run at these sizes.
         """
-        given = random_inputs.drawn(self._session.get_inputs(), sizes, seed=0)
+        given = random_inputs.drawn(
+            self._session.get_inputs(), sizes, seed=0, example=self._example
+        )
         wanted = [name for name in names if name not in given]
         try:
             outputs = self._session.run(wanted, dict(given))
@@ -65,14 +71,20 @@ class Tracer:
         return {**given, **dict(zip(wanted, outputs, strict=True))}
 
 
-def session(model: bytes, *, optimised: bool = True, provider: str = "CPUExecutionProvider") -> Any:
-    """Return a session on one thread.
+def session(
+    model: bytes,
+    *,
+    optimised: bool = True,
+    provider: str = "CPUExecutionProvider",
+    threads: int = 1,
+) -> Any:
+    """Return a session, on one thread unless more are wanted.
 
     Raises:
         InvalidArgument: ONNX Runtime refuses the model.
     """
     options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
+    options.intra_op_num_threads = threads
     options.log_severity_level = 4  # errors are raised too
     if not optimised:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -83,7 +95,8 @@ def session(model: bytes, *, optimised: bool = True, provider: str = "CPUExecuti
         raise InvalidArgument(f"ONNX Runtime does not take it: {error}") from error
 
 
-def _seen(value: object) -> Operand | None:
+def seen(value: object) -> Operand | None:
+    """Return an array's type and shape; None: it is no array of numbers."""
     if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiub":
         return None
     return Operand(value.dtype.name, value.shape, value.itemsize)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from importlib import import_module
 from itertools import takewhile
@@ -90,13 +90,19 @@ def read_fingerprint(path: Path) -> Fingerprint | None:
     return Fingerprint(**known) if {"gpu", "product_name"} <= known.keys() else None
 
 
-def write_table(path: Path, fingerprint: Fingerprint, measurements: Iterable[Measurement]) -> None:
+def write_table(
+    path: Path,
+    fingerprint: Fingerprint,
+    measurements: Iterable[Measurement],
+    columns: Sequence[str] = (*_COLUMNS,),
+) -> None:
     """Replace a table atomically; a missing folder is created.
 
     Args:
         path: CSV, or Parquet where it ends in ".parquet".
         fingerprint: The machine.
         measurements: The rows.
+        columns: Of a CSV file; others were not measured.
     """
     rows = [asdict(each) for each in measurements]
     notes = {key: json.dumps(value) for key, value in asdict(fingerprint).items()}
@@ -107,7 +113,7 @@ def write_table(path: Path, fingerprint: Fingerprint, measurements: Iterable[Mea
             return
         with draft.open("w", encoding="utf-8", newline="") as file:
             file.writelines(f"{_COMMENT} {key}: {value}\n" for key, value in notes.items())
-            table = csv.DictWriter(file, list(_COLUMNS), lineterminator="\n")
+            table = csv.DictWriter(file, columns, extrasaction="ignore", lineterminator="\n")
             table.writeheader()
             table.writerows(rows)
 

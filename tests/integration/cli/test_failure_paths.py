@@ -11,9 +11,9 @@ import typer
 from typer.testing import CliRunner
 
 from services.cli.desired import read as read_desired
-from services.cli.infer.send import read
 from services.cli.main import app
 from services.cli.runner import explained
+from services.cli.samples import read_array
 from services.kit.config import Deployment
 from services.kit.config.loader import ConfigError, load
 from services.kit.errors import FailedPrecondition, InvalidArgument
@@ -80,7 +80,7 @@ def archive() -> bytes:
 def test_only_arrays_of_numbers_are_sent(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "array.npy").write_bytes(content)
     with pytest.raises(InvalidArgument, match="number"):
-        read(tmp_path / "array.npy")
+        read_array(tmp_path / "array.npy")
 
 
 def test_desired_states_with_numbers_that_no_message_carries_are_refused(tmp_path: Path) -> None:
