@@ -165,7 +165,15 @@ def examine(file: Path, known: KnownInputs) -> Network:
     sizes = Sizes(
         batch=1, items=known.item_shapes(described, example), texts=read_nodes(file).texts or ("",)
     )
-    graph = read(model, file.stem, sizes, example)
+    try:
+        graph = read(model, file.stem, sizes, example)
+    except InvalidArgument as error:
+        if example:
+            raise
+        raise InvalidArgument(
+            f"{error.message}; where it does not take random numbers, give items that it takes: "
+            "--data FILE.npz, an array for each input"
+        ) from error
     inputs, outputs = _tensors(described), _tensors(running.get_outputs())
     if not any(each.is_served for each in outputs):
         raise InvalidArgument(f"no output is a tensor: {', '.join(map(str, outputs))}")

@@ -167,10 +167,12 @@ def _of_files(files: Sequence[Path], options: Options, say: Say) -> tuple[str, N
                 "--data: needed to measure the accuracies of several variants; an .npz file with "
                 "an array for each input and `labels`; without labels the last --onnx is the best"
             )
-        variants = {each: NewVariant.of(network, None) for each, network in networks.items()}
-        return name, NewModel(variants, options.latency_s)
+        return name, NewModel(_unmeasured(networks), options.latency_s)
     last = [*networks.values()][-1]
     items = some_items(options.data, [Input(each.name, each.shape) for each in last.inputs], 0, 1)
+    compares = items.labels is not None or options.metric is not None
+    if not compares and len(networks) == 1 and not options.precisions:
+        return name, NewModel(_unmeasured(networks), options.latency_s)
     calibration = _calibration(items.count, options.precisions)
     for variant, network in [*networks.items()]:
         for precision in options.precisions:
@@ -181,6 +183,10 @@ def _of_files(files: Sequence[Path], options: Options, say: Say) -> tuple[str, N
     variants = {each: _measured(network, by, say) for each, network in networks.items()}
     _weigh(variants, say)
     return name, NewModel(variants, options.latency_s)
+
+
+def _unmeasured(networks: Mapping[str, Network]) -> dict[str, NewVariant]:
+    return {each: NewVariant.of(network, None) for each, network in networks.items()}
 
 
 def _validation(options: Options, items: Items, best: Network, first: int) -> Validation:

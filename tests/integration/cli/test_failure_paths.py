@@ -74,10 +74,10 @@ def archive() -> bytes:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"no array", archive(), npy(["a"]), npy([1j]), npy([None])],
-    ids=["empty", "text", "npz", "strings", "complex", "objects"],
+    [b"", b"no array", archive(), npy([1j]), npy([None])],
+    ids=["empty", "text", "npz", "complex", "objects"],
 )
-def test_only_arrays_of_numbers_are_sent(tmp_path: Path, content: bytes) -> None:
+def test_only_arrays_of_numbers_and_texts_are_sent(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "array.npy").write_bytes(content)
     with pytest.raises(InvalidArgument, match="number"):
         read_array(tmp_path / "array.npy")

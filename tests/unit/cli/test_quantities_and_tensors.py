@@ -83,8 +83,20 @@ def test_a_tensor_survives_the_wire(datatype: str) -> None:
 
 
 def test_a_datatype_without_a_numpy_type_is_refused() -> None:
-    with pytest.raises(InvalidArgument, match="words: cannot send BYTES; can send BOOL"):
-        request_of("digits", "words", "BYTES", np.zeros(1))
+    with pytest.raises(InvalidArgument, match="words: cannot send BF16; can send BOOL"):
+        request_of("digits", "words", "BF16", np.zeros(1))
+
+
+def test_texts_travel_both_ways_and_are_no_numbers() -> None:
+    """An element of BYTES is its length and its bytes; where numbers are taken, texts are not."""
+    texts = np.array(["a", "é"], object)
+    sent = request_of("net", "words", "BYTES", texts)
+    assert sent.raw_input_contents[0] == b"\1\0\0\0a\2\0\0\0\xc3\xa9"
+    response = ModelInferResponse(raw_output_contents=sent.raw_input_contents)
+    response.outputs.add(name="words", datatype="BYTES", shape=[2])
+    assert outputs_of(response)["words"].tolist() == ["a", "é"]
+    with pytest.raises(InvalidArgument, match="takes FP32, and the array has texts"):
+        request_of("net", "words", "FP32", texts)
 
 
 def test_parameters_become_python_values() -> None:
