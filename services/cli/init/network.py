@@ -69,6 +69,7 @@ class Network:
         gmacs_per_item: Multiply-accumulates per item, 1e9; half the operations of all operators.
         weights_mib: Size of the weights, MiB.
         item_mib: Size of all inner tensors of an item, an upper bound of what it takes, MiB.
+        items: Sizes of an item by input, where the file leaves any free.
         fixed_batch: The first size of all its inputs where they have one that is fixed; None: it is
             free, or no batch.
         alone: Why requests may not share a batch; "": they may.
@@ -81,6 +82,7 @@ class Network:
     gmacs_per_item: Figure
     weights_mib: Figure
     item_mib: Figure
+    items: Mapping[str, tuple[int, ...]]
     fixed_batch: Annotated[int, Field(ge=0)] | None
     alone: str
     latency_s: Figure
@@ -188,6 +190,7 @@ def examine(file: Path, known: KnownInputs) -> Network:
         gmacs_per_item=sum(each.work.flops for each in graph.operators) / 2e9 / items,
         weights_mib=sum(graph.constants.values()) / BYTES_PER_MIB,
         item_mib=sum(t.size_bytes for t in graph.tensors.values()) / BYTES_PER_MIB / items,
+        items=sizes.items,
         fixed_batch=fixed,
         alone=alone or why_alone(file, described, names, partial(running.run, names), _LARGEST),
         latency_s=_latency_s(running, drawn(described, sizes, seed=0, example=example)),

@@ -243,7 +243,7 @@ def _timed(
                 continue
             path = folder / PROFILES / f"{model}.{name}.{cpu_geometry.name(cores)}.csv"
             write_times(
-                variant.network, options.known, cores, place.batch_sizes or CORE_BATCHES, path
+                variant.network, options.data, cores, place.batch_sizes or CORE_BATCHES, path
             )
             variants[name] = replace(variant, table=path)
         say(f"{model}: times on 1 to {cores} cores are in {folder / PROFILES}")
@@ -342,7 +342,13 @@ def _imported(
         if name in models:
             say(f"{each.name} is left out: {name}, its name in the file, is another model's")
             continue
-        models[name] = _of_repository(each, folder, options, say)
+        try:
+            models[name] = _of_repository(each, folder, options, say)
+        except ServiceError as error:
+            say(f"{each.name} is left out: {error.message}")
+            continue
+        if each.without:
+            say(f"{each.name}: not taken over: {', '.join(each.without)}")
         kept.append(each)
     if not models:
         raise FailedPrecondition(f"{folder}: no model of it can be served")
@@ -354,7 +360,8 @@ def _imported(
 def _of_repository(model: RepositoryModel, folder: Path, options: Options, say: Say) -> NewModel:
     limit = model.max_batch
     if model.onnx is not None:
-        found = NewVariant.of(_examined(model.onnx, options, say), None)
+        own = replace(options, shapes={**model.shapes, **options.shapes})
+        found = NewVariant.of(_examined(model.onnx, own, say), None)
         limit = min(limit, found.max_batch or limit)
         variant = NewVariant(found.network, None, found.gmacs_per_item, limit)
     else:

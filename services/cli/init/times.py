@@ -48,13 +48,13 @@ class Timed:
 
 
 def write_times(
-    network: Network, known: KnownInputs, cores: int, batch_sizes: Sequence[int], path: Path
+    network: Network, data: Path | None, cores: int, batch_sizes: Sequence[int], path: Path
 ) -> None:
     """Measure a network on slices of this machine's cores, and write the table. Blocks.
 
     Args:
         network: The network.
-        known: Sizes of an item.
+        data: Validation set, whose first item is run; None: random values are.
         cores: That this machine has.
         batch_sizes: To measure, ascending; one item only where items share no batch.
         path: CSV file.
@@ -62,8 +62,8 @@ def write_times(
     slices = [kind.sm_count for kind in cpu_geometry.geometry(cores, cores).kinds]
     sizes = [1] if network.alone else [*batch_sizes]
     timed = confined(
-        timed_runs, network.file, known, slices, sizes,
-        file=network.file, reads=reads(network.file, known.data),
+        timed_runs, network.file, KnownInputs(network.items, data), slices, sizes,
+        file=network.file, reads=reads(network.file, data),
     )  # fmt: skip
     machine = Fingerprint(
         gpu=cpu_geometry.name(cores),
