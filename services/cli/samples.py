@@ -250,7 +250,7 @@ def read_samples(file: Path, inputs: Sequence[Input]) -> Samples:
 
     Raises:
         NotFound: The file does not exist.
-        InvalidArgument: It is no file of numbers and texts, an input's array is missing or has
+        InvalidArgument: The file holds other things than numbers and texts, an input's array is missing or has
             other sizes, or the arrays have different numbers of items.
     """
     arrays = _arrays(file)

@@ -96,7 +96,7 @@ def session(
 
 
 def seen(value: object) -> Operand | None:
-    """Return an array's type and shape; None: it is no array of numbers."""
+    """Return an array's type and shape; None: it is not an array of numbers."""
     if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiub":
         return None
     return Operand(value.dtype.name, value.shape, value.itemsize)

@@ -83,7 +83,7 @@ def section(folder: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("rate", "macs"), [(16_000, 512 * 512), (4_000, 512 * 4)])
 def test_the_branch_that_an_item_takes_is_counted(tmp_path: Path, rate: int, macs: int) -> None:
-    """Which branch runs decides the arithmetic: the items of --data decide which."""
+    """Arithmetic is that of the branch which the items of --data take."""
     np.savez(tmp_path / "val.npz", x=np.ones((4, 512)), rate=np.array(rate))
     result = init(tmp_path, "--onnx", write(tmp_path, BRANCHES), "--data", tmp_path / "val.npz")
     assert result.exit_code == 0, result.output
