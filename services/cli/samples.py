@@ -250,8 +250,8 @@ def read_samples(file: Path, inputs: Sequence[Input]) -> Samples:
 
     Raises:
         NotFound: The file does not exist.
-        InvalidArgument: The file holds other things than numbers and texts, an input's array is missing or has
-            other sizes, or the arrays have different numbers of items.
+        InvalidArgument: The file holds other things than numbers and texts, an input's array is
+            missing or has other sizes, or the arrays have different numbers of items.
     """
     arrays = _arrays(file)
     labels = next((arrays.pop(name) for name in LABELS if name in arrays), None)
