@@ -112,8 +112,8 @@ def _config(folder: Path) -> ModelConfig:
     steps = (step.model_name for step in config.ensemble_scheduling.step)
     file = config.default_model_filename
     labels = (each.label_filename for each in config.output)
-    tensors = (each.name for each in (*config.input, *config.output))
-    for name in (config.backend, config.platform, file, *steps, *labels, *tensors):
+    taken, given = [each.name for each in config.input], [each.name for each in config.output]
+    for name in (config.backend, config.platform, file, *steps, *labels, *taken, *given):
         require_printable(str(path), name)
     if file and (file in {".", ".."} or "/" in file):
         raise InvalidArgument(f"{path}: default_model_filename must name a file, got {file!r}")

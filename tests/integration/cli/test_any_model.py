@@ -140,7 +140,7 @@ def pair(tmp_path: Path) -> tuple[Path, Path]:
     """A network, and one whose answers are half of its."""
     best, rough = onnx.parser.parse_model(LINEAR), onnx.parser.parse_model(LINEAR)
     weight = rough.graph.initializer[0]
-    weight.CopyFrom(onnx.numpy_helper.from_array(np.float32([[0.5], [0.5]]), "w"))
+    weight.CopyFrom(onnx.numpy_helper.from_array(np.full((2, 1), 0.5, np.float32), "w"))
     onnx.save(best, tmp_path / "best.onnx")
     onnx.save(rough, tmp_path / "rough.onnx")
     return tmp_path / "rough.onnx", tmp_path / "best.onnx"

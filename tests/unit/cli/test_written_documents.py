@@ -28,6 +28,7 @@ def model(tensor: str, file: str, variant: str, word: str) -> NewModel:
         gmacs_per_item=1.0,
         weights_mib=1.0,
         item_mib=1.0,
+        items={},
         fixed_batch=1,
         alone="it takes 1 item at a time",
         latency_s=0.01,
