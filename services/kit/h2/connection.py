@@ -36,6 +36,7 @@ from services.kit.h2.frames import (
 from services.kit.h2.hpack import HeaderBlocks, HpackError
 from services.kit.h2.messages import PREFIX_BYTES, MessageError, MessageReader, Partial
 from services.kit.h2.sending import STREAM_WINDOW, SendingSide, Streams
+from services.kit.h2.turns import CALL_S, Turns
 
 READ_BYTES: Final = 256 * 1024
 MAX_DATA_BYTES: Final = 4 * 2**20
@@ -47,7 +48,7 @@ _DIRECT_BYTES: Final = 32 * 1024  # from here a read goes straight to where its 
 _WRITE_BUFFER_BYTES: Final = 2**20
 _BLOCK_BYTES: Final = READ_BYTES // 2  # larger lists than we take are read, and discarded
 _CONTINUATIONS: Final = 16
-_HEADS_A_TURN: Final = 32  # calls that begin in one turn of the loop, before others have theirs
+_FRAMES_A_LOOK: Final = 16  # frames between two looks at the clock; a head counts as four
 _FAREWELL_S: Final = 0.5
 _LOOKS: Final = 3  # within `dead_after_s`: two silent ones end a connection
 # Frames that make work and bring nothing: so many at once, so many a second, and one per answer.
@@ -80,10 +81,16 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
         last_stream: Highest number of a stream that a peer opened, or that was opened here.
         nudges: WINDOW_UPDATEs of a few bytes that are still free.
         impatience: Frames that brought nothing, less those that time and answers made up for.
+        caller: Name of the peer, whose connections share their turns.
     """
 
     def __init__(
-        self, dead_after_s: float, *, expects_preface: bool, heads: Room | None = None
+        self,
+        dead_after_s: float,
+        *,
+        expects_preface: bool,
+        heads: Room | None = None,
+        turns: Turns | None = None,
     ) -> None:
         """Make a connection.
 
@@ -91,8 +98,11 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
             dead_after_s: Time after which a silent peer is given up, s.
             expects_preface: Whether the peer opens with HTTP/2's preface.
             heads: Room for the parsed header blocks of all connections; None: own room.
+            turns: Turns of all connections; None: own ones.
         """
         super().__init__()
+        self.caller = ""
+        self._turns = turns or Turns()
         self.last_stream = 0
         self.nudges = NUDGES_PER_CALL
         self._receive_window = DEFAULT_WINDOW
@@ -215,9 +225,9 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
             self.fail(ConnectionFault(frames.COMPRESSION_ERROR, str(error)))
 
     def _pause(self) -> None:
-        """Give other connections a turn of the loop, before more calls of this one begin."""
+        """Give other connections their turns, before more of this one is read."""
         self.transport.pause_reading()
-        self.loop.call_soon(self._go_on_reading)
+        self._turns.wait(self.caller, self._go_on_reading)
 
     def _go_on_reading(self) -> None:
         if self._over or self.transport.is_closing():
@@ -257,11 +267,16 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
         if self._rest:
             position = min(self._rest, end)
             self._read_rest(view, position)
-        unpack, heads = HEAD.unpack_from, 0
+        unpack, calls, seen, turns = HEAD.unpack_from, 0, 0, self._turns
+        began_s = time.perf_counter()
+        ends_s = began_s + turns.slice_s()
         while end - position >= HEAD_BYTES:
-            if heads > _HEADS_A_TURN:
-                self._pause()
-                break
+            seen += 1
+            if seen > _FRAMES_A_LOOK:
+                seen = 0
+                if time.perf_counter() + calls * CALL_S > ends_s:
+                    self._pause()
+                    break
             word, flags, number = unpack(view, position)
             kind, start = word & 0xFF, position + HEAD_BYTES
             stop = start + (word >> 8)
@@ -280,11 +295,13 @@ class Connection(SendingSide[Streams], asyncio.BufferedProtocol, Generic[Head, S
             elif kind == HEADERS and flags & _PLAIN_HEADERS == END_HEADERS:
                 head = self._blocks.read(bytes(view[start:stop]))
                 self.head_received(number & frames.MAX_WINDOW, head, flags & END_STREAM)
-                heads += 1
+                calls += 1
+                seen += 3
             else:
                 self._control(kind, flags, number & frames.MAX_WINDOW, bytes(view[start:stop]))
             position = stop
         self._left = bytes(view[position:end])
+        turns.spend(time.perf_counter() - began_s, calls)
 
     def _read_rest(self, view: memoryview, count: int) -> None:
         """Take more of a large frame of DATA, of a stream that may be over meanwhile."""

@@ -36,6 +36,7 @@ from services.kit.h2.messages import (
     MessageReader,
     compress,
 )
+from services.kit.h2.turns import Turns
 from services.kit.net import host_of
 from services.kit.telemetry import logs
 
@@ -137,6 +138,7 @@ class ServerState:
         unread: Room for the bytes of answers to callers who take about as many.
         untaken: Room for the bytes of other answers: of callers who have not shown that they read.
         heads: Room for the bytes of headers that were parsed and may come again.
+        turns: Turns of connections at the event loop.
         opening: Calls whose message is not there yet, with the KiB of their metadata.
         decompressing: Bounds the large messages that are decompressed at a time.
     """
@@ -160,7 +162,7 @@ class ServerState:
         self.unread = Room(limits.receiving_bytes, limits.message_bytes)
         least = min(_UNTAKEN_BYTES, limits.receiving_bytes)
         self.untaken = Room(least, limits.message_bytes)
-        self.heads = Room(_HEADS_BYTES)
+        self.heads, self.turns = Room(_HEADS_BYTES), Turns()
 
     def end_laggards(self, now_s: float) -> None:
         """Make room for answers: end calls that do not take theirs."""
@@ -180,7 +182,12 @@ class ServerConnection(Connection[RequestHead, Call]):
     """
 
     def __init__(self, server: ServerState) -> None:
-        super().__init__(server.limits.dead_after_s, expects_preface=True, heads=server.heads)
+        super().__init__(
+            server.limits.dead_after_s,
+            expects_preface=True,
+            heads=server.heads,
+            turns=server.turns,
+        )
         self._server, self._limits = server, server.limits
         self._leaving: int | None = None  # the last stream that is still taken
         self._born_s = self._busy_s = self.loop.time()
@@ -206,6 +213,7 @@ class ServerConnection(Connection[RequestHead, Call]):
             self._payer = local_or_host(host_of(self.peer_name))
         else:
             self._payer = server.admit("", Call(0, RequestHead(""), self))
+        self.caller = self._payer.name
         if server.draining or not server.connected.take(self._payer):
             self.transport.abort()
             return

@@ -48,6 +48,12 @@ class Written:
     def get_extra_info(self, _: str) -> None:
         """It has no peer."""
 
+    def pause_reading(self) -> None:
+        """Nothing comes by itself."""
+
+    def resume_reading(self) -> None:
+        """Nothing comes by itself."""
+
     def is_closing(self) -> bool:
         return False
 
