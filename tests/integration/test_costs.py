@@ -39,6 +39,18 @@ KNOWN = {
     "small fields": ("request-head", b"", b"\x08\x01", b""),
     "small fields, large request": ("tensors", bytes(0), b"\x3a\x00", b""),
     "a parameter in pieces": ("request-head", b"\x22\x80\x80\x40", b"\x12\x3e" + bytes(62), b""),
+    "values of a provider that lack all": (
+        "provider-carbon-aware-sdk-emissions-bylocation",
+        b"[",
+        b"{},",
+        b"{}]",
+    ),
+    "periods of a provider that lack all": (
+        "provider-neso-intensity",
+        b'{"data": [',
+        b"[],",
+        b"[]]}",
+    ),
     "brackets in YAML": ("yaml", b"a: ", b"[", b"]"),
     "aliases of aliases": (
         "yaml",

@@ -18,6 +18,7 @@ from services.carbon.sources.live.provider import (
     HttpProvider,
     Instant,
     Request,
+    Rows,
     first_needed,
     outlook_of,
 )
@@ -39,7 +40,7 @@ class _Expected(BaseModel):
 
 class _Forecast(BaseModel):
     generated: Instant = Field(validation_alias="generatedAt")
-    data: list[_Expected] | None = Field(validation_alias="forecastData")
+    data: Rows[_Expected] | None = Field(validation_alias="forecastData")
 
 
 class CarbonAwareSdk(HttpProvider[CarbonAwareSdkSource]):
@@ -59,13 +60,13 @@ class CarbonAwareSdk(HttpProvider[CarbonAwareSdkSource]):
         return {"x-api-key": self._key.get_secret_value()} if self._key else {}
 
     def _seen(self, body: bytes) -> Reading:
-        seen = self._parsed(list[_Emission], body)
+        seen = self._parsed(Rows[_Emission], body)
         return Reading(
             tuple(Sample(each.time, each.rating) for each in seen if each.rating is not None)
         )
 
     def _ahead(self, body: bytes, now: datetime) -> Reading:
-        for found in self._parsed(list[_Forecast], body):
+        for found in self._parsed(Rows[_Forecast], body):
             data = sorted(found.data or (), key=lambda each: each.timestamp)
             samples = [
                 Sample(each.timestamp, each.value, "forecast")

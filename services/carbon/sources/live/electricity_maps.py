@@ -17,6 +17,7 @@ from services.carbon.sources.live.provider import (
     HttpProvider,
     Instant,
     Request,
+    Rows,
     outlook_of,
     step_of,
 )
@@ -38,12 +39,12 @@ class _Item(BaseModel):
 
 class _History(BaseModel):
     zone: str | None = None
-    items: list[_Item] | None = Field(validation_alias=AliasChoices("history", "data"))
+    items: Rows[_Item] | None = Field(validation_alias=AliasChoices("history", "data"))
 
 
 class _Forecast(BaseModel):
     zone: str | None = None
-    items: list[_Item] | None = Field(validation_alias=AliasChoices("forecast", "data"))
+    items: Rows[_Item] | None = Field(validation_alias=AliasChoices("forecast", "data"))
 
 
 class ElectricityMaps(HttpProvider[ElectricityMapsSource]):

@@ -23,7 +23,8 @@ logging.getLogger("httpx").setLevel(logging.WARNING)
 # A retry is no news: a failure is logged once, when all of them have failed.
 stamina.instrumentation.set_on_retry_hooks([])
 
-_MAX_BYTES = 16 * 2**20
+_MAX_BYTES = 4 * 2**20
+"""Largest answer: a week of one place in periods of five minutes has 300 KiB."""
 _ATTEMPTS = 3
 _MAX_REDIRECTS = 3
 _MAX_WAIT_S = 10.0

@@ -12,7 +12,14 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
 
 from services.carbon.core.model import Sample
 from services.carbon.core.sources.feed import Reading
-from services.carbon.sources.live.provider import PAST, HttpProvider, Instant, Request, outlook_of
+from services.carbon.sources.live.provider import (
+    PAST,
+    HttpProvider,
+    Instant,
+    Request,
+    Rows,
+    outlook_of,
+)
 from services.kit.config.carbon_sources import NesoSource
 
 STEP = timedelta(minutes=30)
@@ -32,7 +39,7 @@ class _Region(BaseModel):
 class _Period(BaseModel):
     since: Instant = Field(validation_alias="from")
     intensity: _Value | None = None
-    regions: list[_Region] = []
+    regions: Rows[_Region] = []
 
     def value(self, region: int | None) -> _Value | None:
         found = (each.intensity for each in self.regions if each.id == region)
@@ -46,7 +53,7 @@ def _without_region(value: object) -> object:
 
 
 class _Answer(BaseModel):
-    data: Annotated[list[_Period] | None, BeforeValidator(_without_region)]
+    data: Annotated[Rows[_Period] | None, BeforeValidator(_without_region)]
 
 
 class Neso(HttpProvider[NesoSource]):

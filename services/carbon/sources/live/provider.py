@@ -7,7 +7,14 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Annotated, Final, Generic, TypeVar
 
-from pydantic import AfterValidator, AwareDatetime, SecretStr, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    Field,
+    SecretStr,
+    TypeAdapter,
+    ValidationError,
+)
 
 from services.carbon.core.model import Outlook, Sample
 from services.carbon.core.sources.feed import Part, Reading, SourceFailed
@@ -17,6 +24,9 @@ from services.kit.config.carbon_sources import LiveSource
 
 T = TypeVar("T")
 S = TypeVar("S", bound=LiveSource)
+
+Rows = Annotated[list[T], Field(fail_fast=True)]
+"""Values of an answer: the first that is none ends it, as an error for each of 4 MiB takes 3 GiB."""
 
 HOUR: Final = timedelta(hours=1)
 PAST: Final = timedelta(hours=24)

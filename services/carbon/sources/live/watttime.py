@@ -20,6 +20,7 @@ from services.carbon.sources.live.provider import (
     HttpProvider,
     Instant,
     Request,
+    Rows,
     first_needed,
     outlook_of,
     step_of,
@@ -59,7 +60,7 @@ class _Meta(BaseModel):
 
 
 class _Points(BaseModel):
-    data: list[_Point] | None
+    data: Rows[_Point] | None
     meta: _Meta | None = None
 
 

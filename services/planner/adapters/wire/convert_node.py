@@ -24,7 +24,13 @@ from services.kit.hardware import gpu_types
 from services.kit.mig import WHOLE, Geometry, full_layouts
 from services.kit.rpc.condition_messages import conditions_from
 from services.kit.rpc.record_mapping import from_message, to_message
-from services.kit.segment import MOST_BATCH, MOST_PROCESSES, check_name, check_spec
+from services.kit.segment import (
+    MOST_BATCH,
+    MOST_PROCESSES,
+    check_name,
+    check_spec,
+    whole_number,
+)
 from services.planner.core.cycle.environment import NodeChange
 from services.planner.core.fleet import Node, NodeGpu
 from services.planner.core.model import GpuType
@@ -228,8 +234,7 @@ def _running_from(
         )
     _check_length("node.segments.endpoints", message.endpoints, MOST_PROCESSES)
     for endpoint in segment.endpoints:
-        port = endpoint.rpartition(":")[2]
-        if not (port.isascii() and port.isdigit() and 0 < int(port) <= _MOST_PORT):
+        if not whole_number(endpoint.rpartition(":")[2], _MOST_PORT):
             raise InvalidArgument.at("node.segments.endpoints", f"{endpoint[:64]!r} has no port")
     if segment.state is SegmentState.UNSPECIFIED:
         raise InvalidArgument.at("node.segments.state", f"{spec.segment_id} has none")

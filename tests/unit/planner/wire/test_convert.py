@@ -1,6 +1,7 @@
 """Protobuf <-> the planner's words."""
 
 from collections.abc import Callable
+from functools import partial
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -263,11 +264,11 @@ def crowded(message: inventory_pb2.Node) -> None:
     message.gpus.extend(gpu_message() for _ in range(200))
 
 
-def portless(message: inventory_pb2.Node) -> None:
+def with_port(message: inventory_pb2.Node, port: str) -> None:
     message.gpus[0].slices.add().placement.CopyFrom(inventory_pb2.Placement(profile="1g.5gb"))
     spec = spec_message(placement=inventory_pb2.Placement(profile="1g.5gb"))
     state = inventory_pb2.SEGMENT_STATE_READY
-    message.segments.add(state=state, endpoints=["h:http"]).spec.CopyFrom(spec)
+    message.segments.add(state=state, endpoints=[f"h:{port}"]).spec.CopyFrom(spec)
 
 
 def anonymous(message: inventory_pb2.Node) -> None:
@@ -312,7 +313,10 @@ def spec_message(**given: Any) -> inventory_pb2.SegmentSpec:
         (crowded, "node.gpus"),
         (endless, "node.gpus.type.profiles.starts"),
         (unpowered, "node.gpus.type.context_power_w"),
-        (portless, "node.segments.endpoints"),
+        *(
+            (partial(with_port, port=port), "node.segments.endpoints")
+            for port in ("", "http", "0", "65536", "9" * 5_000, "\u0663", "-1")
+        ),
         (typeless, "node.gpus.type.name"),
         (profileless, "node.gpus.type.profiles"),
         (stateless, "node.segments.state"),
