@@ -15,7 +15,7 @@ CALL_S: Final = 50e-6
 class Turns:
     """Processor time for reading frames, shared out among the connections of a server.
 
-    In one turn of the loop a connection reads frames for two milliseconds, and all together for five;
+    In one turn of the loop a connection reads frames for two milliseconds, all together for five;
     what is left waits. Callers have turns one after another, and the connections of a caller, so
     that a caller with many connections, or with frames that cost most, is no faster than others.
 

@@ -26,7 +26,7 @@ T = TypeVar("T")
 S = TypeVar("S", bound=LiveSource)
 
 Rows = Annotated[list[T], Field(fail_fast=True)]
-"""Values of an answer: the first that is none ends it, as an error for each of 4 MiB takes 3 GiB."""
+"""Values of an answer; the first wrong one ends it: an error for each of 4 MiB takes 3 GiB."""
 
 HOUR: Final = timedelta(hours=1)
 PAST: Final = timedelta(hours=24)

@@ -1,9 +1,9 @@
 """Protobuf <-> the planner's words."""
 
 from collections.abc import Callable
-from functools import partial
 from dataclasses import fields, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
