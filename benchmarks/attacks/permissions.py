@@ -33,6 +33,7 @@ from services.kit.net import split_address
 from services.kit.rpc import dial
 
 _TIMEOUT_S: Final = 5.0
+_PACKS_S: Final = 30.0  # an attacker takes seconds to pack 60 MiB; the server refuses the headers
 _REFUSED_WITHIN_S = 0.5
 _SILENT: Final = 500
 _WATCHES: Final = 200
@@ -77,14 +78,20 @@ class Attacker:
         return ""
 
 
-def unary(service: str, stub: Any, method: str, request: Callable[[Target], Any]) -> Attack:
+def unary(
+    service: str,
+    stub: Any,
+    method: str,
+    request: Callable[[Target], Any],
+    timeout_s: float = _TIMEOUT_S,
+) -> Attack:
     """Return the attack that calls a method once."""
 
     async def attack(target: Target, attacker: Attacker) -> str:
         address = _address(target, service)
         return await attacker.call(
             address,
-            lambda channel: getattr(stub(channel), method)(request(target), timeout=_TIMEOUT_S),
+            lambda channel: getattr(stub(channel), method)(request(target), timeout=timeout_s),
         )
 
     return attack
@@ -232,6 +239,7 @@ def attacks() -> Iterator[tuple[str, Attack]]:
             planner,
             "SetObjective",
             lambda _: planner_pb2.SetObjectiveRequest(strategy="x" * _LARGE_BYTES),
+            _PACKS_S,
         ),
     )
     yield (
