@@ -5,8 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from skl2onnx import to_onnx
-from sklearn.linear_model import LogisticRegression
 from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
@@ -28,6 +26,9 @@ SEQUENCE = """
 @pytest.mark.parametrize("labels", [["ash", "oak", "elm"], [30, 1, 200]])
 def test_a_classifiers_map_is_served_as_its_scores(tmp_path: Path, labels: list[object]) -> None:
     """As scikit-learn gives them, a column for each sorted label, and batches as without a map."""
+    from skl2onnx import to_onnx  # noqa: PLC0415 - each test process imports this module
+    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415
+
     classifier = LogisticRegression().fit(ITEMS, np.array(labels * 20))
     (tmp_path / "m.onnx").write_bytes(to_onnx(classifier, ITEMS).SerializeToString())
     engine = Engine(tmp_path / "m.onnx", CPU)

@@ -11,8 +11,6 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 import pytest
-from skl2onnx import to_onnx
-from sklearn.preprocessing import OneHotEncoder
 
 from inference import grpc_service_pb2 as oip
 from services.gpuagent.worker import tensors
@@ -58,6 +56,9 @@ def test_items_that_cannot_mix_share_batches(tmp_path: Path, name: str) -> None:
 
 def test_functions_and_categories_of_a_file_are_known(tmp_path: Path) -> None:
     """A function of the file finds things; an encoder takes no text but its categories."""
+    from skl2onnx import to_onnx  # noqa: PLC0415 - each test process imports this module
+    from sklearn.preprocessing import OneHotEncoder  # noqa: PLC0415
+
     found = proven(calling_itself(tmp_path / "f.onnx"))
     words = np.array([["red"], ["green"], ["blue"]], object)
     encoder = to_onnx(OneHotEncoder(handle_unknown="error").fit(words), words)
