@@ -71,7 +71,11 @@ def test_figures_come_from_the_file_and_say_so(made: tuple[Path, Result]) -> Non
     model = deployed(made).models["conv-16"]
     assert model.variants["conv-16"].profile.gmacs_per_item == pytest.approx(0.0006, rel=0.02)
     text = (made[0] / CONFIG).read_text()
-    for said in ("# takes image float[?, 64]", "# times of batches are in the table; an item takes", "  # "):
+    for said in (
+        "# takes image float[?, 64]",
+        "# times of batches are in the table; an item takes",
+        "  # ",
+    ):
         assert said in text
     assert YAML().load(text)["models"]["conv-16"]["variants"]["conv-16"]["file"] == "conv-16.onnx"
 
