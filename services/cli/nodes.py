@@ -14,6 +14,7 @@ from services.cli.console.names import gpu_names
 from services.cli.console.output import condition_lines, document, show, working
 from services.cli.plan.orders import ORDER_S
 from services.cli.plan.render import proposal
+from services.cli.reasons import say_holds
 from services.cli.status.document import gpus_of
 from services.cli.status.render import gpu_bars, gpu_table
 from services.kit.config.loader import load
@@ -76,6 +77,7 @@ async def drain(config: Path, node: str, *, wait: bool) -> None:
         request = pb.CordonNodeRequest(node=node, drain=True)
         await clients.planner.CordonNode(request, timeout=ORDER_S)
         typer.echo(f"What runs on {node} is being moved to other nodes.")
+        await say_holds(clients)
         left = await _segments(clients, node) if wait else 0
         while left:
             await asyncio.sleep(_LOOK_S)

@@ -48,13 +48,58 @@ EFFECTS: Final[Mapping[ConditionKind, Effect]] = {
     ConditionKind.TEXTS_TOO_LONG: Effect.DEGRADES,
     ConditionKind.GPU_ESTIMATED: Effect.DEGRADES,
     ConditionKind.GPU_IMPAIRED: Effect.DEGRADES,
+    ConditionKind.PLAN_HELD: Effect.DEGRADES,
+    ConditionKind.FROZEN: Effect.DEGRADES,
+    ConditionKind.MAINTENANCE: Effect.DEGRADES,
 }
 """By kind; a kind that only a newer service knows has none."""
 
+HOLDS: Final = (ConditionKind.PLAN_HELD, ConditionKind.FROZEN, ConditionKind.MAINTENANCE)
+"""Kinds that keep the planner from making other plans: a model that the plan lacks is stopped."""
+
+_COMMANDS: Final[Mapping[ConditionKind, str]] = {
+    ConditionKind.CONTROL_OFF: "gpuagent serve --node {0}",
+    ConditionKind.NODE_AWAY: "gpuagent serve --node {0}",
+    ConditionKind.GPU_MISSING: "doctor",
+    ConditionKind.PROVIDER_MISSING: "doctor",
+    ConditionKind.MODEL_FILE_MISSING: "models fetch {0}",
+    ConditionKind.FIXED_BATCH: "models show {0}",
+    ConditionKind.WORKER_FAILING: "models show {0}",
+    ConditionKind.QUARANTINED: "models show {0}",
+    ConditionKind.DISK_FULL: "doctor",
+    ConditionKind.ZONE_UNKNOWN: "doctor",
+    ConditionKind.INTENSITY_STALE: "doctor",
+    ConditionKind.NO_VARIANT_MEETS_SLO: "config set models.{0}.slo.latency_s=SECONDS",
+    ConditionKind.PROFILE_MISSING: "gpuagent profile {0}",
+    ConditionKind.CAPACITY_MISSING: "plan dry-run --add-gpus TYPE:NODE:COUNT",
+    ConditionKind.ACCURACY_FLOOR_MISSED: "config set planner.objective.accuracy_floor=SHARE",
+    ConditionKind.STRATEGY_WITHOUT_PIPELINES: "config set planner.strategy=exact",
+    ConditionKind.ROLLOUT_FAILED: "plan show",
+    ConditionKind.UNDECIDED: "plan dry-run",
+    ConditionKind.REDUNDANCY_MISSING: "plan explain",
+    ConditionKind.STATE_DAMAGED: "doctor",
+    ConditionKind.MODEL_FILE_DAMAGED: "models fetch {0}",
+    ConditionKind.TEXTS_TOO_LONG: "config set models.{0}.slo.latency_s=SECONDS",
+    ConditionKind.GPU_ESTIMATED: "gpuagent profile --all",
+    ConditionKind.GPU_IMPAIRED: "doctor",
+    ConditionKind.PLAN_HELD: "plan unpin",
+    ConditionKind.FROZEN: "plan unfreeze",
+    ConditionKind.MAINTENANCE: "plan dry-run --apply",
+}
+"""Arguments of `cinquefoil` that end a condition, or show what does; {0}: the subject's name."""
+
 
 def effect_of(condition: Condition) -> Effect:
-    """Return the effect of a condition on its subject."""
+    """Return the effect of a condition on its subject: a hold stops models that it leaves out."""
+    if condition.kind in HOLDS and condition.subject.startswith("model/"):
+        return Effect.STOPS
     return EFFECTS[condition.kind]
+
+
+def command_of(condition: Condition) -> str:
+    """Return the command that ends a condition, or shows what does."""
+    name = condition.subject.split("/")[1] if "/" in condition.subject else ""
+    return f"cinquefoil {_COMMANDS[condition.kind].format(name)}".rstrip()
 
 
 def concerns_variant(condition: Condition) -> bool:
@@ -69,8 +114,11 @@ def stops_model(condition: Condition) -> bool:
 
 def described(condition: Condition) -> str:
     """Return a condition as a line for a person."""
-    setting = f" (setting: {condition.setting})" if condition.setting else ""
-    return f"{condition.kind.name} {condition.subject}: {condition.sentence}{setting}"
+    setting = f"setting: {condition.setting}; " if condition.setting else ""
+    return (
+        f"{condition.kind.name} {condition.subject}: {condition.sentence} "
+        f"({setting}run: {command_of(condition)})"
+    )
 
 
 def control_off(node: str) -> Condition:

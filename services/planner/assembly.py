@@ -56,7 +56,7 @@ class Planner:
             store,
             state.fleet,
             self.policies,
-            lambda: (*cluster_conditions(state), *self.reconciler.standing.conditions()),
+            lambda: (*cluster_conditions(state), *self.reconciler.standing.conditions(state)),
             lambda: store.leadership.lease.term,
         )
         self.agents = AgentSessions(state, account_writer.book)

@@ -205,7 +205,7 @@ async def pin(
     from services.cli.plan.orders import give, report
 
     held = (await give(config, PinRequest(version=version))).version
-    sentence = f"Plan {held} is held. `cinquefoil plan unpin` lets go."
+    sentence = f"Plan {held} is pinned: no other is made until `cinquefoil plan unpin`."
     report({"pinned_version": held}, sentence, as_json=json)
 
 
@@ -216,7 +216,7 @@ async def unpin(config: Config = DEPLOYMENT, json: Json = False) -> None:
     from services.cli.plan.orders import give, report
 
     await give(config, UnpinRequest())
-    sentence = "No plan is held; the planner makes plans by itself."
+    sentence = "No plan is pinned; the planner makes plans by itself."
     report({"pinned_version": 0}, sentence, as_json=json)
 
 
@@ -258,12 +258,15 @@ async def rollback(
     config: Config = DEPLOYMENT,
     json: Json = False,
 ) -> None:
-    """Carry an earlier plan out again, as a new version, and pin it."""
+    """Carry an earlier plan out again, as a new version, and pin it until `plan unpin`."""
     from cinquefoil.planner.v1.planner_pb2 import RollbackRequest
     from services.cli.plan.orders import give, report_plan
 
     plan = (await give(config, RollbackRequest(version=version))).plan
-    sentence = f"Plan {version} is being rolled out again as plan {plan.version}, and held."
+    sentence = (
+        f"Plan {version} is being rolled out again as plan {plan.version}, and pinned: no other "
+        "plan is made until `cinquefoil plan unpin`."
+    )
     report_plan(plan, sentence, as_json=json)
 
 

@@ -7,6 +7,8 @@ from rich.text import Text
 
 from services.kit.request_cost import ENERGY_ERRORS
 
+_ROUNDS_TO_ZERO = 5e-3
+
 
 def milliseconds(latency_s: float | None) -> str:
     """Return a latency in ms; "-" for none."""
@@ -33,11 +35,19 @@ def percent(fraction: float) -> str:
 def change(before: float, after: float, *, more_is_better: bool = False) -> Text:
     """Return by how much a quantity changes, and whether that is better, in a word and a colour."""
     if before == after or math.isnan(before) or math.isnan(after):
-        return Text("-")
+        return Text("none")
     word, style = ("better", "green") if (after > before) == more_is_better else ("worse", "red")
     ratio = after / before - 1.0 if before > 0 <= after and math.isfinite(before) else math.inf
     size = f"{ratio:+.1%} ".replace("%", " %") if math.isfinite(ratio) else ""
     return Text(f"{size}{word}", style=style)
+
+
+def change_by(difference: float, unit: str) -> Text:
+    """Return by how much a quantity of which more is better changes, in its unit."""
+    if math.isnan(difference) or abs(difference) < _ROUNDS_TO_ZERO:
+        return Text("none")
+    word, style = ("better", "green") if difference > 0 else ("worse", "red")
+    return Text(f"{difference:+.2f} {unit} {word}", style=style)
 
 
 def energy(energy_j: float) -> str:

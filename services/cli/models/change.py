@@ -8,10 +8,13 @@ from typing import Any
 import typer
 from rich.console import Console
 
+from services.cli.client import connected
 from services.cli.init.document import model_section
 from services.cli.init.run import Options, new_model
 from services.cli.plan.settings import change
+from services.cli.reasons import say_holds
 from services.cli.yaml_file import edited, written
+from services.kit.config.loader import load
 from services.kit.errors import AlreadyExists, FailedPrecondition, NotFound, Unavailable
 from services.local.up.running import request_reload
 
@@ -44,7 +47,7 @@ async def add(config: Path, logs: Path, options: Options, *, dry_run: bool) -> N
         typer.echo(f"Would add to {config}:\n\n{added}")
         await _show_plan(config, {f"models.{name}": document["models"][name]})
         return
-    _say(f"added models.{name} to {config}", reloaded=request_reload(logs))
+    await _say(config, f"added models.{name} to {config}", reloaded=request_reload(logs))
 
 
 async def remove(config: Path, logs: Path, name: str, *, dry_run: bool) -> None:
@@ -71,7 +74,7 @@ async def remove(config: Path, logs: Path, name: str, *, dry_run: bool) -> None:
     if dry_run:
         await _show_plan(config, {f"models.{name}": None})
         return
-    _say(f"removed models.{name} from {config}", reloaded=request_reload(logs))
+    await _say(config, f"removed models.{name} from {config}", reloaded=request_reload(logs))
 
 
 async def _show_plan(config: Path, values: Mapping[str, Any]) -> None:
@@ -82,10 +85,12 @@ async def _show_plan(config: Path, values: Mapping[str, Any]) -> None:
         typer.echo(f"The plan that would follow is not known: {error.message}")
 
 
-def _say(done: str, *, reloaded: bool) -> None:
+async def _say(config: Path, done: str, *, reloaded: bool) -> None:
     then = (
         "the suite that runs here takes it over; `cinquefoil status` shows when it has"
         if reloaded
         else "no `cinquefoil up` with this file's logs runs here: send SIGHUP to the services"
     )
     typer.echo(f"{done}; {then}")
+    async with connected(load(config)) as clients:
+        await say_holds(clients)

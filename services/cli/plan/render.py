@@ -16,7 +16,7 @@ from cinquefoil.planner.v1.plan_pb2 import Plan, PlannedSegment, PlanState
 from services.cli.console.messages import Cell, Fact, Messages, word
 from services.cli.console.names import GpuNames, gpu_name, namer, slice_name
 from services.cli.console.output import condition_lines, table
-from services.cli.console.quantities import alternatives, change, percent
+from services.cli.console.quantities import alternatives, change, change_by, percent
 from services.cli.plan.deviation import Measure, deviation, largest, measures, observed
 from services.kit.plurals import counted
 from services.kit.rpc.condition_messages import conditions_from
@@ -56,9 +56,10 @@ def listed(plans: Iterable[Plan], pinned_version: int = 0, pinned_by: str = "") 
         column.no_wrap = True
     if not rows.row_count:
         return Text("No plan yet.")
-    if not pinned_by:
+    if not pinned_version:
         return rows
-    return Group(rows, Text(f"Plan {pinned_version} is held by {pinned_by}."))
+    by = f" by {pinned_by}" if pinned_by else ""
+    return Group(rows, Text(f"Plan {pinned_version} is pinned{by}; run: cinquefoil plan unpin"))
 
 
 def one(plan: Plan, gpus: GpuNames) -> RenderableType:
@@ -84,8 +85,8 @@ def one(plan: Plan, gpus: GpuNames) -> RenderableType:
         view.details(plan, hide=_HEAD),
         view.details(plan.inputs, "Known when it was made"),
         view.compared(
-            "Expected, and what came of it",
-            {"expected": plan.prediction, "seen": observed(plan)},
+            "Predicted and measured",
+            {"predicted": plan.prediction, "measured": observed(plan)},
             ("deviation", lambda expected, seen: _percent(deviation(expected, seen))),
         ),
         view.details(plan.outcome, "While it was active", hide=("latency_s", "accuracy")),
@@ -152,7 +153,7 @@ def explanation(answer: explanation_pb2.Explanation) -> RenderableType:
     """Return a plan's binding constraints, its promises, and the alternatives."""
     title = f"Why plan {answer.version} is as it is" if answer.version else "Why"
     view = Messages()
-    bindings: RenderableType = Text("\nNo constraint binds it.")
+    bindings: RenderableType = Text("\nNo limit is reached.")
     if answer.bindings:
         columns: dict[str, Cell] = {
             "constraint": lambda each: each.constraint.replace("_", " "),
@@ -186,8 +187,8 @@ def difference(
     """
     names = [f"plan {version}" if version else "the dry run" for version in _versions(answer)]
     summary = (
-        f"\nFrom {names[0]} to {names[1]}: of the segments, {len(answer.started)} start, "
-        f"{len(answer.stopped)} stop and {answer.kept} stay."
+        f"\nFrom {names[0]} to {names[1]}: starts {counted(len(answer.started), 'segment')}, "
+        f"stops {len(answer.stopped)}, keeps {answer.kept}."
     )
     parts: list[RenderableType] = [Text(summary)]
     parts += [segments("Start", answer.started, gpus)] if answer.started else []
@@ -197,8 +198,15 @@ def difference(
     if names[0] == names[1]:
         return Group(*parts)
     promises = dict(zip(names, (answer.from_outlook, answer.to_outlook), strict=True))
+
+    def changed(before: Fact, after: Fact) -> RenderableType:
+        others = [each.circumstance for each in answer.unlike if before.path in each.fields]
+        return Text(f"other {', '.join(others)}") if others else _change(before, after)
+
     return Group(
-        *parts, Messages(gpus).compared("What they promise", promises, ("change", _change))
+        *parts,
+        Messages(gpus).compared("What they promise", promises, ("change", changed)),
+        *(Text(f"Not comparable where {each.sentence}.") for each in answer.unlike),
     )
 
 
@@ -207,6 +215,8 @@ def _versions(answer: explanation_pb2.PlanDiff) -> tuple[int, int]:
 
 
 def _change(before: Fact, after: Fact) -> RenderableType:
+    if before.path == "objective":  # its zero is BASE's: a ratio would say nothing
+        return change_by(after.value - before.value, "points")
     return change(before.value, after.value, more_is_better=before.more_is_better)
 
 

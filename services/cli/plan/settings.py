@@ -17,6 +17,7 @@ from services.cli.console.names import gpu_names
 from services.cli.console.output import print_json, working
 from services.cli.plan.orders import ORDER_S
 from services.cli.plan.render import proposal
+from services.cli.reasons import say_holds
 from services.kit.config.loader import load
 
 
@@ -54,15 +55,16 @@ async def change(
         with working("The planner tries it" if dry_run else "The planner takes it over"):
             answer = await clients.planner.ChangeSettings(request, timeout=ORDER_S)
         gpus = await gpu_names(clients.planner) if dry_run and not as_json else {}
-    if as_json:
-        print_json(answer)
-        return
-    paths = ", ".join(answer.changed) or "nothing"
-    if dry_run:
-        Console().print(proposal(answer.outcome, gpus))
-        typer.echo(f"Would change: {paths}.")
-    else:
-        typer.echo(f"Changed: {paths}. `cinquefoil config unset` returns to the file's values.")
+        if as_json:
+            print_json(answer)
+            return
+        paths = ", ".join(answer.changed) or "nothing"
+        if dry_run:
+            Console().print(proposal(answer.outcome, gpus))
+            typer.echo(f"Would change: {paths}.")
+        else:
+            typer.echo(f"Changed: {paths}. `cinquefoil config unset` returns to the file's values.")
+        await say_holds(clients)
 
 
 async def show_changed(config: Path, *, as_json: bool) -> None:

@@ -18,7 +18,7 @@ from cinquefoil.predictor.v1.predictor_pb2 import SOURCE_EXACT, SOURCE_SEMANTIC,
 from cinquefoil.router.v1.router_pb2 import GetStatusResponse, InstanceStatus, ModelStatus
 from services.cli.console.messages import values
 from services.cli.console.names import slice_name
-from services.kit.conditions import effect_of
+from services.kit.conditions import command_of, effect_of
 from services.kit.rpc.condition_messages import conditions_from
 
 Row = SimpleNamespace
@@ -62,6 +62,7 @@ def document(  # noqa: PLR0913  # one argument per service
                 subject=each.subject,
                 sentence=each.sentence,
                 setting=each.setting,
+                command=command_of(each),
             )
             for each in conditions_from(fleet.conditions if fleet else ())
         ],

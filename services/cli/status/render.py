@@ -168,9 +168,6 @@ def _summary(status: Row) -> list[RenderableType]:
         read = ", ".join(f"{name} {digest}" for name, digest in status.digests.items())
         text = f"deployment files differ: {read}; SIGHUP has a service read its file again"
         lines.append(Text(text, style="yellow"))
-    if status.hold is not None:
-        text = f"held: {status.hold.why}; only lost capacity is replaced until {status.hold.until}"
-        lines.append(Text(text, style="yellow"))
     if status.leader is not None:
         lines.append(Text(f"planner: {status.leader.holder} leads, term {status.leader.term}"))
     if status.totals is not None:

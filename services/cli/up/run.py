@@ -13,6 +13,7 @@ from rich.text import Text
 from inference import grpc_service_pb2 as oip
 from services.cli.client import connected
 from services.cli.console.output import condition_line, condition_lines, table
+from services.cli.reasons import say_holds
 from services.cli.up.waiting import until_ready
 from services.kit import proxies
 from services.kit.conditions import control_off
@@ -89,6 +90,8 @@ async def _until_ready(
             request = oip.ModelMetadataRequest(name=next(iter(deployment.models)))
             with suppress(ServiceError):
                 described = await clients.inference.ModelMetadata(request)
+            if not left:
+                await say_holds(clients)
     if left:
         console.print(Text("Not every model is served:", style="bold"))
         for each in condition_lines(left):

@@ -26,6 +26,9 @@ from services.planner.core.routing_table import Announcement, Places, routes
 _log = logs.get("publisher")
 
 _CONDITIONS_PAUSE_S = 0.002
+_LOOK_S = 2.0
+"""Longest time between two looks at the conditions: holds begin and end without a report, s."""
+
 _MAX_PAUSE_S = 0.5
 """Pause per node, and its limit: each joining node changes what all subscribers get, s."""
 
@@ -206,7 +209,7 @@ class Publisher:
                 self.board.publish(replace(self.board.value, conditions=_noted(conditions)))
                 nodes = len(self._fleet.settings)
                 await asyncio.sleep(min(nodes * _CONDITIONS_PAUSE_S, _MAX_PAUSE_S))
-            await changed.after(seen)
+            await changed.after(seen, _LOOK_S)
 
 
 def _note(plan: Plan) -> None:

@@ -229,6 +229,7 @@ def _decided(draft: Draft) -> DecidedPlan:
         configuration=draft.decision.configuration,
         solve_s=draft.plan.prediction.solve_s,
         segments=draft.decision.target,
+        strategy=draft.plan.strategy,
     )
 
 
@@ -243,5 +244,6 @@ def _explain(plan: Plan, snapshot: Snapshot, settings: Settings) -> Explanation:
             configuration=replace(decided, gap=plan.prediction.gap),
             solve_s=plan.prediction.solve_s,
             segments=segments,
+            strategy=plan.strategy,
         )
     )

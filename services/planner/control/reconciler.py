@@ -3,6 +3,7 @@
 import asyncio
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
@@ -73,7 +74,7 @@ class Reconciler:
             raise InvalidArgument.at(
                 "until", f"must be within a year from now, got {freeze.until.isoformat()}"
             )
-        await self._orders.give(partial(self._set_freeze, freeze))
+        await self._orders.give(partial(self._set_freeze, replace(freeze, since=now)))
 
     async def unfreeze(self) -> None:
         """End a freeze; the planner considers all changes since at once."""
@@ -155,6 +156,7 @@ class Reconciler:
         is_active = newest is not None and newest.state is PlanState.ACTIVE
         standing.active = newest if is_active else await self._store.active()
         standing.pinned = await self._store.pin()
+        standing.pinned_at = await self._store.pinned_at()
         standing.freeze = await self._store.freeze()
         self._state.believe(await self._store.beliefs())
         await self._account_writer.restore(standing.active)
@@ -186,7 +188,8 @@ class Reconciler:
         """Begin the plan of a dry run, unless another plan is pinned."""
         if self.standing.pinned is not None:
             raise FailedPrecondition(
-                f"plan {self.standing.pinned.version} is pinned; unpin first", reason="PINNED"
+                f"plan {self.standing.pinned.version} is pinned; `cinquefoil plan unpin` first",
+                reason="PINNED",
             )
         return await self._begin(f"apply: {plan.reason}{ordered_by(principal)}", plan)
 
@@ -195,7 +198,8 @@ class Reconciler:
         freeze = self.standing.freeze
         if freeze is not None and self._state.clock.now() < freeze.until:
             raise FailedPrecondition(
-                f"frozen until {freeze.until.isoformat(timespec='seconds')}; unfreeze first",
+                f"frozen until {freeze.until.isoformat(timespec='seconds')}; "
+                "`cinquefoil plan unfreeze` first",
                 reason="FROZEN",
             )
         planning, lifecycle = self.cycle.planning, self.cycle.lifecycle
@@ -204,7 +208,7 @@ class Reconciler:
         stored = await lifecycle.publish(draft, pin=pin)
         prometheus.PLANS.labels("order").inc()
         if pin is not None:
-            self.standing.pinned = Pin(stored.version, pin)
+            await self._set_pin(Pin(stored.version, pin))
         return stored, partial(lifecycle.roll_out, stored, draft)
 
     async def _hold(self, version: int | None, principal: str) -> tuple[int, None]:
@@ -217,15 +221,21 @@ class Reconciler:
                 f"plan {version} is not the active one, which is {active.version}; "
                 "roll back to it instead",
             )
-        pin = Pin(active.version, principal)
-        await self._store.pin.save(pin)
-        self.standing.pinned = pin
+        await self._set_pin(Pin(active.version, principal))
         _log.info("pinned", version=active.version, principal=principal)
         return active.version, None
+
+    async def _set_pin(self, pin: Pin | None) -> None:
+        at = None if pin is None else self._state.clock.now()
+        await self._store.pin.save(pin)
+        await self._store.pinned_at.save(at)
+        self.standing.pinned, self.standing.pinned_at = pin, at
+        self._state.changed.notify()  # subscribers get the conditions
 
     async def _set_freeze(self, freeze: Freeze | None) -> tuple[None, None]:
         await self._store.freeze.save(freeze)
         self.standing.freeze = freeze
+        self._state.changed.notify()
         if freeze is None:
             _log.info("unfrozen")
         else:
@@ -238,7 +248,6 @@ class Reconciler:
         return None, None
 
     async def _release(self) -> tuple[None, None]:
-        await self._store.pin.save(None)
-        self.standing.pinned = None
+        await self._set_pin(None)
         _log.info("unpinned")
         return None, None

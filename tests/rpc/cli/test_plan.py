@@ -260,7 +260,7 @@ async def test_diff_names_what_starts_and_what_stops(cinquefoil: Shell) -> None:
     ended = await cinquefoil("diff", "1", "2")
     found = (await cinquefoil("diff", "1", "2", "--json")).json
 
-    assert "From plan 1 to plan 2: of the segments, 14 start, 2 stop and 0 stay." in ended.out
+    assert "From plan 1 to plan 2: starts 14 segments, stops 2, keeps 0." in ended.out
     assert (len(found["started"]), len(found["stopped"]), found["kept"]) == (14, 2, 0)
 
 
@@ -298,9 +298,9 @@ async def test_pin_holds_and_unpin_lets_go(cinquefoil: Shell) -> None:
     during = await versions(cinquefoil)
     free = await cinquefoil("unpin")
 
-    assert held.out == "Plan 1 is held. `cinquefoil plan unpin` lets go.\n"
+    assert held.out == "Plan 1 is pinned: no other is made until `cinquefoil plan unpin`.\n"
     assert during == [("1", True)]
-    assert free.out == "No plan is held; the planner makes plans by itself.\n"
+    assert free.out == "No plan is pinned; the planner makes plans by itself.\n"
     assert await versions(cinquefoil) == [("1", False)]
 
 
@@ -308,7 +308,10 @@ async def test_rollback_runs_an_old_plan_again(cinquefoil: Shell) -> None:
     await cinquefoil("dry-run", "--strategy", "co2opt", "--apply")
     ended = await cinquefoil("rollback", "1")
 
-    assert "Plan 1 is being rolled out again as plan 3, and held." in ended.out
+    assert (
+        "Plan 1 is being rolled out again as plan 3, and pinned: no other plan is made until "
+        "`cinquefoil plan unpin`."
+    ) in ended.out
     assert (await versions(cinquefoil))[0] == ("3", True)
 
 

@@ -11,8 +11,11 @@ import pytest
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
+from services.kit.conditions import HOLDS
+from services.kit.config import Deployment, MaintenanceWindow
 from services.kit.net import free_port
 from services.kit.rpc import dial
+from services.kit.rpc.condition_messages import conditions_from
 from tests.support.certificates import issued
 from tests.support.fake_agent import (
     Act,
@@ -24,6 +27,7 @@ from tests.support.fake_agent import (
     deployment,
     living,
     planner,
+    reload,
     watch,
 )
 from tests.support.planner.planner_client import (
@@ -229,7 +233,7 @@ async def test_orders_for_other_plans_are_refused_in_a_freeze(suite: Suite) -> N
 
     for code, message in (applied, back):
         assert code is grpc.StatusCode.FAILED_PRECONDITION
-        assert message.endswith("unfreeze first")
+        assert message.endswith("`cinquefoil plan unfreeze` first")
 
 
 @pytest.mark.parametrize("hours", [-1.0, 24 * 400])
@@ -361,7 +365,10 @@ async def test_nothing_is_applied_while_a_plan_is_pinned(suite: Suite) -> None:
     await suite.stub.Apply(apply)
     seen = await active(suite.stub, 2)
 
-    assert refused == (grpc.StatusCode.FAILED_PRECONDITION, "plan 1 is pinned; unpin first")
+    assert refused == (
+        grpc.StatusCode.FAILED_PRECONDITION,
+        "plan 1 is pinned; `cinquefoil plan unpin` first",
+    )
     assert held == 1
     assert seen.plan.reason == "apply: dry run"
 
@@ -419,3 +426,92 @@ async def test_plans_say_which_operator_ordered_them(tmp_path: Path) -> None:
         f"apply: dry run (by {ada})",
         f"objective: strategy base -> co2opt (by {ada})",
     ]
+
+
+# ---- what is held says so ----------------------------------------------------------------------
+
+
+async def held_back(stub: PlannerServiceAsyncStub) -> dict[tuple[str, str], str]:
+    """Return the sentences of the holds, by kind and subject."""
+    fleet = await stub.GetFleet(planner_pb2.GetFleetRequest())
+    found = conditions_from(fleet.conditions)
+    return {(each.kind.name, each.subject): each.sentence for each in found if each.kind in HOLDS}
+
+
+async def added(stub: PlannerServiceAsyncStub, settings: Deployment) -> None:
+    """Add a model to the deployment of a planner that runs."""
+    text = settings.models["digits"]
+    models = {"models": {**settings.models, "text": text}}
+    await reload(stub, settings.model_copy(update=models))
+
+
+@pytest.mark.parametrize("order", ["pin", "rollback", "freeze"])
+async def test_a_model_that_a_hold_leaves_out_is_stopped_by_it_until_it_ends(
+    order: str, tmp_path: Path, grid: Grid
+) -> None:
+    """Who, since when, until when; subscribers get it, and afterwards the model is planned."""
+    settings = deployment(tmp_path, grid.port)
+    kind = "FROZEN" if order == "freeze" else "PLAN_HELD"
+    async with planner(settings) as stub, living(Agent("node-a", ("GPU-1",)), stub):
+        await active(stub, 1)
+        version = 1
+        if order == "freeze":
+            request = planner_pb2.FreezeRequest(reason="sales")
+            request.until.FromDatetime(datetime.now(UTC) + timedelta(hours=3))
+            await stub.Freeze(request)
+        elif order == "pin":
+            await stub.Pin(planner_pb2.PinRequest())
+        else:
+            await stub.Rollback(planner_pb2.RollbackRequest(version=1))
+            version = 2
+        await active(stub, version)
+        assert (await held_back(stub)).keys() == {(kind, "plan")}
+        await added(stub, settings)
+        seen = await watch(stub, lambda seen: any("text" in c.subject for c in seen.conditions))
+        held = await held_back(stub)
+        await stub.Unfreeze(planner_pb2.UnfreezeRequest())
+        await stub.Unpin(planner_pb2.UnpinRequest())
+        later = (await active(stub, version + 1)).plan
+        ended = await held_back(stub)
+
+    assert held.keys() == {(kind, "plan"), (kind, "model/text")}
+    assert {each.subject for each in seen.conditions} == {"plan", "model/text"}
+    whole = held[kind, "plan"]
+    if kind == "FROZEN":
+        assert "(sales)" in whole
+        assert f"until {request.until.ToDatetime():%Y-%m-%d %H:%M} UTC" in whole
+    else:
+        assert f"plan {version} is pinned since {datetime.now(UTC):%Y-%m-%d}" in whole
+    assert "text" in later.inputs.demand_rps
+    assert not ended
+
+
+async def test_a_pin_keeps_its_time_over_a_restart(tmp_path: Path, grid: Grid) -> None:
+    """What status says of a pin is the same before and after."""
+    settings, agent = deployment(tmp_path, grid.port), Agent("node-a", ("GPU-1",))
+    async with planner(settings) as stub, living(agent, stub):
+        await active(stub, 1)
+        await stub.Pin(planner_pb2.PinRequest())
+        before = await held_back(stub)
+    async with planner(settings) as stub, living(agent, stub):
+        await connected(stub, "node-a")
+
+        assert (await held_back(stub)) == before
+
+
+async def test_outside_maintenance_windows_the_next_one_is_named(
+    tmp_path: Path, grid: Grid
+) -> None:
+    """A condition that nobody ordered: it has the setting and the time when it ends."""
+    opens = datetime.now(UTC) + timedelta(hours=2)
+    window = MaintenanceWindow(start=f"{opens:%H:%M}", length_s=60)
+    settings = deployment(tmp_path, grid.port)
+    held_back_by = settings.planner.model_copy(update={"maintenance": (window,)})
+    settings = settings.model_copy(update={"planner": held_back_by})
+    async with planner(settings) as stub, living(Agent("node-a", ("GPU-1",)), stub):
+        await active(stub, 1)
+        await added(stub, settings)
+        held = await held_back(stub)
+
+    assert held.keys() == {("MAINTENANCE", "plan"), ("MAINTENANCE", "model/text")}
+    assert f"until {opens:%Y-%m-%d %H:%M} UTC" in held["MAINTENANCE", "model/text"]

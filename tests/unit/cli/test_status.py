@@ -1,5 +1,6 @@
 """`cinquefoil status`: what a person must know is there in words."""
 
+from datetime import UTC, datetime, timedelta
 from io import StringIO
 
 from rich.console import Console
@@ -11,6 +12,8 @@ from services.cli.status.document import Row, document
 from services.cli.status.render import render
 from services.kit.conditions import control_off
 from services.kit.rpc.condition_messages import condition_messages
+from services.planner.core.maintenance import Freeze, Held, hold
+from services.planner.core.plan import Pin
 
 
 def _status(*nodes: planner_pb2.FleetNode, plan: plan_pb2.Plan | None = None) -> Row:
@@ -45,7 +48,7 @@ def test_a_condition_is_a_line_with_the_setting_that_changes_it() -> None:
 
     assert (
         "CONTROL_OFF node/rack-7: the agent of rack-7 only reads its node, so no plan uses its "
-        "GPUs (setting: nodes.rack-7.control)"
+        "GPUs (setting: nodes.rack-7.control; run: cinquefoil gpuagent serve --node rack-7)"
     ) in console.export_text()
 
 
@@ -96,16 +99,23 @@ def test_gpus_that_the_plan_leaves_empty_are_named_with_what_they_draw() -> None
     assert "wanted to serve all: 1 x a100-40gb or 5 x t4" in shown
 
 
-def test_a_hold_on_plans_says_why_and_until_when() -> None:
-    fleet = planner_pb2.GetFleetResponse(hold=planner_pb2.Hold(why="frozen: sales"))
-    fleet.hold.until.FromSeconds(1_800_000_000)
-    console = Console(width=200, file=StringIO(), record=True)
-    console.print(render(document(fleet=fleet)))
+def test_a_hold_on_plans_is_a_line_with_who_when_until_and_the_command_that_ends_it() -> None:
+    at = datetime(2027, 1, 15, 8, 0, tzinfo=UTC)
+    freeze = Freeze(at, "sales", "ada", at - timedelta(hours=2))
+    held = Held(Pin(7, "bob"), None, freeze, hold(freeze, (), at - timedelta(hours=1)))
+    found = condition_messages(held.conditions(["text"]))
+    console = Console(width=300, file=StringIO(), record=True)
+    console.print(render(document(fleet=planner_pb2.GetFleetResponse(conditions=found))))
+    shown = console.export_text()
 
     assert (
-        "held: frozen: sales; only lost capacity is replaced until 2027-01-15T08:00:00+00:00"
-        in console.export_text()
-    )
+        "FROZEN plan: plans are frozen by ada since 2027-01-15 06:00 UTC (sales): only lost "
+        "capacity is replaced until 2027-01-15 08:00 UTC (run: cinquefoil plan unfreeze)"
+    ) in shown
+    assert (
+        "PLAN_HELD model/text: the plan has no segment of text, and gets none until it is "
+        "unpinned: plan 7 is pinned by bob (run: cinquefoil plan unpin)"
+    ) in shown
 
 
 def test_a_language_model_has_a_line_with_its_tokens_and_what_each_took() -> None:

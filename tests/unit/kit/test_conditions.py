@@ -1,10 +1,22 @@
 """Conditions: documented, and those that explain a model are found."""
 
+from typing import Any
+
 import pytest
+from typer.main import get_command
 
 from cinquefoil.condition.v1 import condition_pb2 as pb
 from cinquefoil.condition.v1.records import Condition, ConditionKind
-from services.kit.conditions import EFFECTS, Effect, concerning, described
+from services.cli.main import app
+from services.kit.conditions import (
+    EFFECTS,
+    HOLDS,
+    Effect,
+    command_of,
+    concerning,
+    described,
+    effect_of,
+)
 from services.kit.rpc.condition_messages import condition_messages, conditions_from
 
 OFF = Condition(ConditionKind.CONTROL_OFF, "node/n", "it only reads", "nodes.n.control")
@@ -18,8 +30,32 @@ def test_every_kind_has_an_effect() -> None:
 
 
 def test_a_condition_says_which_setting_changes_it() -> None:
-    assert described(OFF) == "CONTROL_OFF node/n: it only reads (setting: nodes.n.control)"
-    assert described(SLOW) == "NO_VARIANT_MEETS_SLO model/digits: too slow"
+    assert described(OFF) == (
+        "CONTROL_OFF node/n: it only reads "
+        "(setting: nodes.n.control; run: cinquefoil gpuagent serve --node n)"
+    )
+    assert described(LOST) == (
+        "MODEL_FILE_MISSING variant/digits/large: no file (run: cinquefoil models fetch digits)"
+    )
+
+
+@pytest.mark.parametrize("kind", list(EFFECTS))
+def test_every_condition_has_a_command_that_exists(kind: ConditionKind) -> None:
+    """What ends a condition can be run: its group, command and options are the CLI's."""
+    command: Any = get_command(app)
+    words = command_of(Condition(kind, "model/m", "")).split()[1:]
+    while words and hasattr(command, "commands"):
+        command = command.commands[words.pop(0)]
+    known = {name for each in command.params for name in each.opts}
+    assert {word for word in words if word.startswith("--")} <= known
+
+
+@pytest.mark.parametrize("kind", HOLDS)
+def test_a_hold_stops_the_models_that_it_leaves_out_and_no_others(kind: ConditionKind) -> None:
+    plan, model = Condition(kind, "plan", "held"), Condition(kind, "model/text", "left out")
+
+    assert (effect_of(plan), effect_of(model)) == (Effect.DEGRADES, Effect.STOPS)
+    assert concerning("text", (OFF, plan, model)) == (model,)
 
 
 def test_a_model_s_own_condition_explains_it() -> None:

@@ -72,6 +72,12 @@ class _ConditionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Conditi
     """A GPU type has no table: its speed and idle power are estimated from what the driver says."""
     CONDITION_KIND_GPU_IMPAIRED: _ConditionKind.ValueType  # 24
     """A GPU's driver refuses queries about it, or its meter gives what cannot be."""
+    CONDITION_KIND_PLAN_HELD: _ConditionKind.ValueType  # 25
+    """An operator pinned a plan: no other is made, and a model that it lacks is not served."""
+    CONDITION_KIND_FROZEN: _ConditionKind.ValueType  # 26
+    """An operator froze what runs: only lost capacity is replaced, until a time."""
+    CONDITION_KIND_MAINTENANCE: _ConditionKind.ValueType  # 27
+    """No maintenance window is open: only lost capacity is replaced, until the next one opens."""
 
 class ConditionKind(_ConditionKind, metaclass=_ConditionKindEnumTypeWrapper):
     """Kinds of conditions; docs/conditions.md has a row for each."""
@@ -125,6 +131,12 @@ CONDITION_KIND_GPU_ESTIMATED: ConditionKind.ValueType  # 23
 """A GPU type has no table: its speed and idle power are estimated from what the driver says."""
 CONDITION_KIND_GPU_IMPAIRED: ConditionKind.ValueType  # 24
 """A GPU's driver refuses queries about it, or its meter gives what cannot be."""
+CONDITION_KIND_PLAN_HELD: ConditionKind.ValueType  # 25
+"""An operator pinned a plan: no other is made, and a model that it lacks is not served."""
+CONDITION_KIND_FROZEN: ConditionKind.ValueType  # 26
+"""An operator froze what runs: only lost capacity is replaced, until a time."""
+CONDITION_KIND_MAINTENANCE: ConditionKind.ValueType  # 27
+"""No maintenance window is open: only lost capacity is replaced, until the next one opens."""
 Global___ConditionKind: _TypeAlias = ConditionKind  # noqa: Y015
 
 @_typing.final

@@ -56,6 +56,12 @@ class ConditionKind(IntEnum):
     GPU_ESTIMATED = 23
     # A GPU's driver refuses queries about it, or its meter gives what cannot be.
     GPU_IMPAIRED = 24
+    # An operator pinned a plan: no other is made, and a model that it lacks is not served.
+    PLAN_HELD = 25
+    # An operator froze what runs: only lost capacity is replaced, until a time.
+    FROZEN = 26
+    # No maintenance window is open: only lost capacity is replaced, until the next one opens.
+    MAINTENANCE = 27
 
     @classmethod
     def _missing_(cls, value: object) -> "ConditionKind":

@@ -286,6 +286,7 @@ class PlanDiff(_message.Message):
     FROM_OUTLOOK_FIELD_NUMBER: _builtins.int
     TO_OUTLOOK_FIELD_NUMBER: _builtins.int
     KEPT_FIELD_NUMBER: _builtins.int
+    UNLIKE_FIELD_NUMBER: _builtins.int
     from_version: _builtins.int
     """Versions compared; 0: a dry run."""
     to_version: _builtins.int
@@ -316,6 +317,10 @@ class PlanDiff(_message.Message):
     def to_outlook(self) -> Global___Outlook:
         """See from_outlook."""
 
+    @_builtins.property
+    def unlike(self) -> _containers.RepeatedCompositeFieldContainer[Global___Unlike]:
+        """Circumstances that differ, so that some predicted figures are not comparable."""
+
     def __init__(
         self,
         *,
@@ -328,14 +333,47 @@ class PlanDiff(_message.Message):
         from_outlook: Global___Outlook | None = ...,
         to_outlook: Global___Outlook | None = ...,
         kept: _builtins.int = ...,
+        unlike: _abc.Iterable[Global___Unlike] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["from_outlook", b"from_outlook", "to_outlook", b"to_outlook"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clocks", b"clocks", "from_outlook", b"from_outlook", "from_version", b"from_version", "kept", b"kept", "shares", b"shares", "started", b"started", "stopped", b"stopped", "to_outlook", b"to_outlook", "to_version", b"to_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clocks", b"clocks", "from_outlook", b"from_outlook", "from_version", b"from_version", "kept", b"kept", "shares", b"shares", "started", b"started", "stopped", b"stopped", "to_outlook", b"to_outlook", "to_version", b"to_version", "unlike", b"unlike"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PlanDiff: _TypeAlias = PlanDiff  # noqa: Y015
+
+@_typing.final
+class Unlike(_message.Message):
+    """A circumstance that two plans do not share."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CIRCUMSTANCE_FIELD_NUMBER: _builtins.int
+    SENTENCE_FIELD_NUMBER: _builtins.int
+    FIELDS_FIELD_NUMBER: _builtins.int
+    circumstance: _builtins.str
+    """"load", "grid", "fleet" or "objective"."""
+    sentence: _builtins.str
+    """How it differs, for people."""
+    @_builtins.property
+    def fields(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Fields of Outlook whose values are not comparable for it."""
+
+    def __init__(
+        self,
+        *,
+        circumstance: _builtins.str = ...,
+        sentence: _builtins.str = ...,
+        fields: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["circumstance", b"circumstance", "fields", b"fields", "sentence", b"sentence"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Unlike: _TypeAlias = Unlike  # noqa: Y015
 
 @_typing.final
 class ShareChange(_message.Message):

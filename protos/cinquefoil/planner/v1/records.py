@@ -482,6 +482,21 @@ class ClockChange:
     to_mhz: int = 0
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Unlike:
+    """A circumstance that two plans do not share.
+
+    Attributes:
+        circumstance: "load", "grid", "fleet" or "objective".
+        sentence: How it differs, for people.
+        fields: Fields of Outlook whose values are not comparable for it.
+    """
+
+    circumstance: str = ""
+    sentence: str = ""
+    fields: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class PlanDiff:
     """Differences between two plans.
@@ -496,6 +511,7 @@ class PlanDiff:
         from_outlook: Predicted figures of both.
         to_outlook: See from_outlook.
         kept: Segments that stay.
+        unlike: Circumstances that differ, so that some predicted figures are not comparable.
     """
 
     from_version: int = 0
@@ -507,6 +523,7 @@ class PlanDiff:
     from_outlook: Outlook = Outlook()
     to_outlook: Outlook = Outlook()
     kept: int = 0
+    unlike: tuple[Unlike, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, order=True)

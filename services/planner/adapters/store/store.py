@@ -99,6 +99,7 @@ class Store:
         owners: The node of each GPU, by UUID.
         fixed: The settings that the newest plan depends on; empty: unknown.
         pin: The pinned plan, and its operator.
+        pinned_at: Time when it was pinned, beside it: older planners read `pin` as it is.
         freeze: The last freeze ordered, which may have ended; None: none.
         overrides: Settings changed by operators, by path.
         policies: Serving policies ordered by operators, by model.
@@ -115,6 +116,7 @@ class Store:
         self.owners = Stored[Mapping[str, str]](connection, "gpu_owners", dict[str, str], {})
         self.fixed = Stored[FixedInputs](connection, "fixed", dict[str, str], {})
         self.pin = Stored[Pin | None](connection, "pinned", rows.StoredPin, None)
+        self.pinned_at = Stored[datetime | None](connection, "pinned_at", datetime | None, None)
         self.freeze = Stored[Freeze | None](connection, "freeze", Freeze | None, None)
         self.overrides = Stored[Mapping[str, ChangedSetting]](
             connection, "overrides", dict[str, ChangedSetting], {}

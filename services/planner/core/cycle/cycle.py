@@ -23,7 +23,7 @@ from services.planner.core.cycle.planning import Planning, Undecided
 from services.planner.core.cycle.rollout_executor import StepFailed
 from services.planner.core.decide import Snapshot, pose, staying
 from services.planner.core.forecast.text_lengths import TextLength, eased
-from services.planner.core.maintenance import hold, holding
+from services.planner.core.maintenance import holding
 from services.planner.core.online_search.corrected_profile import learned, slower
 from services.planner.core.triggers import (
     Kind,
@@ -93,8 +93,7 @@ class DecisionCycle:
     @property
     def held(self) -> Hold | None:
         """The hold that limits plans to lost capacity; None: there is none."""
-        now = self._state.clock.now()
-        return hold(self.standing.freeze, self._state.settings.maintenance, now)
+        return self.standing.held(self._state).hold
 
     async def run(self) -> None:
         """Run the cycle until it is cancelled."""

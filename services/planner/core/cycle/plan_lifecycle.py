@@ -4,6 +4,7 @@ import math
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from cinquefoil.condition.v1.records import Condition, ConditionKind
 from cinquefoil.planner.v1.records import Plan, PlanState
@@ -15,7 +16,7 @@ from services.planner.core.cycle.rollout_executor import (
     may_serve,
     stops,
 )
-from services.planner.core.maintenance import Freeze
+from services.planner.core.maintenance import Freeze, Held, hold
 from services.planner.core.model import Segment
 from services.planner.core.online_search.measurement import Measurement, Reading, measured
 from services.planner.core.placement.actions import Rollout
@@ -40,6 +41,7 @@ class Standing:
         undecided: Reason why the last attempt decided nothing; "": it did.
         unfinished: The newest plan and its inputs, if a restart cut its rollout.
         pinned: The plan that an operator pinned; None: none.
+        pinned_at: Time of that order, UTC; None: unknown.
         freeze: The last freeze ordered, which may have ended; None: none.
         changes_s: Times when plans changed what runs, monotonic, s; those of the last hours.
     """
@@ -52,18 +54,26 @@ class Standing:
     undecided: str = ""
     unfinished: tuple[Plan, Observation] | None = None
     pinned: Pin | None = None
+    pinned_at: datetime | None = None
     freeze: Freeze | None = None
     changes_s: deque[float] = field(default_factory=lambda: deque(maxlen=1000))
 
-    def conditions(self) -> tuple[Condition, ...]:
-        """Return the active plan's missed promises, and the reason why there is no newer plan."""
+    def held(self, state: ClusterState) -> Held:
+        """Return the holds on the planner now."""
+        now = hold(self.freeze, state.settings.maintenance, state.clock.now())
+        return Held(self.pinned, self.pinned_at, self.freeze, now)
+
+    def conditions(self, state: ClusterState) -> tuple[Condition, ...]:
+        """Return the active plan's missed promises, and the reasons why there is no newer plan."""
         found = () if self.active is None else self.active.conditions
         if self.failed is not None:
             why = f"plan {self.failed.version} failed: {self.failed.failure}"
             found = (*found, Condition(ConditionKind.ROLLOUT_FAILED, "plan", why))
         if self.undecided:
             found = (*found, Condition(ConditionKind.UNDECIDED, "plan", self.undecided))
-        return found
+        served = {each.spec.model for each in self.active.segments} if self.active else set()
+        left_out = [each.name for each in state.deployed if each.name not in served]
+        return (*found, *self.held(state).conditions(left_out if self.active else ()))
 
     def ran(self, state: ClusterState, running: Iterable[Segment]) -> Measurement | None:
         """Return the work of the active plan since its last measurement; None: it does not run.

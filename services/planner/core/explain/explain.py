@@ -25,7 +25,7 @@ from services.planner.core.plan import prediction_of
 from services.planner.core.problem.pricing import prices
 from services.planner.core.problem.score import score
 from services.planner.core.problem.shortfall import shortfalls
-from services.planner.core.strategies import REGISTRY
+from services.planner.core.strategies import BY_OBJECTIVE, REGISTRY
 from services.planner.core.strategies.exact_program import TINY
 
 _WORTH_SHOWING = 1e-6
@@ -42,6 +42,7 @@ class DecidedPlan:
         configuration: The chosen configuration, with its proven gap.
         solve_s: Time the strategy took, s.
         segments: Its segments at their places; (): unknown.
+        strategy: Strategy that made it.
     """
 
     version: int
@@ -49,6 +50,7 @@ class DecidedPlan:
     configuration: Configuration
     solve_s: float
     segments: tuple[Segment, ...] = ()
+    strategy: str = "exact"
 
 
 def explain(decided: DecidedPlan) -> Explanation:
@@ -73,6 +75,7 @@ def explain(decided: DecidedPlan) -> Explanation:
         runner_up=max(others, key=lambda each: each.score.worth, default=None),
         others=tuple(others),
         turning_points=tuple(break_even_points(problem, chosen, others, solve)),
+        strategy=decided.strategy,
     )
     brief = _outlined(decided, chosen)
     binding = (*brief.bindings, *_reconfiguration(problem, chosen))
@@ -180,15 +183,16 @@ def _reconfiguration(problem: Problem, chosen: Judged) -> Iterator[Binding]:
     priced = judge(prices(problem), better)
     if ours is None or theirs is None or priced is None:
         return
-    gain, price = theirs.score.objective - ours.score.objective, priced.score.reconfiguration
-    if theirs.score.shortage <= ours.score.shortage and gain > _WORTH_SHOWING and price > 0:
+    gain = theirs.score.objective - ours.score.objective
+    price = priced.score.reconfiguration - chosen.score.reconfiguration
+    if theirs.score.shortage == ours.score.shortage and _WORTH_SHOWING < gain <= price:
         yield Binding(
             constraint="reconfiguration_price",
             subject="",
             used=min(1.0, gain / price),
             sentence=(
-                f"{difference(chosen, theirs)} would gain {gain:.2f} points, but getting there "
-                f"costs {price:.2f}."
+                f"{difference(chosen, theirs)} would gain {gain:.3g} points, but getting there "
+                f"costs {price:.3g}."
             ),
         )
 
@@ -196,6 +200,7 @@ def _reconfiguration(problem: Problem, chosen: Judged) -> Iterator[Binding]:
 _OPTIMAL_GAP = 1e-6
 _MAX_MODELS = 5
 _SAME_POINTS = 5e-3  # rounds to 0.00
+_SAME_LOAD = 1e-3  # of a model's demand
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +215,7 @@ class ExplainedCase:
         runner_up: The best of `others`.
         others: Configurations that differ from the chosen one.
         turning_points: Carbon weights beyond which another configuration would be better.
+        strategy: Strategy that made the plan.
     """
 
     problem: Problem
@@ -219,12 +225,18 @@ class ExplainedCase:
     runner_up: Judged | None
     others: tuple[Judged, ...]
     turning_points: tuple[BreakEven, ...]
+    strategy: str
 
 
 def sentences(case: ExplainedCase) -> Iterator[str]:
     """Yield the explanation, the most important first."""
     yield _promise(case)
     yield from _unserved("The plan", case.chosen.score)
+    if case.strategy not in BY_OBJECTIVE:
+        yield (
+            f"{case.strategy} decides by a rule of its own; what follows is in points of the "
+            "deployment's objective, by which all strategies are judged."
+        )
     yield _proof(case)
     yield from _against_base(case)
     yield from _against_others(case)
@@ -259,6 +271,9 @@ def _proof(case: ExplainedCase) -> str:
         return "How far it is from the best is not proven."
     if case.gap <= _OPTIMAL_GAP:
         return "It is proven to be the best there is."
+    if case.gap > 1.0:  # of an objective near 0 a ratio says nothing
+        points = case.gap * max(abs(case.chosen.score.objective), TINY)
+        return f"It is proven to be within {points:.2f} points of the best there is."
     return f"It is proven to be within {percent(case.gap, 2)} of the best there is."
 
 
@@ -319,14 +334,26 @@ def _turning_points(case: ExplainedCase) -> Iterator[str]:
 
 def _versus(case: ExplainedCase, other: Judged) -> str:
     ours, theirs = case.chosen.score, other.score
+    if not _serve_alike(case.problem, ours, theirs):
+        return "another served load, so that carbon and accuracy are not comparable"
     carbon = _relative(ours.carbon_gco2e_per_h, theirs.carbon_gco2e_per_h)
     points = round(_quality(case.problem, ours) - _quality(case.problem, theirs), 2) + 0.0
-    return f"{carbon} carbon and {points:+.2f} points of accuracy"
+    return f"{carbon} and {points:+.2f} points of accuracy"
+
+
+def _serve_alike(problem: Problem, ours: Score, theirs: Score) -> bool:
+    return all(
+        abs(ours.unserved_rps.get(model.name, 0.0) - theirs.unserved_rps.get(model.name, 0.0))
+        <= _SAME_LOAD * model.demand_rps
+        for model in problem.models
+    )
 
 
 def _relative(ours: float, theirs: float) -> str:
-    change = round(ours / theirs - 1, 3) + 0.0 if theirs > 0 else 0.0  # + 0.0: no minus zero
-    return f"{change:+.1%}".replace("%", " %")
+    if theirs <= 0:
+        return "as little carbon" if ours <= 0 else "carbon where it has none"
+    change = round(ours / theirs - 1, 3) + 0.0  # + 0.0: no minus zero
+    return f"{change:+.1%} carbon".replace("%", " %")
 
 
 def _quality(problem: Problem, promised: Score) -> float:

@@ -1,17 +1,23 @@
-"""Differences between plans, and formatting of figures in sentences."""
+"""Differences between plans, what of them is comparable, and figures in sentences."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
+from itertools import islice
+from typing import Final
 
 from cinquefoil.gpuagent.v1.records import SegmentSpec
 from cinquefoil.planner.v1.records import (
     ClockChange,
+    Goals,
     Outlook,
     Plan,
     PlanDiff,
+    PlanInputs,
     PlannedSegment,
     Prediction,
     ShareChange,
+    Unlike,
 )
 
 
@@ -54,7 +60,70 @@ def diff(before: Plan, after: Plan) -> PlanDiff:
         from_outlook=outlook_of(before.prediction),
         to_outlook=outlook_of(after.prediction),
         kept=len(kept),
+        unlike=tuple(unlike(before.inputs, after.inputs)),
     )
+
+
+_ALIKE: Final = 0.01
+"""Relative difference up to which loads and intensities count as the same."""
+
+_OF_LOAD: Final = ("objective", "latency_s", "accuracy", "power_w", "carbon_gco2e_per_h", "gpus")
+_MAX_NAMED: Final = 3
+
+
+def unlike(before: PlanInputs, after: PlanInputs) -> Iterator[Unlike]:
+    """Yield the circumstances that two plans do not share, with the figures that depend on them.
+
+    Points of the objective are relative to BASE under a plan's own circumstances: only under the
+    same ones do they have the same zero and unit.
+    """
+    load = _moved(before.demand_rps, after.demand_rps)
+    if load:
+        yield Unlike(
+            "load", f"the load differs: {_listed(load, 'req/s')}", (*_OF_LOAD, "unserved_rps")
+        )
+    grid = _moved(before.intensity_gco2e_per_kwh, after.intensity_gco2e_per_kwh)
+    if grid:
+        text = f"the grid differs: {_listed(grid, 'gCO2e/kWh')}"
+        yield Unlike("grid", text, ("objective", "carbon_gco2e_per_h"))
+    fleet = _moved(before.gpus, after.gpus)
+    if fleet:
+        yield Unlike("fleet", f"the fleet differs: {_listed(fleet, 'GPUs')}", ("objective",))
+    aims = _moved(_aims(before), _aims(after))
+    if aims:
+        yield Unlike("objective", f"the objective differs: {_listed(aims, '')}", ("objective",))
+
+
+def _aims(inputs: PlanInputs) -> dict[str, float]:
+    goals = inputs.goals or Goals(clover=1.0)
+    return {
+        "carbon_weight": inputs.carbon_weight,
+        "accuracy_floor": inputs.accuracy_floor,
+        **{each.name: getattr(goals, each.name) for each in fields(goals)},
+    }
+
+
+def _moved(
+    before: Mapping[str, float], after: Mapping[str, float]
+) -> dict[str, tuple[float, float]]:
+    """Return the values that differ, by name; one that is missing is 0."""
+    pairs = {
+        name: (before.get(name, 0.0), after.get(name, 0.0))
+        for name in sorted(before.keys() | after.keys())
+    }
+    return {
+        name: (was, now)
+        for name, (was, now) in pairs.items()
+        if not math.isclose(was, now, rel_tol=_ALIKE)
+    }
+
+
+def _listed(moved: Mapping[str, tuple[float, float]], unit: str) -> str:
+    named = [
+        f"{name} {was:.4g} -> {now:.4g}" for name, (was, now) in islice(moved.items(), _MAX_NAMED)
+    ]
+    more = [f"{len(moved) - len(named)} more"] if len(moved) > len(named) else []
+    return " ".join(filter(None, (", ".join(named), unit, *(f"and {each}" for each in more))))
 
 
 def _by_place(plan: Plan) -> dict[SegmentSpec, PlannedSegment]:

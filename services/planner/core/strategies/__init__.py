@@ -21,6 +21,9 @@ Strategy = Callable[[Problem], Configuration]
 PIPELINED = frozenset({"exact"})
 """Strategies that plan pipelines; the others leave them out."""
 
+BY_OBJECTIVE = frozenset({"annealing", "exact", "oracle", "random"})
+"""Strategies that look for the best objective; the others decide by a rule of their own."""
+
 _ALL: Mapping[str, Strategy] = {
     "annealing": annealing,
     "base": base,

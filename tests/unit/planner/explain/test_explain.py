@@ -1,5 +1,6 @@
 """The claims of an explanation hold: each is checked against the problem it explains."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
@@ -18,7 +19,7 @@ from services.planner.core.placement.placement import place
 from services.planner.core.problem.load_split import with_load
 from services.planner.core.problem.pricing import prices
 from services.planner.core.problem.score import score
-from services.planner.core.strategies import REGISTRY
+from services.planner.core.strategies import BY_OBJECTIVE, REGISTRY
 from tests.support.examples import examples
 from tests.support.planner.fleets import fleet, model, pool, problem
 
@@ -269,6 +270,41 @@ def test_the_price_of_reconfiguring_binds_where_it_alone_keeps_the_better_plan_a
     assert 0 < found.used < 1
     assert f"would gain {gain:.2f} points" in found.sentence
     assert ("reconfiguration_price", "") not in bound(explained(free, stays))
+
+
+@examples(0.16)
+@given(
+    st.sampled_from(list(REGISTRY)),
+    st.floats(20, 2000),
+    st.floats(0, 1),
+    st.floats(0, 30),
+    st.sampled_from(list(REGISTRY)),
+)
+def test_only_like_is_compared_with_like(
+    strategy: str, demand_rps: float, carbon_weight: float, price: float, ran: str
+) -> None:
+    """Whatever plan is explained: prices keep what they outweigh, carbon is of the same load."""
+    posed = vision(demand_rps, carbon_weight=carbon_weight, switch_price=price)
+    posed = replace(posed, running=placed(posed, REGISTRY[ran](posed)))
+    chosen = REGISTRY[strategy](posed)
+    found = explain(DecidedPlan(3, posed, chosen, 0.5, strategy=strategy))
+
+    kept = bound(found).get(("reconfiguration_price", ""))
+    if kept is not None:
+        gain, cost = map(float, re.findall(r"(?:gain|costs) ([\d.e+-]+\d)", kept.sentence))
+        assert gain <= cost
+    ours = found.plan.unserved_rps
+    for other, says in ((found.base, "Against BASE"), (found.runner_up, "The runner-up is")):
+        said = [each for each in found.sentences if each.startswith(says) and "plan has" in each]
+        if other is not None and other.outlook.unserved_rps != pytest.approx(ours, abs=1.0):
+            assert not any("% carbon" in each for each in said)
+    own_rule = any("by a rule of its own" in each for each in found.sentences)
+    assert own_rule == (strategy not in BY_OBJECTIVE)
+    assert not any(
+        float(each) > 100
+        for text in found.sentences
+        for each in re.findall(r"within (\S+) %", text)
+    )
 
 
 @examples(0.16)
