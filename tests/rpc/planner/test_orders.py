@@ -449,7 +449,7 @@ async def added(stub: PlannerServiceAsyncStub, settings: Deployment) -> None:
 async def test_a_model_that_a_hold_leaves_out_is_stopped_by_it_until_it_ends(
     order: str, tmp_path: Path, grid: Grid
 ) -> None:
-    """Who, since when, until when; subscribers get it, and afterwards the model is planned."""
+    """The operator and the times are named; subscribers get it, and afterwards the model is planned."""
     settings = deployment(tmp_path, grid.port)
     kind = "FROZEN" if order == "freeze" else "PLAN_HELD"
     async with planner(settings) as stub, living(Agent("node-a", ("GPU-1",)), stub):
@@ -487,7 +487,7 @@ async def test_a_model_that_a_hold_leaves_out_is_stopped_by_it_until_it_ends(
 
 
 async def test_a_pin_keeps_its_time_over_a_restart(tmp_path: Path, grid: Grid) -> None:
-    """What status says of a pin is the same before and after."""
+    """The sentence of a pin is the same before and after."""
     settings, agent = deployment(tmp_path, grid.port), Agent("node-a", ("GPU-1",))
     async with planner(settings) as stub, living(agent, stub):
         await active(stub, 1)
@@ -502,7 +502,7 @@ async def test_a_pin_keeps_its_time_over_a_restart(tmp_path: Path, grid: Grid) -
 async def test_outside_maintenance_windows_the_next_one_is_named(
     tmp_path: Path, grid: Grid
 ) -> None:
-    """A condition that nobody ordered: it has the setting and the time when it ends."""
+    """A condition without an order has the setting and the time when it ends."""
     opens = datetime.now(UTC) + timedelta(hours=2)
     window = MaintenanceWindow(start=f"{opens:%H:%M}", length_s=60)
     settings = deployment(tmp_path, grid.port)

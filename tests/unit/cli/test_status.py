@@ -99,7 +99,7 @@ def test_gpus_that_the_plan_leaves_empty_are_named_with_what_they_draw() -> None
     assert "wanted to serve all: 1 x a100-40gb or 5 x t4" in shown
 
 
-def test_a_hold_on_plans_is_a_line_with_who_when_until_and_the_command_that_ends_it() -> None:
+def test_a_hold_on_plans_is_a_line_with_operator_times_and_the_command_that_ends_it() -> None:
     at = datetime(2027, 1, 15, 8, 0, tzinfo=UTC)
     freeze = Freeze(at, "sales", "ada", at - timedelta(hours=2))
     held = Held(Pin(7, "bob"), None, freeze, hold(freeze, (), at - timedelta(hours=1)))

@@ -41,7 +41,7 @@ def test_a_condition_says_which_setting_changes_it() -> None:
 
 @pytest.mark.parametrize("kind", list(EFFECTS))
 def test_every_condition_has_a_command_that_exists(kind: ConditionKind) -> None:
-    """What ends a condition can be run: its group, command and options are the CLI's."""
+    """The command of each kind can be run: its group, command and options are the CLI's."""
     command: Any = get_command(app)
     words = command_of(Condition(kind, "model/m", "")).split()[1:]
     while words and hasattr(command, "commands"):
