@@ -449,7 +449,7 @@ async def added(stub: PlannerServiceAsyncStub, settings: Deployment) -> None:
 async def test_a_model_that_a_hold_leaves_out_is_stopped_by_it_until_it_ends(
     order: str, tmp_path: Path, grid: Grid
 ) -> None:
-    """The operator and the times are named; subscribers get it, and afterwards the model is planned."""
+    """Operator and times are named; subscribers get it; afterwards the model is planned for."""
     settings = deployment(tmp_path, grid.port)
     kind = "FROZEN" if order == "freeze" else "PLAN_HELD"
     async with planner(settings) as stub, living(Agent("node-a", ("GPU-1",)), stub):
