@@ -138,7 +138,7 @@ def render(rows: Sequence[Row], by: str, window: str) -> RenderableType:
     """
     total = rows[-1]
     if not any(getattr(total, name) for name in FIGURES):
-        return Text(f"No energy was drawn, {window}.")
+        return Text(f"No energy was drawn, {window}: nothing ran (run: cinquefoil status).")
     columns: list[tuple[str, Words]] = [
         ("energy", lambda row: energy(row.energy_j)),
         ("CO2e", lambda row: _mass(row.carbon_gco2e)),
@@ -187,21 +187,21 @@ def _note(total: Row) -> str:
 def _saved(row: Row) -> str:
     ratio = row.saved_ratio
     if ratio is None or row.name.startswith("("):
-        return "-"
+        return ""
     error = row.saved_error_gco2e / row.base_carbon_gco2e
     return f"{percent(ratio)} \u00b1 {100 * error:.0f}" if error else percent(ratio)
 
 
 def _mass(gco2e: float | None) -> str:
     """Return a mass, without its substance, which the heading states."""
-    return carbon(gco2e).replace("CO2e", "") if gco2e else "-"
+    return carbon(gco2e).replace("CO2e", "") if gco2e else ""
 
 
 def _count(number: float) -> str:
     """Return a count in three or four figures."""
     for limit, unit in ((1e4, ""), (1e7, "k"), (1e10, "M")):
         if number < limit:
-            return f"{number / limit * 1e4:.0f}{unit}" if number else "-"
+            return f"{number / limit * 1e4:.0f}{unit}" if number else ""
     return f"{number / 1e9:.0f}G"
 
 

@@ -171,7 +171,10 @@ async def check(config: Path, service: str, *, own: bool = False) -> None:
         secured = deployment.tls is not None
         answer = await explaining(stub, service, address, secured=secured).Check(request)
     if answer.status != health_pb2.HealthCheckResponse.SERVING:
-        raise Unavailable(f"{service} at {address} answers, but does not serve yet")
+        raise Unavailable(
+            f"{service} at {address} answers, but does not serve yet: `cinquefoil status` says "
+            "what it waits for"
+        )
 
 
 async def first(messages: AsyncIterable[Message]) -> Message | None:
@@ -250,7 +253,7 @@ def _meaning(
             )
         return Unavailable(
             f"{service} at {address} does not answer. Is it running, and can this machine reach "
-            "it? --config names another deployment."
+            "it? `cinquefoil doctor` looks; --config names another deployment."
         )
     if status == "DEADLINE_EXCEEDED" and not ours:
         return from_status(status, f"{service} at {address} did not answer in time.")

@@ -11,6 +11,7 @@ from services.datasets.catalog import DataFile, DataSet, catalog, data_set
 from services.datasets.fetch import copy, download, present, remove_parts
 from services.kit.download import client
 from services.kit.errors import NotFound
+from services.kit.plurals import counted
 
 
 def show_list(folder: Path, *, as_json: bool) -> None:
@@ -69,7 +70,8 @@ def _download(files: Sequence[DataFile], folder: Path, name: str, console: Conso
 
 def _say(name: str, found: DataSet, folder: Path) -> None:
     typer.echo(
-        f"{name}: {_here(found, folder)} of {len(found.files)} files in {folder / name}\n"
+        f"{name}: {_here(found, folder)} of {counted(len(found.files), 'file')} in "
+        f"{folder / name}\n"
         f"  licence: {found.licence}\n  cite: {found.citation}\n  from: {found.origin}"
     )
 

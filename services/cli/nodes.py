@@ -6,6 +6,7 @@ from pathlib import Path
 import typer
 from rich.console import Group
 
+from cinquefoil.condition.v1.records import ConditionKind
 from cinquefoil.gpuagent.v1.gpuagent_pb2 import GetEnergyRequest, GetNodeRequest
 from cinquefoil.planner.v1 import planner_pb2 as pb
 from services.cli.client import Clients, connected, deployment_with, query
@@ -37,7 +38,13 @@ async def show_list(config: Path, *, as_json: bool) -> None:
         "known by": lambda each: "itself" if each.joined else "file",
         "agent": "address",
     }
-    show(nodes, lambda: Messages().table("", nodes, columns), as_json=as_json)
+    found = conditions_from(fleet.conditions)
+    away = [each for each in found if each.kind is ConditionKind.NODE_AWAY]
+    show(
+        nodes,
+        lambda: Group(Messages().table("", nodes, columns), *condition_lines(away)),
+        as_json=as_json,
+    )
 
 
 def _ordered(each: pb.FleetNode) -> str:

@@ -23,6 +23,7 @@ from services.kit.hardware import gpu_types
 from services.kit.operators.core.graph import Graph
 from services.kit.operators.onnx_reader import load
 from services.kit.operators.random_inputs import Sizes
+from services.kit.plurals import counted
 from services.kit.process.confined import confined
 from services.kit.units import BYTES_PER_MIB
 from services.planner.adapters.onnx_stages import Agreement, cut, verify
@@ -162,8 +163,9 @@ def partition(  # noqa: PLR0913 - the options of the command
     Console().print(stages_table(found))
     typer.echo(
         f"{graph.name} on {times.device} ({times.method}), batch {graph.batch_size}, "
-        f"{len(found.clusters)} clusters at threshold {found.threshold:g}; answers as the whole "
-        f"does in {agreement.runs} runs (apart by {agreement.worst:.1g} of the largest)"
+        f"{counted(len(found.clusters), 'cluster')} at threshold {found.threshold:g}; "
+        f"answers as the whole does in {agreement.runs} runs "
+        f"(apart by {agreement.worst:.1g} of the largest)"
     )
     for line in deployment_lines(found, out):
         typer.echo(line)

@@ -1,7 +1,8 @@
 """PlannerService: conversion between messages and the planner's objects."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Any, cast
 
@@ -90,14 +91,21 @@ class PlannerServicer(PlannerServiceServicer):
 
     async def GetPlan(self, request: pb.GetPlanRequest, context: Any) -> pb.GetPlanResponse:
         """Return one plan."""
-        try:
+        with self._reasons_of_no_plan():
             plan = await self._planner.store.plan(request.version)
-        except NotFound as error:
-            if request.version:
-                raise
-            why = "".join(f"; {described(each)}" for each in self._planner.publisher.conditions())
-            raise NotFound(f"{error.message}{why}") from error
         return pb.GetPlanResponse(plan=to_message(plan, plan_pb2.Plan))
+
+    @contextmanager
+    def _reasons_of_no_plan(self) -> Iterator[None]:
+        """Add to an error the reasons why there is no plan at all, and what shows the first."""
+        try:
+            yield
+        except NotFound as error:
+            if self._planner.publisher.board.value.plan is not None:
+                raise
+            conditions = self._planner.publisher.conditions()
+            why = "".join(f"; {described(each)}" for each in conditions)
+            raise error.because(why or "; `cinquefoil plan watch` shows the first one") from error
 
     async def ListPlans(self, request: pb.ListPlansRequest, context: Any) -> pb.ListPlansResponse:
         """Return a page of plans, newest first."""
@@ -130,12 +138,14 @@ class PlannerServicer(PlannerServiceServicer):
 
     async def Explain(self, request: pb.ExplainRequest, context: Any) -> pb.ExplainResponse:
         """Return the explanation of a plan."""
-        found = await self._planner.queries.explain(request.version)
+        with self._reasons_of_no_plan():
+            found = await self._planner.queries.explain(request.version)
         return pb.ExplainResponse(explanation=to_message(found, explanation_pb2.Explanation))
 
     async def Diff(self, request: pb.DiffRequest, context: Any) -> pb.DiffResponse:
         """Return the difference of two plans."""
-        found = await self._planner.queries.diff(request.from_version, request.to_version)
+        with self._reasons_of_no_plan():
+            found = await self._planner.queries.diff(request.from_version, request.to_version)
         return pb.DiffResponse(diff=to_message(found, explanation_pb2.PlanDiff))
 
     async def Apply(self, request: pb.ApplyRequest, context: Any) -> pb.ApplyResponse:

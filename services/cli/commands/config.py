@@ -23,19 +23,26 @@ def check(
         bool, typer.Option("--files/--no-files", help="Also check the files that it names.")
     ] = True,
 ) -> None:
-    """Check a deployment file and print mistakes with their lines; exit status 2 if any exist."""
+    """Check a deployment file and print mistakes with their lines; exit status 2 if any exist.
+
+    Values that are allowed and unlikely are doubted, and do not change the exit status.
+    """
     from services.cli.config.check import check as mistakes_of
+    from services.cli.config.doubts import doubts
     from services.kit.conditions import control_off
     from services.kit.config.loader import ConfigError, load
+    from services.kit.plurals import counted
 
     deployment = load(file)
-    mistakes = mistakes_of(file, deployment, files=files)
+    mistakes, doubtful = mistakes_of(file, deployment, files=files), doubts(file, deployment)
     if mistakes:
-        raise ConfigError(file, mistakes)
+        raise ConfigError(file, sorted((*mistakes, *doubtful), key=lambda each: each.line))
     typer.echo(
-        f"{file}: fine ({len(deployment.carbon.zones)} zones, {len(deployment.nodes)} nodes, "
-        f"{len(deployment.models)} models)"
+        f"{file}: fine ({counted(len(deployment.carbon.zones), 'zone')}, "
+        f"{counted(len(deployment.nodes), 'node')}, {counted(len(deployment.models), 'model')})"
     )
+    for doubt in doubtful:
+        typer.echo(f"doubtful: {doubt}")
     for name, node in deployment.nodes.items():
         if not node.controlled:
             typer.echo(f"but {control_off(name)}")

@@ -196,10 +196,22 @@ def _accuracies(deployment: Deployment) -> Iterator[Finding]:
         at, stated, measured = (*where, "accuracy"), variant.accuracy, _measured(variant.file)
         if stated > 100:
             yield at, f"{stated:g} is above 100 %"
-        elif stated <= 1 < max(each.accuracy for each in model.variants.values()):
-            yield at, f"{stated:g} is a fraction, but others of {where[1]} are in %"
+        elif (other := _other_unit(stated, model)) is not None:
+            yield at, f"{stated:g} is {other}"
         if measured is not None and abs(stated - measured) > _TOLERANCE:
             yield at, f"says {stated:g}, but {measured:.4f} was measured"
+
+
+def _other_unit(stated: float, model: Model) -> str | None:
+    """Return what an accuracy is that most of its model's are not; of as many, the fractions."""
+    stated_all = [each.accuracy for each in model.variants.values()]
+    shares = sum(each <= 1 for each in stated_all)
+    if not 0 < shares < len(stated_all):
+        return None
+    mostly_shares = 2 * shares > len(stated_all)
+    if stated <= 1:
+        return None if mostly_shares else "a fraction, but others of the model are in %"
+    return "in %, but most of the model are fractions" if mostly_shares else None
 
 
 def _disciplines(deployment: Deployment) -> Iterator[Finding]:

@@ -169,8 +169,11 @@ class Messages:
             f">{label}" if any(_number(row.get(label)) for row in rows) else label
             for label in labels
         ]
-        cells = ([row[label].text if label in row else "-" for label in labels] for row in rows)
-        return table(heading, *columns, rows=cells)
+        cells = ([row[label].text if label in row else "" for label in labels] for row in rows)
+        made = table(heading, *columns, rows=cells)
+        for column in made.columns:
+            column.no_wrap = False  # there may be many
+        return made
 
     def details(self, message: Message, heading: str = "", hide: Iterable[str] = ()) -> Group:
         """Return every set field: values one below the other, then conditions and lists.
@@ -214,10 +217,10 @@ class Messages:
             found = [column.get(label) for column in columns]
             if not any(fact and (fact.value or fact.field.has_presence) for fact in found):
                 continue
-            cells: list[RenderableType] = [fact.text if fact else "-" for fact in found]
+            cells: list[RenderableType] = [fact.text if fact else "" for fact in found]
             if last:
                 one, other = found[:2]
-                cells.append(last[1](one, other) if _number(one) and _number(other) else "-")
+                cells.append(last[1](one, other) if _number(one) and _number(other) else "")
             rows.add_row(label, *cells)
         return rows
 
@@ -257,8 +260,8 @@ class Messages:
             message = getattr(message, step)
         field = message.DESCRIPTOR.fields_by_name[name]
         if field.has_presence and not message.HasField(name):
-            return "-"
-        return self._text(field, getattr(message, name)) or "-"
+            return ""
+        return self._text(field, getattr(message, name))
 
     def _text(self, field: Field, value: Any, name: str = "") -> str:
         """Return one value for people; `name`: of the field, where it is a map's value."""
@@ -270,9 +273,9 @@ class Messages:
         if field.message_type is not None:
             return _MESSAGES.get(field.message_type.full_name, self._inline)(value)
         if field.enum_type is not None:
-            return word(field.enum_type, value) or "-"
+            return word(field.enum_type, value)
         if isinstance(value, float) and not math.isfinite(value):
-            return "never" if name.endswith("_s") else "-"
+            return "never" if name.endswith("_s") else "unknown"
         words = _UNITS.get(_suffix(name)) or _QUANTITIES.get(name.rpartition("_")[2])
         if words is not None and isinstance(value, float | int):
             return words(value)

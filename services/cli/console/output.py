@@ -23,6 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cinquefoil.condition.v1.records import Condition
+from services.cli.console.wrapping import FittingTable
 from services.kit.conditions import Effect, described, effect_of
 
 _STYLES: Final = {Effect.STOPS: "red", Effect.WAITS: "yellow", Effect.DEGRADES: "yellow"}
@@ -63,14 +64,14 @@ def _fields(value: Any) -> Any:
 
 
 def table(title: str, *columns: str, rows: Iterable[Sequence[RenderableType]] = ()) -> Table:
-    """Return a table that fits a terminal of 80 columns.
+    """Return a table that fits a terminal of 80 columns: its numbers never break.
 
     Args:
         title: Above it; may be empty.
         columns: Headings. One that starts with ">" is aligned to the right, as in a format.
         rows: A cell for each column.
     """
-    made = Table(
+    made = FittingTable(
         title=f"\n{title}" if title else None,
         title_justify="left",
         title_style="bold",
@@ -83,7 +84,9 @@ def table(title: str, *columns: str, rows: Iterable[Sequence[RenderableType]] = 
     for column in columns:
         right = column.startswith(">")
         heading = column.removeprefix(">")
-        made.add_column(heading, justify="right" if right else "left", overflow="fold")
+        made.add_column(
+            heading, justify="right" if right else "left", overflow="fold", no_wrap=right
+        )
     for row in rows:
         made.add_row(*row)
     return made

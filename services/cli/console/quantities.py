@@ -11,9 +11,9 @@ _ROUNDS_TO_ZERO = 5e-3
 
 
 def milliseconds(latency_s: float | None) -> str:
-    """Return a latency in ms; "-" for none."""
+    """Return a latency in ms; "" for none."""
     if latency_s is None:
-        return "-"
+        return ""
     return f"{latency_s * 1e3:.0f} ms" if math.isfinite(latency_s) else "never"
 
 

@@ -14,6 +14,7 @@ from services.cli.console.output import table
 from services.cli.console.quantities import carbon, energy, percent
 from services.cli.demo.sample import Sample
 from services.kit.config import Model
+from services.kit.plurals import counted
 from services.local.demo.load import RequestStats
 
 TITLE: Final = "A day of the grid"
@@ -183,7 +184,8 @@ def gain(base: Figures, cinquefoil: Figures) -> str:
     idle_j = spared * cinquefoil.idle_j_per_request
     beside = saving(cinquefoil.energy_j_per_request + idle_j, base.energy_j_per_request)
     return (
-        f"{text}, on {cinquefoil.gpus} instead of {base.gpus} GPUs: BASE needs one for each model. "
+        f"{text}, on {cinquefoil.gpus} instead of {counted(base.gpus, 'GPU')}: BASE "
+        "needs one for each model. "
         f"With as many GPUs, {spared} idle, it would save {percent(beside)} of the energy."
     )
 

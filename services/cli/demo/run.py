@@ -20,6 +20,7 @@ from services.kit.clock import RealClock
 from services.kit.config import Deployment
 from services.kit.config.loader import ENV_PREFIX, load
 from services.kit.errors import DeadlineExceeded, InvalidArgument
+from services.kit.plurals import counted
 from services.local.demo import deployment_files
 from services.local.demo.digits import HELD_OUT
 from services.local.demo.load import Arrival, RequestStats, arrivals
@@ -37,7 +38,7 @@ async def train(config: Path) -> None:
     deployment = load(config)
     for folder in _folders(deployment):
         accuracy = await asyncio.to_thread(train_family, folder, console.print)
-        console.print(f"{folder}: {len(accuracy)} models", highlight=False)
+        console.print(f"{folder}: {counted(len(accuracy), 'model')}", highlight=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,8 @@ async def demo(config: Path, out: Path, options: Options) -> bool:
         load_plan = arrivals(rates_rps, options.seconds, HELD_OUT, options.seed)
         rates = ", ".join(f"{name} {rate:g} req/s" for name, rate in rates_rps.items())
         console.print(
-            f"{len(load_plan)} requests to each suite in a day of {options.seconds:g} s: {rates}",
+            f"{counted(len(load_plan), 'request')} to each suite in a day of "
+            f"{options.seconds:g} s: {rates}",
             highlight=False,
         )
         figures = await _day(console, deployment, setting, runs, load_plan, out)

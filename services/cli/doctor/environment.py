@@ -15,6 +15,7 @@ from services.cli.doctor.finding import Finding, bad, fine, note
 from services.kit import cgroup, proxies
 from services.kit.config import Deployment
 from services.kit.descriptors import MOST, OTHERS
+from services.kit.plurals import counted
 from services.kit.units import BYTES_PER_MIB
 
 _ROOT: Final = Path("/")
@@ -59,7 +60,7 @@ def _proxies() -> Finding:
 def _quota(cores: float, deployment: Deployment | None) -> Finding:
     subject = "CPU quota"
     if math.isinf(cores):
-        return fine(subject, f"none: {len(os.sched_getaffinity(0))} cores may be used")
+        return fine(subject, f"none: {counted(len(os.sched_getaffinity(0)), 'core')} may be used")
     nodes = deployment.nodes.items() if deployment is not None else ()
     offered = {
         name: node.cpu.cores if isinstance(node.cpu.cores, int) else len(node.cpu.cores)

@@ -1,6 +1,8 @@
 """Follows the receipts of answers, of all processes of the router together."""
 
 import asyncio
+import math
+import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
@@ -16,7 +18,11 @@ from services.cli.console.quantities import carbon, metered, milliseconds
 from services.kit.config import Deployment
 from services.kit.config.loader import load
 from services.kit.errors import leaves
+from services.kit.plurals import counted
 from services.kit.rpc import dial
+
+_SILENT_S = 4.0
+"""Time without a receipt after which a line says why, s."""
 
 _CONNECTIONS: Final = 3
 """Per process of the router: the kernel gives each connection to any of them."""
@@ -38,7 +44,7 @@ async def follow(
     Raises:
         ServiceError: The router refuses, or does not answer.
     """
-    printed = 0
+    printed, silent_until_s = 0, time.monotonic() + _SILENT_S
     async with aclosing(received(load(config), request)) as found:
         async for responses in found:
             for receipt in (each for response in responses for each in response.receipts):
@@ -46,6 +52,11 @@ async def follow(
                 printed += 1
                 if printed == count:
                     return
+            if not printed and time.monotonic() > silent_until_s:
+                silent_until_s = math.inf
+                typer.echo(
+                    "No request has been answered yet: `cinquefoil load` sends some.", err=True
+                )
 
 
 async def received(
@@ -112,7 +123,7 @@ def _line(receipt: router_pb2.Receipt) -> str:
     if receipt.HasField("carbon_gco2e"):
         facts.append(carbon(receipt.carbon_gco2e))
     if receipt.output_tokens:
-        facts.append(f"{receipt.output_tokens} tokens")
+        facts.append(f"{counted(receipt.output_tokens, 'token')}")
     return (
         f"{receipt.answered_at.ToDatetime():%H:%M:%S.%f} {receipt.model}/{receipt.variant} "
         f"in {milliseconds(receipt.latency_s)}: {', '.join(facts)}"

@@ -17,6 +17,7 @@ from services.cli.samples import Input, read_array, some_items
 from services.cli.tensors import outputs_of, parameters_of, request_of
 from services.kit.config.loader import load
 from services.kit.errors import InvalidArgument
+from services.kit.plurals import counted
 from services.local.demo.demo_models import MODEL as DEMO
 
 
@@ -123,7 +124,9 @@ def _item(
     """Return an item of a validation set, and its label where it is a number."""
     found = some_items(source, inputs, item, 1)
     if item >= found.count:
-        raise InvalidArgument(f"--item: {source} has {found.count} items, from 0; got {item}")
+        raise InvalidArgument(
+            f"--item: {source} has {counted(found.count, 'item')}, from 0; got {item}"
+        )
     classes = found.classes()
     return found.tensors()[0], classes[0] if classes else None
 

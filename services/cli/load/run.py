@@ -24,6 +24,7 @@ from services.cli.tensors import parameters_of
 from services.kit.clock import Clock, RealClock
 from services.kit.config.loader import load as load_file
 from services.kit.errors import InvalidArgument, ServiceError
+from services.kit.plurals import counted
 from services.kit.sketch import Sketch
 
 _LINE_EVERY_S: Final = 5.0
@@ -66,7 +67,8 @@ async def load(config: Path, model: str, options: Options, *, as_json: bool) -> 
     rate_rps = options.rate_rps or deployment.models[model].demand_rps or 1.0
     due_s = due_times_s(options.profile, rate_rps, options.duration_s, options.seed).tolist()
     console.print(
-        f"{len(due_s)} requests to {model} in {options.duration_s:g} s, {options.profile}",
+        f"{counted(len(due_s), 'request')} to {model} in {options.duration_s:g} s, "
+        f"{options.profile}",
         highlight=False,
     )
     async with connected(deployment) as clients:

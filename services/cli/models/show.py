@@ -1,5 +1,6 @@
 """Shows the models of a deployment: objectives, variants, and tensors."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from rich.console import Console, Group, RenderableType
@@ -8,6 +9,7 @@ from rich.text import Text
 from inference import grpc_service_pb2 as oip
 from services.cli.client import Clients, connected
 from services.cli.console.output import print_json, show, table
+from services.cli.reasons import PlannerView
 from services.kit.config import Model
 from services.kit.config.loader import load
 from services.kit.errors import NotFound, ServiceError
@@ -18,6 +20,7 @@ async def show_list(config: Path, *, as_json: bool) -> None:
     deployment = load(config)
     async with connected(deployment) as clients:
         states = {name: await _state(clients, name) for name in deployment.models}
+        lines = await _reasons(clients, states)
     if as_json:
         print_json(
             {
@@ -39,7 +42,7 @@ async def show_list(config: Path, *, as_json: bool) -> None:
             f"{model.slo.latency_s * 1e3:g}",
             f"{model.demand_rps:g}",
         )
-    Console().print(rows)
+    Console().print(Group(rows, *lines))
 
 
 async def show_one(config: Path, name: str, *, as_json: bool) -> None:
@@ -54,6 +57,7 @@ async def show_one(config: Path, name: str, *, as_json: bool) -> None:
         raise NotFound(f"no model {name!r} in {config}; it has {', '.join(deployment.models)}")
     async with connected(deployment) as clients:
         state = await _state(clients, name)
+        lines = await _reasons(clients, {name: state})
         described = await _described(clients, name)
     tensors = {
         kind: [
@@ -62,7 +66,8 @@ async def show_one(config: Path, name: str, *, as_json: bool) -> None:
         for kind in ("inputs", "outputs")
     }
     value = {"state": state, **tensors, **model.model_dump(mode="json")}
-    show(value, lambda: _rendered(name, model, state, tensors), as_json=as_json)
+    shown = Group(_rendered(name, model, state, tensors), *lines)
+    show(value, lambda: shown, as_json=as_json)
 
 
 def _rendered(name: str, model: Model, state: str, tensors: dict[str, list[str]]) -> RenderableType:
@@ -83,13 +88,33 @@ def _rendered(name: str, model: Model, state: str, tensors: dict[str, list[str]]
     return Group(*map(Text, lines), rows)
 
 
+async def _reasons(clients: Clients, states: Mapping[str, str]) -> list[Text]:
+    """Return a line for each model that is not ready: why, and the command that ends it."""
+    missing = [name for name, state in states.items() if state != "ready"]
+    if not missing:
+        return []
+    view = await PlannerView.of(clients)
+    return [
+        Text(f"{name} is {states[name]}: {_why(states[name], view, name)}", style="yellow")
+        for name in missing
+    ]
+
+
+def _why(state: str, view: PlannerView, name: str) -> str:
+    if state == "unknown":
+        return "the router does not answer (run: cinquefoil doctor, or cinquefoil up)"
+    if state == "not loaded":
+        return "the router has not read it from its deployment file yet (run: cinquefoil status)"
+    return view.why_unserved(name)
+
+
 async def _state(clients: Clients, name: str) -> str:
     try:
         answer = await clients.inference.ModelReady(oip.ModelReadyRequest(name=name))
     except NotFound:
         return "not loaded"
     except ServiceError:
-        return "not running"
+        return "unknown"
     return "ready" if answer.ready else "not ready"
 
 

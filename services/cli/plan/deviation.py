@@ -9,26 +9,66 @@ from cinquefoil.planner.v1.plan_pb2 import Plan, Prediction
 from services.cli.console.messages import Fact, Messages
 from services.kit.units import S_PER_H
 
+_SAME_LOAD = 0.1
+_SAME_GRID = 0.02
+"""Relative differences up to which load and carbon per joule are as predicted."""
+
 _COMPARED = ("power_w", "carbon_gco2e_per_h", "latency_s", "accuracy")
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One quantity of a plan. Attributes: expected, seen (None: it was not observed)."""
+    """One quantity of a plan.
+
+    Attributes:
+        expected: As predicted.
+        seen: As observed; None: it was not.
+        unlike: Circumstance under which it was observed and not predicted: "load", "grid"; "":
+            none.
+    """
 
     expected: Fact
     seen: Fact | None
+    unlike: str = ""
 
     @property
     def deviation(self) -> float | None:
-        """By how much the observed value is above the expected one, relative."""
-        return None if self.seen is None else deviation(self.expected, self.seen)
+        """By how much the observed value is above the expected one, relative; None: unknown."""
+        if self.seen is None or self.unlike:
+            return None
+        return deviation(self.expected, self.seen)
+
+    @property
+    def words(self) -> str:
+        """The deviation for people, or why there is none."""
+        if self.unlike:
+            return f"other {self.unlike}"
+        found = self.deviation
+        return "" if found is None else f"{found:+.0%}".replace("%", " %")
 
 
 def deviation(expected: Fact, seen: Fact) -> float | None:
     """Return by how much a value is above the expected one, relative; None: not comparable."""
     known = expected.value and math.isfinite(expected.value)
     return float(seen.value / expected.value - 1.0) if known else None
+
+
+def unlike(plan: Plan, path: str) -> str:
+    """Return the circumstance of a figure that was not as predicted; "": all were."""
+    outcome, prediction = plan.outcome, plan.prediction
+    if not outcome.active_s:
+        return ""
+    planned_rps, seen_rps = (
+        sum(plan.inputs.demand_rps.values()),
+        outcome.requests / outcome.active_s,
+    )
+    if not math.isclose(planned_rps, seen_rps, rel_tol=_SAME_LOAD):
+        return "load"
+    if path != "carbon_gco2e_per_h" or not (prediction.power_w and outcome.energy_j):
+        return ""
+    planned = prediction.carbon_gco2e_per_h / prediction.power_w / S_PER_H
+    seen = outcome.carbon_gco2e / outcome.energy_j
+    return "" if math.isclose(planned, seen, rel_tol=_SAME_GRID) else "grid"
 
 
 def observed(plan: Plan) -> Prediction | None:
@@ -63,6 +103,7 @@ def documents(plan: Plan) -> list[dict[str, Any]]:
             "expected": each.expected.value,
             "seen": None if each.seen is None else each.seen.value,
             "deviation": each.deviation,
+            "unlike": each.unlike,
         }
         for each in measures(plan)
     ]
@@ -73,4 +114,5 @@ def _measures(plan: Plan) -> Iterator[Measure]:
     known = {each.label: each for each in view.facts(seen)} if seen else {}
     for each in view.facts(plan.prediction):
         if each.path in _COMPARED:
-            yield Measure(each, known.get(each.label))
+            found = known.get(each.label)
+            yield Measure(each, found, unlike(plan, each.path) if found else "")

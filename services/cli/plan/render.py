@@ -4,10 +4,11 @@ Tables of segments and lists have chosen columns; whatever else a message has is
 descriptor, so that a new field of a plan needs nothing here.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -17,19 +18,30 @@ from services.cli.console.messages import Cell, Fact, Messages, word
 from services.cli.console.names import GpuNames, gpu_name, namer, slice_name
 from services.cli.console.output import condition_lines, table
 from services.cli.console.quantities import alternatives, change, change_by, percent
-from services.cli.plan.deviation import Measure, deviation, largest, measures, observed
+from services.cli.plan.deviation import Measure, largest, measures, observed, unlike
 from services.kit.plurals import counted
 from services.kit.rpc.condition_messages import conditions_from
 
 _STYLES: Final = {"failed": "red", "active": "green", "rolling": "yellow"}
 
 _LISTED: Final[Mapping[str, str]] = {
-    ">latency": "latency_s",
-    ">accuracy": "accuracy",
-    ">power": "power_w",
-    ">carbon": "carbon_gco2e_per_h",
+    "latency": "latency_s",
+    "accuracy": "accuracy",
+    "power": "power_w",
+    "carbon": "carbon_gco2e_per_h",
 }
 """Columns of the list of plans: expected, seen and the deviation of a field of predictions."""
+
+_COLUMNS: Final[Mapping[str, int]] = {
+    "plan": 7,
+    "state": 10,
+    "made (UTC)": 14,
+    "latency": 8,
+    "accuracy": 8,
+    "power": 7,
+    "carbon": 13,
+}
+"""Widths of the list's columns: 80 with the space between them."""
 
 _HEAD: Final = frozenset(
     ("version", "created_at", "state", "strategy", "reason", "steps", "slice_changes", "failure")
@@ -37,29 +49,34 @@ _HEAD: Final = frozenset(
 """Fields of a plan that `one` shows in lines and tables of their own."""
 
 
-def listed(plans: Iterable[Plan], pinned_version: int = 0, pinned_by: str = "") -> RenderableType:
-    """Return some lines per plan: expected and observed figures, and the deviation.
+def listed(plans: Sequence[Plan], pinned_version: int = 0, pinned_by: str = "") -> RenderableType:
+    """Return some lines per plan: predicted and measured figures, and the deviation.
 
     Of several models, the one that deviates most is shown.
     """
-    rows = table("", "plan", "made (UTC)", *_LISTED, "because")
+    parts: list[RenderableType] = [_line(*(Text(each, style="bold") for each in _COLUMNS))]
     for plan in plans:
         found = measures(plan)
-        held = " pinned" if plan.version == pinned_version else ""
-        rows.add_row(
-            Text.assemble(f"{plan.version}{held}\n", state(plan)),
-            f"{plan.created_at.ToDatetime():%m-%d %H:%M:%S}\n{plan.strategy}",
-            *(_pair(largest(found, name)) for name in _LISTED.values()),
-            Text(plan.reason),
-        )
-    for column in rows.columns[:2]:
-        column.no_wrap = True
-    if not rows.row_count:
-        return Text("No plan yet.")
-    if not pinned_version:
-        return rows
-    by = f" by {pinned_by}" if pinned_by else ""
-    return Group(rows, Text(f"Plan {pinned_version} is pinned{by}; run: cinquefoil plan unpin"))
+        held = "\npinned" if plan.version == pinned_version else ""
+        figures = [_pair(largest(found, name)) for name in _LISTED.values()]
+        made = f"{plan.created_at.ToDatetime():%m-%d %H:%M:%S}\n{plan.strategy}"
+        parts.append(_line(Text(f"{plan.version}{held}"), state(plan), Text(made), *figures))
+        parts.append(Padding(Text(plan.reason), (0, 0, 1, 2)))
+    parts.append(Text("Below each prediction: what was measured, and by how much it deviates."))
+    if pinned_version:
+        by = f" by {pinned_by}" if pinned_by else ""
+        parts.append(Text(f"Plan {pinned_version} is pinned{by}; run: cinquefoil plan unpin"))
+    return Group(*parts)
+
+
+def _line(*cells: RenderableType) -> Table:
+    """Return a line of the list: its columns have the same place on each."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    for name, width in _COLUMNS.items():
+        justify: Literal["left", "right"] = "right" if name in _LISTED else "left"
+        grid.add_column(width=width, justify=justify, overflow="fold")
+    grid.add_row(*cells)
+    return grid
 
 
 def one(plan: Plan, gpus: GpuNames) -> RenderableType:
@@ -87,7 +104,7 @@ def one(plan: Plan, gpus: GpuNames) -> RenderableType:
         view.compared(
             "Predicted and measured",
             {"predicted": plan.prediction, "measured": observed(plan)},
-            ("deviation", lambda expected, seen: _percent(deviation(expected, seen))),
+            ("deviation", lambda was, now: Measure(was, now, unlike(plan, was.path)).words),
         ),
         view.details(plan.outcome, "While it was active", hide=("latency_s", "accuracy")),
         segments("Segments", plan.segments, gpus),
@@ -107,7 +124,7 @@ def segments(title: str, planned: Sequence[PlannedSegment], gpus: GpuNames) -> T
             ">batch": lambda each: f"{each.spec.batch_size}x{each.spec.processes}",
             ">share": "share",
             ">req/s": lambda each: f"{each.throughput_rps:.0f}",
-            ">latency": "latency_s",
+            "latency": "latency_s",
         },
     )
 
@@ -223,15 +240,11 @@ def _change(before: Fact, after: Fact) -> RenderableType:
 def _pair(measure: Measure | None) -> str:
     """Return the expected value, below it the observed one, and the deviation."""
     if measure is None:
-        return "-"
+        return ""
     lines = [measure.expected.text]
     if measure.seen is not None:
-        lines += [measure.seen.text, _percent(measure.deviation)]
+        lines += [measure.seen.text, measure.words]
     return "\n".join(filter(None, lines))
-
-
-def _percent(found: float | None) -> str:
-    return "" if found is None else f"{found:+.0%}".replace("%", " %")
 
 
 def _parked(plan: Plan, gpus: GpuNames) -> str:

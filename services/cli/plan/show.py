@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.cli.client import connected, query
@@ -11,6 +12,7 @@ from services.cli.console.names import gpu_names
 from services.cli.console.output import document, print_json, show, working
 from services.cli.plan.deviation import documents
 from services.cli.plan.render import difference, explanation, listed, one, proposal
+from services.cli.reasons import PlannerView
 from services.kit.config.loader import load
 from services.kit.errors import FailedPrecondition
 
@@ -21,10 +23,16 @@ SOLVE_S = 120.0
 async def show_list(config: Path, *, limit: int, as_json: bool) -> None:
     """Print the newest plans, newest first; JSON adds to planner.v1.Plan."""
     request = planner_pb2.ListPlansRequest(page_size=limit)
-    response = await query(config, lambda clients: clients.planner.ListPlans(request))
+    async with connected(load(config)) as clients:
+        response = await clients.planner.ListPlans(request)
+        why = "" if response.plans else (await PlannerView.of(clients)).why_no_plan()
     show(
         [with_measures(plan, response) for plan in response.plans],
-        lambda: listed(response.plans, response.pinned_version, response.pinned_by),
+        lambda: (
+            Text(f"No plan yet: {why}")
+            if why
+            else listed(response.plans, response.pinned_version, response.pinned_by)
+        ),
         as_json=as_json,
     )
 

@@ -8,6 +8,7 @@ from services.cli.console.quantities import percent
 from services.cli.simulate.render import rows
 from services.console import page
 from services.console.page import Chart, Line, Table
+from services.kit.plurals import counted
 from services.simulator.report.figures import ModelFigures
 from services.simulator.report.report import Report, Result
 
@@ -116,7 +117,7 @@ def _shares(report: Report, policy: str, result: Result) -> Iterator[Chart]:
 
 def _plans(policy: str, result: Result) -> Table:
     return Table(
-        f"{policy}: {len(result.plans)} plans",
+        f"{policy}: {counted(len(result.plans), 'plan')}",
         (">plan", ">hour", "why", "segments", ">steps"),
         [
             (

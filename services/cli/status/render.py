@@ -11,11 +11,11 @@ from services.cli.console.names import Namer, namer
 from services.cli.console.output import condition_line, table
 from services.cli.console.quantities import alternatives, carbon, duration, energy, percent
 from services.cli.console.slice_bars import SliceCells, bar, labels
+from services.cli.reasons import PlannerView
 from services.cli.status.document import Row
 from services.kit.plurals import counted
 
 _POOR = ("held", "assumed")
-_NO_VARIANT = Row(variant="none yet", share=0.0, instances=0, connected=0)
 
 
 def render(status: Row) -> RenderableType:
@@ -26,16 +26,15 @@ def render(status: Row) -> RenderableType:
     if status.gpus:
         parts += [gpu_table(status.gpus), gpu_bars(status.gpus)]
     if status.models:
-        parts.append(_models(status))
+        parts += [_models(status), *_serving(status)]
     parts += _summary(status)
-    parts += [_condition(each) for each in status.conditions]
+    parts += [condition_line(_known(each)) for each in status.conditions]
     parts += [Text(problem, style="red") for problem in status.problems]
     return Group(*parts)
 
 
-def _condition(row: Row) -> Text:
-    known = Condition(ConditionKind[row.kind], row.subject, row.sentence, row.setting)
-    return condition_line(known)
+def _known(row: Row) -> Condition:
+    return Condition(ConditionKind[row.kind], row.subject, row.sentence, row.setting)
 
 
 def _zones(status: Row) -> Table:
@@ -50,14 +49,14 @@ def _zones(status: Row) -> Table:
             *_figures(zone),
             duration(zone.staleness_s),
             Text(zone.provenance, style="yellow" if zone.provenance in _POOR else ""),
-            Text(zone.source),
+            zone.source,
         )
     return rows
 
 
 def _figures(zone: Row) -> tuple[str, str, str]:
     if zone.percentile is not None:
-        return f"{zone.percentile:.0f} %ile", "-", "-"
+        return f"{zone.percentile:.0f} %ile", "", ""
     return (
         f"{zone.intensity_gco2e_per_kwh:.1f}",
         f"{zone.average_gco2e_per_kwh:.1f}",
@@ -65,48 +64,64 @@ def _figures(zone: Row) -> tuple[str, str, str]:
     )
 
 
-def gpu_table(gpus: Sequence[Row], *, detailed: bool = False) -> Table:
-    """Return a row for each slice.
+def gpu_table(gpus: Sequence[Row], *, detailed: bool = False) -> RenderableType:
+    """Return the GPUs with a row for each slice.
 
     Args:
         gpus: As `document.gpus_of` returns them.
-        detailed: Show clocks, MIG modes and segments, too.
+        detailed: Show clocks, MIG modes and segments, too: GPUs and slices in tables of their own.
     """
     simulated = " (simulated)" if all(gpu.simulated for gpu in gpus) else ""
     runs = namer((each.model, each.variant, each.stage) for gpu in gpus for each in gpu.slices)
-    columns = ["GPU", "type", ">power", ">energy", "slice", "runs", ">batch", "state"]
     if detailed:
-        columns[3:4] = [">clock MHz", "MIG"]
-        columns.append("segment")
-    rows = (row for gpu in gpus for row in _rows_of_gpu(gpu, runs, detailed=detailed))
-    return table(f"GPUs{simulated}", *columns, rows=rows)
+        heads = ("GPU", "type", ">power", ">energy", ">clock MHz", "MIG")
+        rows = ((*_head(gpu), _clock(gpu), "on" if gpu.mig_enabled else "off") for gpu in gpus)
+        slices = ((_name(gpu), *row) for gpu in gpus for row in _slices(gpu, runs))
+        heads_below = ("GPU", "slice", "runs", ">batch", "state", "segment")
+        return Group(
+            table(f"GPUs{simulated}", *heads, rows=rows), table("Slices", *heads_below, rows=slices)
+        )
+    columns = ("GPU", "type", ">power", ">energy", "slice", "runs", ">batch", "state")
+    return table(f"GPUs{simulated}", *columns, rows=(r for gpu in gpus for r in _rows(gpu, runs)))
 
 
-def _rows_of_gpu(gpu: Row, runs: Namer, *, detailed: bool) -> Iterator[tuple[str, ...]]:
-    head = [f"{gpu.node}/{gpu.index}", gpu.type, f"{gpu.power_w:.0f} W"]
-    if detailed:
-        held = " held" if gpu.locked_clock_mhz else ""
-        mode = "on" if gpu.mig_enabled else "off"
-        head += [f"{gpu.clock_mhz}/{gpu.max_clock_mhz}{held}", mode]
-    else:
-        head.append(energy(gpu.energy_j))
-    for each in gpu.slices or [None]:
-        cells = ["-"] * 5
-        if each is not None:
-            cells[0], cells[3] = each.placement, _state(each)
-            if each.model:
-                cells[1] = runs(each.model, each.variant, each.stage)
-                cells[2] = f"{each.batch_size}x{each.processes}"
-                cells[4] = each.segment_id
-        yield (*head, *(cells if detailed else cells[:4]))
-        head = [""] * len(head)
+def _name(gpu: Row) -> str:
+    return f"{gpu.node}/{gpu.index}"
+
+
+def _head(gpu: Row) -> tuple[str, ...]:
+    return _name(gpu), gpu.type, f"{gpu.power_w:.0f} W", energy(gpu.energy_j)
+
+
+def _clock(gpu: Row) -> str:
+    held = " held" if gpu.locked_clock_mhz else ""
+    return f"{gpu.clock_mhz}/{gpu.max_clock_mhz}{held}"
+
+
+def _rows(gpu: Row, runs: Namer) -> Iterator[tuple[str, ...]]:
+    head: tuple[str, ...] = _head(gpu)
+    for row in _slices(gpu, runs):
+        yield (*head, *row[:-1])
+        head = ("", "", "", "")
+
+
+def _slices(gpu: Row, runs: Namer) -> Iterator[tuple[str, ...]]:
+    """Yield slice, segment, batch, state and id; of a GPU without slices, a row that says so."""
+    if not gpu.slices:
+        yield ("not cut", "", "", "", "")
+    for each in gpu.slices:
+        if each.model:
+            name, batch = runs(each.model, each.variant, each.stage), each.batch_size
+            yield each.placement, name, f"{batch}x{each.processes}", _state(each), each.segment_id
+        else:
+            yield each.placement, "free", "", "", ""
 
 
 def _state(piece: Row) -> str:
     """Return a segment's state, and on a GPU its execution provider."""
     provider = piece.execution_provider.removesuffix("ExecutionProvider")
     shown = f" ({provider})" if provider not in ("", "CPU") else ""
-    return f"{piece.state or '-'}{shown}"
+    return f"{piece.state}{shown}"
 
 
 def gpu_bars(gpus: Sequence[Row]) -> Table:
@@ -126,25 +141,55 @@ def gpu_bars(gpus: Sequence[Row]) -> Table:
 def _models(status: Row) -> Table:
     return table(
         "Models",
-        *("model", "variant", ">share", ">up", ">p50/p95/SLO ms"),
-        *(">req/s", ">queue", ">answered", ">fail/late"),
-        rows=(row for model in status.models for row in _rows_of_model(model)),
+        *("model", ">p50/p95/SLO\nms", ">req/s", ">queue", ">answered", ">failed/\nlate"),
+        rows=map(_model, status.models),
     )
 
 
-def _rows_of_model(model: Row) -> Iterator[tuple[str, ...]]:
-    latencies = (model.p50_s, model.p95_s, model.slo_latency_s)
-    head = model.model
-    bad = f"{model.failed}/{model.late}"
-    counts = (f"{model.rate_rps:.1f}", model.queue_depth, model.answered, bad)
-    numbers = (
-        "/".join("-" if each is None else f"{each * 1e3:.0f}" for each in latencies),
-        *map(str, counts),
+def _model(model: Row) -> tuple[str, ...]:
+    slo = f"{model.slo_latency_s * 1e3:.0f}"
+    seen = [f"{each * 1e3:.0f}" for each in (model.p50_s, model.p95_s) if each is not None]
+    return (
+        model.model,
+        "/".join([*seen, slo]) if seen else f"SLO {slo}",
+        f"{model.rate_rps:.1f}",
+        str(model.queue_depth),
+        str(model.answered),
+        f"{model.failed}/{model.late}",
     )
-    for variant in model.variants or (_NO_VARIANT,):
-        workers = f"{variant.connected}/{variant.instances}"
-        yield (head, variant.variant, f"{variant.share:.0%}".replace("%", " %"), workers, *numbers)
-        head, numbers = "", ("",) * 5
+
+
+def _serving(status: Row) -> Iterator[RenderableType]:
+    """Yield the variants that serve, and a line for each model of which none does."""
+    rows = [
+        (
+            f"{model.model}/{each.variant}",
+            f"{each.share:.0%}".replace("%", " %"),
+            f"{each.connected}/{each.instances}",
+        )
+        for model in status.models
+        for each in model.variants
+    ]
+    if rows:
+        yield table("Serving", "variant", ">share", ">workers\nconnected", rows=rows)
+    view = _view(status)
+    for model in status.models:
+        if not model.variants:
+            why = view.why_unserved(model.model)
+            yield Text(f"{model.model} is not served: {why}", style="yellow")
+    if not any(model.answered for model in status.models):
+        name = status.models[0].model
+        yield Text(f"No request has been answered yet (run: cinquefoil load {name}).")
+
+
+def _view(status: Row) -> PlannerView:
+    rolling = status.plan is not None and status.plan.state in ("proposed", "rolling")
+    away = "the planner does not answer (run: cinquefoil doctor)"
+    return PlannerView(
+        tuple(map(_known, status.conditions)),
+        status.plan.version if rolling else 0,
+        away if status.totals is None else "",
+    )
 
 
 def _summary(status: Row) -> list[RenderableType]:
@@ -164,6 +209,8 @@ def _summary(status: Row) -> list[RenderableType]:
         if plan.wanted_gpus:
             wanted = alternatives(plan.wanted_gpus)
             lines.append(Text(f"wanted to serve all: {wanted}", style="yellow"))
+    elif status.totals is not None:
+        lines.append(Text(f"no plan yet: {_view(status).why_no_plan()}", style="yellow"))
     if len(set(status.digests.values())) > 1:
         read = ", ".join(f"{name} {digest}" for name, digest in status.digests.items())
         text = f"deployment files differ: {read}; SIGHUP has a service read its file again"

@@ -9,16 +9,16 @@ from rich.console import Console
 from rich.live import Live
 
 from cinquefoil.carbon.v1.carbon_pb2 import WatchRequest
-from cinquefoil.planner.v1.plan_pb2 import Plan
-from cinquefoil.planner.v1.planner_pb2 import GetFleetRequest, GetPlanRequest
+from cinquefoil.planner.v1.planner_pb2 import GetFleetRequest
 from cinquefoil.predictor.v1.predictor_pb2 import GetStatisticsRequest
 from cinquefoil.router.v1.router_pb2 import GetStatusRequest
 from services.cli.client import Clients, connected, first
 from services.cli.console import output
+from services.cli.reasons import newest_plan
 from services.cli.status.document import Row, document
 from services.cli.status.render import render
 from services.kit.config.loader import load
-from services.kit.errors import NotFound, ServiceError
+from services.kit.errors import ServiceError
 
 T = TypeVar("T")
 
@@ -86,11 +86,7 @@ async def _zones(clients: Clients) -> Any:
 
 async def _planner(clients: Clients) -> Any:
     fleet = await clients.planner.GetFleet(GetFleetRequest())
-    try:
-        plan: Plan | None = (await clients.planner.GetPlan(GetPlanRequest())).plan
-    except NotFound:
-        plan = None
-    return fleet, plan
+    return fleet, await newest_plan(clients)
 
 
 async def _router(clients: Clients) -> Any:

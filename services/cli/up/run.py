@@ -135,7 +135,7 @@ def endpoint_table(deployment: Deployment) -> RenderableType:
         (
             each.name,
             each.endpoint.dial,
-            f"http://{at}/metrics" if (at := each.endpoint.metrics) else "-",
+            f"http://{at}/metrics" if (at := each.endpoint.metrics) else "off",
         )
         for each in endpoints(deployment)
     )
@@ -188,5 +188,5 @@ def processes(suite: Suite) -> RenderableType:
     rows = table("", "process", "state", ">pid", ">restarts")
     for name, member in suite.members.items():
         state = Text(member.state, style=_STYLES.get(member.state, ""))
-        rows.add_row(name, state, str(member.pid or "-"), str(member.restarts))
+        rows.add_row(name, state, str(member.pid or ""), str(member.restarts))
     return rows

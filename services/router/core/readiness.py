@@ -27,8 +27,13 @@ class Readiness:
         return any(effect_of(each) is Effect.STOPS for each in self.conditions)
 
     def why(self, model: str) -> str:
-        """Return the reason why a model has no instance, for an error; "": not known."""
-        return "".join(f"; {described(each)}" for each in concerning(model, self.conditions))
+        """Return the reason why a model has no instance, for an error, with what ends it."""
+        found = "".join(f"; {described(each)}" for each in concerning(model, self.conditions))
+        if found:
+            return found
+        if self.rolling_out:
+            return "; a plan is being carried out (run: cinquefoil plan watch)"
+        return "; no plan has a segment of it yet (run: cinquefoil status)"
 
     def refusal(self, model: str) -> Unavailable | None:
         """Return the error of a request of a model that no wait will serve; None: it may wait.

@@ -8,7 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks._secured import secure
+from services.cli.config.doubts import doubts
 from services.cli.main import app
+from services.kit.config.loader import load
 from services.local.pki import Authority, Identity
 from tests.support.paths import ROOT
 
@@ -51,7 +53,7 @@ def checked(tmp_path: Path, text: str) -> tuple[int, list[str]]:
 
 
 def test_a_good_file_is_fine(tmp_path: Path) -> None:
-    assert checked(tmp_path, GOOD) == (0, ["fine (1 zones, 1 nodes, 1 models)"])
+    assert checked(tmp_path, GOOD) == (0, ["fine (1 zone, 1 node, 1 model)"])
 
 
 @pytest.mark.parametrize(
@@ -152,6 +154,57 @@ def test_a_mistake_is_one_sentence_with_its_line(
     status, lines = checked(tmp_path, GOOD.replace(right, wrong))
     assert status == 2
     assert any(sentence in line for line in lines), lines
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "sentence"),
+    [
+        (
+            "slo: {latency_s: 0.2}",
+            "slo: {latency_s: 400}",
+            "models.digits.slo.latency_s: 400 seconds; if milliseconds are meant, write 0.4",
+        ),
+        (
+            "slo: {latency_s: 0.2}",
+            "slo: {latency_s: 0.2, percentile: 0.95}",
+            "line 11: models.digits.slo.percentile: 0.95 of 100; if a share is meant, write 95",
+        ),
+        (
+            "gmacs_per_item: 37",
+            "gmacs_per_item: 9.4e10",
+            "gmacs_per_item: 9.4e+10 billions; if multiply-accumulates are meant, write 94",
+        ),
+    ],
+)
+def test_a_value_that_is_allowed_and_unlikely_is_doubted(
+    right: str, wrong: str, sentence: str, tmp_path: Path
+) -> None:
+    """Units that were mixed up: the file is fine, or no GPU could serve it; the doubt is there."""
+    (tmp_path / "cinquefoil.yaml").write_text(GOOD.replace(right, wrong))
+    deployment = load(tmp_path / "cinquefoil.yaml")
+
+    (found,) = doubts(tmp_path / "cinquefoil.yaml", deployment)
+    assert str(found).endswith(sentence)
+    _, lines = checked(tmp_path, GOOD.replace(right, wrong))
+    assert any(sentence in line for line in lines)
+
+
+def test_one_accuracy_in_percent_among_shares_is_the_one_that_is_named(tmp_path: Path) -> None:
+    """The one that differs, not those that it differs from."""
+    third = """      lin:
+        file: models/svc.onnx
+        accuracy: 95.2
+        profile: {kind: analytic, gmacs_per_item: 37}
+"""
+    status, lines = checked(tmp_path, GOOD.replace("planner:\n", f"{third}planner:\n"))
+
+    assert status == 2
+    assert [line for line in lines if "accuracy" in line] == [
+        (
+            "line 24: models.digits.variants.lin.accuracy: 95.2 is in %, but most of the model are "
+            "fractions"
+        )
+    ]
 
 
 def test_a_pipeline_names_which_stage_is_missing_and_what_writes_it(tmp_path: Path) -> None:

@@ -269,7 +269,7 @@ async def test_list_sets_what_was_seen_beside_what_was_expected(cinquefoil: Shel
     ended = await cinquefoil("list")
     (listed,) = (await cinquefoil("list", "--json")).json
 
-    assert "1 pinned" in ended.out
+    assert "Plan 1 is pinned; run: cinquefoil plan unpin" in ended.out
     assert "first plan: 1 node, 2 GPUs" in ended.out
     assert {each["name"] for each in listed["measures"]} == {
         "power_w",

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -191,9 +191,9 @@ class InferenceServicer(oip_grpc.GRPCInferenceServiceServicer):
         )
 
 
-def _made(kind: Any) -> Any:
+def made(kind: Any, *arguments: Any) -> Any:
     """Fakes of the calls that the commands make: the others are UNIMPLEMENTED."""
-    return kind()
+    return kind(*arguments)
 
 
 @dataclass(frozen=True)
@@ -205,9 +205,9 @@ class Ended:
     err: str
 
 
-async def cinquefoil(*arguments: str | Path) -> Ended:
+async def cinquefoil(*arguments: str | Path, columns: int = 160) -> Ended:
     """Run the command line in this process, in a thread: a process of its own costs a second."""
-    runner = CliRunner(env={"COLUMNS": "160", "NO_COLOR": "1"})
+    runner = CliRunner(env={"COLUMNS": str(columns), "NO_COLOR": "1"})
     with structlog.testing.capture_logs():  # services in this process must not mix theirs in
         result = await asyncio.to_thread(runner.invoke, app, [*map(str, arguments)])
     return Ended(result.exit_code, result.stdout, result.stderr)
@@ -250,17 +250,40 @@ router: {{listen: "127.0.0.1:{ports["router"]}"}}
 
 
 @asynccontextmanager
-async def suite(config: Path, *, without: str = "") -> AsyncIterator[None]:
-    """Serve the three services, and write the deployment file that names them."""
+async def suite(
+    config: Path, *, without: str = "", servicers: Mapping[str, Any] | None = None
+) -> AsyncIterator[None]:
+    """Serve the three services, and write the deployment file that names them.
+
+    Args:
+        config: The deployment file.
+        without: A service that does not run.
+        servicers: In place of the usual ones: "carbon", "planner", "router", "inference".
+    """
+    given = servicers or {}
     ports = {name: free_port() for name in ("carbon", "planner", "router")}
     registrations = {
-        "carbon": [(carbon_pb2_grpc.add_CarbonServiceServicer_to_server, _made(CarbonServicer))],
+        "carbon": [
+            (
+                carbon_pb2_grpc.add_CarbonServiceServicer_to_server,
+                given.get("carbon") or made(CarbonServicer),
+            )
+        ],
         "planner": [
-            (planner_pb2_grpc.add_PlannerServiceServicer_to_server, _made(PlannerServicer))
+            (
+                planner_pb2_grpc.add_PlannerServiceServicer_to_server,
+                given.get("planner") or made(PlannerServicer),
+            )
         ],
         "router": [
-            (router_pb2_grpc.add_RouterServiceServicer_to_server, _made(RouterServicer)),
-            (oip_grpc.add_GRPCInferenceServiceServicer_to_server, _made(InferenceServicer)),
+            (
+                router_pb2_grpc.add_RouterServiceServicer_to_server,
+                given.get("router") or made(RouterServicer),
+            ),
+            (
+                oip_grpc.add_GRPCInferenceServiceServicer_to_server,
+                given.get("inference") or made(InferenceServicer),
+            ),
         ],
     }
     _write(config, ports)

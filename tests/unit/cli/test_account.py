@@ -112,7 +112,7 @@ def test_an_empty_account_says_so() -> None:
     console = Console(width=80, file=StringIO(), record=True)
     console.print(render(rows([], "node"), "node", "2026-03-01 to 2026-03-02 UTC"))
 
-    assert "No energy was drawn, 2026-03-01 to 2026-03-02 UTC." in console.export_text()
+    assert "No energy was drawn, 2026-03-01 to 2026-03-02 UTC: nothing ran" in console.export_text()
 
 
 def test_lines_have_every_figure_under_its_unit() -> None:

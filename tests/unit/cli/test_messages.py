@@ -91,7 +91,7 @@ def test_details_have_maps_nested_messages_lists_and_conditions() -> None:
 
 
 def test_a_table_has_the_columns_of_its_command_in_their_order() -> None:
-    """Paths lead into nested messages; a field that is not set is a dash."""
+    """Paths lead into nested messages; a field that is not set is blank."""
     columns: dict[str, Any] = {
         "slice": "spec.placement",
         ">gpu": lambda each: each.spec.gpu_uuid.lower(),
@@ -107,7 +107,7 @@ def test_a_table_has_the_columns_of_its_command_in_their_order() -> None:
     heading, _, row = shown(Messages().table("", [segment], columns))
 
     assert heading == "slice gpu share MIG"
-    assert row == "3g.20gb@4 gpu-1 50.0 % -"
+    assert row == "3g.20gb@4 gpu-1 50.0 %"
 
 
 def test_messages_are_compared_field_by_field() -> None:
@@ -124,9 +124,9 @@ def test_messages_are_compared_field_by_field() -> None:
 
     assert lines[0] == "plan BASE none more"
     assert sorted(lines[2:]) == [
-        "accuracy chat - 0.8000 - -",
-        "accuracy digits 0.9000 0.9500 - True",
-        "power 100 W 150 W - True",
+        "accuracy chat 0.8000",
+        "accuracy digits 0.9000 0.9500 True",
+        "power 100 W 150 W True",
     ]
 
 
@@ -138,7 +138,7 @@ def test_only_numbers_have_a_change() -> None:
         "", {"a": one, "b": other}, ("sum", lambda a, b: str(a.value + b.value))
     )
 
-    assert "note why other -" in shown(compared)
+    assert "note why other" in shown(compared)
     assert "risk 0.125 0.125 0.25" in shown(compared)
 
 

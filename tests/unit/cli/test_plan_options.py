@@ -67,12 +67,25 @@ def test_deviations_are_relative_to_what_was_expected() -> None:
 
     assert found == {
         ("power_w", ""): pytest.approx(0.1),
-        ("carbon_gco2e_per_h", ""): pytest.approx(-0.5),
+        ("carbon_gco2e_per_h", ""): None,  # the grid was another
         ("latency_s", "digits"): pytest.approx(0.1),
         ("latency_s", "faces"): pytest.approx(-0.5),
         ("accuracy", "digits"): pytest.approx(0.0),
         ("accuracy", "faces"): None,
     }
+
+
+def test_what_was_seen_under_another_load_or_grid_does_not_deviate() -> None:
+    """Only like is compared with like; the words say what differs."""
+    plan = plan_pb2.Plan.FromString(PLAN.SerializeToString())
+    carbon = largest(measures(plan), "carbon_gco2e_per_h")
+    plan.outcome.requests = 1 + plan.outcome.requests * 2
+    power = largest(measures(plan), "power_w")
+
+    assert carbon is not None
+    assert (carbon.deviation, carbon.words) == (None, "other grid")
+    assert power is not None
+    assert (power.deviation, power.words) == (None, "other load")
 
 
 def test_the_model_that_deviates_most_speaks_for_the_plan() -> None:

@@ -22,7 +22,7 @@ def test_quantities_choose_the_unit_that_keeps_them_short() -> None:
     assert [carbon(value) for value in (5e-6, 0.075, 1.5, 2500, 3e6)] == [
         *("5 µgCO2e", "75 mgCO2e", "1.5 gCO2e", "2.5 kgCO2e", "3 tCO2e"),
     ]
-    assert (milliseconds(None), milliseconds(0.0414), percent(0.125)) == ("-", "41 ms", "12.5 %")
+    assert (milliseconds(None), milliseconds(0.0414), percent(0.125)) == ("", "41 ms", "12.5 %")
 
 
 @pytest.mark.parametrize(
@@ -35,9 +35,9 @@ def test_quantities_choose_the_unit_that_keeps_them_short() -> None:
         (-0.06, 0.15, True, "better", "green"),
         (math.inf, 0.2, False, "better", "green"),
         (0.2, math.inf, False, "worse", "red"),
-        (5.0, 5.0, True, "-", ""),
-        (math.nan, 0.2, False, "-", ""),
-        (0.2, math.nan, False, "-", ""),
+        (5.0, 5.0, True, "none", ""),
+        (math.nan, 0.2, False, "none", ""),
+        (0.2, math.nan, False, "none", ""),
     ],
 )
 def test_a_change_says_in_words_and_colour_whether_it_is_better(

@@ -65,7 +65,7 @@ def test_each_node_shows_its_pue_and_whether_it_was_measured() -> None:
 
 def test_segments_that_are_well_need_no_words() -> None:
     text = _shown(_segment(0, pb.SEGMENT_STATE_READY, ""))
-    assert " is " not in text
+    assert "digits" not in text.replace("digits/large", "")
     assert "stage" not in text
 
 
