@@ -272,7 +272,7 @@ def test_the_price_of_reconfiguring_binds_where_it_alone_keeps_the_better_plan_a
     assert ("reconfiguration_price", "") not in bound(explained(free, stays))
 
 
-@examples(0.16)
+@examples(0.08)
 @given(
     st.sampled_from(list(REGISTRY)),
     st.floats(20, 2000),
