@@ -85,7 +85,7 @@ def read_head(data: bytes) -> Head:
             reason="MALFORMED_REQUEST",
         ) from error
     timeout_us, priority, max_tokens = numbers.values()
-    if timeout_us or priority:
+    if timeout_us or priority or not type(timeout_us) is type(priority) is int:
         _require_whole("timeout", timeout_us, ", in microseconds")
         _require_whole("priority", priority)
     timeout_s = timeout_us / 1e6 if timeout_us else None

@@ -16,16 +16,17 @@ from inference import grpc_service_pb2 as pb
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 
 
-def named(model: str, name: str) -> pb.ModelInferRequest:
+def to(model: str) -> pb.ModelInferRequest:
+    """A request without an id: the worker behind gives every request the same answer."""
     request = pb.ModelInferRequest.FromString(messages.request("small"))
-    request.model_name, request.id = model, name
+    request.model_name = model
     return request
 
 
 async def three() -> AsyncIterator[pb.ModelInferRequest]:
-    yield named(messages.MODEL, "a")
-    yield named("größer", "b")
-    yield named(messages.MODEL, "c")
+    yield to(messages.MODEL)
+    yield to("größer")
+    yield to(messages.MODEL)
 
 
 def made(folder: Path) -> Path:
@@ -58,7 +59,7 @@ async def test_a_proxy_loses_nothing_of_the_protocol(
         channel = await stack.enter_async_context(messages.channel(server.port))
         stub = GRPCInferenceServiceStub(channel)
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await stub.ModelInfer(named("größer", "b"))
+            await stub.ModelInfer(to("größer"))
         streamed = [answer async for answer in stub.ModelStreamInfer(three())]
 
     wrong = f"no model 'größer'; models are {messages.MODEL}"

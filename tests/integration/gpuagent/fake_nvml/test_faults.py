@@ -58,10 +58,10 @@ def test_the_nth_call_fails_and_no_other(number: int) -> None:
 
 def test_an_order_for_one_gpu_leaves_the_others_alone(start: Start) -> None:
     library = start("t4", "t4")
+    handle = pynvml.nvmlDeviceGetHandleByIndex(1)
     library.inject(InjectedFault(Code.TIMEOUT, gpu_uuid=library.gpu_uuids[1], times=None))
 
     assert outcomes(3, index=0) == [True] * 3
-    handle = pynvml.nvmlDeviceGetHandleByIndex(1)  # about no GPU yet
     with pytest.raises(pynvml.NVMLError_Timeout):
         pynvml.nvmlDeviceGetName(handle)
     library.clear_faults()
