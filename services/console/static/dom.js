@@ -14,6 +14,7 @@ class Table extends Component {
       if (scrolls !== this.state.scrolls) this.setState({ scrolls });
     });
     this.watching.observe(this.place);
+    this.watching.observe(this.place.firstElementChild); // rows come and go within the same width
   }
 
   componentWillUnmount() {
