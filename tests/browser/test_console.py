@@ -192,7 +192,7 @@ async def test_no_page_breaks_a_rule_of_accessibility(
 
 @pytest.mark.parametrize("width", [420, 1280, 2560])
 async def test_no_page_is_wider_than_the_screen(page: "Page", reading: str, width: int) -> None:
-    """From a phone to a wall; tables that scroll by themselves say so, and take the keyboard."""
+    """From a phone to a wall."""
     await page.set_viewport_size({"width": width, "height": 900})
     for name in PAGES:
         await page.goto(f"{reading}/#/{name}")
