@@ -12,7 +12,7 @@ from cinquefoil.gpuagent.v1.records import CreateSlice, Placement
 from services.kit.grouping import grouped
 from services.planner.core.model import Gpu, Queue, Segment, SegmentKind
 from services.planner.core.placement.placement import clocks
-from services.planner.core.placement.segment_changes import Bridge, SegmentChange
+from services.planner.core.placement.segment_changes import Bridge
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ def bridges(
     room: BridgeRoom,
     running: Sequence[Segment],
     target: Sequence[Segment],
-    rebuild: Sequence[SegmentChange],
+    kinds: Sequence[SegmentKind],
     missing_rps: Mapping[Queue, float],
 ) -> Iterator[Bridge]:
     """Yield segments that make up for missing capacity, as far as there is room.
@@ -41,15 +41,11 @@ def bridges(
         room: Where they may be.
         running: Segments that run.
         target: Segments of the plan.
-        rebuild: Changes that break before they make: bridges are of the kinds that they stop, or
-            else start.
+        kinds: What bridges may be, best first.
         missing_rps: Capacity to make up for by queue, req/s.
     """
     wanted_mhz = clocks(target)
     taken = grouped((each.gpu_uuid, each.placement) for each in (*running, *target))
-    stopped = (each.kind for change in rebuild for each in change.stop)
-    started = (each.kind for change in rebuild for each in change.start)
-    kinds = tuple(dict.fromkeys((*stopped, *started)))
     usable = [gpu for gpu in room.gpus if gpu.clock_mhz == wanted_mhz.get(gpu.uuid, 0)]
     for queue, lacking_rps in missing_rps.items():
         wanted, rps = [kind for kind in kinds if kind.queue == queue], lacking_rps

@@ -20,7 +20,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from cinquefoil.gpuagent.v1.records import DestroySlice, LockClock
 from services.kit.profiles.core.language import TokenProfile
-from services.planner.core.model import Gpu, Model, Queue, Segment, queue_of
+from services.planner.core.model import (
+    Gpu,
+    Model,
+    Queue,
+    Segment,
+    SegmentKind,
+    queue_of,
+    variants_of,
+)
 from services.planner.core.placement.actions import Rollout, Stage
 from services.planner.core.placement.bridges import BridgeRoom, bridges
 from services.planner.core.placement.placement import clocks
@@ -59,7 +67,8 @@ def plan_rollout(
     missing_rps = _missing_rps(_rates(running, models), least, models) if spare else {}
     if spare is None or not missing_rps:
         return found
-    changes.bridges += bridges(spare, running, target, changes.rebuild, missing_rps)
+    kinds = _startable(changes.rebuild, models)
+    changes.bridges += bridges(spare, running, target, kinds, missing_rps)
     return _staged(changes, gpus, running, target, models)[0] if changes.bridges else found
 
 
@@ -118,6 +127,15 @@ def _missing_rps(
         for queue, lack in lacking.items()
         if lack > ROUNDING and demand_rps.get(queue[0])
     }
+
+
+def _startable(rebuild: Sequence[SegmentChange], models: Sequence[Model]) -> list[SegmentKind]:
+    """Return the kinds that changes start, then those that they stop and that are still served."""
+    known = variants_of(models)
+    started = (each.kind for change in rebuild for each in change.start)
+    stopped = (each.kind for change in rebuild for each in change.stop)
+    found = dict.fromkeys((*started, *stopped))
+    return [kind for kind in found if (kind.model, kind.variant) in known]
 
 
 def _generates(model: Model) -> bool:

@@ -199,6 +199,17 @@ def test_a_model_that_is_rebuilt_is_served_from_a_gpu_that_is_free() -> None:
     assert [stage.serving for stage in rollout.stages] == [{"old"}, {"bridge"}, {"new"}]
 
 
+def test_a_bridge_is_never_of_a_variant_that_was_removed() -> None:
+    """What an operator took out of service runs until it is stopped, and is started nowhere."""
+    halves, whole = Placement("3g.20gb", 0), Placement("7g.40gb", 0)
+    old, new = segment("old", "v0", halves), segment("new", "v1", whole)
+    left = tuple(each for each in MODELS[0].variants if each.name == "v1")
+    model = replace(MODELS[0], demand_rps=1.0, variants=left)
+    gpus = [replace(GPU, slices=(halves,)), replace(GPU, uuid="GPU-1")]
+    rollout = plan_rollout(gpus, [old], [new], [model], BridgeRoom(gpus, lambda: "bridge"))
+    assert [each.kind.variant for each in rollout.bridges] == ["v1"]
+
+
 def test_without_room_there_is_no_bridge() -> None:
     """GPUs that plans may not use, and slices that the plan needs, are no room."""
     halves, whole = Placement("3g.20gb", 0), Placement("7g.40gb", 0)
