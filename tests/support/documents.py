@@ -278,7 +278,9 @@ def _in_a_test(command: str) -> str:
     """Return what a test runs for a command of a page."""
     words = command.split("  #", 1)[0].strip()
     if words.startswith("make "):
-        only_said = ["make", "--dry-run", "--old-file=.venv/.run", *words.split()[1:]]
+        # Beneath another make it would name the folders that it enters.
+        only_said = ["make", "--no-print-directory", "--dry-run", "--old-file=.venv/.run"]
+        only_said += words.split()[1:]
         made = subprocess.run(only_said, cwd=ROOT, capture_output=True, text=True, check=True)
         words = made.stdout.strip().replace("\n", "; ")
     for command_in_full, options in SHORTER.items():

@@ -156,14 +156,14 @@ def _line(books: Books, lately: Sketch, rate_rps: float) -> str:
 def render(model: str, books: Books) -> RenderableType:
     """Return the books as a table, with the reasons of losses."""
     quantiles = books.latencies().quantiles(PERCENTILES)
-    answered = max(books.answered, 1)
+    answered, ended = max(books.answered, 1), books.answered + books.lost
     rows = [
         ("sent", f"{books.sent}"),
         ("answered / lost", f"{books.answered} / {books.lost}"),
         *((f"p{each:g}", milliseconds(quantiles.get(each))) for each in PERCENTILES),
         (
             f"within {milliseconds(books.objective_s)}",
-            percent(books.in_time / answered) if books.answered else "-",
+            percent(books.in_time / ended) if ended else "-",
         ),
     ]
     if books.judged:
