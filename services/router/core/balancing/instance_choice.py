@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from services.kit.config import InstanceChoice
+from services.router.core.balancing.answer_carbon import Price
 from services.router.core.instance_state import InstanceState
 from services.router.core.pending_request import PendingRequest
 from services.router.core.prefix_cache import length_of
@@ -111,12 +112,21 @@ def fewest_tokens_left(states: Sequence[InstanceState]) -> InstanceState:
 
 
 def consolidated(
-    states: Sequence[InstanceState], pending: PendingRequest, objective: TokenObjective
+    states: Sequence[InstanceState],
+    pending: PendingRequest,
+    objective: TokenObjective,
+    price: Price,
 ) -> InstanceState:
-    """Return the first instance that keeps the objective with one answer more.
+    """Return, of instances that keep the objective with one answer more, the one of least carbon.
 
-    The first is by identity, so that all routers fill the same ones, and the others have nothing to
-    do. Where none has room, the least loaded takes it.
+    Equal ones are filled in order of identity, so that all routers fill the same, and the others
+    have nothing to do. Where none has room, the least loaded takes it.
+
+    Args:
+        states: The instances.
+        pending: The request.
+        objective: Objective of its tokens.
+        price: Carbon of one more answer.
     """
     body_bytes = len(pending.request.body)
     room = [
@@ -124,7 +134,9 @@ def consolidated(
         for state in states
         if state.token_times.has_room(state.with_one_more(body_bytes), objective)
     ]
-    return min(room, key=lambda state: state.instance.id) if room else idle_longest(states)
+    if not room:
+        return idle_longest(states)
+    return min(room, key=lambda state: (price(state), state.instance.id))
 
 
 CHOICES: Mapping[InstanceChoice, Choose] = {

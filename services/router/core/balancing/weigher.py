@@ -5,7 +5,7 @@ a request would take there is learned from answers, by class, variant and size o
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from services.kit.config import InstanceChoice
@@ -83,7 +83,7 @@ class InstanceWeigher:
 
     def learn(self, state: InstanceState, request: Request, hold_s: float, energy_j: float) -> None:
         """Learn from an answered request's time and active energy."""
-        history = self._histories.setdefault(_kind(state.instance), LatencyHistory())
+        history = self._histories.setdefault(kind_of(state.instance), LatencyHistory())
         history.add(size_class(len(request.body)), hold_s, energy_j)
 
     def pick(
@@ -121,13 +121,9 @@ class InstanceWeigher:
         return Pick(pending, states[start.placement.gpu.key], again_s)
 
     def _price(self, states: Sequence[InstanceState]) -> None:
-        """Read the carbon intensities; where one zone's is not known, all count the same."""
-        found = {
-            zone: _known(self._carbon.intensity(zone))
-            for zone in {state.instance.zone for state in states}
-        }
-        known = {zone: each for zone, each in found.items() if each is not None}
-        self._intensities = known if len(known) == len(found) else dict.fromkeys(found, 1.0)
+        """Read the carbon intensities."""
+        zones = (state.instance.zone for state in states)
+        self._intensities = known_intensities(self._carbon, zones)
 
     def _queued(
         self,
@@ -143,7 +139,7 @@ class InstanceWeigher:
     def _placement(self, state: InstanceState, gpu: Gpu, size: int) -> Placement:
         """Return the expectation; an instance never tried is taken to be immediate and free."""
         instance = state.instance
-        history = self._histories.get(_kind(instance))
+        history = self._histories.get(kind_of(instance))
         known = history.estimate(size) if history else None
         if known is None:
             return Placement(gpu, 0.0, 0.0, 0.0, 0.0)
@@ -155,6 +151,13 @@ class InstanceWeigher:
             carbon_gco2e=known.energy_j * instance.pue * intensity,
             occupies_s=known.latency_s / max(state.credits, 1),
         )
+
+
+def known_intensities(carbon: CarbonSignal, zones: Iterable[str]) -> dict[str, float]:
+    """Return the intensity of each zone; where one is not known, all count the same."""
+    found = {zone: _known(carbon.intensity(zone)) for zone in set(zones)}
+    known = {zone: each for zone, each in found.items() if each is not None}
+    return known if len(known) == len(found) else dict.fromkeys(found, 1.0)
 
 
 def size_class(size_bytes: int) -> int:
@@ -177,7 +180,8 @@ def _known(value: float | None) -> float | None:
     return None if value is None or math.isnan(value) else value
 
 
-def _kind(instance: Instance) -> tuple[float, str]:
+def kind_of(instance: Instance) -> tuple[float, str]:
+    """Return the class of its GPU and its variant, by which instances are taken to be alike."""
     return instance.gpu_idle_power_w, instance.variant
 
 

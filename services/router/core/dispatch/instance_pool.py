@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeVar
 
 from services.kit.config import InstanceChoice
 from services.kit.request_cost import Cost
+from services.router.core.balancing.answer_carbon import AnswerCarbon
 from services.router.core.balancing.instance_choice import (
     CHOICES,
     by_prefix,
@@ -70,6 +71,7 @@ class InstancePool:
         self._counts = False
         self._choose = CHOICES.get(choice, least_expected_completion)
         self._carbon = carbon or UnknownCarbon()
+        self._answer_carbon = AnswerCarbon()
         self._weighers: dict[InstanceChoice, InstanceWeigher] = {}
         self.ticks = count(1)
         self._capacity = Capacity(0.0, 0.0, 0.0)
@@ -177,7 +179,8 @@ class InstancePool:
         if self.by_prefix and pending.prefix():
             return by_prefix(free, pending)
         if self._tokens is not None:
-            return consolidated(free, pending, self._tokens)
+            price = self._answer_carbon.price(free, self._carbon)
+            return consolidated(free, pending, self._tokens, price)
         return self._choose(free)
 
     def left_for(self, pending: PendingRequest) -> bool:
@@ -232,6 +235,7 @@ class InstancePool:
                 cost.usage.first_token_s - waited_s,
                 cost.usage.token_s,
             )
+            self._answer_carbon.learn(state.instance, answers, cost)
         if pending.hedge is None:
             state.latency.observe(hold_s, pending.load)
             if self.weigher is not None:
