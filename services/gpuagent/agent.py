@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -38,6 +37,7 @@ from services.gpuagent.supervision.worker_supervisor import SupervisionContext, 
 from services.kit.clock import RealClock
 from services.kit.config import Deployment
 from services.kit.errors import ServiceError
+from services.kit.power_limits import PROCESSORS_W
 from services.kit.rpc import dial
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ def _meter(place: NodePlace, gpu: GpuInfo, hardware: Hardware, began_s: float) -
         model.sm_count,
         simulated,
         idle_share,
-        limit_w=model.max_power_w if is_gpu else math.inf,
+        limit_w=model.max_power_w if is_gpu else max(model.max_power_w, PROCESSORS_W),
     )
     path = place.folder / "energy" / f"{gpu.uuid}.json"
     return GpuMeter(path, hardware.gpu_counters[gpu.uuid], metered, began_s)

@@ -80,6 +80,7 @@ LIES: Final[Mapping[str, Lie]] = {
     "energy: -1e300 J": _figure(energy_j=-1e300),
     "energy: 1e300 J": _figure(energy_j=1e300),
     "energy: 1e9 J in a second": _figure(energy_j=1e9),
+    "energy: 5 kJ in a second, of a GPU of 400 W": _figure(energy_j=5e3),
     "idle energy: 1e300 J": _figure(idle_energy_j=1e300),
     "time: computed for ever": _figure(compute_s=float("inf")),
     "time: waited -5 s": _figure(queue_s=-5.0),

@@ -17,16 +17,13 @@ from services.gpuagent.energy.core.progress import SlotProgress, Work, activity_
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
 from services.gpuagent.state_store import Store
 from services.gpuagent.supervision.segments import RunningSegment
+from services.kit.power_limits import MOST_OVER_LIMIT
 
 _OTHERS: Final = ""
 """Key of activity outside the segments."""
 
 TICK_S: Final = 0.1
 """The energy counter of real boards is brought up to date every 10 to 100 ms (zeus#181)."""
-
-
-MOST_OVER_LIMIT: Final = 1.5
-"""Power over the limit up to which a meter is believed: boards exceed theirs for moments."""
 
 _ONE_SCALE: Final = frozenset({"counter", "integrated"})
 """Methods whose energy is on one scale: `EnergyMeter` goes on from one to the other."""
@@ -42,7 +39,7 @@ class MeteredGpu:
         sm_count: Its streaming multiprocessors.
         simulated: Activity is modelled energy; of real GPUs, busy time by SMs.
         idle_share: Sharing of idle energy, beside active energy.
-        limit_w: Power limit, W; infinite: not known.
+        limit_w: Power limit of what its meter counts, W; infinite: not known.
     """
 
     idle_power_w: float
@@ -52,9 +49,14 @@ class MeteredGpu:
     idle_share: IdleShare = "none"
     limit_w: float = math.inf
 
+    @property
+    def most_w(self) -> float:
+        """Most power that it can draw, W."""
+        return MOST_OVER_LIMIT * self.limit_w
+
     def plausible_j(self, elapsed_s: float) -> float:
         """Return the most energy that it can draw in a time; a counter may tick in it, J."""
-        return MOST_OVER_LIMIT * self.limit_w * (elapsed_s + TICK_S)
+        return self.most_w * (elapsed_s + TICK_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +197,7 @@ class GpuMeter:
         A step that it cannot have made is not billed: power over the time is, or what profiles say.
         The meter goes on from where it stands now.
         """
-        power_w, most_w = reading.power_w, MOST_OVER_LIMIT * self._gpu.limit_w
+        power_w, most_w = reading.power_w, self._gpu.most_w
         if power_w is not None and not 0 <= power_w <= most_w:
             power_w = None
         drawn_j = _drawn_j(last, reading)
@@ -264,7 +266,7 @@ class GpuMeter:
             entry = account.segments[name]
             own = [stint for stint in done if stint.segment_id == name]
             active_j = entry.active_j - before.segments[name].active_j
-            powers_w = _powers_w(own, active_j, owed_j(entry))
+            powers_w = _powers_w(own, active_j, owed_j(entry), self._gpu.most_w)
             self._grant(running, powers_w, window.method)
         self.account = account.compacted(frozenset(r.spec.segment_id for r in segments))
 
@@ -305,18 +307,21 @@ def _of_others(
 
 
 def _powers_w(
-    own: Sequence[SlotProgress], active_j: float, unstated_j: float
+    own: Sequence[SlotProgress], active_j: float, unstated_j: float, most_w: float
 ) -> Mapping[int, float]:
-    """Return the active power of a segment's workers while busy, by slot.
+    """Return the active power of a segment's workers while busy, by slot; no more than can be.
 
-    A window without work, or without energy, says nothing of the power of work.
+    A window without work, or without energy, says nothing of the power of work; one with little
+    work may have energy of the window before it, as counters lag.
     """
     activity = sum(stint.activity for stint in own)
     if active_j <= 0 or activity <= 0:
         return {}
     per_activity_j = active_j / activity
     return {
-        stint.slot: steered_w(per_activity_j * stint.activity / busy_s, unstated_j, active_j)
+        stint.slot: min(
+            steered_w(per_activity_j * stint.activity / busy_s, unstated_j, active_j), most_w
+        )
         for stint in own
         if (busy_s := stint.work.busy_s) > 0 and stint.activity > 0
     }

@@ -26,6 +26,7 @@ from services.kit.errors import (
     Unavailable,
     from_status,
 )
+from services.kit.power_limits import MOST_OVER_LIMIT
 from services.kit.rpc import Caller
 from services.kit.segment import plain
 from services.kit.telemetry import logs
@@ -363,9 +364,12 @@ class AgentSessions:
             if session := self._sessions.get(node):
                 session.close(error)
             return
-        report = self._reports[node]
-        self._reports[node] = replace(report, energy=tuple(energy))
-        own = {gpu.uuid for gpu in report.node.gpus}
+        known = self._fleet.node(node)
+        own = {gpu.uuid: gpu.type.metered_limit_w for gpu in known.gpus} if known else {}
+        for gpu in energy:
+            most_w = MOST_OVER_LIMIT * own.get(gpu.gpu_uuid, 0.0)
+            gpu.power_w = min(max(gpu.power_w, 0.0), most_w)
+        self._reports[node] = replace(self._reports[node], energy=tuple(energy))
         energy = [gpu for gpu in energy if gpu.gpu_uuid in own]
         self._keep(node, energy, at)
         self._state.readings.metered(node, _counters(energy))

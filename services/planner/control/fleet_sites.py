@@ -1,15 +1,9 @@
 """Nodes as sites of the account: zone, PUE, intensity, and the models' shares of each GPU."""
 
-from typing import Final
-
 from services.kit import config
 from services.kit.grouping import grouped
 from services.planner.core.accounting.site import INTENSITY, Site, embodied_carbon
 from services.planner.core.cycle.cluster_state import ClusterState
-from services.planner.core.model import GpuType
-
-_PACKAGES_W: Final = 2000.0
-"""Power limit of CPU cores' meter, which may count all packages of the machine, W."""
 
 
 def site_of(state: ClusterState, embodied: config.Embodied | None, name: str) -> Site | None:
@@ -38,9 +32,5 @@ def site_of(state: ClusterState, embodied: config.Embodied | None, name: str) ->
             if embodied is not None
         },
         INTENSITY.get(state.provenance.get(settings.zone, "measured"), 0.0),
-        {gpu.uuid: _max_power_w(gpu.type) for gpu in gpus},
+        {gpu.uuid: gpu.type.metered_limit_w for gpu in gpus},
     )
-
-
-def _max_power_w(kind: GpuType) -> float:
-    return max(kind.max_power_w, _PACKAGES_W) if kind.core_gmacs_per_s else kind.max_power_w

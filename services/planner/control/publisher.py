@@ -20,7 +20,7 @@ from services.planner.control.pacing import Pacing
 from services.planner.control.serving_policies import ServingPolicies
 from services.planner.core.cycle.environment import ChangeEvent
 from services.planner.core.fleet import Fleet
-from services.planner.core.known_nodes import NodeRoutes
+from services.planner.core.known_nodes import GpuPower, NodeRoutes
 from services.planner.core.routing_table import Announcement, Places, routes
 
 _log = logs.get("publisher")
@@ -261,16 +261,15 @@ def _of_nodes(table: RoutingTable, planned: Mapping[str, PlannedSegment]) -> dic
         planned: Segments that it may name, by id.
     """
     pues: dict[str, float] = {}
-    idle_power_w: dict[str, dict[str, float]] = {}
+    powers: dict[str, dict[str, GpuPower]] = {}
     endpoints: dict[str, dict[str, tuple[str, ...]]] = {}
     for model in table.models:
         for each in model.instances:
             if (segment := planned.get(each.segment_id)) is None:
                 continue
             pues[segment.node] = each.pue
-            idle_power_w.setdefault(segment.node, {})[segment.spec.gpu_uuid] = each.gpu_idle_power_w
+            power = GpuPower(each.gpu_idle_power_w, each.power_limit_w)
+            powers.setdefault(segment.node, {})[segment.spec.gpu_uuid] = power
             found = endpoints.setdefault(segment.node, {})
             found[each.segment_id] = (*found.get(each.segment_id, ()), each.endpoint)
-    return {
-        name: NodeRoutes(found, pues[name], idle_power_w[name]) for name, found in endpoints.items()
-    }
+    return {name: NodeRoutes(found, pues[name], powers[name]) for name, found in endpoints.items()}

@@ -17,7 +17,7 @@ from cinquefoil.planner.v1.records import NodeOrder
 from services.kit import config
 from services.kit.errors import FailedPrecondition
 from services.kit.segment import plain, some_of
-from services.planner.core.known_nodes import KnownNodes, NodeRoutes
+from services.planner.core.known_nodes import GpuPower, KnownNodes, NodeRoutes
 from services.planner.core.model import Gpu, GpuType, Pool
 
 MAX_OWNED_GPUS = 1024
@@ -403,11 +403,14 @@ class Fleet:
         serving = [run for run in node.segments if serves(run)]
         if not serving:
             return None
-        idle_power_w = {gpu.uuid: gpu.type.context_power_w for gpu in node.gpus}
+        powers = {
+            gpu.uuid: GpuPower(gpu.type.context_power_w, gpu.type.metered_limit_w)
+            for gpu in node.gpus
+        }
         return NodeRoutes(
             {run.spec.segment_id: run.endpoints for run in serving},
             self.settings[node.name].pue if node.pue is None else node.pue,
-            {run.spec.gpu_uuid: idle_power_w.get(run.spec.gpu_uuid, 0.0) for run in serving},
+            {run.spec.gpu_uuid: powers.get(run.spec.gpu_uuid, GpuPower()) for run in serving},
         )
 
     def _given_up_s(self, name: str, left_s: float) -> float:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from services.kit import config
 
@@ -21,6 +22,13 @@ class JoinedNode:
     address: str
 
 
+class GpuPower(NamedTuple):
+    """Power of a GPU, W. Attributes: idle_w, limit_w (most that its meter can show); 0: unknown."""
+
+    idle_w: float = 0.0
+    limit_w: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class NodeRoutes:
     """A node's contribution to routes.
@@ -28,12 +36,12 @@ class NodeRoutes:
     Attributes:
         endpoints: "host:port" of the workers of each serving segment, by segment id.
         pue: PUE of the node.
-        idle_power_w: Idle power of the GPUs with those segments, by UUID, W.
+        powers: Power of the GPUs with those segments, by UUID.
     """
 
     endpoints: Mapping[str, tuple[str, ...]]
     pue: float
-    idle_power_w: Mapping[str, float]
+    powers: Mapping[str, GpuPower]
 
 
 class KnownNodes(Mapping[str, config.Node]):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from cinquefoil.gpuagent.v1.records import Performance, Placement, SegmentSpec, SliceProfile
 from services.kit.config import Objective, PlacementRule, Spread
 from services.kit.mig import Geometry
+from services.kit.power_limits import PROCESSORS_W
 from services.kit.profiles.core.language import TokenTimes
 from services.kit.profiles.core.profile import Profile, SliceShape
 
@@ -42,6 +43,11 @@ class GpuType:
     max_clock_mhz: int = 0
     core_gmacs_per_s: float = 0.0
     performance: Performance | None = None
+
+    @property
+    def metered_limit_w(self) -> float:
+        """Most power that its meter can show, W: that of CPU cores may count whole processors."""
+        return max(self.max_power_w, PROCESSORS_W) if self.core_gmacs_per_s else self.max_power_w
 
     @property
     def use_power_w(self) -> float:

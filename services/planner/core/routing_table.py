@@ -13,7 +13,7 @@ from cinquefoil.condition.v1.records import Condition
 from cinquefoil.planner.v1.records import Instance, ModelRoutes, Plan, PlannedSegment, RoutingTable
 from services.kit.config import Deployment, Discipline, InstanceChoice, Model
 from services.kit.grouping import grouped, summed
-from services.planner.core.known_nodes import NodeRoutes
+from services.planner.core.known_nodes import GpuPower, NodeRoutes
 from services.planner.core.model import Queue, queue_of
 from services.planner.core.plan import queue_of_planned
 
@@ -120,8 +120,8 @@ class Places:
 
 
 def _same_hardware(before: Instance, routed: NodeRoutes, segment: PlannedSegment) -> bool:
-    idle_power_w = routed.idle_power_w.get(segment.spec.gpu_uuid, 0.0)
-    return before.pue == routed.pue and before.gpu_idle_power_w == idle_power_w
+    power = routed.powers.get(segment.spec.gpu_uuid, GpuPower())
+    return (before.pue, before.gpu_idle_power_w, before.power_limit_w) == (routed.pue, *power)
 
 
 def by_capacity(segments: Iterable[PlannedSegment]) -> tuple[PlannedSegment, ...]:
@@ -207,6 +207,7 @@ def _instances(
     for segment, node in serving:
         spec, queue = segment.spec, queue_of_planned(segment)
         variant, endpoints = model.variants[spec.variant], node.endpoints[spec.segment_id]
+        power = node.powers.get(spec.gpu_uuid, GpuPower())
         share = (
             segment.share / totals[queue] / len(endpoints)
             if totals[queue] > 0
@@ -222,9 +223,10 @@ def _instances(
                 spec.batch_size,
                 deployment.nodes[segment.node].zone,
                 node.pue,
-                node.idle_power_w.get(spec.gpu_uuid, 0.0),
+                power.idle_w,
                 spec.stage,
                 max(1, len(variant.stages)),
+                power.limit_w,
             )
 
 

@@ -9,15 +9,13 @@ from typing import Final, NamedTuple
 from google.protobuf.message import DecodeError
 
 from inference import grpc_service_pb2 as pb
+from services.kit.power_limits import MOST_GPU_W, MOST_OVER_LIMIT
 from services.kit.protobuf_wire import BYTES, read_varint
 from services.kit.request_cost import ENERGY_ERRORS, Cost, Usage
 from services.router.core.model import Request
 
-MOST_POWER_W: Final = 1e4
-"""Power that no GPU exceeds, W: as the planner accepts of agents."""
-
 MOST_IDLE_S: Final = 86_400.0
-"""Time since the batch before for which a worker may state idle energy, s."""
+"""Time before it was known for which a worker may state idle energy, s."""
 
 MOST_TOKENS_PER_S: Final = 1e5
 MOST_ADDED_TOKENS: Final = 2**16
@@ -54,29 +52,56 @@ class WrongAnswer(Exception):
     """A worker's result that cannot be one of the request."""
 
 
-def check_cost(cost: Cost, request: Request, now_s: float) -> None:
-    """Check what a request cost: it was in its worker since it arrived, at most.
+class CostCheck:
+    """The check of what one worker's requests cost.
 
-    Args:
-        cost: As the worker states it.
-        request: The request.
-        now_s: Monotonic time, s.
-
-    Raises:
-        WrongAnswer: A figure cannot be.
+    A request was in its worker since it arrived, at most; all together took no more energy than
+    the GPU can draw from the limit of its power, since the worker is known.
     """
-    most_s = (now_s - request.arrived_s) * _CLOCKS_DIFFER + _SLACK_S
-    if not (  # not a number neither
-        0 <= cost.energy_j <= MOST_POWER_W * most_s
-        and 0 <= cost.idle_energy_j <= MOST_POWER_W * MOST_IDLE_S
-        and 0 <= cost.queue_s <= most_s
-        and 0 <= cost.compute_s <= most_s
-        and cost.batch_size <= MOST_ITEMS
-        and cost.items <= MOST_ITEMS
-        and cost.method in _METHODS
-        and (cost.usage is None or _may_be(cost.usage, request, most_s))
-    ):
-        raise WrongAnswer(f"a receipt that cannot be, {most_s:.3g} s after it came: {cost!r:.400}")
+
+    def __init__(self, power_limit_w: float, since_s: float) -> None:
+        """Start with a worker that has answered nothing yet.
+
+        Args:
+            power_limit_w: Limit of what its meter shows, W; 0: not known.
+            since_s: Monotonic time since which it may have had requests, s.
+        """
+        self._most_w = (power_limit_w or MOST_GPU_W) * MOST_OVER_LIMIT
+        self._since_s = since_s - _SLACK_S
+        self._stated_j = self._stated_idle_j = 0.0
+
+    def __call__(self, cost: Cost, request: Request, now_s: float) -> None:
+        """Check what a request cost.
+
+        Args:
+            cost: As the worker states it.
+            request: The request.
+            now_s: Monotonic time, s.
+
+        Raises:
+            WrongAnswer: A figure cannot be.
+        """
+        most_s = (now_s - request.arrived_s) * _CLOCKS_DIFFER + _SLACK_S
+        most_w, known_s = self._most_w, now_s - self._since_s
+        stated_j = self._stated_j + cost.energy_j
+        stated_idle_j = self._stated_idle_j + cost.idle_energy_j
+        if not (  # not a number neither
+            0 <= cost.energy_j <= most_w * most_s
+            and stated_j <= most_w * known_s
+            and cost.idle_energy_j >= 0
+            and stated_idle_j <= most_w * (known_s + MOST_IDLE_S)
+            and 0 <= cost.queue_s <= most_s
+            and 0 <= cost.compute_s <= most_s
+            and cost.batch_size <= MOST_ITEMS
+            and cost.items <= MOST_ITEMS
+            and cost.method in _METHODS
+            and (cost.usage is None or _may_be(cost.usage, request, most_s))
+        ):
+            raise WrongAnswer(
+                f"a receipt that cannot be, {most_s:.3g} s after it came and {known_s:.3g} s after"
+                f" the first, at {most_w:.4g} W: {cost!r:.400}"
+            )
+        self._stated_j, self._stated_idle_j = stated_j, stated_idle_j
 
 
 def _may_be(usage: Usage, request: Request, most_s: float) -> bool:

@@ -21,7 +21,7 @@ from services.kit.rpc.certificates import client_context, server_name
 from services.kit.rpc.reconnect import ConnectionLost, Reconnector, raise_if_cancelled
 from services.kit.segment import MOST_BATCH
 from services.kit.telemetry import logs
-from services.router.adapters.answer_check import AnswerCheck, WrongAnswer, check_cost
+from services.router.adapters.answer_check import AnswerCheck, CostCheck, WrongAnswer
 from services.router.core.frames import frame, take
 from services.router.core.model import Instance, Request
 from services.router.core.worker_port import Hello, Result
@@ -129,6 +129,7 @@ class WorkerStream:
         self._clock = clock
         self._worker = Reconnector(f"worker {instance.endpoint} of {instance.segment_id}", clock)
         self._check = AnswerCheck()
+        self._check_cost = CostCheck(instance.power_limit_w, clock.monotonic())
         self._outbox: deque[Request] = deque()
         self._sent: dict[int, Request] = {}
         self._lied = self._decoupled = False
@@ -224,7 +225,7 @@ class WorkerStream:
             if result.response:
                 self._check.check(result.response, request)
             if result.cost is not None:
-                check_cost(result.cost, request, now_s)
+                self._check_cost(result.cost, request, now_s)
             found.append(result)
         return found
 

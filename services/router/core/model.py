@@ -38,6 +38,7 @@ class Instance:
         pue: Wall energy per device energy, >= 1.
         gpu_idle_power_w: Idle power of its whole GPU, W, which distinguishes high-end GPUs from
             low-end ones; 0: not known.
+        power_limit_w: Most power that the meter of what it runs on can show, W; 0: not known.
         stage: Index of the stage it runs, where the variant is a pipeline; from 0.
         stages: Number of stages of the variant; 1: no pipeline.
         id: Identity from one routing table to the next.
@@ -56,6 +57,7 @@ class Instance:
     gpu_idle_power_w: float = 0.0
     stage: int = 0
     stages: int = 1
+    power_limit_w: float = 0.0
     id: InstanceId = field(init=False, repr=False, compare=False)
     feeds_next_stage: bool = field(init=False, repr=False, compare=False)
 

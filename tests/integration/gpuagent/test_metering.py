@@ -306,6 +306,17 @@ def test_a_power_that_no_board_draws_is_not_shown(tmp_path: Path) -> None:
     assert bench.meter.account.power_w == pytest.approx(IDLE_W + 5.0)
 
 
+def test_a_batch_is_counted_at_no_more_than_a_board_draws(tmp_path: Path) -> None:
+    """Energy of the window before it, as counters lag, is no power of a worker that hardly ran."""
+    bench = Bench(tmp_path, limit_w=40.0)
+    bench.segment("one", 0)
+    bench.read(0.0, 0.0, "counter")
+    bench.batch(0, 1e-3, 0.02)
+    bench.read(1.0, 9.0, "counter")
+
+    assert bench.counters.grant(0).busy_power_w == 1.5 * 40.0
+
+
 def test_an_account_of_an_agent_that_counted_no_receipts_owes_none(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.segment("one", 0)

@@ -9,7 +9,14 @@ from cinquefoil.router.v1 import router_pb2
 from cinquefoil.router.v1.router_pb2_grpc import RouterServiceStub
 from inference import grpc_service_pb2 as pb
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
-from tests.support.router.router_service import RECEIPT, computed, infer_request, running, until
+from tests.support.router.router_service import (
+    POWER_LIMIT_W,
+    RECEIPT,
+    computed,
+    infer_request,
+    running,
+    until,
+)
 
 Lie = Callable[[worker_pb2.Work], worker_pb2.Result]
 
@@ -65,6 +72,7 @@ def random_bytes(work: worker_pb2.Work) -> worker_pb2.Result:
         another_figure(energy_j=float("nan")),
         another_figure(energy_j=-1e300),
         another_figure(idle_energy_j=1e300),
+        another_figure(energy_j=POWER_LIMIT_W * 10),
         another_figure(compute_s=float("inf")),
         another_answer(pb.ModelInferResponse(id="another")),
         another_answer(pb.ModelInferResponse(model_name="another")),

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 Context = grpc.aio.ServicerContext[Any, Any]
 Answer = Callable[[worker_pb2.Work], worker_pb2.Result | None]
 
+POWER_LIMIT_W = 300.0
+"""Power limit of the GPUs of scripted workers, W."""
+
 RECEIPT = worker_pb2.Receipt(
     energy_j=3.6,
     idle_energy_j=0.5,
@@ -277,6 +280,7 @@ def routed(worker: ScriptedWorker, share: float = 1.0) -> plan_pb2.Instance:
         credits=worker.credits,
         zone="US-CAL",
         pue=1.5,
+        power_limit_w=POWER_LIMIT_W,
     )
 
 

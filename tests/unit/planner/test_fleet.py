@@ -16,7 +16,7 @@ from services.kit import config
 from services.kit.errors import FailedPrecondition
 from services.kit.mig import WHOLE, Geometry
 from services.planner.core.fleet import MAX_OWNED_GPUS, Fleet, Node, NodeGpu, serves
-from services.planner.core.known_nodes import NodeRoutes
+from services.planner.core.known_nodes import GpuPower, NodeRoutes
 from services.planner.core.model import GpuType
 
 WHOLE_KIND = SliceProfile(WHOLE, 0, 1, 1, (0,), 1, 40, 16 * 2**30)
@@ -244,7 +244,7 @@ def test_a_node_that_comes_back_as_the_stored_routes_have_it_changes_none(
 ) -> None:
     """A thousand nodes that return to the next leader do not have its table made again."""
     joined = fleet()
-    stored = NodeRoutes({"s-1": ("h:1",)}, 1.2, {"GPU-b": T4.idle_power_w})
+    stored = NodeRoutes({"s-1": ("h:1",)}, 1.2, {"GPU-b": GpuPower(T4.idle_power_w, 70.0)})
     joined.expect(frozenset("b"), 0.0, {"b": stored})
     back = node("b")
     if reported is not None:

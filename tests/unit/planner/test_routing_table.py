@@ -12,7 +12,7 @@ from cinquefoil.gpuagent.v1.records import Placement, SegmentSpec
 from cinquefoil.planner.v1.records import ModelRoutes, PlannedSegment, RoutingTable
 from services.kit.config import AnalyticProfile, Carbon, Deployment, Model, Node, Slo, Variant, Zone
 from services.kit.config.carbon_sources import StaticSource
-from services.planner.core.known_nodes import NodeRoutes
+from services.planner.core.known_nodes import GpuPower, NodeRoutes
 from services.planner.core.routing_table import Places, by_capacity, routes
 
 PROFILE = AnalyticProfile(kind="analytic", gmacs_per_item=1.0)
@@ -54,7 +54,7 @@ def routed(
     pue: float = 1.2,
 ) -> tuple[ModelRoutes, ...]:
     """Return the routes where the agent of node-a has reported these workers."""
-    reported = {"node-a": NodeRoutes(endpoints, pue, {"GPU-a": 55.0})}
+    reported = {"node-a": NodeRoutes(endpoints, pue, {"GPU-a": GpuPower(55.0, 300.0)})}
     return routes(DEPLOYMENT, segments, reported.get)
 
 
@@ -72,7 +72,8 @@ def test_a_worker_is_described_in_full() -> None:
 def test_what_agents_report_of_their_hardware_goes_to_routers() -> None:
     digits, _ = routed([segment(1, 1.0)], {"s-1": ("h:1",)}, pue=1.5)
 
-    assert [(each.pue, each.gpu_idle_power_w) for each in digits.instances] == [(1.5, 55.0)]
+    (found,) = digits.instances
+    assert (found.pue, found.gpu_idle_power_w, found.power_limit_w) == (1.5, 55.0, 300.0)
 
 
 def test_models_without_instances_are_listed_too() -> None:
@@ -147,9 +148,9 @@ def test_workers_that_move_are_found_in_the_table_that_there_is(
     """The moved table equals one built from scratch, twice in a row."""
     table = made(7, BEFORE)
     places = Places(table, SERVING)
-    moved = places.moved({"node-a": NodeRoutes(now, 1.2, {"GPU-a": 55.0})})
+    moved = places.moved({"node-a": NodeRoutes(now, 1.2, {"GPU-a": GpuPower(55.0, 300.0)})})
     assert moved == made(7 + (now != BEFORE), now)
-    back = places.moved({"node-a": NodeRoutes(BEFORE, 1.2, {"GPU-a": 55.0})})
+    back = places.moved({"node-a": NodeRoutes(BEFORE, 1.2, {"GPU-a": GpuPower(55.0, 300.0)})})
 
     assert moved is not None
     assert back == made(moved.revision + (now != BEFORE), BEFORE)
@@ -160,10 +161,11 @@ def test_workers_that_move_are_found_in_the_table_that_there_is(
     "now",
     [
         None,
-        NodeRoutes({"s-1": ("h:1",), "s-3": ("h:3",)}, 1.2, {"GPU-a": 55.0}),
-        NodeRoutes({**BEFORE, "s-2": ("h:4",)}, 1.2, {"GPU-a": 55.0}),
-        NodeRoutes(BEFORE, 1.3, {"GPU-a": 55.0}),
-        NodeRoutes(BEFORE, 1.2, {"GPU-a": 54.0}),
+        NodeRoutes({"s-1": ("h:1",), "s-3": ("h:3",)}, 1.2, {"GPU-a": GpuPower(55.0, 300.0)}),
+        NodeRoutes({**BEFORE, "s-2": ("h:4",)}, 1.2, {"GPU-a": GpuPower(55.0, 300.0)}),
+        NodeRoutes(BEFORE, 1.3, {"GPU-a": GpuPower(55.0, 300.0)}),
+        NodeRoutes(BEFORE, 1.2, {"GPU-a": GpuPower(54.0, 300.0)}),
+        NodeRoutes(BEFORE, 1.2, {"GPU-a": GpuPower(55.0, 250.0)}),
     ],
 )
 def test_what_changes_shares_or_hardware_is_no_move(now: NodeRoutes | None) -> None:

@@ -958,6 +958,7 @@ class Instance(_message.Message):
     GPU_IDLE_POWER_W_FIELD_NUMBER: _builtins.int
     STAGE_FIELD_NUMBER: _builtins.int
     STAGES_FIELD_NUMBER: _builtins.int
+    POWER_LIMIT_W_FIELD_NUMBER: _builtins.int
     endpoint: _builtins.str
     """Where to dial."""
     segment_id: _builtins.str
@@ -986,6 +987,10 @@ class Instance(_message.Message):
     """
     stages: _builtins.int
     """Stages of the variant; 0 or 1: it is in one piece."""
+    power_limit_w: _builtins.float
+    """Most power that the meter of what it runs on can show: the GPU's power limit, or that of a
+    machine's processors. What its worker states of energy is bounded by it. 0: not known. Unit: W.
+    """
     def __init__(
         self,
         *,
@@ -1000,10 +1005,11 @@ class Instance(_message.Message):
         gpu_idle_power_w: _builtins.float = ...,
         stage: _builtins.int = ...,
         stages: _builtins.int = ...,
+        power_limit_w: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy", b"accuracy", "credits", b"credits", "endpoint", b"endpoint", "gpu_idle_power_w", b"gpu_idle_power_w", "pue", b"pue", "segment_id", b"segment_id", "share", b"share", "stage", b"stage", "stages", b"stages", "variant", b"variant", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy", b"accuracy", "credits", b"credits", "endpoint", b"endpoint", "gpu_idle_power_w", b"gpu_idle_power_w", "power_limit_w", b"power_limit_w", "pue", b"pue", "segment_id", b"segment_id", "share", b"share", "stage", b"stage", "stages", b"stages", "variant", b"variant", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -258,6 +258,9 @@ class Instance:
         stage: Which part of the variant it runs, from 0. Requests of clients go to stage 0 alone;
             the answer of a stage is the request of the next.
         stages: Stages of the variant; 0 or 1: it is in one piece.
+        power_limit_w: Most power that the meter of what it runs on can show: the GPU's power limit,
+            or that of a machine's processors. What its worker states of energy is bounded by it. 0:
+            not known. Unit: W.
     """
 
     endpoint: str = ""
@@ -271,6 +274,7 @@ class Instance:
     gpu_idle_power_w: float = 0.0
     stage: int = 0
     stages: int = 0
+    power_limit_w: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from cinquefoil.planner.v1 import planner_pb2
 from services.kit.errors import InvalidArgument
 from services.kit.hardware import gpu_types
 from services.kit.mig import WHOLE, Geometry, full_layouts
+from services.kit.power_limits import MOST_GPU_W
 from services.kit.rpc.condition_messages import conditions_from
 from services.kit.rpc.record_mapping import from_message, to_message
 from services.kit.segment import (
@@ -46,9 +47,9 @@ _MOST_GPU_TYPES: Final = 256
 _OF_A_TYPE: Final[Mapping[str, tuple[float, float]]] = {
     "memory_slices": (0, 1024),
     "sm_count": (0, 4096),
-    "idle_power_w": (0, 1e4),
-    "context_power_w": (0, 1e4),
-    "max_power_w": (0, 1e4),
+    "idle_power_w": (0, MOST_GPU_W),
+    "context_power_w": (0, MOST_GPU_W),
+    "max_power_w": (0, MOST_GPU_W),
     "max_clock_mhz": (0, 1e5),
     "core_gmacs_per_s": (0, 1e6),
 }

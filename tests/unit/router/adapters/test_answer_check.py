@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from inference import grpc_service_pb2 as pb
 from services.kit.request_cost import Cost, Usage
-from services.router.adapters.answer_check import AnswerCheck, WrongAnswer, check_cost
+from services.router.adapters.answer_check import AnswerCheck, CostCheck, WrongAnswer
 from services.router.core.model import Request
 
 REQUEST = Request(7, "digits", b"x" * 100, arrived_s=10.0, deadline_s=20.0, id="mine")
@@ -57,8 +57,9 @@ def check(response: bytes, metadata: bytes = METADATA) -> None:
         {"energy_j": float("nan")},
         {"energy_j": -1e300},
         {"energy_j": 1e300},
-        {"energy_j": 3.3e4},  # more than 10 kW in 2 s, and a second
+        {"energy_j": 1450.0},  # more than 1.5 times 300 W in 2 s, a tenth, and a second
         {"idle_energy_j": float("inf")},
+        {"idle_energy_j": 3.9e7},  # more than that in a day
         {"idle_energy_j": -1e-9},
         {"queue_s": float("nan")},
         {"queue_s": 4.0},
@@ -76,10 +77,40 @@ def check(response: bytes, metadata: bytes = METADATA) -> None:
 )
 def test_a_figure_that_cannot_be_is_refused(lie: dict[str, object]) -> None:
     """Each is finite, at least 0, and at most what physics gives in the time since it arrived."""
+    check_cost = CostCheck(300.0, 10.0)
     check_cost(replace(COST, usage=TEXT), REQUEST, 12.0)
     figures: dict[str, Any] = {"usage": TEXT, **lie}
     with pytest.raises(WrongAnswer):
         check_cost(replace(COST, **figures), REQUEST, 12.0)
+
+
+@pytest.mark.parametrize("figure", ["energy_j", "idle_energy_j"])
+def test_receipts_sum_to_no_more_than_the_gpu_can_draw(figure: str) -> None:
+    """A thousand requests at a time are on one GPU; idle, it was for no more than a day before."""
+    check_cost, day_s = CostCheck(300.0, 10.0), 86_400.0 if figure == "idle_energy_j" else 0.0
+    most_w, none = 300.0 * 1.5, replace(COST, energy_j=0.0, idle_energy_j=0.0)
+    figures: dict[str, Any] = {figure: (day_s / 10 + 2) * most_w}
+    cost = replace(none, **figures)
+    believed = 0
+    with suppress(WrongAnswer):
+        while believed < 1000:
+            check_cost(cost, REQUEST, 12.0)
+            believed += 1
+
+    assert 0 < believed * (day_s / 10 + 2) <= 2 + 1 + day_s
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 60), st.floats(0, 60), st.floats(0, 450)), max_size=30),
+)
+def test_what_one_gpu_can_draw_is_believed(busy: list[tuple[float, float, float]]) -> None:
+    """Batches one after another, each at up to 1.5 times the limit, whenever their clients came."""
+    check_cost, now_s = CostCheck(300.0, 10.0), 10.0
+    for idle_s, busy_s, power_w in busy:
+        sent_s, now_s = now_s + idle_s, now_s + idle_s + busy_s
+        request = REQUEST._replace(arrived_s=sent_s)
+        cost = Cost(power_w * busy_s, 50.0 * idle_s, "counter", 0.0, busy_s, 1)
+        check_cost(cost, request, now_s)
 
 
 NUMBERS = st.floats() | st.sampled_from([1e300, -0.0, 5e-324])
@@ -89,7 +120,7 @@ NUMBERS = st.floats() | st.sampled_from([1e300, -0.0, 5e-324])
 def test_what_passes_adds_up(energy_j: float, idle_j: float, queue_s: float, run_s: float) -> None:
     """A counter that a thousand believed receipts are added to stays a number."""
     try:
-        check_cost(Cost(energy_j, idle_j, "model", queue_s, run_s, 1), REQUEST, 12.0)
+        CostCheck(0.0, 10.0)(Cost(energy_j, idle_j, "model", queue_s, run_s, 1), REQUEST, 12.0)
     except WrongAnswer:
         return
     assert all(0 <= 1000 * each < 1e15 for each in (energy_j, idle_j, queue_s, run_s))
