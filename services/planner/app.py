@@ -200,6 +200,7 @@ async def _work(
                         carbon, planner.zones, planner.settings.horizon, state, RealClock()
                     ),
                 ),
+                ("grid_memory", planner.grid_memory.keep()),
                 ("account_writer", planner.account_writer.keep()),
                 ("history", planner.history.keep()),
                 ("counterfactual", planner.counterfactual.keep()),

@@ -12,6 +12,7 @@ from services.planner.control.accounting_writer import AccountingWriter
 from services.planner.control.counterfactual import Counterfactual
 from services.planner.control.deployment_in_force import DeploymentChanges, InForce
 from services.planner.control.fleet_sites import site_of
+from services.planner.control.grid_memory import GridMemory
 from services.planner.control.history import History
 from services.planner.control.leading import Leading
 from services.planner.control.live_environment import LiveEnvironment
@@ -39,6 +40,7 @@ class Planner:
         self.zones = deployment.node_zones
         self.leading = Leading(store, clock, steps_down=settings.standby)
         self.state = state = ClusterState.of(deployment, now.models, clock, ChangeEvent())
+        self.grid_memory = GridMemory(store, clock, state, self.zones)
         self.history = History(store, clock, state)
         accounting = settings.accounting
         self.account_writer = account_writer = AccountingWriter(
@@ -83,6 +85,7 @@ class Planner:
     async def restore(self) -> None:
         """Restore the state from before a restart."""
         await self.membership.restore()
+        await self.grid_memory.restore()
         await self.reconciler.restore()
         await self.history.restore()
         if self.publisher.board.value.plan is not None:

@@ -384,6 +384,21 @@ def test_planners_that_stand_by_have_addresses_of_their_own_and_one_database() -
     assert not of_kind(objects, "PersistentVolumeClaim")
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_no_single_machine_has_every_carbon_service(name: str) -> None:
+    """Two, spread over machines: the planner that leads next finds one."""
+    (carbon,) = (
+        each
+        for each in of_kind(objects_of(name), "Deployment")
+        if each["metadata"]["name"].endswith("-carbon")
+    )
+    (spread,) = carbon["spec"]["template"]["spec"]["topologySpreadConstraints"]
+
+    assert carbon["spec"]["replicas"] == 2
+    assert spread["topologyKey"] == "kubernetes.io/hostname"
+    assert spread["labelSelector"] == carbon["spec"]["selector"]
+
+
 @pytest.mark.parametrize(
     ("name", "variables"),
     [

@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import Coroutine, Iterable, Iterator
 from datetime import timedelta
+from socket import gethostname
 from typing import Any, Final
+from zlib import crc32
 
 from cinquefoil.carbon.v1.records import Forecast
 from services.carbon.core.model import Intensity, Sample
@@ -43,6 +45,7 @@ class IntensityPublisher:
         """Publish all zones again every `every_s` of `clock`, until cancelled: ages grow."""
         while True:
             await clock.sleep(every_s)
+            self._broker.repeat_status()
             self._publish(self._state.latest.values())
 
     def _publish(self, intensities: Iterable[Intensity]) -> None:
@@ -132,7 +135,9 @@ def broker_loops(
     settings = deployment.mqtt
     if settings is None:
         return
-    broker = BrokerConnection(settings, "carbon", RealClock())
+    at = f"{gethostname()} {deployment.carbon.listen}"
+    instance = f"-{crc32(at.encode()):08x}"
+    broker = BrokerConnection(settings, "carbon", RealClock(), instance=instance)
     publisher = IntensityPublisher(state, broker, clock)
     yield "carbon.mqtt.changes", publisher.publish_changes()
     yield "carbon.mqtt.refresh", publisher.refresh(settings.refresh_s, RealClock())

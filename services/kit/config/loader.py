@@ -244,10 +244,11 @@ def resolved(section: AnySection, base: Path) -> AnySection:
         if isinstance(value, Section):
             given = value.model_fields_set  # the others may have no path at all
             return value.model_copy(
-                update={
-                    name: walk(entry)
+                update={  # only these: what is updated counts as given
+                    name: found
                     for name in type(value).model_fields
                     if (entry := getattr(value, name)) != Path() or name in given
+                    if (found := walk(entry)) != entry
                 }
             )
         return value

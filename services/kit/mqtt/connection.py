@@ -59,9 +59,11 @@ class BrokerConnection:
         settings: Settings of the broker.
         service: Name in the client id and the status topic, for example "carbon".
         clock: Clock to wait with before reconnecting.
+        instance: Suffix of the client id of a service that may have several instances, for example
+            "-1f0b33c2": a broker closes the older of two connections with one id.
     """
 
-    def __init__(self, settings: Mqtt, service: str, clock: Clock) -> None:
+    def __init__(self, settings: Mqtt, service: str, clock: Clock, *, instance: str = "") -> None:
         self._settings = settings
         self._service = service
         self._reconnector = Reconnector(
@@ -71,6 +73,7 @@ class BrokerConnection:
             steady_s=_STEADY_S,
             errors=(aiomqtt.MqttError, OSError, FailedPrecondition),
         )
+        self._client_id = f"{settings.client_id}-{service}{instance}"
         self._status = self.topic("status", service)
         self._retained: dict[str, bytes] = {self._status: self._state(online=True)}
         self._unsent: dict[str, None] = {}  # in order of first change
@@ -90,6 +93,11 @@ class BrokerConnection:
             self._retained[topic] = payload
             self._unsent[topic] = None
             self._changed.set()
+
+    def repeat_status(self) -> None:
+        """Publish the status again: another instance may have published that it is offline."""
+        self._unsent[self._status] = None
+        self._changed.set()
 
     def subscribe(self, topic: str, handler: Handler) -> None:
         """Call `handler` with each message of a topic; to be called before `run`."""
@@ -125,7 +133,7 @@ class BrokerConnection:
         return aiomqtt.Client(
             host,
             port,
-            identifier=f"{self._settings.client_id}-{self._service}",
+            identifier=self._client_id,
             username=self._settings.username or None,
             password=password,
             tls_context=tls,

@@ -133,4 +133,4 @@ def _with_a_gpu_for_each(nodes: Mapping[str, Node], models: int) -> dict[str, No
 
 
 def _write(deployment: Deployment, folder: Path) -> Path:
-    return derived.write(deployment.model_dump(mode="json", exclude_none=True), folder)
+    return derived.write(deployment.model_dump(mode="json", exclude_unset=True), folder)

@@ -60,7 +60,7 @@ class Counterfactual:
         state = self._state
         demand_rps = state.demand_rps()
         return Problem(
-            gpus=state.fleet.gpus(state.intensity_gco2e_per_kwh, state.clock.monotonic()),
+            gpus=state.fleet.gpus(state.intensity_for_plans(), state.clock.monotonic()),
             models=tuple(
                 replace(model, demand_rps=demand_rps.get(model.name, 0.0)) for model in state.models
             ),

@@ -96,6 +96,7 @@ class Fleet:
         owners_revision: Increases with every change of them.
         revision: Increases with every change of a node, its GPUs or its segments.
         routed_revision: Increases with those changes that affect routes.
+        first_join_s: Time of the first report; infinite: none came yet.
     """
 
     def __init__(
@@ -120,7 +121,7 @@ class Fleet:
         self.routed_revision = 0
         self._rerouted: dict[str, int] = {}  # by node: its routes are as of that revision
         self._all_rerouted = 0
-        self._first_join_s: float | None = None
+        self.first_join_s = math.inf
         self._returned_s = -math.inf  # the last node came back since a restart
 
     def configure(
@@ -242,8 +243,7 @@ class Fleet:
             self._rerouted[node.name] = self.routed_revision
         if node.name in self._removed:
             self._let_go(node.name)
-        if self._first_join_s is None:
-            self._first_join_s = now_s
+        self.first_join_s = min(self.first_join_s, now_s)
         return True
 
     def _forget(self, node: Node | None) -> None:
@@ -298,10 +298,10 @@ class Fleet:
             leavers: Whether to wait also for nodes that announced to leave: their agents may
                 restart.
         """
-        if self._first_join_s is None:
+        if math.isinf(self.first_join_s):
             return math.inf
         joined = self.settings.join is None and all(name in self._members for name in self.settings)
-        waits = [0.0 if joined else self._first_join_s + self._settle_s - now_s]
+        waits = [0.0 if joined else self.first_join_s + self._settle_s - now_s]
         for name, member in self._members.items():
             if member.left_s is not None and (leavers or not self.leaves(name)):
                 waits.append(self._given_up_s(name, member.left_s) - now_s)

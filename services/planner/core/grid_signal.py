@@ -1,10 +1,46 @@
-"""Recent carbon intensities: their age, and their range."""
+"""Carbon intensities as last heard: their age, their range, and what to assume of others."""
 
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from services.kit.config import Zone
+from services.kit.config.carbon_sources import StaticSource, SyntheticSource
 
 Range = tuple[float, float]
+
+WORLD_MEAN_GCO2E_PER_KWH: Final = 473.0
+"""Mean intensity of the world's electricity in 2024 (Ember, Global Electricity Review 2025)."""
+
+MEDIAN_PERCENTILE: Final = 50.0
+
+
+@dataclass(frozen=True, slots=True)
+class LastIntensity:
+    """A zone's last intensity, as it outlives the planner that heard it.
+
+    Attributes:
+        intensity_gco2e_per_kwh: The intensity.
+        since: When it was new, UTC; under replay its age in grid time, before that planner's clock.
+    """
+
+    intensity_gco2e_per_kwh: float
+    since: datetime
+
+
+def assumed_gco2e_per_kwh(zone: Zone) -> float:
+    """Return the intensity to plan with in a zone whose intensity was never known.
+
+    Its static value or synthetic mean, if the deployment has one; else the world's mean.
+    """
+    for source in zone.sources:
+        if isinstance(source, StaticSource):
+            return source.intensity_gco2e_per_kwh
+        if isinstance(source, SyntheticSource):
+            return source.mean_gco2e_per_kwh
+    return MEDIAN_PERCENTILE if zone.signal == "percentile" else WORLD_MEAN_GCO2E_PER_KWH
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +57,15 @@ class GridSignal:
     Args:
         dwell_s: Time that a change must last before it counts, grid time, s.
         speedup: Grid seconds per second.
+
+    Attributes:
+        count: Number of intensities heard so far.
     """
 
     def __init__(self, dwell_s: float = 0.0, speedup: float = 1.0) -> None:
         self._dwell_s = dwell_s / speedup
         self._speedup = speedup
+        self.count = 0
         self._heard: dict[str, deque[_Heard]] = {}
         self._born_s: dict[str, float] = {}  # time of each zone's newest information
 
@@ -42,15 +82,29 @@ class GridSignal:
             staleness_s: Staleness by zone, grid time, s; missing: 0.
             now_s: Now, s.
         """
+        self.count += len(intensity_gco2e_per_kwh)
         for zone, intensity in intensity_gco2e_per_kwh.items():
             heard = self._heard.setdefault(zone, deque())
             heard.append(_Heard(now_s, intensity))
             self._forget(heard, now_s)
             self._born_s[zone] = now_s - staleness_s.get(zone, 0.0) / self._speedup
 
+    def recall(self, zone: str, born_s: float) -> None:
+        """Record the age of an intensity from before a restart: any other is a change at once.
+
+        Args:
+            zone: The zone.
+            born_s: When it was new, s.
+        """
+        self._born_s[zone] = born_s
+
+    def ages_s(self, now_s: float) -> dict[str, float]:
+        """Return the age of each zone's newest information, s; it grows without reports."""
+        return {zone: now_s - at_s for zone, at_s in self._born_s.items()}
+
     def staleness_s(self, now_s: float) -> dict[str, float]:
-        """Return the staleness of each zone, grid time, s; it grows without reports."""
-        return {zone: (now_s - at_s) * self._speedup for zone, at_s in self._born_s.items()}
+        """Return the staleness of each zone, grid time, s."""
+        return {zone: age_s * self._speedup for zone, age_s in self.ages_s(now_s).items()}
 
     def ranges(self, now_s: float) -> dict[str, Range]:
         """Return the lowest and highest intensity within the last `dwell_s`, by zone."""

@@ -42,7 +42,8 @@ def overridden(
         InvalidArgument: A setting does not exist, cannot be changed at run time, or may not have
             the value; the error's field is its path.
     """
-    data = deployment.model_dump()
+    known = deployment.model_dump()
+    data = deployment.model_dump(exclude_unset=True)  # a default that is given may be refused
     # Removals come last: a path into a removed section exists until then.
     for path in sorted(values, key=lambda path: (values[path] is None, path)):
         value, name = values[path], path.removeprefix("models.")
@@ -50,11 +51,13 @@ def overridden(
             may_add
             and isinstance(value, dict)
             and "variants" in value
-            and name not in data["models"]
+            and name not in known["models"]
         ):
-            data["models"][name] = value
+            known["models"][name] = data["models"][name] = value
         else:
-            _put(data, path, value)
+            keys = _checked(known, path, value)
+            for each in (known, data):
+                _put(each, keys, value)
     try:
         found = Deployment.model_validate(data)
     except ValidationError as error:
@@ -94,9 +97,13 @@ def still_valid(
     return kept, dropped
 
 
-def _put(data: dict[str, Any], path: str, value: JsonValue) -> None:
-    """Set or remove the setting at a path."""
-    keys = _keys(data, path)
+def _checked(known: Mapping[str, Any], path: str, value: JsonValue) -> tuple[str, ...]:
+    """Return the keys of the setting at a path, which may be set to `value`.
+
+    Raises:
+        InvalidArgument: There is no such setting, or it cannot be changed so.
+    """
+    keys = _keys(known, path)
     if not _allowed(keys, _REMOVED if value is None else _SET):
         raise InvalidArgument.at(
             path,
@@ -104,9 +111,14 @@ def _put(data: dict[str, Any], path: str, value: JsonValue) -> None:
             if value is None
             else "cannot be changed at run time; change the deployment file and reload it (SIGHUP)",
         )
+    return keys
+
+
+def _put(data: dict[str, Any], keys: Sequence[str], value: JsonValue) -> None:
+    """Set or remove the setting at these keys."""
     parent = data
     for key in keys[:-1]:
-        parent = parent[key]
+        parent = parent.setdefault(key, {})
     if value is None:
         del parent[keys[-1]]
     else:

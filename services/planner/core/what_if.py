@@ -75,7 +75,7 @@ def revised(objective: Objective, changes: WhatIf) -> Objective:
     }
     given = {name: value for name, value in wishes.items() if value is not None}
     try:
-        return Objective.model_validate({**objective.model_dump(), **given})
+        return Objective.model_validate({**objective.model_dump(exclude_unset=True), **given})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         message = first["msg"].removeprefix("Value error, ")

@@ -1,5 +1,6 @@
 """The planner's plans and their rollouts, failures among them, between real gRPC peers."""
 
+import asyncio
 from itertools import pairwise
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.kit import config
 from services.kit.net import free_port
+from services.planner.core.cycle import cluster_state
 from tests.support.fake_agent import (
     Act,
     Agent,
@@ -80,7 +82,11 @@ async def test_the_first_plan_is_made_rolled_out_and_published(suite: Suite) -> 
     assert seen.routing.models[0].instances[0].pue == 1.2
 
 
-async def test_no_plan_is_made_before_an_intensity_is_known(tmp_path: Path) -> None:
+async def test_no_plan_is_made_before_an_intensity_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it is awaited; test_standby has what happens then."""
+    monkeypatch.setattr(cluster_state, "_GRID_AWAITED_S", 60.0)
     agent = Agent("node-a", ("GPU-1",))
     async with (
         carbon(None) as grid,
@@ -88,7 +94,7 @@ async def test_no_plan_is_made_before_an_intensity_is_known(tmp_path: Path) -> N
         living(agent, stub),
     ):
         await connected(stub, "node-a")
-        await quiet(stub, agent)
+        await asyncio.sleep(0.5)
         with pytest.raises(grpc.aio.AioRpcError, match="there is no plan yet"):
             await plan(stub)
         grid.intensity.publish(100.0)

@@ -13,7 +13,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from cinquefoil.planner.v1 import planner_pb2
+from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
 from services.kit.errors import Unavailable
 from services.kit.net import free_port
@@ -22,7 +22,7 @@ from services.planner import app
 from services.planner.adapters.store import Store, open_store, rows
 from services.planner.app import run
 from tests.support.fake_agent import Agent, Grid, active, deployment, living, planner, watch
-from tests.support.planner.planner_client import connected, eventually, in_term
+from tests.support.planner.planner_client import connected, eventually, fleet_intensity, in_term
 
 
 async def test_the_planner_that_stands_by_takes_over_routes_agents_and_plans(
@@ -115,6 +115,39 @@ async def test_a_planner_whose_database_was_restored_leads_in_a_term_that_agents
 
     assert {step.term for step in agent.orders} == {8}
     assert seen.routing.term == 8
+
+
+@pytest.mark.parametrize("took_over", [True, False])
+async def test_a_planner_that_reaches_no_carbon_service_uses_a_free_machine(
+    tmp_path: Path, grid: Grid, *, took_over: bool
+) -> None:
+    """The planner after one that heard an intensity plans with that, another with the assumed."""
+    settings = deployment(tmp_path, grid.port, nodes=("node-a", "node-b"))
+    if took_over:
+        async with planner(settings) as stub, living(Agent("node-a", ("GPU-1",)), stub):
+            grid.intensity.publish(321.0)
+            await active(stub, 1)
+            await eventually(lambda: fleet_intensity(stub, 321.0))
+            await asyncio.sleep(2.5)  # it is written every two seconds
+    away = settings.model_copy(
+        update={
+            "carbon": settings.carbon.model_copy(update={"address": f"127.0.0.1:{free_port()}"})
+        }
+    )
+    async with planner(away) as stub, living(Agent("node-b", ("GPU-2",)), stub):
+        seen = await watch(
+            stub,
+            lambda seen: (
+                seen.plan.state == plan_pb2.PLAN_STATE_ACTIVE
+                and {each.node for each in seen.plan.segments} == {"node-b"}
+            ),
+        )
+        fleet = await stub.GetFleet(planner_pb2.GetFleetRequest())
+
+    assert seen.plan.inputs.intensity_gco2e_per_kwh == {"Z": 321.0 if took_over else 100.0}
+    assert [each.setting for each in fleet.conditions if each.subject == "zone/Z"] == [
+        "carbon.address"
+    ]
 
 
 async def _serves(channel: grpc.aio.Channel) -> bool:

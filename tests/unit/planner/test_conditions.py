@@ -19,6 +19,7 @@ from services.planner.core.cycle.conditions import cluster_conditions
 from services.planner.core.fleet import Fleet, Node, NodeGpu
 from services.planner.core.forecast.demand import Demand
 from services.planner.core.forecast.text_lengths import TextLength
+from services.planner.core.grid_signal import LastIntensity
 from services.planner.core.model import GpuType
 from services.planner.core.service_level import ServiceLevel
 from tests.support.virtual_clock import VirtualClock
@@ -87,6 +88,37 @@ def test_the_intensity_grows_old_while_the_carbon_service_is_away() -> None:
     seen.update_intensity({"Z": 100.0})
 
     assert not found(seen)
+
+
+def test_an_intensity_from_before_a_switch_over_is_stale_and_names_where_carbon_is() -> None:
+    """Its sentence says of when it is."""
+    seen = state()
+    seen.fleet.report(Node("a", "Z", (GPU,), ()), 0.0)
+    seen.recall_intensity({"Z": LastIntensity(100.0, datetime(2026, 5, 31, 23, 30, tzinfo=UTC))})
+
+    (condition,) = cluster_conditions(seen)
+    assert found(seen) == [("INTENSITY_STALE", "zone/Z", "carbon.address")]
+    assert "of 2026-05-31 23:30 UTC" in condition.sentence
+    assert seen.signal.staleness_s(0.0) == {"Z": 1800.0}
+
+
+def test_an_intensity_that_was_never_known_is_awaited_and_then_assumed() -> None:
+    """The condition changes from one that waits to one that degrades, and says the value."""
+
+    def joined_at(now_s: float) -> ClusterState:
+        seen = state()
+        seen.assumed_gco2e_per_kwh = {"Z": 473.0}
+        seen.fleet.report(Node("a", "Z", (GPU,), ()), now_s)
+        return seen
+
+    waits, assumes = joined_at(-2.0), joined_at(-5.0)
+    assert found(waits) == [("ZONE_UNKNOWN", "zone/Z", "carbon.zones.Z")]
+    assert waits.unsettled_s() == 3.0
+    (condition,) = cluster_conditions(assumes)
+    assert found(assumes) == [("INTENSITY_STALE", "zone/Z", "carbon.address")]
+    assert "plans assume 473 gCO2e/kWh" in condition.sentence
+    assert assumes.intensity_for_plans() == {"Z": 473.0}
+    assert assumes.intensity_gco2e_per_kwh == {}, "the account waits for the known one"
 
 
 def test_a_node_without_gpus_says_so() -> None:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.kit.config import Triggers
-from services.planner.core.grid_signal import GridSignal
+from services.kit.config import Triggers, Zone
+from services.planner.core.grid_signal import GridSignal, assumed_gco2e_per_kwh
 from services.planner.core.triggers import Observation, cause
 
 DWELL_S = 60.0
@@ -125,3 +125,35 @@ def test_knowledge_ages_with_silence_in_grid_time() -> None:
     assert signal.staleness_s(130.0) == pytest.approx({"Z": 2100.0, "Y": 1800.0})
     signal.hear({"Z": 2.0}, {"Z": 0.0}, 130.0)
     assert signal.staleness_s(130.0) == pytest.approx({"Z": 0.0, "Y": 1800.0})
+
+
+def test_another_intensity_than_before_a_restart_is_a_change_at_once() -> None:
+    """How long it has differed while no planner led is not known; the dwell is not awaited."""
+    signal = GridSignal(DWELL_S)
+    signal.recall("Z", -3600.0)
+    before = seen(signal, 0.0, 100.0)
+    signal.hear({"Z": 200.0}, {}, 1.0)
+
+    assert cause(before, seen(signal, 1.0, 200.0), SETTINGS) is not None
+
+
+LIVE = {"kind": "neso"}
+STATIC = {"kind": "static", "intensity_gco2e_per_kwh": 30.0}
+
+
+@pytest.mark.parametrize(
+    ("zone", "expected"),
+    [
+        ({"source": STATIC}, 30.0),
+        ({"source": [LIVE, STATIC]}, 30.0),
+        ({"source": {"kind": "synthetic", "mean_gco2e_per_kwh": 210.0}}, 210.0),
+        ({"source": LIVE}, 473.0),
+        ({"source": {"kind": "trace", "path": "z.csv"}}, 473.0),
+        ({"source": {"kind": "mqtt", "topic": "grid"}, "signal": "percentile"}, 50.0),
+    ],
+)
+def test_every_kind_of_zone_has_an_intensity_to_assume(
+    zone: dict[str, object], expected: float
+) -> None:
+    """Where the deployment says none, the world's mean, or the middle of a percentile."""
+    assert assumed_gco2e_per_kwh(Zone.model_validate(zone)) == expected

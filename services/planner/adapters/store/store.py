@@ -34,6 +34,7 @@ from services.planner.adapters.store.tables import (
 )
 from services.planner.core.decide import Snapshot
 from services.planner.core.fixed_inputs import FixedInputs
+from services.planner.core.grid_signal import LastIntensity
 from services.planner.core.known_nodes import JoinedNode
 from services.planner.core.maintenance import Freeze
 from services.planner.core.model import Model
@@ -104,6 +105,7 @@ class Store:
         overrides: Settings changed by operators, by path.
         policies: Serving policies ordered by operators, by model.
         beliefs: Beliefs from live measurements.
+        intensities: The last intensities heard, by zone.
         routing, save_routing: Return and write the routing table in force; None: there was none.
     """
 
@@ -125,6 +127,9 @@ class Store:
             connection, "policies", dict[str, rows.StoredPolicy], {}
         )
         self.beliefs = Stored[Beliefs](connection, "beliefs", rows.StoredBeliefs, Beliefs())
+        self.intensities = Stored[Mapping[str, LastIntensity]](
+            connection, "intensities", dict[str, LastIntensity], {}
+        )
         self.save_beliefs = self.beliefs.save
         routing = RoutingRows(connection)
         self.save_routing, self.routing = routing.save, routing.load

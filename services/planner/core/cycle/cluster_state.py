@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Final
 
 from cinquefoil.condition.v1.records import Condition
 from cinquefoil.planner.v1.records import LoadForecast
@@ -16,7 +18,7 @@ from services.planner.core.fixed_inputs import FixedInputs, fixed_inputs
 from services.planner.core.fleet import Fleet
 from services.planner.core.forecast.demand import Demand
 from services.planner.core.forecast.text_lengths import TextLength, TextLengths, with_lengths
-from services.planner.core.grid_signal import GridSignal
+from services.planner.core.grid_signal import GridSignal, LastIntensity, assumed_gco2e_per_kwh
 from services.planner.core.load_report import LoadReport
 from services.planner.core.model import Model, Period, Variant, variants_of
 from services.planner.core.online_search.corrected_profile import corrected
@@ -25,6 +27,10 @@ from services.planner.core.online_search.profile_corrections import Beliefs
 from services.planner.core.service_level import ServiceLevel, ServiceTarget
 from services.planner.core.triggers import Kind, Trigger
 from services.planner.core.variant_blocklist import VariantBlocklist, absent_variants, offered
+
+_GRID_AWAITED_S: Final = 5.0
+"""Time after the first node joined in which the intensity of a zone is awaited that was never
+known: the carbon service may still be starting."""
 
 
 @dataclass(slots=True)
@@ -42,6 +48,7 @@ class ClusterState:
         strategy: Name of the strategy in force.
         objective_by: Identity of the operator who ordered both; "": unknown.
         intensity_gco2e_per_kwh: Intensity by zone, from the carbon service.
+        assumed_gco2e_per_kwh: Intensity by zone, to plan with while none is known.
         provenance: Provenance of the intensity by zone.
         signal: Age and recent range of the intensities.
         forecast: Intensity in the coming periods by zone, from the carbon service.
@@ -68,6 +75,7 @@ class ClusterState:
     objective: Objective
     strategy: str
     intensity_gco2e_per_kwh: dict[str, float] = field(default_factory=dict)
+    assumed_gco2e_per_kwh: Mapping[str, float] = field(default_factory=dict)
     provenance: dict[str, str] = field(default_factory=dict)
     signal: GridSignal = field(default_factory=GridSignal)
     forecast: tuple[Period, ...] = ()
@@ -117,6 +125,9 @@ class ClusterState:
             ServiceLevel(aims(deployment), planner.triggers.answers_settle_s),
             planner.objective,
             planner.strategy,
+            assumed_gco2e_per_kwh={
+                name: assumed_gco2e_per_kwh(zone) for name, zone in deployment.carbon.zones.items()
+            },
             signal=GridSignal(planner.triggers.intensity_dwell_s, deployment.carbon.replay.speedup),
             fixed=fixed_inputs(models, planner, planner.objective),
             settings=planner,
@@ -230,6 +241,20 @@ class ClusterState:
         self.signal.hear(intensity_gco2e_per_kwh, staleness_s or {}, self.clock.monotonic())
         self.changed.notify()
 
+    def recall_intensity(self, last: Mapping[str, LastIntensity]) -> None:
+        """Continue with the intensities that the planner before this one heard, until others come.
+
+        Args:
+            last: Intensities by zone.
+        """
+        now, now_s = self.clock.now(), self.clock.monotonic()
+        for zone, each in last.items():
+            self.intensity_gco2e_per_kwh[zone] = each.intensity_gco2e_per_kwh
+            self.provenance[zone] = "held"
+            self.signal.recall(zone, now_s - max((now - each.since).total_seconds(), 0.0))
+        self.carbon_away = bool(last)
+        self.changed.notify()
+
     def lose_carbon(self) -> None:
         """Record that the carbon service is gone: the last intensities hold, and age."""
         if not self.carbon_away:
@@ -270,25 +295,52 @@ class ClusterState:
         """Return the current values of all counters."""
         return self.readings.reading(self.clock.monotonic())
 
+    def last_intensities(self) -> dict[str, LastIntensity]:
+        """Return the known intensities as a later planner may use them."""
+        now, ages_s = self.clock.now(), self.signal.ages_s(self.clock.monotonic())
+        return {
+            zone: LastIntensity(intensity, now - timedelta(seconds=ages_s[zone]))
+            for zone, intensity in self.intensity_gco2e_per_kwh.items()
+        }
+
+    def intensity_for_plans(self) -> Mapping[str, float]:
+        """Return the intensity to plan with by zone: the known one, or after a while the assumed.
+
+        The account waits for the known one.
+        """
+        if self._grid_awaited_s(self.clock.monotonic()) > 0:
+            return self.intensity_gco2e_per_kwh
+        return {**self.assumed_gco2e_per_kwh, **self.intensity_gco2e_per_kwh}
+
+    def _grid_awaited_s(self, now_s: float) -> float:
+        """Return the time for which zones' first intensities are still awaited, s."""
+        if self.assumed_gco2e_per_kwh.keys() <= self.intensity_gco2e_per_kwh.keys():
+            return 0.0
+        return max(0.0, self.fleet.first_join_s + _GRID_AWAITED_S - now_s)
+
     def unsettled_s(self) -> float:
         """Return the time until the state may change without a report, s."""
         now_s = self.clock.monotonic()
-        return min(self.fleet.unsettled_s(now_s) or math.inf, self.signal.settles_s(now_s))
+        return min(
+            self.fleet.unsettled_s(now_s) or math.inf,
+            self._grid_awaited_s(now_s) or math.inf,
+            self.signal.settles_s(now_s),
+        )
 
     def snapshot(self, shares: Mapping[str, float]) -> Snapshot | None:
         """Return the cluster, or None if planning makes no sense now.
 
-        Planning needs GPUs, the intensity of all their zones, every node either connected or given
-        up, and a model whose file some node has. Without any GPU the last routes stay: workers may
-        keep serving although their agents are unreachable, and routers notice by themselves when
-        they stop.
+        Planning needs GPUs, every node either connected or given up, and a model whose file some
+        node has. An intensity that was never known is awaited for a moment, then assumed. Without
+        any GPU the last routes stay: workers may keep serving although their agents are
+        unreachable, and routers notice by themselves when they stop.
 
         Args:
             shares: Current share of its model's load, by segment id.
         """
         now_s = self.clock.monotonic()
         nodes = list(self.fleet.nodes(now_s))
-        known = self.intensity_gco2e_per_kwh
+        known = self.intensity_for_plans()
         if self.fleet.unsettled_s(now_s) > 0 or any(node.zone not in known for node in nodes):
             return None
         gpus = self.fleet.gpus(known, now_s)
@@ -333,7 +385,7 @@ class ClusterState:
         """Return an earlier snapshot with the current fleet and running segments."""
         now_s = self.clock.monotonic()
         zones = {gpu.pool.zone: gpu.pool.intensity_gco2e_per_kwh for gpu in now.all_gpus}
-        intensity = {**self.intensity_gco2e_per_kwh, **zones}
+        intensity = {**self.intensity_for_plans(), **zones}
         return replace(
             now,
             gpus=self.fleet.gpus(intensity, now_s),

@@ -57,13 +57,22 @@ def _of_zones(zones: Iterable[str], state: ClusterState) -> Iterator[Condition]:
         subject, setting = f"zone/{zone}", f"carbon.zones.{zone}"
         if zone not in state.intensity_gco2e_per_kwh:
             why = f"the carbon service has not reported the intensity of {zone} yet"
-            yield Condition(ConditionKind.ZONE_UNKNOWN, subject, why, setting)
+            assumed = state.intensity_for_plans().get(zone)
+            if assumed is None:
+                yield Condition(ConditionKind.ZONE_UNKNOWN, subject, why, setting)
+            else:
+                why = f"{why}: plans assume {assumed:g} gCO2e/kWh"
+                yield Condition(ConditionKind.INTENSITY_STALE, subject, why, "carbon.address")
+        elif state.carbon_away:
+            since = state.last_intensities()[zone].since
+            why = (
+                f"the carbon service is away: plans use the last intensity of {zone}, of "
+                f"{since:%Y-%m-%d %H:%M} UTC"
+            )
+            yield Condition(ConditionKind.INTENSITY_STALE, subject, why, "carbon.address")
         elif state.provenance.get(zone) in _ASSUMED:
             why = f"the intensity of {zone} is {state.provenance[zone]}: its sources do not answer"
             yield Condition(ConditionKind.INTENSITY_STALE, subject, why, setting)
-        elif state.carbon_away:
-            why = f"the carbon service is away: plans use the last intensity of {zone}"
-            yield Condition(ConditionKind.INTENSITY_STALE, subject, why, "carbon.address")
 
 
 def _of_variants(state: ClusterState) -> Iterator[Condition]:
