@@ -139,7 +139,7 @@ def test_a_model_is_removed_from_every_file_that_has_two(described: Deployment) 
 
 
 def test_a_default_that_only_became_absolute_stays_a_default(described: Deployment) -> None:
-    """What a file does not give does not count as given after its paths were resolved."""
+    """Sections that a file leaves out do not count as given after paths were resolved."""
     given = described.model_fields_set - {"carbon", "models"}
     text = described.source.read_text() if described.source else ""
     for section in given - {"planner", "node", "model_cache"}:  # with default paths in them

@@ -128,7 +128,7 @@ def test_knowledge_ages_with_silence_in_grid_time() -> None:
 
 
 def test_another_intensity_than_before_a_restart_is_a_change_at_once() -> None:
-    """How long it has differed while no planner led is not known; the dwell is not awaited."""
+    """It may have differed for long while no planner led; the dwell is not awaited."""
     signal = GridSignal(DWELL_S)
     signal.recall("Z", -3600.0)
     before = seen(signal, 0.0, 100.0)
