@@ -61,7 +61,9 @@ def listed(plans: Sequence[Plan], pinned_version: int = 0, pinned_by: str = "") 
         figures = [_pair(largest(found, name)) for name in _LISTED.values()]
         made = f"{plan.created_at.ToDatetime():%m-%d %H:%M:%S}\n{plan.strategy}"
         parts.append(_line(Text(f"{plan.version}{held}"), state(plan), Text(made), *figures))
-        parts.append(Padding(Text(plan.reason), (0, 0, 1, 2)))
+        others = sorted({each.unlike for each in found if each.unlike})
+        apart = f"; measured under another {' and '.join(others)}" if others else ""
+        parts.append(Padding(Text(f"{plan.reason}{apart}"), (0, 0, 1, 2)))
     parts.append(Text("Below each prediction: what was measured, and by how much it deviates."))
     if pinned_version:
         by = f" by {pinned_by}" if pinned_by else ""
@@ -243,7 +245,7 @@ def _pair(measure: Measure | None) -> str:
         return ""
     lines = [measure.expected.text]
     if measure.seen is not None:
-        lines += [measure.seen.text, measure.words]
+        lines += [measure.seen.text, "" if measure.unlike else measure.words]
     return "\n".join(filter(None, lines))
 
 

@@ -46,10 +46,11 @@ class ServiceReaders:
 
         Args:
             clients: Its services.
-            deployment: The deployment file that they were found by.
+            deployment: The deployment file; may be replaced when that changes.
             clock: Monotonic time, s.
         """
-        self._clients, self._deployment = clients, deployment
+        self._clients = clients
+        self.deployment = deployment
         self._account = Cached(self._read_account, _KEEP_S, clock)
         self._histories = OrderedDict[tuple[int, int], Cached[Document]]()
         self._clock = clock
@@ -61,12 +62,12 @@ class ServiceReaders:
         A service that does not answer is shown as it was last known, `stale` seconds ago;
         `status.problems` has its error. `palette` has the colours of models and variants.
         """
-        status = await fetch(self._clients, self._deployment.digest)
+        status = await fetch(self._clients, self.deployment.digest)
         account = await _or(self._account.get(), {"models": [], "days": {}})
         return {
             "status": status,
             "stale": self._last_known.fill(status),
-            "palette": palette(self._deployment.models),
+            "palette": palette(self.deployment.models),
             "account": account["models"],
             "days": account["days"],
         }
@@ -140,7 +141,7 @@ class ServiceReaders:
                         for each, variant in model.variants.items()
                     ],
                 }
-                for name, model in self._deployment.models.items()
+                for name, model in self.deployment.models.items()
             ]
         }
 
@@ -154,7 +155,7 @@ class ServiceReaders:
             "rows": rows(entries, by),
             "hours": by_hour(entries, by),
             "until": datetime.now(UTC).isoformat(timespec="seconds"),
-            "colours": lines(self._deployment.models) if by == "model" else {},
+            "colours": lines(self.deployment.models) if by == "model" else {},
         }
 
     async def what_if(self, given: Mapping[str, Any]) -> Document:
@@ -186,13 +187,13 @@ class ServiceReaders:
                 What is absent: all.
         """
         request = WatchReceiptsRequest(**given)
-        async with aclosing(received(self._deployment, request)) as found:
+        async with aclosing(received(self.deployment, request)) as found:
             async for responses in found:
                 receipts = [each for response in responses for each in response.receipts]
                 receipts.sort(key=lambda each: each.answered_at.ToNanoseconds())
                 yield {
                     "routers": len(responses),
-                    "processes": self._deployment.router.processes,
+                    "processes": self.deployment.router.processes,
                     "receipts": [document(each) for each in receipts],
                     "left_out": sum(each.left_out for each in responses),
                 }
@@ -244,7 +245,7 @@ class ServiceReaders:
         return [entry async for response in responses for entry in response.entries]
 
     async def _read_history(self, hours: int, step_s: int) -> Document:
-        return history(await fetch_history(self._clients, hours, step_s), self._deployment)
+        return history(await fetch_history(self._clients, hours, step_s), self.deployment)
 
 
 def _policy(routes: plan_pb2.ModelRoutes | None) -> Document:

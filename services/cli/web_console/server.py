@@ -24,7 +24,6 @@ _MAX_CONNECTIONS: Final = 256
 
 async def run(deployment: Deployment, stop: asyncio.Event, *, reloads: Reloads) -> None:
     """Serve the console of a deployment until the event is set."""
-    del reloads  # none of its settings changes at run time
     settings = deployment.console
     if not settings.listen:
         raise InvalidArgument('console.listen: empty; give "host:port"', field="console.listen")
@@ -32,6 +31,11 @@ async def run(deployment: Deployment, stop: asyncio.Event, *, reloads: Reloads) 
     logs.get("console").info("listening", url=f"http://{settings.listen}/")
     async with connected(deployment) as clients:
         readers = ServiceReaders(clients, deployment, time.monotonic)
+
+        async def reload(changed: Deployment) -> None:
+            readers.deployment = changed
+
+        reloads.serve(("console.*", "models*"), ("models*",), reload)
         rights = Rights(tokens, partial(carry_out, clients) if settings.allow_changes else None)
         await serve(readers, settings.listen, stop, rights)
 

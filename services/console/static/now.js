@@ -3,7 +3,7 @@ import { Component, Folded, h, table } from "./dom.js";
 import { History } from "./history.js";
 import { fill, forecastPicture, gpuBar, line, spoken, swatch } from "./pictures.js";
 import { clock } from "./timeline.js";
-import { age, carbon, counted, energy, fixed, gpuName, ms, percent, provenance, saved, stamp, time } from "./units.js";
+import { age, carbon, counted, energy, fixed, gpuName, ms, percent, provenance, saved, stamp } from "./units.js";
 
 const MOST_SAID = 3; // conditions; the others are on their own page
 const MOST_GPUS = 32;
@@ -43,7 +43,7 @@ function wrong({ problems, conditions }, stale) {
 }
 
 // The last change and its cause, in one sentence.
-function happened({ plan, hold, leader, problems, conditions }, history) {
+function happened({ plan, leader, problems, conditions }, history) {
   if (!plan) return h("p", { class: "headline" }, problems.some((each) => each.startsWith("planner at")) ? ["The planner does not answer, and nothing is known of its plans. Start it: ", h("code", {}, "cinquefoil up"), "."] : `No plan yet. ${conditions.length ? "The conditions above say what is missing." : "The planner makes one when it knows a GPU and a carbon intensity."}`);
   const past = history?.plans.find((each) => each.version === plan.version);
   return h("div", {},
@@ -52,7 +52,6 @@ function happened({ plan, hold, leader, problems, conditions }, history) {
       past ? past.sentence.replace(/^Plan \d+/, "") : ` is ${plan.state}: ${plan.reason}.`),
     h("p", { class: "quiet", id: "next" },
       `It is ${plan.state}. `,
-      hold ? `Held: ${hold.why}; until ${time(hold.until)} UTC. ` : "",
       leader ? `Planner: ${leader.holder}, term ${leader.term}. ` : "",
       h("a", { href: `#/plans/${plan.version}` }, "Why this plan"), " · ",
       h("a", { href: "#/what-if/demand=3" }, "What if the load triples"), " · ",

@@ -63,7 +63,7 @@ export async function planPage(version) {
       ["quantity", (each) => `${title(each.name)} ${each.model}`],
       ["predicted", (each) => shown(each.name, each.expected), "number"],
       ["measured", (each) => shown(each.name, each.seen), "number"],
-      ["deviation", (each) => percent(each.deviation), "number"],
+      ["deviation", (each) => (each.unlike ? `other ${each.unlike}` : percent(each.deviation)), "number"],
     ], plan.measures, "Nothing was predicted."),
     folded("What else it predicts", plan.prediction, MEASURED, names),
     folded("While it was active", plan.outcome, ["latency_s", "accuracy"], names),
@@ -122,5 +122,6 @@ export async function differencePage(from, to) {
       ["to", (each) => (each.to_mhz ? `${each.to_mhz} MHz` : "driver's"), "number"],
     ], diff.clocks, ""),
     h("h2", {}, "What they promise"),
-    compared("Predicted when each was made", { [names[0]]: diff.from_outlook, [names[1]]: diff.to_outlook }));
+    compared("Predicted when each was made", { [names[0]]: diff.from_outlook, [names[1]]: diff.to_outlook }),
+    diff.unlike.map((each) => h("p", { class: "quiet" }, `Not comparable where ${each.sentence}.`)));
 }

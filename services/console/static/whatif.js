@@ -137,6 +137,7 @@ export class WhatIf extends Component {
       explanation.conditions.map((each) => h("p", { class: "warning" }, `▲ ${each.sentence}`, each.setting ? [" Setting: ", h("code", {}, each.setting)] : null)),
       ghosts(gpus, plan.segments, this.props.palette),
       compared("What is promised", { "active plan, when made": diff?.from_outlook, then: explanation.plan }),
+      diff?.unlike.map((each) => h("p", { class: "quiet" }, `Not comparable where ${each.sentence}.`)),
       h("h2", {}, "Apply"),
       this.apply(proposal_id, until, expired),
       h("details", { id: "what-changes" }, h("summary", {}, "Segments that start and stop"),

@@ -27,12 +27,13 @@ from services.cli.web_console.identity import (
 )
 from services.cli.web_console.operators import carry_out
 from services.cli.web_console.readers import ServiceReaders
-from services.cli.web_console.server import serve
+from services.cli.web_console.server import run, serve
 from services.console.page import STATIC
 from services.kit import config
 from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound
 from services.kit.http.server import serving_http
 from services.kit.net import free_port
+from services.kit.process.reload import Reloads
 from tests.support.fake_agent import Agent, active, carbon, deployment, living, planner
 from tests.support.planner.planner_client import eventually
 
@@ -198,6 +199,39 @@ async def test_models_are_as_configured_and_served(browser: httpx.AsyncClient) -
 
     assert (model["model"], model["discipline"]) == ("digits", "fcfs")
     assert [each["variant"] for each in model["variants"]] == ["small", "large"]
+
+
+async def test_a_reloaded_file_changes_the_models_that_are_shown(
+    running: tuple[Clients, config.Deployment],
+) -> None:
+    """A model that was added after the console started is listed and has its colour."""
+    settings = running[1].model_copy(
+        update={"console": config.WebConsole(listen=f"{HOST}:{free_port()}")}
+    )
+    added = settings.model_copy(
+        update={"models": {**settings.models, "faces": settings.models["digits"]}}
+    )
+    stop, reloads = asyncio.Event(), Reloads(settings)
+    async with (
+        asyncio.TaskGroup() as tasks,
+        httpx.AsyncClient(base_url=f"http://{settings.console.listen}", timeout=30) as client,
+    ):
+        tasks.create_task(run(settings, stop, reloads=reloads))
+        await eventually(lambda: answers(client))
+        await reloads.apply(added)
+        models = (await body(client, "/api/models"))["models"]
+        colours = (await body(client, "/api/now"))["palette"]
+        stop.set()
+
+    assert [each["model"] for each in models] == ["digits", "faces"]
+    assert set(colours) == {"digits", "faces"}
+
+
+async def answers(client: httpx.AsyncClient) -> bool:
+    try:
+        return (await client.get("/api/models")).is_success
+    except httpx.TransportError:
+        return False
 
 
 async def test_the_account_is_rows_and_hours_and_csv(browser: httpx.AsyncClient) -> None:

@@ -1,13 +1,16 @@
 """Options of `cinquefoil plan`, and its rendering of a plan's numbers."""
 
 import math
+from io import StringIO
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from cinquefoil.planner.v1 import plan_pb2
 from services.cli.plan.deviation import documents, largest, measures
+from services.cli.plan.render import listed
 from services.cli.plan.what_if import added_gpus, numbers
 from services.kit.errors import InvalidArgument
 
@@ -114,3 +117,15 @@ def test_nothing_deviates_from_zero_or_from_infinity(expected: float) -> None:
     assert found["digits"].deviation is None
     assert found["digits"].seen is not None
     assert found["digits"].seen.value == 0.11
+
+
+def test_a_list_says_once_under_what_other_circumstances_was_measured() -> None:
+    """In words beside the reason: narrow columns would break them, and repeat them."""
+    plan = plan_pb2.Plan.FromString(PLAN.SerializeToString())
+    plan.outcome.requests = 1 + plan.outcome.requests * 2
+    console = Console(width=80, record=True, file=StringIO())
+    console.print(listed([plan]))
+    text = console.export_text()
+
+    assert text.count("another load") == 1
+    assert "other load" not in text.replace("another load", "")
