@@ -266,7 +266,8 @@ class Planner(Endpoint):
         placement: Placement of segments on equal slices: "least_change": with the fewest changes;
             "power_aware": also, new segments are placed beside others with a similar
             `variants.<v>.clock_sensitivity`, so that more GPUs' clocks may drop.
-        time_limit_s: Time limit of a strategy, at most five minutes as in CLOVER, s.
+        time_limit_s: Limit of a strategy's processor time, at most five minutes as in CLOVER, s; by
+            the clock it may take six times as long on a busy machine.
         maintenance: Windows in which plans may change what runs; outside of them only lost
             capacity is replaced. None: plans may at any time.
         accounting: Account of energy and carbon.

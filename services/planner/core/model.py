@@ -155,7 +155,7 @@ def queue_of(model: str, variant: str, stage: int) -> Queue:
     return (model, variant, stage) if stage else (model, "", 0)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Variant:
     """A trained network.
 
@@ -426,8 +426,8 @@ class Score:
         power_w: Fleet power, W.
         carbon_gco2e_per_h: Fleet emissions, gCO2e/h.
         gpus: GPUs whose idle power counts.
-        floor_violation: Distance of mean accuracy below the floor, as a share of the best
-            variant's, weighted by demand.
+        floor_violation: Distances of the models' mean accuracy below the floor, summed up, each as
+            a share of its best variant's.
         reconfiguration: Price of the change from what runs, percentage points.
         worst_unserved: Largest unserved share of a model's demand, times its weight, among the
             models that the fleet can serve at all; 0 where overload is not shared out

@@ -1,10 +1,15 @@
 """The catalog: every kind of segment worth considering, from the profiles."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from itertools import product
+from operator import itemgetter, le
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from cinquefoil.gpuagent.v1.records import SliceProfile
 from services.kit.config import Objective
@@ -12,7 +17,6 @@ from services.kit.profiles.core.language import TokenProfile, TokenTimes
 from services.kit.profiles.core.profile import (
     BatchCost,
     Profile,
-    SliceShape,
     Times,
     batch_times_s,
 )
@@ -73,9 +77,10 @@ def build(  # noqa: PLR0913  # the dimensions of the catalog
     found: list[SegmentKind] = []
     for model in models:
         for place in _places(model, pools):
+            limits = _Limits.of(objective, model, place.stage)
             for ratio in _ratios(place.pool.type, clock_ratios):
-                points = measure(place, batch_sizes, max_processes, clock_ratio=ratio)
-                found.extend(pareto(p for p in points if in_time(objective, model, p)))
+                grid = _Grid(tuple(batch_sizes), max_processes, ratio)
+                found.extend(_kind(place, point, ratio) for point in _worthy(place, grid, limits))
     return tuple(found)
 
 
@@ -90,76 +95,122 @@ def measure(
     place: Place, batch_sizes: Sequence[int], max_processes: int, *, clock_ratio: float = 1.0
 ) -> Iterator[SegmentKind]:
     """Yield the profile's segment kinds for a place at one clock, at any latency."""
+    grid = _Grid(tuple(batch_sizes), max_processes, clock_ratio)
+    for point in _points(place, grid, _Limits()):
+        yield _kind(place, point, clock_ratio)
+
+
+def _kind(place: Place, point: Point, clock_ratio: float) -> SegmentKind:
     gpu = place.pool.type
-    clock_mhz = 0 if clock_ratio >= 1.0 else round(clock_ratio * gpu.max_clock_mhz)
-    limit = place.variant.max_batch
-    sizes = batch_sizes if limit is None else dict.fromkeys(min(n, limit) for n in batch_sizes)
-    shape = gpu.shape(place.slice_kind)
-    for point in _points(place.profile, shape, tuple(sizes), max_processes, clock_ratio):
-        yield SegmentKind(
-            model=place.model.name,
-            variant=place.variant.name,
-            pool=place.pool,
-            profile=place.slice_kind.name,
-            batch_size=point.batch_size,
-            processes=point.processes,
-            latency_s=point.cost.latency_s,
-            throughput_rps=point.processes * point.batch_size / point.cost.latency_s,
-            energy_j=point.cost.energy_j / point.batch_size,
-            accuracy=place.variant.accuracy,
-            clock_mhz=clock_mhz,
-            stage=place.stage,
-            times_s=point.times_s,
-            token_times=point.token_times,
+    return SegmentKind(
+        model=place.model.name,
+        variant=place.variant.name,
+        pool=place.pool,
+        profile=place.slice_kind.name,
+        batch_size=point.batch_size,
+        processes=point.processes,
+        latency_s=point.latency_s,
+        throughput_rps=point.throughput_rps,
+        energy_j=point.energy_j,
+        accuracy=place.variant.accuracy,
+        clock_mhz=0 if clock_ratio >= 1.0 else round(clock_ratio * gpu.max_clock_mhz),
+        stage=place.stage,
+        times_s=point.times_s,
+        token_times=point.token_times,
+    )
+
+
+class _Grid(NamedTuple):
+    """Batch sizes, numbers of processes and the clock of points."""
+
+    batch_sizes: tuple[int, ...]
+    max_processes: int
+    clock_ratio: float
+
+
+class _Limits(NamedTuple):
+    """The latency rule: longest time of a batch, of a first token and between tokens, s."""
+
+    batch_s: float = math.inf
+    first_token_s: float = math.inf
+    token_s: float = math.inf
+
+    @classmethod
+    def of(cls, objective: Objective, model: Model, stage: PipelineStage) -> _Limits:
+        """Return the limits of a stage; see `in_time`."""
+        share = objective.latency_share
+        return cls(
+            share * model.slo_latency_s * stage.budget - stage.transfer_s,
+            share * model.slo_first_token_s,
+            model.slo_token_s,
+        )
+
+    def allow(self, latency_s: float, tokens: TokenTimes | None) -> bool:
+        """Return whether times keep the rule."""
+        return latency_s <= self.batch_s and (
+            tokens is None
+            or (tokens.token_s <= self.token_s and tokens.first_token_s <= self.first_token_s)
         )
 
 
-class _Point(NamedTuple):
-    """A profile's figures for a segment, with a full batch and with smaller ones."""
+class Point(NamedTuple):
+    """A profile's figures for a segment, as those of `SegmentKind`."""
 
     batch_size: int
     processes: int
-    cost: BatchCost
+    latency_s: float
+    throughput_rps: float
+    energy_j: float
     times_s: Times
     token_times: TokenTimes | None
 
 
-@lru_cache(maxsize=1024)
-def _points(
-    profile: Profile,
-    shape: SliceShape,
-    batch_sizes: tuple[int, ...],
-    max_processes: int,
-    clock_ratio: float,
-) -> tuple[_Point, ...]:
-    """Return every point of a profile on a slice, at any latency.
+_worthy_points: WeakKeyDictionary[
+    Variant, dict[Hashable, tuple[tuple[_Grid, _Limits], list[Point]]]
+] = WeakKeyDictionary()
+"""The last answer for each place of a variant: to compute them takes most of a plan's time."""
 
-    Cached: profiles never change, and computing the points took a third of a plan's time.
-    """
+
+def _worthy(place: Place, grid: _Grid, limits: _Limits) -> list[Point]:
+    """Return the points of a place that keep the rule and that no other beats."""
+    known = _worthy_points.setdefault(place.variant, {})
+    key = (place.pool.type, place.slice_kind.name, place.stage.index, grid.clock_ratio)
+    wanted = (grid, limits)
+    held = known.get(key)
+    if held is None or held[0] != wanted:
+        held = known[key] = (wanted, pareto(_points(place, grid, limits)))
+    return held[1]
+
+
+def _points(place: Place, grid: _Grid, limits: _Limits) -> Iterator[Point]:
+    """Yield every point of a place that keeps the rule."""
+    limit = place.variant.max_batch
+    sizes = grid.batch_sizes
+    sizes = sizes if limit is None else tuple(dict.fromkeys(min(n, limit) for n in sizes))
+    profile, shape = place.profile, place.pool.type.shape(place.slice_kind)
+    generates = isinstance(profile, TokenProfile)
 
     @cache
     def batch(items: int, busy: int) -> BatchCost | None:
-        return profile.batch(shape, items, busy, clock_ratio=clock_ratio)
+        return profile.batch(shape, items, busy, clock_ratio=grid.clock_ratio)
 
-    return tuple(
-        _Point(
-            batch_size,
-            processes,
-            cost,
-            batch_times_s(batch, batch_size, processes),
-            _token_times(profile, shape, batch_size, processes, clock_ratio),
-        )
-        for processes, batch_size in product(range(1, max_processes + 1), batch_sizes)
-        if (cost := batch(batch_size, processes)) is not None
-    )
-
-
-def _token_times(
-    profile: Profile, shape: SliceShape, batch_size: int, processes: int, clock_ratio: float
-) -> TokenTimes | None:
-    if not isinstance(profile, TokenProfile):
-        return None
-    return profile.token_times(shape, batch_size, processes, clock_ratio=clock_ratio)
+    for processes, batch_size in product(range(1, grid.max_processes + 1), sizes):
+        cost = batch(batch_size, processes)
+        if cost is None or cost.latency_s > limits.batch_s:
+            continue
+        tokens = None
+        if generates:
+            tokens = profile.token_times(shape, batch_size, processes, clock_ratio=grid.clock_ratio)
+        if limits.allow(cost.latency_s, tokens):
+            yield Point(
+                batch_size,
+                processes,
+                cost.latency_s,
+                processes * batch_size / cost.latency_s,
+                cost.energy_j / batch_size,
+                batch_times_s(batch, batch_size, processes),
+                tokens,
+            )
 
 
 def _ratios(gpu: GpuType, clock_ratios: Sequence[float]) -> Iterable[float]:
@@ -173,27 +224,33 @@ def in_time(objective: Objective, model: Model, kind: SegmentKind) -> bool:
     text, the first token, which waits for a slot, must take at most theta x its objective; the time
     between tokens, in which nothing waits, may take all of its own.
     """
-    tokens = kind.token_times
-    if tokens is not None and (
-        tokens.token_s > model.slo_token_s
-        or tokens.first_token_s > objective.latency_share * model.slo_first_token_s
-    ):
-        return False
-    stage, rule_s = kind.stage, objective.latency_share * model.slo_latency_s
-    return kind.latency_s + stage.transfer_s <= rule_s * stage.budget
+    limits = _Limits.of(objective, model, kind.stage)
+    return limits.allow(kind.latency_s, kind.token_times)
 
 
-def pareto(kinds: Iterable[SegmentKind]) -> list[SegmentKind]:
-    """Return the kinds that no other beats in throughput, energy and latency; fastest first.
+def pareto(points: Iterable[Point]) -> list[Point]:
+    """Return the points that no other beats in throughput, energy and times; fastest first.
+
+    One with batches beats none without: requests that run one by one wait in the router for the
+    first free process, the others behind a batch.
 
     Args:
-        kinds: Kinds of one variant on one slice kind at one clock. Of equals, the first stays.
+        points: Points of one variant on one slice kind at one clock. Of equals, the first stays.
     """
-    kept: list[SegmentKind] = []
-    for kind in sorted(kinds, key=lambda k: (-k.throughput_rps, k.energy_j, k.latency_s)):
-        if not any(o.energy_j <= kind.energy_j and o.latency_s <= kind.latency_s for o in kept):
-            kept.append(kind)
+    kept: list[Point] = []
+    costs: list[tuple[float, ...]] = []
+    for cost, point in sorted(((_cost(each), each) for each in points), key=itemgetter(0)):
+        if not any(all(map(le, other, cost)) for other in costs):
+            kept.append(point)
+            costs.append(cost)
     return kept
+
+
+def _cost(point: Point) -> tuple[float, ...]:
+    """Return the figures that are to be small, the throughput's first."""
+    single, half, full = point.times_s or ((point.latency_s,),) * 3
+    batched = float(point.batch_size > 1)
+    return -point.throughput_rps, point.energy_j, full[-1], half[-1], single[-1], batched
 
 
 def dedicated(problem: Problem, place: Place) -> SegmentKind | None:

@@ -274,11 +274,23 @@ def running_kinds(problem: Problem) -> Iterator[SegmentKind]:
 
 
 def usable(problem: Problem, model: Model | None, kind: SegmentKind) -> bool:
-    """Return whether segments of a kind can serve a model's load in time."""
+    """Return whether segments of a kind can serve a model's load in time and are still wanted.
+
+    A segment that runs may have a batch size that the settings no longer allow.
+    """
     return (
         model is not None
+        and _allowed_batch(problem, model, kind)
         and _in_time(problem, model, kind)
         and admissible_rps(problem.objective, model, kind) > 0
+    )
+
+
+def _allowed_batch(problem: Problem, model: Model, kind: SegmentKind) -> bool:
+    limits = (each.max_batch for each in model.variants if each.name == kind.variant)
+    most = next(limits, None) or kind.batch_size
+    return kind.batch_size in problem.batch_sizes or (
+        kind.batch_size == most and any(size > most for size in problem.batch_sizes)
     )
 
 

@@ -259,11 +259,12 @@ def _worst_unserved(known: Prices, unserved_rps: Mapping[str, float]) -> float:
 
 
 def _floor_violation(known: Prices, served: Served) -> float:
+    """Return the models' distances below the floor, each of its own demand: rare ones count."""
     short = {
         name: sum(known.shortfall(kind) * rps for kind, rps in load.items())
         for name, load in served.items()
     }
-    return sum(max(0.0, value) for value in short.values()) / known.demand_rps if short else 0.0
+    return sum(max(0.0, value) / known.models[name].demand_rps for name, value in short.items())
 
 
 def _accuracy(load: Mapping[SegmentKind, float]) -> float:

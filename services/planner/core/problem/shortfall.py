@@ -170,11 +170,18 @@ def _kinds(
 
 def _floor(problem: Problem, score: Score) -> Iterator[Condition]:
     if score.floor_violation > _MIN_VIOLATION:
+        floor = problem.objective.accuracy_floor
+        below = {
+            model.name: floor - accuracy / model.best.accuracy
+            for model in problem.models
+            if (accuracy := score.accuracy.get(model.name, 0.0)) > 0
+        }
+        worst = max(below, key=lambda name: below[name])
         yield Condition(
             ConditionKind.ACCURACY_FLOOR_MISSED,
             "plan",
-            f"accuracy: the floor of {problem.objective.accuracy_floor:.1%} of the best variants' "
-            f"is missed by {score.floor_violation:.2%}",
+            f"accuracy: the floor of {floor:.1%} of the best variants' is missed by "
+            f"{below[worst]:.2%} ({worst})",
             "planner.objective.accuracy_floor",
         )
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from services.planner.core.solver import knapsack
 from services.planner.core.solver.blocks import Blocks, LinkedBlocks
 from services.planner.core.solver.goals import Goal, Linear, Values
+from services.planner.core.solver.stopwatch import Stopwatch
 
 ROUNDS = 12
 """Largest number of pricing rounds; later ones gain little."""
@@ -52,14 +53,22 @@ class Decomposition:
         blocks: Its blocks.
         goal: The goal to minimise.
         highs: A HiGHS instance for the decomposition alone, with its options set.
+        watch: Watches it.
         bound: Known lower bound of the goal's value.
     """
 
-    def __init__(
-        self, linear: Linear, blocks: Blocks, goal: Goal, highs: Any, bound: float
+    def __init__(  # noqa: PLR0913, PLR0917  # the program and its solver
+        self,
+        linear: Linear,
+        blocks: Blocks,
+        goal: Goal,
+        highs: Any,
+        watch: Stopwatch,
+        bound: float,
     ) -> None:
         self.bound = bound
         self._linear, self._blocks, self._goal, self._master = linear, blocks, goal, highs
+        self._watch = watch
         self._cost = goal.costs(len(linear.upper))
         self._linked = linked = LinkedBlocks(linear, blocks)
         self._size, self._low, self._high = linked.size, linked.low, linked.high
@@ -79,7 +88,7 @@ class Decomposition:
             duals: Initial prices by row of the program: the duals of its relaxation.
             near: Values close to an answer: those of the relaxation.
             start: An answer to improve.
-            time_limit_s: Limit of the search for an answer in integers, s.
+            time_limit_s: Limit of the search for an answer in integers, s since the watch began.
         """
         priced = self._priced(duals[: len(self._linear.low)][self._linked.links])
         self._learn_bound(priced)
@@ -202,16 +211,15 @@ class Decomposition:
         kinds = [highspy.HighsVarType.kInteger] * len(integers)
         master.changeColsIntegrality(len(integers), integers, kinds)
         master.setOptionValue("mip_max_nodes", 1)  # good answers come early
-        ends_s = master.getRunTime() + time_limit_s
         self._bound_columns(chosen, 1.0, 1.0)
-        best = self._searched(None, ends_s)
+        best = self._searched(None, time_limit_s)
         values = [best[0]] if best else []
         values += [self._goal.value(start)] if start is not None else []
         met = values and self._goal.met(self._goal.outcome(min(values), self.bound))
         if not met:
             self._bound_columns(chosen, 0.0, 1.0)
             near = best[1] if best else None if start is None else self._known(start)
-            best = self._searched(near, ends_s) or best
+            best = self._searched(near, time_limit_s) or best
         return None if best is None else self._values_of(best[1])
 
     def _known(self, start: Values) -> Values:
@@ -229,14 +237,14 @@ class Decomposition:
         bounds = np.full(count, low), np.full(count, high)
         self._master.changeColsBounds(count, columns.astype(np.int32), *bounds)
 
-    def _searched(self, known: Values | None, ends_s: float) -> tuple[float, Values] | None:
+    def _searched(self, known: Values | None, time_limit_s: float) -> tuple[float, Values] | None:
         """Return the goal's value and the values of the master program's columns, or None."""
         master = self._master
         if known is not None:
             answer = highspy.HighsSolution()
             answer.col_value = list(known)
             master.setSolution(answer)
-        master.setOptionValue("time_limit", ends_s)
+        self._watch.limit(master, time_limit_s)
         master.run()
         info = master.getInfo()
         if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:

@@ -90,12 +90,16 @@ class Goal:
 
     def reached(self, outcome: GoalOutcome) -> bool:
         """Return whether an answer is close enough to the bound to end all searches."""
-        return self.nodes > 0 or outcome.distance <= self.allowed(outcome.value)
+        return outcome.distance <= self.allowed(outcome.value)
 
     def met(self, outcome: GoalOutcome) -> bool:
         """Return whether an answer is close enough where no quick search comes closer."""
         most = max(self.last_resort, LENIENT * self.allowed(outcome.value))
-        return self.reached(outcome) or outcome.distance <= most
+        return outcome.distance <= most
+
+    def accepted(self, outcome: GoalOutcome) -> bool:
+        """Return whether the best answer of a search that has ended is accepted."""
+        return self.nodes > 0 or self.met(outcome)
 
     def bound(self, bound: float) -> float:
         """Return the least attainable value that is at least `bound`, ties apart."""

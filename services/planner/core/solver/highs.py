@@ -1,7 +1,6 @@
 """A mixed-integer linear program whose goals are solved one after another with HiGHS."""
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,6 +22,7 @@ from services.planner.core.solver.goals import (
     Solution,
     Values,
 )
+from services.planner.core.solver.stopwatch import Stopwatch
 
 SLACK = 1e-9
 """Share by which a later goal may worsen an earlier one, as floating point requires."""
@@ -35,9 +35,6 @@ ROOM = 0.4
 
 SKETCH = 0.3
 """Share of the tolerance that a quick search aims for: precision is cheap in a small program."""
-
-MIN_TIME_S = 0.01
-"""Time for a search whose limit has passed, so that it can at least return its start, s."""
 
 _AGGREGATOR = 1 << 12  # HighsPresolve's kPresolveRuleAggregator
 
@@ -68,14 +65,15 @@ class Solver:
         self._linear, self._blocks = linear, blocks
         self._integers = np.flatnonzero(linear.integer).astype(np.int32)
         self._upper, self._allowed = linear.upper.copy(), linear.upper.copy()
+        self._watch = Stopwatch()
         self._highs = _solver()
+        self._watch.watch(self._highs)
         self._highs.passModel(_model(linear))
-        self._started_s = time.monotonic()
 
     @property
     def run_time_s(self) -> float:
-        """Time since the solver was made, s."""
-        return time.monotonic() - self._started_s
+        """Time since the solver was made, s; see `Stopwatch`."""
+        return self._watch.time_s
 
     def bar(self, columns: Numbers) -> None:
         """Fix columns at 0; presolve then drops them."""
@@ -200,7 +198,7 @@ class Solver:
             best = Solution(start.values, (goal.outcome(goal.value(start.values), bound),))
         if relaxed is not None:
             best = _better(goal, self._rounded_up(goal, relaxed, time_limit_s), best)
-            if best is not None and not goal.nodes and goal.reached(best.outcomes[0]):
+            if best is not None and goal.reached(best.outcomes[0]):
                 return best
             best = _better(goal, self._quick(goal, relaxed, time_limit_s, best), best)
             if best is not None and goal.met(best.outcomes[0]):
@@ -323,18 +321,18 @@ class Solver:
     ) -> Solution | None:
         """Return the better of `start` and the decomposition's answer, with the better bound."""
         now = replace(self._linear, upper=self._allowed)
-        parts = Decomposition(now, blocks, goal, _solver(), relaxed.value)
-        left_s = max(time_limit_s - self.run_time_s, MIN_TIME_S)
+        master = _solver()
+        self._watch.watch(master)
+        parts = Decomposition(now, blocks, goal, master, self._watch, relaxed.value)
         known = start.values if start else None
-        values = parts.search(relaxed.duals, relaxed.values, known, left_s)
+        values = parts.search(relaxed.duals, relaxed.values, known, time_limit_s)
         found = None
         if values is not None:
             found = Solution(values, (goal.outcome(goal.value(values), parts.bound),))
         return _better(goal, start, found, parts.bound)
 
     def _limit(self, time_limit_s: float) -> None:
-        left_s = max(time_limit_s - self.run_time_s, MIN_TIME_S)
-        self._highs.setOptionValue("time_limit", self._highs.getRunTime() + left_s)
+        self._watch.limit(self._highs, time_limit_s)
 
     def _run(self, goal: Goal, time_limit_s: float, start: Solution | None) -> Solution | None:
         highs = self._highs

@@ -116,7 +116,7 @@ class Program:
             if found is None:
                 return answer
             answer = found
-            if not goal.met(answer.outcomes[-1]):
+            if not goal.accepted(answer.outcomes[-1]):
                 return answer
             solver.hold(goal, answer.outcomes[-1])
         return answer

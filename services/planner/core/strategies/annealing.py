@@ -16,7 +16,6 @@ Deviations, beside the repair of Eq. 6 (`candidates.energy`):
 
 import math
 import random
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from services.planner.core.problem.configuration_graph import NEIGHBOURHOOD, are
 from services.planner.core.problem.packing import gpus_needed
 from services.planner.core.problem.pricing import prices
 from services.planner.core.problem.spare_slices import with_spare_slices
+from services.planner.core.solver.stopwatch import Stopwatch
 from services.planner.core.strategies.base import base
 from services.planner.core.strategies.candidates import Candidate, Judge, distinct, trimmed
 
@@ -74,13 +74,13 @@ def annealing(problem: Problem, schedule: Schedule = THOROUGH) -> Configuration:
 def search(problem: Problem, schedule: Schedule) -> Iterator[Candidate]:
     """Yield every candidate that the search evaluates, including its start."""
     judge, draw = Judge(problem), random.Random(problem.seed)  # noqa: S311  # a search, no secret
-    kinds, ends_s = distinct(problem), time.monotonic() + problem.time_limit_s
+    kinds, watch = distinct(problem), Stopwatch()
     best = judge(start(problem))
     yield best
     for _ in range(schedule.walks):
         for met in _walk(judge, kinds, best, schedule, draw):
             yield met
-            if time.monotonic() >= ends_s:
+            if watch.time_s >= problem.time_limit_s:
                 return
             if met.score.worth > best.score.worth:
                 best = met

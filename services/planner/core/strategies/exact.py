@@ -1,6 +1,5 @@
 """The exact strategy: one mixed-integer program for every objective, solved by HiGHS."""
 
-import time
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 
@@ -16,6 +15,7 @@ from services.planner.core.problem.pricing import (
 )
 from services.planner.core.problem.score import score
 from services.planner.core.problem.spare_slices import with_spare_slices
+from services.planner.core.solver.stopwatch import Stopwatch
 from services.planner.core.strategies.annealing import annealing
 from services.planner.core.strategies.base import base
 from services.planner.core.strategies.co2opt import co2opt
@@ -39,7 +39,7 @@ def exact(problem: Problem) -> Configuration:
     Raises:
         InvalidArgument: A number in the problem is not finite or negative.
     """
-    started_s = time.monotonic()
+    watch = Stopwatch()
     known = prices(problem)
     tolerance = 0.0 if len(problem.gpus) <= FEW_GPUS else RELATIVE_GAP
     fastest = tolerance > 0 and known.fewest_only and not problem.objective.accuracy_floor
@@ -49,7 +49,7 @@ def exact(problem: Problem) -> Configuration:
     found = Formulation(known, kinds).solve(time_limit_s=problem.time_limit_s, tolerance=tolerance)
     if found is not None and _near_optimum(found, tolerance) and _in_time(known, found):
         return with_spare_slices(known, found)
-    left_s = max(0.0, problem.time_limit_s - (time.monotonic() - started_s))
+    left_s = max(0.0, problem.time_limit_s - watch.time_s)
     plain = replace(without_pipelines(problem), time_limit_s=max(left_s, TINY))
     return _best(known, found, [strategy(plain) for strategy in (annealing, base, co2opt)])
 

@@ -245,7 +245,7 @@ class Formulation:
             program.terms(floor, short, -1.0)
             missed = [self.known.shortfall(kind) for kind in self.kinds]
             program.terms(floor[self._models(names)], self.loads, missed)
-            self._short = _terms(short, self._weights())
+            self._short = dict.fromkeys(short.tolist(), 1.0)  # each of its own demand
 
     def _add_gpus(self) -> None:
         """Limit segments by the slices of GPUs; each GPU has one layout and one clock."""

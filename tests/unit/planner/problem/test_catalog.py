@@ -1,16 +1,19 @@
 """The segment kinds from which a strategy may choose."""
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from services.kit.config import Objective
 from services.kit.profiles.core.language import LanguageProfile
+from services.kit.profiles.core.profile import BatchCost, SliceShape
 from services.planner.core.model import Model, SegmentKind, Variant
 from services.planner.core.problem import catalog
-from services.planner.core.problem.catalog import Place
+from services.planner.core.problem.catalog import Place, Point
+from services.planner.core.problem.latency_rule import admissible_rps
 from services.planner.core.problem.shortfall import unservable
 from tests.support.planner import fleets
 
@@ -46,35 +49,81 @@ def test_every_pool_gets_kinds_of_its_own() -> None:
 
 
 figures = st.floats(0.1, 10.0)
-kinds_of_one_place = st.lists(
+points_of_one_place = st.lists(
     st.builds(
-        lambda latency, throughput, energy: SegmentKind(
-            "m", "v", A100, "1g.5gb", 1, 1, latency, throughput, energy, 80.0
+        lambda size, throughput, energy, times: Point(
+            size, 1, max(times), throughput, energy, tuple((each,) for each in sorted(times)), None
         ),
+        st.sampled_from([1, 2, 8]),
         figures,
         figures,
-        figures,
+        st.tuples(figures, figures, figures),
     ),
     max_size=12,
 )
 
 
-@given(kinds=kinds_of_one_place)
-def test_pareto_keeps_exactly_what_nothing_beats(kinds: list[SegmentKind]) -> None:
-    """Each dropped kind is beaten by a kept one; no kept kind is beaten by another."""
+@given(points=points_of_one_place)
+def test_pareto_keeps_exactly_what_nothing_beats(points: list[Point]) -> None:
+    """Each dropped point is beaten by a kept one; no kept one is beaten by another."""
 
-    def beats(one: SegmentKind, other: SegmentKind) -> bool:
+    def beats(one: Point, other: Point) -> bool:
+        times = zip(one.times_s, other.times_s, strict=True)
         return (
-            one.throughput_rps >= other.throughput_rps
+            (one.batch_size == 1 or other.batch_size > 1)
+            and one.throughput_rps >= other.throughput_rps
             and one.energy_j <= other.energy_j
-            and one.latency_s <= other.latency_s
+            and all(mine <= its for mine, its in times)
         )
 
-    kept = catalog.pareto(kinds)
-    for kind in kinds:
-        assert any(beats(each, kind) for each in kept)
-    for kind in kept:
-        assert not any(beats(other, kind) for other in kept if other is not kind)
+    kept = catalog.pareto(points)
+    for point in points:
+        assert any(beats(each, point) for each in kept)
+    for point in kept:
+        assert not any(beats(other, point) for other in kept if other is not point)
+
+
+@dataclass(frozen=True)
+class Launching:
+    """A profile whose batches take as long as one request, and as much energy per request."""
+
+    calls: list[int] = field(default_factory=list, compare=False)
+    method: Literal["table"] = "table"
+
+    def batch(
+        self, shape: SliceShape, batch_size: int, processes: int, *, clock_ratio: float = 1.0
+    ) -> BatchCost:
+        """Count the call, and return the cost."""
+        del shape, clock_ratio
+        self.calls.append(batch_size)
+        return BatchCost(latency_s=0.01 * processes, energy_j=0.3 * batch_size)
+
+
+def test_a_kind_without_batches_stays_where_it_may_take_most() -> None:
+    """Requests that run one by one wait for the first free process: more load keeps the SLO."""
+    served = Model("m", 0.0115, 95.0, 3000.0, (Variant("v", 80.0, Launching()),))
+    objective = Objective(latency_share=0.9)
+    places = (Place(served, served.best, A100, each) for each in A100.type.geometry.kinds)
+    for place in places:
+        every = catalog.measure(place, (1, 2, 4, 8), 1)
+        best = max(every, key=lambda kind: admissible_rps(objective, served, kind))
+        assert best in catalog.build([served], [A100], objective, (1, 2, 4, 8), 1)
+
+
+def test_another_demand_computes_no_point_again() -> None:
+    """However many places there are."""
+    calls: list[int] = []
+    variants = tuple(Variant(f"v{at}", 80.0, Launching(calls)) for at in range(500))
+    served = Model("m", 0.1, 95.0, 100.0, variants)
+
+    def kinds(demand_rps: float) -> tuple[SegmentKind, ...]:
+        return catalog.build([replace(served, demand_rps=demand_rps)], [A100], Objective(), (1,), 1)
+
+    first = kinds(100.0)
+    computed = len(calls)
+    assert len(first) == computed > 1024
+    assert kinds(120.0) == first
+    assert len(calls) == computed
 
 
 def test_a_dedicated_place_runs_even_where_it_is_too_slow() -> None:

@@ -1,5 +1,6 @@
 """Priorities where the fleet cannot serve all: fairness, most requests, or a model."""
 
+import random
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.kit.config import Objective
-from services.planner.core.model import Problem, Score
+from services.planner.core.model import Model, Problem, Score
 from services.planner.core.problem.score import score
 from services.planner.core.strategies import REGISTRY
 from tests.support.examples import examples
@@ -75,3 +76,30 @@ def test_a_weight_above_ten_outweighs_ten_times_the_work() -> None:
     assert plain["large"] > 0.4
     assert heavy["large"] < 0.05
     assert heavy["small"] > 0.4
+
+
+@pytest.mark.parametrize(("seed", "load_rps"), [(0, 28_000.0), (2, 28_000.0)])
+def test_most_refuses_no_more_than_fair_on_a_large_fleet(seed: int, load_rps: float) -> None:
+    """Six models on 64 GPUs, which lack a fifth of what these take."""
+    draw, gpus = random.Random(seed), 64
+    models = [
+        scaled(
+            draw.uniform(0.3, 1.7) * gpus * load_rps / 6,
+            draw.choice((0.1, 0.15, 0.3)),
+            draw.uniform(0.4, 1.5),
+            f"m{at}",
+        )
+        for at in range(6)
+    ]
+
+    def refused(overload: str) -> float:
+        objective = Objective.model_validate({"overload": overload})
+        posed = problem(fleet((pool(), gpus)), models, objective, time_limit_s=5.0)
+        return sum(judged(posed).unserved_rps.values())
+
+    assert refused("most") <= refused("fair")
+
+
+def scaled(demand_rps: float, slo_s: float, scale: float, name: str) -> Model:
+    gmacs = [scale * each for each in (0.7, 1.8, 9.9, 37.0)]
+    return model(name, gmacs=gmacs, demand_rps=demand_rps, slo_s=slo_s)

@@ -13,6 +13,7 @@ from services.kit.errors import FailedPrecondition
 from services.planner.core.model import Configuration, Problem, Score, Segment, SegmentKind
 from services.planner.core.problem.pricing import baseline_gco2e
 from services.planner.core.problem.score import score
+from services.planner.core.problem.shortfall import shortfalls
 from services.planner.core.strategies.base import base
 from tests.support.planner import fleets
 
@@ -155,3 +156,19 @@ def test_a_problem_without_demand_scores_zero() -> None:
     found = score(problem, Configuration({}, {}))
     assert found.objective == 0
     assert found.power_w == 58
+
+
+def test_a_rare_model_below_the_floor_is_named() -> None:
+    """However few requests it has."""
+    objective = Objective(accuracy_floor=0.95)
+    models = [fleets.model("often", demand_rps=1000.0), fleets.model("rare", demand_rps=1e-4)]
+    problem = fleets.problem(GPUS, models, objective)
+    kinds = {(k.model, k.variant, k.profile): k for k in problem.catalog}
+    best, poor = kinds["often", "v3", "7g.40gb"], kinds["rare", "v0", "1g.5gb"]
+    found = score(problem, Configuration({best: 1, poor: 1}, {best: 1000.0, poor: 1e-4}))
+    sentences = [each.sentence for each in shortfalls(problem, found) if "floor" in each.sentence]
+
+    assert found.floor_violation == pytest.approx(0.95 - 78.4 / 84.6)
+    assert sentences == [
+        "accuracy: the floor of 95.0% of the best variants' is missed by 2.33% (rare)"
+    ]

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from cinquefoil.gpuagent.v1.records import Placement
 from services.kit.config import Goals, InfAdapter, Objective
 from services.planner.core.model import Configuration, Pool, Segment
+from services.planner.core.placement.placement import place
 from services.planner.core.problem import catalog
 from services.planner.core.problem.pricing import prices, worthwhile
 from services.planner.core.problem.score import score
 from services.planner.core.solver import highs
-from services.planner.core.strategies.exact import candidates, exact
+from services.planner.core.strategies.exact import FEW_GPUS, candidates, exact
 from tests.support.examples import examples
 from tests.support.planner import fleets
 
@@ -161,6 +162,30 @@ def test_a_floor_that_no_plan_can_keep_is_missed_by_as_little_as_possible() -> N
     judged = score(problem, exact(problem))
     assert judged.accuracy["vision"] == pytest.approx(best)
     assert judged.floor_violation == pytest.approx(1.0 - best / model.best.accuracy)
+
+
+def test_a_rare_model_keeps_its_accuracy_where_another_is_overloaded() -> None:
+    """One request in a million: a tolerance for all models together hides it."""
+    often = fleets.model("often", demand_rps=1e6, slo_s=0.1)
+    rare = fleets.model("rare", demand_rps=1.0, slo_s=0.1)
+    gpus = fleets.fleet((fleets.pool(), FEW_GPUS + 8))
+    problem = fleets.problem(gpus, [often, rare], Objective(accuracy_floor=0.97))
+    judged = score(problem, exact(problem))
+
+    assert judged.unserved_rps["often"] > 0
+    assert judged.accuracy["rare"] >= 0.97 * rare.best.accuracy * (1 - 1e-6)
+
+
+def test_segments_of_a_batch_size_that_is_no_longer_allowed_are_replaced() -> None:
+    """The price of a change does not keep them."""
+    gpus, model = fleets.fleet((fleets.pool(), 2)), fleets.model(demand_rps=500.0)
+    dear = Objective(switch_price=5.0)
+    before = fleets.problem(gpus, [model], dear, batch_sizes=(8, 32))
+    running = place(before, exact(before), iter(map(str, range(100))).__next__)
+    now = fleets.problem(
+        fleets.with_plan(gpus, running), [model], dear, running=running, batch_sizes=(4,)
+    )
+    assert {kind.batch_size for kind in exact(now).segments} == {4}
 
 
 def test_time_that_ends_leaves_the_best_plan_so_far_and_what_is_proven_of_it() -> None:
