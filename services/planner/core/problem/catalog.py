@@ -188,7 +188,7 @@ def _points(place: Place, grid: _Grid, limits: _Limits) -> Iterator[Point]:
     sizes = grid.batch_sizes
     sizes = sizes if limit is None else tuple(dict.fromkeys(min(n, limit) for n in sizes))
     profile, shape = place.profile, place.pool.type.shape(place.slice_kind)
-    generates = isinstance(profile, TokenProfile)
+    language = profile if isinstance(profile, TokenProfile) else None
 
     @cache
     def batch(items: int, busy: int) -> BatchCost | None:
@@ -199,8 +199,10 @@ def _points(place: Place, grid: _Grid, limits: _Limits) -> Iterator[Point]:
         if cost is None or cost.latency_s > limits.batch_s:
             continue
         tokens = None
-        if generates:
-            tokens = profile.token_times(shape, batch_size, processes, clock_ratio=grid.clock_ratio)
+        if language is not None:
+            tokens = language.token_times(
+                shape, batch_size, processes, clock_ratio=grid.clock_ratio
+            )
         if limits.allow(cost.latency_s, tokens):
             yield Point(
                 batch_size,
