@@ -1,14 +1,16 @@
 """Run every policy on every trace; see the package."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
 from benchmarks.harness import Figures, Report, Skipped, in_processes, options, publish
-from benchmarks.llm import disaggregation, live, overhead, prefixes
+from benchmarks.llm import disaggregation, heldout, live, overhead, prefixes
 from benchmarks.llm.bound import bound_j_per_token
-from benchmarks.llm.policies import GPUS, policies, run
+from benchmarks.llm.policies import GPUS, policies
+from benchmarks.llm.policies import run as run_window
 from benchmarks.llm.traces import traces
 
 WINDOWS: Final = 4
@@ -26,7 +28,7 @@ def study(job: tuple[int, float, int]) -> tuple[list[dict[str, Any]], dict[str, 
     reported = trace.windows[1:]
     rows = [
         {"trace": trace.name, "policy": name}
-        | _together([run(window, trace.limits, setup) for window in reported])
+        | _together([run_window(window, trace.limits, setup) for window in reported])
         | {"chosen": setup.chosen}
         for name, setup in policies(trace.windows[0], trace.limits).items()
     ]
@@ -65,6 +67,7 @@ def measure(*, quick: bool) -> Report:
 
 PARTS: Final[Mapping[str, Callable[..., Report]]] = {
     "traces": measure,
+    "heldout": heldout.measure,
     "prefixes": prefixes.measure,
     "disaggregation": disaggregation.measure,
     "live": live.measure,
@@ -78,12 +81,30 @@ def main() -> None:
     parser = options("llm")
     parser.add_argument("--part", choices=sorted(PARTS), help="run this part only")
     parser.add_argument("--quick", action="store_true", help="run a small part of each")
+    usual = heldout.Options()
+    parser.add_argument("--windows", default="", help="heldout: folder of CSV files")
+    parser.add_argument(
+        "--zones", default=",".join(usual.zones), help="heldout: two recorded grids"
+    )
+    parser.add_argument("--start", default=usual.start, help="heldout: time of the grids, UTC")
+    parser.add_argument("--boot", type=float, default=usual.boot_s, help="heldout: of a server, s")
+    parser.add_argument("--ttft", type=float, default=usual.ttft_s, help="heldout: objective, s")
+    parser.add_argument("--tpot", type=float, default=usual.tpot_s, help="heldout: objective, s")
     arguments = parser.parse_args()
+    chosen = heldout.Options(
+        arguments.windows,
+        tuple(arguments.zones.split(",")),
+        arguments.start,
+        arguments.boot,
+        arguments.ttft,
+        arguments.tpot,
+    )
+    run = dict(PARTS) | {"heldout": partial(heldout.measure, options=chosen)}
     wanted = [arguments.part] if arguments.part else list(PARTS)
     reports = []
     for name in wanted:
         try:
-            reports.append(PARTS[name](quick=arguments.quick))
+            reports.append(run[name](quick=arguments.quick))
         except Skipped as reason:
             print(f"llm, {name}: skipped, {reason}")
     found: dict[str, Any] = {}

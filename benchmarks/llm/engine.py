@@ -8,11 +8,12 @@ from heapq import heappop, heappush
 from typing import Final
 
 from benchmarks._fleets import gpu_type
-from services.kit.profiles.core.language import LanguageProfile
+from services.kit.hardware.clock_curve import ClockCurve
+from services.kit.profiles.core.language import CHUNK_TOKENS, LanguageProfile
 from services.planner.core.model import Pool
 from services.planner.core.problem import catalog
 from services.router.core.prefix_cache import PrefixCache
-from services.simulator.continuous_batching import CHUNK_TOKENS, Replica, StepCosts, Text
+from services.simulator.continuous_batching import Replica, StepCosts, Text
 
 CLOCKS: Final = (0.6, 0.7, 0.8, 0.9, 1.0)
 INTENSITY_G_PER_KWH: Final = 300.0
@@ -53,10 +54,17 @@ class Engine(StepCosts):
     Args:
         profile: The model's.
         pool: Of the GPU's type.
+        curve: Latency and power over the clock; None: the type's.
     """
 
-    def __init__(self, profile: LanguageProfile = PROFILE, pool: Pool = POOL) -> None:
+    def __init__(
+        self,
+        profile: LanguageProfile = PROFILE,
+        pool: Pool = POOL,
+        curve: ClockCurve | None = None,
+    ) -> None:
         super().__init__(profile, pool.type.shape(catalog.whole(pool)))
+        self._curve = curve or self._curve
 
 
 def gpu(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.llm.engine import (
     CHOSEN_ATTAINMENT,
@@ -34,6 +35,8 @@ from services.kit.profiles.core.language import PROMPT_TOKENS_PER_STEP
 from services.kit.request_cost import Cost, Usage
 from services.planner.core.model import Model, Variant
 from services.planner.core.problem import catalog
+from services.planner.core.problem.latency_rule import admissible_rps
+from services.router.core.balancing.weigher import CarbonSignal
 from services.router.core.dispatch.instance_pool import InstancePool
 from services.router.core.instance_state import InstanceState
 from services.router.core.model import Instance
@@ -50,6 +53,11 @@ CHUNKS: Final = (512, 1024)
 HEADROOMS: Final = (0.5, 0.6, 0.7, 0.8, 0.9)
 _MINUTE_S: Final = 60.0
 _ROUNDING: Final = 1 + 1e-9
+_ROUNDING_RPS: Final = 1e-9
+Tokens = NDArray[np.int64]
+
+_GEOMETRY: Final = replace(POOL.type.geometry, kinds=(catalog.whole(POOL),))
+_WHOLE_GPUS: Final = replace(POOL, type=replace(POOL.type, geometry=_GEOMETRY))
 
 Window = Sequence[Request]
 
@@ -136,21 +144,38 @@ class AsRouter:
         replicas: Number of replicas.
         limits: The objective.
         kv_stated: Servers state the size of their KV cache, as vLLM's and SGLang's do.
+        zones: Zone of each replica.
+        carbon: Intensities of zones; None: not known.
     """
 
-    def __init__(
-        self, trace: Window, replicas: int, limits: Limits, *, kv_stated: bool = True
+    def __init__(  # noqa: PLR0913  # what a benchmark varies
+        self,
+        trace: Window,
+        replicas: int,
+        limits: Limits,
+        *,
+        kv_stated: bool = True,
+        zones: Sequence[str] = (),
+        carbon: CarbonSignal | None = None,
     ) -> None:
         self._trace = trace
-        self._pool = InstancePool("consolidated")
+        self._pool = InstancePool("consolidated", carbon)
+        zones = zones or [""] * replicas
         self._pool.add(
-            Instance(f"{i}:1", f"{i:03}", "text", "8b", 1.0, 1.0, SLOTS) for i in range(replicas)
+            Instance(f"{i:03}:1", f"{i:03}", "text", "8b", 1.0, 1.0, SLOTS, zones[i])
+            for i in range(replicas)
         )
         for state in self._pool.states.values():
             state.credits, state.up = SLOTS, True
             state.kv_tokens_per_credit = KV_TOKENS // SLOTS if kv_stated else 0
-        objective = TokenObjective(limits.ttft_s, limits.tpot_s)
-        self._pool.refresh("consolidated", overloaded=False, tokens=objective)
+        self._objective = TokenObjective(limits.ttft_s, limits.tpot_s)
+        self.serve_with([True] * replicas)
+
+    def serve_with(self, serving: Sequence[bool]) -> None:
+        """Give requests to these replicas only, from now on."""
+        for state, up in zip(self._pool.states.values(), serving, strict=True):
+            state.draining = not up
+        self._pool.refresh("consolidated", overloaded=False, tokens=self._objective)
 
     def __call__(self, replicas: Sequence[Replica], request: Request, number: int) -> Replica:
         """Return the replica of the next request."""
@@ -166,8 +191,8 @@ class AsRouter:
         arrived_s, body = request.arrived_s, bytes(TEXT_BYTES * request.input_tokens)
         pending = PendingRequest(RouterRequest(number, "text", body, arrived_s, math.inf))
         chosen = self._pool.free(pending, arrived_s)
-        if chosen is None:
-            raise RuntimeError("no replica has room: the router would let the request wait")
+        if chosen is None:  # it would wait at the router; here, at the server that frees most
+            chosen = min(self._pool.eligible, key=lambda state: len(state.in_flight))
         self._pool.hold(chosen, pending, arrived_s)
         return replicas[states.index(chosen)]
 
@@ -175,7 +200,7 @@ class AsRouter:
         ended = self._trace[pending.request.number]
         usage = Usage(ended.input_tokens, ended.output_tokens, ended.ttft_s, ended.tpot_s)
         hold_s = ended.ended_s - ended.arrived_s
-        cost = Cost(0.0, 0.0, "model", 0.0, hold_s, 1, 1, usage)
+        cost = Cost(ended.energy_j, 0.0, "model", 0.0, hold_s, 1, 1, usage)
         self._pool.learn(state, pending, ended.ended_s, cost)
 
 
@@ -283,29 +308,59 @@ def planned(window: Window, limits: Limits) -> tuple[int, float]:
     """Return the replicas and the clock that the planner's catalog gives for the busiest minute.
 
     The busiest minute is that of most work, not of most requests: tokens of prompts count what they
-    take beside a token of an answer. A prompt longer than 99 in 100 must keep its objective too.
+    take beside a token of an answer.
     """
-    inputs, outputs = (
-        np.array([getattr(each, name) for each in window])
-        for name in ("input_tokens", "output_tokens")
-    )
+    inputs, outputs = lengths(window)
     work = inputs / PROMPT_TOKENS_PER_STEP + outputs
     busiest = np.bincount([int(each.arrived_s // _MINUTE_S) for each in window], work).max()
-    load_rps = busiest / _MINUTE_S / work.mean()
+    return plan_of(inputs, outputs, busiest / _MINUTE_S / work.mean(), limits)
+
+
+def lengths(window: Collection[Request]) -> tuple[Tokens, Tokens]:
+    """Return the tokens of prompts and of answers."""
+    return (
+        np.array([each.input_tokens for each in window]),
+        np.array([each.output_tokens for each in window]),
+    )
+
+
+def plan_of(
+    inputs: Tokens, outputs: Tokens, load_rps: float, limits: Limits, *, bursts: bool = False
+) -> tuple[int, float]:
+    """Return the replicas and the clock that the planner's catalog gives for a load.
+
+    A prompt longer than 99 in 100 must keep its objective too.
+
+    Args:
+        inputs: Tokens of prompts that were seen.
+        outputs: Tokens of answers that were seen.
+        load_rps: Load to plan for, req/s.
+        limits: Objectives.
+        bursts: By `latency_rule`, as the planner counts them; else by `max_utilisation` alone.
+    """
     usual = PROFILE.changed(
         prompt_tokens=float(inputs.mean()),
         answer_tokens=float(outputs.mean()),
         long_prompt_tokens=float(np.percentile(inputs, 99)),
     )
     model = Model(
-        "text", 1e4, 99.0, 1.0, (Variant("8b", 1.0, usual),),
+        "text", 1e4, 99.0, load_rps, (Variant("8b", 1.0, usual),),
         slo_first_token_s=limits.ttft_s, slo_token_s=limits.tpot_s,
     )  # fmt: skip
     objective = Objective()
     sizes = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-    kinds = catalog.build([model], [POOL], objective, sizes, 1, clock_ratios=CLOCKS)
-    whole = catalog.whole(POOL).name
-    best = min((k for k in kinds if k.profile == whole), key=lambda kind: kind.energy_j)
-    clock = best.clock_mhz / POOL.type.max_clock_mhz if best.clock_mhz else 1.0
-    usable_rps = objective.max_utilisation * best.throughput_rps
-    return min(math.ceil(load_rps / usable_rps), GPUS), min(CLOCKS, key=lambda c: abs(c - clock))
+    kinds = catalog.build([model], [_WHOLE_GPUS], objective, sizes, 1, clock_ratios=CLOCKS)
+    found = []
+    for kind in kinds:
+        usable_rps = objective.max_utilisation * kind.throughput_rps
+        if bursts:
+            usable_rps = admissible_rps(objective, model, kind)
+        if usable_rps > 0:
+            gpus = min(math.ceil(load_rps / usable_rps - _ROUNDING_RPS), GPUS)
+            idle_w = gpus * (POOL.type.context_power_w - POOL.type.idle_power_w)
+            power_w = load_rps * kind.energy_j + (idle_w if bursts else 0.0)
+            found.append((power_w, gpus, kind.clock_mhz / POOL.type.max_clock_mhz or 1.0))
+    if not found:
+        return GPUS, 1.0
+    _, gpus, clock = min(found)
+    return gpus, min(CLOCKS, key=lambda c: abs(c - clock))

@@ -16,12 +16,16 @@ from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
 from services.kit.hardware.gpu_types import curve_of
-from services.kit.profiles.core.language import LanguageProfile, step_power_w, step_s
+from services.kit.profiles.core.language import (
+    CHUNK_TOKENS,
+    LanguageProfile,
+    step_power_w,
+    step_s,
+)
 from services.kit.profiles.core.profile import SliceShape
 from services.kit.units import BYTES_PER_KIB
 from services.router.core.prefix_cache import PrefixCache
 
-CHUNK_TOKENS: Final = 512
 BLOCK_TOKENS: Final = 512
 """Tokens per block of a prompt, as in Mooncake's trace."""
 

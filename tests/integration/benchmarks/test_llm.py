@@ -1,13 +1,17 @@
 """The simulated fleet of language models: every request is answered, and no token is free."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from benchmarks.llm import heldout
 from benchmarks.llm.bound import bound_j_per_token
+from benchmarks.llm.elastic import Fleet, Site, figures
 from benchmarks.llm.engine import (
     CLOCKS,
     KV_TOKENS,
+    POOL,
     Engine,
     Limits,
     Request,
@@ -106,7 +110,7 @@ def test_a_power_limit_lowers_the_clock() -> None:
 
 def test_the_plan_counts_tokens_not_requests() -> None:
     """A minute of few long prompts needs more replicas than one of as many short ones."""
-    short = [Request(number / 10, 500, 100) for number in range(600)]
+    short = [Request(number / 30, 500, 100) for number in range(1800)]
     long = [replace(each, arrived_s=60 + each.arrived_s, input_tokens=4_000) for each in short]
 
     assert planned(short + long, LIMITS)[0] > planned(short + short, LIMITS)[0]
@@ -143,3 +147,76 @@ def test_live_rows_count_what_was_lost_and_what_was_late() -> None:
     assert found["attainment"] == pytest.approx(1 / 3)
     assert found["j_per_token"] == pytest.approx(0.5)
     assert found["router_over_servers_cpu"] == pytest.approx(0.01)
+
+
+SITE = Site(("clean", "dirty") * 4, lambda zone, _: {"clean": 50.0, "dirty": 600.0}[zone], 30.0)
+STEADY = [Request(0.05 * number, 400, 40) for number in range(4000)]
+
+
+@pytest.mark.parametrize("name", heldout.policies(LIMITS, SITE))
+def test_every_policy_answers_every_request_and_counts_all_that_its_gpus_draw(name: str) -> None:
+    """Idle GPUs draw 74 W at least: no policy ends below what eight of them take."""
+    found = figures(STEADY, LIMITS, SITE, heldout.policies(LIMITS, SITE)[name])
+    tokens = sum(each.output_tokens for each in STEADY)
+    idle_j = 8 * POOL.type.idle_power_w * STEADY[-1].arrived_s / tokens
+
+    assert found["j_per_token"] >= found["active_j_per_token"] + idle_j
+    assert found["released_j_per_token"] <= found["j_per_token"]
+    assert 0 < found["gpus"] <= 8
+    assert found["attainment"] > 0.5
+
+
+def test_ours_leaves_the_dirty_zone_and_keeps_the_objective() -> None:
+    """The load needs one GPU or two: those that stay are in the clean zone, and all is in time."""
+    mine, all_on = (
+        figures(STEADY, LIMITS, SITE, heldout.policies(LIMITS, SITE)[name])
+        for name in (heldout.OURS, "clocks locked at 0.6")
+    )
+
+    assert mine["attainment"] >= 0.99
+    assert mine["gpus"] < 6
+    assert mine["g_per_token"] < 0.7 * all_on["g_per_token"]
+    assert mine["j_per_token"] < all_on["j_per_token"]
+
+
+def test_a_gpu_that_is_started_serves_after_its_boot_and_others_serve_until_then() -> None:
+    fleet = Fleet(SITE, fixed(1.0))
+    order = [*fleet.units[5:7], *fleet.units[:5]]
+    fleet.scale(1, 0.0)
+    assert [unit.state for unit in fleet.units] == ["on"] + ["parked"] * 7
+
+    fleet.scale(2, 10.0, order)
+    assert [fleet.units[at].state for at in (0, 5, 6)] == ["on", "booting", "booting"]
+    fleet.advance(39.0)
+    assert fleet.wanted == 3
+    fleet.advance(41.0)
+    fleet.scale(2, 41.0, order)
+
+    assert [fleet.units[at].state for at in (0, 5, 6)] == ["parked", "on", "on"]
+
+
+def test_a_window_of_azure_is_read_as_it_is_published(tmp_path: Path) -> None:
+    path = tmp_path / "azure.csv"
+    path.write_text(
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+        "2023-11-16 18:17:03.9799600,4808,10\n2023-11-16 18:17:04.0319600,3180,0\n"
+    )
+
+    first, second = heldout.read(path)
+
+    assert (first.arrived_s, first.input_tokens, first.output_tokens) == (0.0, 4808, 10)
+    assert second.arrived_s == pytest.approx(0.052)
+    assert second.output_tokens == 1
+
+
+def test_what_the_parts_save_adds_up_to_what_the_whole_does() -> None:
+    names = ("least requests", "clocks", "consolidation", "elasticity", heldout.OURS)
+    rows = [
+        {"policy": name, "j_per_token": 1.0 - 0.1 * at, "g_per_token": 2.0 - 0.3 * at}
+        for at, name in enumerate(names)
+    ]
+
+    parts = heldout._parts(rows)
+
+    assert sum(each for key, each in parts.items() if key.startswith("j ")) == pytest.approx(0.4)
+    assert sum(each for key, each in parts.items() if key.startswith("g ")) == pytest.approx(0.6)

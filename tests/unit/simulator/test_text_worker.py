@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from simpy import Environment
 
 from services.kit.config import MeasuredSteps
-from services.kit.profiles.core.language import LanguageProfile
+from services.kit.profiles.core.language import CHUNK_TOKENS, LanguageProfile
 from services.router.core.model import InstanceId, Request
 from services.router.core.worker_port import Result
-from services.simulator.continuous_batching import CHUNK_TOKENS, Replica, StepCosts, Text
+from services.simulator.continuous_batching import Replica, StepCosts, Text
 from services.simulator.device import Device, gpu_type
 from services.simulator.text_worker import TextJob, TextWorker
 from services.simulator.timeline import Timeline, Waiting

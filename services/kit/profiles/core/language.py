@@ -46,6 +46,12 @@ PROMPT_TOKENS_PER_STEP: Final = 150.0
 and H100 (Splitwise, ISCA'24)."""
 
 
+CHUNK_TOKENS: Final = 512
+"""Tokens of prompts that a step of a server takes in at most, beside the answers."""
+
+_Z99: Final = 2.326  # the normal distribution's 99th percentile, in standard deviations
+
+
 @dataclass(frozen=True, slots=True)
 class TokenTimes:
     """Latencies of a typical request while every slot generates.
@@ -53,10 +59,24 @@ class TokenTimes:
     Attributes:
         first_token_s: For a long prompt of its own and the step after it, s.
         token_s: Mean time between its tokens, in which others' prompts are taken in, s.
+        prompt_s: By which its prompt delays prompts behind it, steps of answers included, s; 0: not
+            known.
+        prompt_deviation_s: Standard deviation of that from prompt to prompt, s.
     """
 
     first_token_s: float
     token_s: float
+    prompt_s: float = 0.0
+    prompt_deviation_s: float = 0.0
+
+    def slower(self, factor: float) -> TokenTimes:
+        """Return times that all are so many times as long."""
+        return TokenTimes(
+            factor * self.first_token_s,
+            factor * self.token_s,
+            factor * self.prompt_s,
+            factor * self.prompt_deviation_s,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +108,18 @@ class FormulaSteps:
 
 
 Steps = FormulaSteps | MeasuredSteps
+
+
+def _variation(ratio: float) -> float:
+    """Return the deviation of prompts' lengths over their mean.
+
+    Args:
+        ratio: 99th percentile over mean; lengths are taken to be log-normal.
+    """
+    if ratio <= 1.0:
+        return 0.0
+    root = math.sqrt(max(_Z99**2 - 2 * math.log(ratio), 0.0))
+    return math.sqrt(math.expm1((_Z99 - root) ** 2))
 
 
 def step_s(
@@ -197,9 +229,16 @@ class LanguageProfile:
         curve, steps = curve_of(shape.performance), self.steps(shape)
         time_s = step_s(steps, processes * batch_size, self._context_tokens)
         time_s *= curve.stretch(its.decode_sensitivity, clock_ratio)
-        prompt_s = (its.long_prompt_tokens or its.prompt_tokens) * steps.prompt_token_s
-        prompt_s *= curve.stretch(its.prefill_sensitivity, clock_ratio)
-        return TokenTimes(prompt_s + time_s, whole.latency_s / max(its.answer_tokens, 1.0))
+        prompt_token_s = steps.prompt_token_s * curve.stretch(its.prefill_sensitivity, clock_ratio)
+        longest = its.long_prompt_tokens or its.prompt_tokens
+        prompt_s = its.prompt_tokens * (prompt_token_s + time_s / CHUNK_TOKENS)
+        most_s = time_s + CHUNK_TOKENS * prompt_token_s  # however many prompts wait
+        return TokenTimes(
+            longest * prompt_token_s + time_s,
+            min(whole.latency_s / max(its.answer_tokens, 1.0), most_s),
+            prompt_s,
+            prompt_s * _variation(longest / its.prompt_tokens),
+        )
 
     def steps(self, shape: SliceShape) -> Steps:
         """Return the steps on a slice.

@@ -17,7 +17,12 @@ from services.planner.core.decide import Snapshot
 from services.planner.core.fixed_inputs import FixedInputs, fixed_inputs
 from services.planner.core.fleet import Fleet
 from services.planner.core.forecast.demand import Demand
-from services.planner.core.forecast.text_lengths import TextLength, TextLengths, with_lengths
+from services.planner.core.forecast.text_lengths import (
+    TextLength,
+    TextLengths,
+    stated,
+    with_lengths,
+)
 from services.planner.core.grid_signal import GridSignal, LastIntensity, assumed_gco2e_per_kwh
 from services.planner.core.load_report import LoadReport
 from services.planner.core.model import Model, Period, Variant, variants_of
@@ -121,6 +126,7 @@ class ClusterState:
                 planner.load_forecast,
                 lambda: clock.now().timestamp(),
                 planner.triggers.scale_down_s,
+                bursts_apart={model.name for model in models if stated(model)},
             ),
             ServiceLevel(aims(deployment), planner.triggers.answers_settle_s),
             planner.objective,

@@ -15,7 +15,7 @@ mean only by chance (3 sigma), however slow the model is.
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from services.kit.config import LoadForecast
@@ -33,6 +33,9 @@ MIN_REQUESTS = 100.0
 STEADY_REQUESTS = 10 * MIN_REQUESTS
 """Requests over which a load must be lower before it counts; sets the time for slow models."""
 
+BURST_S = 30.0
+"""Shortest window where bursts count by themselves, s: three times the longest of their windows."""
+
 MIN_SEEN = 0.5
 """Least share of an interval that must have been reported; otherwise it is a gap."""
 
@@ -43,11 +46,13 @@ class _Arrivals:
     Args:
         first: First second that was reported.
         min_span_s: Shortest window for too few requests, s.
+        window_s: Shortest window, s.
     """
 
-    def __init__(self, first: int, min_span_s: float) -> None:
+    def __init__(self, first: int, min_span_s: float, window_s: float = 0.0) -> None:
         self._first = first
         self._min_span_s = min_span_s
+        self._window_s = window_s
         self._counts: deque[tuple[int, float]] = deque()
 
     def add(self, second: int, count: float) -> None:
@@ -65,16 +70,17 @@ class _Arrivals:
         total = 0.0
         for second, count in reversed(self._counts):
             total += count if second <= end else 0.0
-            if total >= MIN_REQUESTS:
+            if total >= MIN_REQUESTS and end - second + 1 >= self._window_s:
                 return total / (end - second + 1)
-        return total / max(end - self._first + 1, self._min_span_s)
+        known_s = end - self._first + 1
+        return total / (known_s if total >= MIN_REQUESTS else max(known_s, self._min_span_s))
 
     def forget(self, before: int) -> None:
         """Drop arrivals that no window ending at `before` or later needs."""
         needed = 0.0
         for index, (second, count) in enumerate(reversed(self._counts)):
             needed += count if second <= before else 0.0
-            if needed >= MIN_REQUESTS:
+            if needed >= MIN_REQUESTS and before - second + 1 >= self._window_s:
                 for _ in range(len(self._counts) - index - 1):
                     self._counts.popleft()
                 return
@@ -138,6 +144,7 @@ class Demand:
         settings: LoadForecast | None = None,
         now_s: Callable[[], float] = time.time,
         scale_down_s: float = 0.0,
+        bursts_apart: Collection[str] = (),
     ) -> None:
         """Start without history.
 
@@ -147,6 +154,8 @@ class Demand:
             now_s: Returns the Unix time, s.
             scale_down_s: Time for which a load must be lower before it counts, s; longer for slow
                 models, until enough requests have arrived to rule out chance.
+            bursts_apart: Models whose plans count bursts by themselves (`problem.text_rule`): their
+                load is the mean over `BURST_S` at least.
         """
         settings = settings or LoadForecast()
         self._configured_rps = dict(configured_rps)
@@ -158,6 +167,7 @@ class Demand:
         }
         self._reported_until_s: dict[str, float] = {}
         self._scale_down_s = scale_down_s
+        self._bursts_apart = frozenset(bursts_apart)
         self._arrivals: dict[str, _Arrivals] = {}
         self._held = {model: _Held() for model in configured_rps}
         self._records: dict[int, _Record] = {}
@@ -198,7 +208,10 @@ class Demand:
         self._close()
 
     def _add(self, record: _Record, second: int, model: str, count: float) -> None:
-        known = self._arrivals.setdefault(model, _Arrivals(second, self._interval_s))
+        known = self._arrivals.get(model)
+        if known is None:
+            window_s = BURST_S if model in self._bursts_apart else 0.0
+            known = self._arrivals[model] = _Arrivals(second, self._interval_s, window_s)
         if count > 0:
             known.add(second, count)
             record.add(second, model, count, known.rate_rps(second))

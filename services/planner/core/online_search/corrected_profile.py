@@ -95,10 +95,7 @@ class CorrectedProfile:
         if not isinstance(self.profile, TokenProfile):
             return None
         times = self.profile.token_times(shape, batch_size, processes, clock_ratio=clock_ratio)
-        if times is None:
-            return None
-        slower = self._correction(shape).time
-        return TokenTimes(slower * times.first_token_s, slower * times.token_s)
+        return times and times.slower(self._correction(shape).time)
 
     def _correction(self, shape: SliceShape) -> Correction:
         return self.corrections.of(Cell(self.model, self.variant, shape.gpu, shape.profile))

@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from services.kit.config import Objective
 from services.planner.core.model import Model, SegmentKind
+from services.planner.core.problem import text_rule
 from services.planner.core.problem.queueing import (
     NEARLY_FULL,
     Station,
@@ -49,6 +50,12 @@ def admissible_rps(objective: Objective, model: Model, kind: SegmentKind) -> flo
         kind: Kind of the segment; it keeps `catalog.in_time`.
     """
     usable_rps = most_rps(objective, kind)
+    if keeps_percentile(objective) and kind.token_times and model.demand_rps > 0:
+        load = text_rule.Load(model.demand_rps)
+        segments = text_rule.least_segments(
+            kind, load, model.slo_first_token_s, model.slo_percentile
+        )
+        usable_rps = min(usable_rps, model.demand_rps / segments)
     if not keeps_percentile(objective):
         return usable_rps
     stage = kind.stage

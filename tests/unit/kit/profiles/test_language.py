@@ -15,6 +15,7 @@ from services.kit import config
 from services.kit.config.models import DECODE_SENSITIVITY, MeasuredSteps
 from services.kit.hardware import gpu_types
 from services.kit.profiles.core.language import (
+    CHUNK_TOKENS,
     LanguageProfile,
     step_s,
 )
@@ -127,7 +128,8 @@ def test_measured_steps_count_where_they_were_measured_and_the_formula_elsewhere
         assert profile.batch(shape_, slots, 1) == found
         times = profile.token_times(shape_, slots, 1)
         assert times is not None
-        assert times.token_s == pytest.approx(found.latency_s / answer)
+        most_s = step_s + CHUNK_TOKENS * 3e-5  # however many prompts wait
+        assert times.token_s == pytest.approx(min(found.latency_s / answer, most_s))
     assert profile.batch(other, slots, 1) == texts.batch(other, slots, 1)
 
 

@@ -261,3 +261,27 @@ def test_a_slow_model_whose_load_leaps_is_provided_for_within_seconds(
     report(demand, time, lambda _: 150, 2)
 
     assert demand.rates_rps()["digits"] >= 140
+
+
+def test_a_burst_of_a_model_whose_plans_count_bursts_is_not_counted_twice(time: Time) -> None:
+    """Four quiet seconds and a busy one: after the start, the mean of 30 s, not the busiest."""
+    plain, apart = (
+        Demand({"digits": 1.0}, LoadForecast(interval_s=60.0), time, bursts_apart=each)
+        for each in ((), ("digits",))
+    )
+    for second in range(240):
+        time.pass_(1.0)
+        for demand in (plain, apart):
+            demand.observe("r-1", {"digits": 0 if second % 5 else 500}, 1.0)
+
+    assert plain.rates_rps()["digits"] >= 500
+    assert 100 <= apart.rates_rps()["digits"] <= 1.3 * 100
+
+
+def test_a_rise_of_such_a_model_counts_within_half_a_minute(time: Time) -> None:
+    """A mean over more would find out too late that GPUs are missing."""
+    demand = Demand({"digits": 1.0}, LoadForecast(interval_s=60.0), time, bursts_apart={"digits"})
+    report(demand, time, lambda _: 50.0, 90)
+    report(demand, time, lambda _: 150.0, 30)
+
+    assert demand.rates_rps()["digits"] >= 145
