@@ -18,8 +18,9 @@ import numpy as np
 
 from benchmarks.llm.engine import POOL, ClockAt, Engine, Limits, Request, gpu
 from services.kit.hardware.clock_curve import ClockCurve
+from services.kit.profiles.core.language import CHUNK_TOKENS
 from services.kit.units import J_PER_KWH
-from services.simulator.continuous_batching import CHUNK_TOKENS, Replica
+from services.simulator.continuous_batching import Replica
 
 State = Literal["on", "booting", "draining", "parked"]
 GPUS: Final = 8

@@ -128,18 +128,24 @@ def read(path: Path) -> tuple[Request, ...]:
     with path.open(newline="") as lines:
         rows = list(csv.DictReader(lines))
     azure = bool(rows) and "TIMESTAMP" in rows[0]
-    names = ("ContextTokens", "GeneratedTokens") if azure else ("input_tokens", "output_tokens")
+    prompt = "ContextTokens" if azure else "input_tokens"
+    answer = "GeneratedTokens" if azure else "output_tokens"
     times_s = [
         datetime.fromisoformat(row["TIMESTAMP"][:26]).timestamp()
         if azure
         else float(row["arrival_s"])
         for row in rows
     ]
-    found = (
-        Request(at_s - min(times_s), *(max(int(float(row[name])), 1) for name in names))
+    first_s = min(times_s, default=0.0)
+    found = [
+        Request(at_s - first_s, _count(row[prompt]), _count(row[answer]))
         for at_s, row in zip(times_s, rows, strict=True)
-    )
+    ]
     return tuple(sorted(found, key=lambda request: request.arrived_s))
+
+
+def _count(text: str) -> int:
+    return max(int(float(text)), 1)
 
 
 def study(job: Job) -> list[dict[str, Any]]:
